@@ -1,0 +1,365 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class SegmentKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SEGMENT_KIND_UNSPECIFIED: _ClassVar[SegmentKind]
+    DATA: _ClassVar[SegmentKind]
+    CLAIM: _ClassVar[SegmentKind]
+    RELEASE: _ClassVar[SegmentKind]
+
+class TopicState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    LIVING: _ClassVar[TopicState]
+    REMOVED: _ClassVar[TopicState]
+SEGMENT_KIND_UNSPECIFIED: SegmentKind
+DATA: SegmentKind
+CLAIM: SegmentKind
+RELEASE: SegmentKind
+LIVING: TopicState
+REMOVED: TopicState
+
+class SegmentIndex(_message.Message):
+    __slots__ = ("bundle", "slot", "epoch", "kind", "writer", "put_id", "previous", "created_ms", "batches", "broker", "successor")
+    BUNDLE_FIELD_NUMBER: _ClassVar[int]
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    WRITER_FIELD_NUMBER: _ClassVar[int]
+    PUT_ID_FIELD_NUMBER: _ClassVar[int]
+    PREVIOUS_FIELD_NUMBER: _ClassVar[int]
+    CREATED_MS_FIELD_NUMBER: _ClassVar[int]
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    SUCCESSOR_FIELD_NUMBER: _ClassVar[int]
+    bundle: int
+    slot: int
+    epoch: int
+    kind: SegmentKind
+    writer: bytes
+    put_id: bytes
+    previous: bytes
+    created_ms: int
+    batches: _containers.RepeatedCompositeFieldContainer[BatchEntry]
+    broker: str
+    successor: str
+    def __init__(self, bundle: _Optional[int] = ..., slot: _Optional[int] = ..., epoch: _Optional[int] = ..., kind: _Optional[_Union[SegmentKind, str]] = ..., writer: _Optional[bytes] = ..., put_id: _Optional[bytes] = ..., previous: _Optional[bytes] = ..., created_ms: _Optional[int] = ..., batches: _Optional[_Iterable[_Union[BatchEntry, _Mapping]]] = ..., broker: _Optional[str] = ..., successor: _Optional[str] = ...) -> None: ...
+
+class BatchEntry(_message.Message):
+    __slots__ = ("topic_id", "partition", "base_offset", "record_count", "position", "length", "crc", "timestamp_min_us", "timestamp_max_us", "producer_id", "producer_epoch", "sequence")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    RECORD_COUNT_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    CRC_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_MIN_US_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_MAX_US_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    topic_id: int
+    partition: int
+    base_offset: int
+    record_count: int
+    position: int
+    length: int
+    crc: int
+    timestamp_min_us: int
+    timestamp_max_us: int
+    producer_id: bytes
+    producer_epoch: int
+    sequence: int
+    def __init__(self, topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., base_offset: _Optional[int] = ..., record_count: _Optional[int] = ..., position: _Optional[int] = ..., length: _Optional[int] = ..., crc: _Optional[int] = ..., timestamp_min_us: _Optional[int] = ..., timestamp_max_us: _Optional[int] = ..., producer_id: _Optional[bytes] = ..., producer_epoch: _Optional[int] = ..., sequence: _Optional[int] = ...) -> None: ...
+
+class LedgerState(_message.Message):
+    __slots__ = ("slot", "epoch", "writer", "last_put_id", "released", "ends", "producers", "forgotten_to", "claims")
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    WRITER_FIELD_NUMBER: _ClassVar[int]
+    LAST_PUT_ID_FIELD_NUMBER: _ClassVar[int]
+    RELEASED_FIELD_NUMBER: _ClassVar[int]
+    ENDS_FIELD_NUMBER: _ClassVar[int]
+    PRODUCERS_FIELD_NUMBER: _ClassVar[int]
+    FORGOTTEN_TO_FIELD_NUMBER: _ClassVar[int]
+    CLAIMS_FIELD_NUMBER: _ClassVar[int]
+    slot: int
+    epoch: int
+    writer: bytes
+    last_put_id: bytes
+    released: bool
+    ends: _containers.RepeatedCompositeFieldContainer[PartitionEnd]
+    producers: _containers.RepeatedCompositeFieldContainer[ProducerState]
+    forgotten_to: int
+    claims: _containers.RepeatedCompositeFieldContainer[ClaimNote]
+    def __init__(self, slot: _Optional[int] = ..., epoch: _Optional[int] = ..., writer: _Optional[bytes] = ..., last_put_id: _Optional[bytes] = ..., released: _Optional[bool] = ..., ends: _Optional[_Iterable[_Union[PartitionEnd, _Mapping]]] = ..., producers: _Optional[_Iterable[_Union[ProducerState, _Mapping]]] = ..., forgotten_to: _Optional[int] = ..., claims: _Optional[_Iterable[_Union[ClaimNote, _Mapping]]] = ...) -> None: ...
+
+class PartitionEnd(_message.Message):
+    __slots__ = ("topic_id", "partition", "end")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    topic_id: int
+    partition: int
+    end: int
+    def __init__(self, topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
+
+class ProducerState(_message.Message):
+    __slots__ = ("producer_id", "topic_id", "partition", "epoch", "last_slot", "batches")
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LAST_SLOT_FIELD_NUMBER: _ClassVar[int]
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
+    producer_id: bytes
+    topic_id: int
+    partition: int
+    epoch: int
+    last_slot: int
+    batches: _containers.RepeatedCompositeFieldContainer[ProducerBatch]
+    def __init__(self, producer_id: _Optional[bytes] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., epoch: _Optional[int] = ..., last_slot: _Optional[int] = ..., batches: _Optional[_Iterable[_Union[ProducerBatch, _Mapping]]] = ...) -> None: ...
+
+class ProducerBatch(_message.Message):
+    __slots__ = ("sequence", "record_count", "base_offset")
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    RECORD_COUNT_FIELD_NUMBER: _ClassVar[int]
+    BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    record_count: int
+    base_offset: int
+    def __init__(self, sequence: _Optional[int] = ..., record_count: _Optional[int] = ..., base_offset: _Optional[int] = ...) -> None: ...
+
+class ClaimNote(_message.Message):
+    __slots__ = ("slot", "epoch", "created_ms", "broker")
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    CREATED_MS_FIELD_NUMBER: _ClassVar[int]
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    slot: int
+    epoch: int
+    created_ms: int
+    broker: str
+    def __init__(self, slot: _Optional[int] = ..., epoch: _Optional[int] = ..., created_ms: _Optional[int] = ..., broker: _Optional[str] = ...) -> None: ...
+
+class Checkpoint(_message.Message):
+    __slots__ = ("bundle", "number", "put_id", "created_ms", "state", "trim_slot", "finished_plan", "planned_slot", "snapshot_plan", "metadata_offset", "partitions", "removed_topics")
+    BUNDLE_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    PUT_ID_FIELD_NUMBER: _ClassVar[int]
+    CREATED_MS_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    TRIM_SLOT_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_PLAN_FIELD_NUMBER: _ClassVar[int]
+    PLANNED_SLOT_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_PLAN_FIELD_NUMBER: _ClassVar[int]
+    METADATA_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_TOPICS_FIELD_NUMBER: _ClassVar[int]
+    bundle: int
+    number: int
+    put_id: bytes
+    created_ms: int
+    state: LedgerState
+    trim_slot: int
+    finished_plan: int
+    planned_slot: int
+    snapshot_plan: int
+    metadata_offset: int
+    partitions: _containers.RepeatedCompositeFieldContainer[PartitionCheckpoint]
+    removed_topics: _containers.RepeatedCompositeFieldContainer[RemovedTopic]
+    def __init__(self, bundle: _Optional[int] = ..., number: _Optional[int] = ..., put_id: _Optional[bytes] = ..., created_ms: _Optional[int] = ..., state: _Optional[_Union[LedgerState, _Mapping]] = ..., trim_slot: _Optional[int] = ..., finished_plan: _Optional[int] = ..., planned_slot: _Optional[int] = ..., snapshot_plan: _Optional[int] = ..., metadata_offset: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[PartitionCheckpoint, _Mapping]]] = ..., removed_topics: _Optional[_Iterable[_Union[RemovedTopic, _Mapping]]] = ...) -> None: ...
+
+class PartitionCheckpoint(_message.Message):
+    __slots__ = ("topic_id", "partition", "log_start", "parquet_start", "parquet_end", "newest_page", "parked")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    LOG_START_FIELD_NUMBER: _ClassVar[int]
+    PARQUET_START_FIELD_NUMBER: _ClassVar[int]
+    PARQUET_END_FIELD_NUMBER: _ClassVar[int]
+    NEWEST_PAGE_FIELD_NUMBER: _ClassVar[int]
+    PARKED_FIELD_NUMBER: _ClassVar[int]
+    topic_id: int
+    partition: int
+    log_start: int
+    parquet_start: int
+    parquet_end: int
+    newest_page: int
+    parked: Parked
+    def __init__(self, topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., log_start: _Optional[int] = ..., parquet_start: _Optional[int] = ..., parquet_end: _Optional[int] = ..., newest_page: _Optional[int] = ..., parked: _Optional[_Union[Parked, _Mapping]] = ...) -> None: ...
+
+class Parked(_message.Message):
+    __slots__ = ("plan", "first_slot", "object_key", "reason")
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    FIRST_SLOT_FIELD_NUMBER: _ClassVar[int]
+    OBJECT_KEY_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    plan: int
+    first_slot: int
+    object_key: str
+    reason: str
+    def __init__(self, plan: _Optional[int] = ..., first_slot: _Optional[int] = ..., object_key: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class RemovedTopic(_message.Message):
+    __slots__ = ("topic_id", "topic", "named_at_plan", "files_deleted")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    NAMED_AT_PLAN_FIELD_NUMBER: _ClassVar[int]
+    FILES_DELETED_FIELD_NUMBER: _ClassVar[int]
+    topic_id: int
+    topic: str
+    named_at_plan: int
+    files_deleted: bool
+    def __init__(self, topic_id: _Optional[int] = ..., topic: _Optional[str] = ..., named_at_plan: _Optional[int] = ..., files_deleted: _Optional[bool] = ...) -> None: ...
+
+class CompactionPlan(_message.Message):
+    __slots__ = ("bundle", "number", "put_id", "created_ms", "checkpoint", "last_slot", "slots", "files", "lagging", "internal", "previous_snapshot", "trim_slot")
+    BUNDLE_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    PUT_ID_FIELD_NUMBER: _ClassVar[int]
+    CREATED_MS_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    LAST_SLOT_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    FILES_FIELD_NUMBER: _ClassVar[int]
+    LAGGING_FIELD_NUMBER: _ClassVar[int]
+    INTERNAL_FIELD_NUMBER: _ClassVar[int]
+    PREVIOUS_SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    TRIM_SLOT_FIELD_NUMBER: _ClassVar[int]
+    bundle: int
+    number: int
+    put_id: bytes
+    created_ms: int
+    checkpoint: int
+    last_slot: int
+    slots: _containers.RepeatedCompositeFieldContainer[PlannedSlot]
+    files: _containers.RepeatedCompositeFieldContainer[PlannedFile]
+    lagging: _containers.RepeatedCompositeFieldContainer[PlannedSlot]
+    internal: _containers.RepeatedCompositeFieldContainer[PlannedInternal]
+    previous_snapshot: int
+    trim_slot: int
+    def __init__(self, bundle: _Optional[int] = ..., number: _Optional[int] = ..., put_id: _Optional[bytes] = ..., created_ms: _Optional[int] = ..., checkpoint: _Optional[int] = ..., last_slot: _Optional[int] = ..., slots: _Optional[_Iterable[_Union[PlannedSlot, _Mapping]]] = ..., files: _Optional[_Iterable[_Union[PlannedFile, _Mapping]]] = ..., lagging: _Optional[_Iterable[_Union[PlannedSlot, _Mapping]]] = ..., internal: _Optional[_Iterable[_Union[PlannedInternal, _Mapping]]] = ..., previous_snapshot: _Optional[int] = ..., trim_slot: _Optional[int] = ...) -> None: ...
+
+class PlannedSlot(_message.Message):
+    __slots__ = ("slot", "put_id", "kind", "tail_length")
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    PUT_ID_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    TAIL_LENGTH_FIELD_NUMBER: _ClassVar[int]
+    slot: int
+    put_id: bytes
+    kind: SegmentKind
+    tail_length: int
+    def __init__(self, slot: _Optional[int] = ..., put_id: _Optional[bytes] = ..., kind: _Optional[_Union[SegmentKind, str]] = ..., tail_length: _Optional[int] = ...) -> None: ...
+
+class PlannedFile(_message.Message):
+    __slots__ = ("topic_id", "topic", "partition", "first_offset", "last_offset", "key", "slots", "first_slot_after", "bloom_columns")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    FIRST_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LAST_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_SLOT_AFTER_FIELD_NUMBER: _ClassVar[int]
+    BLOOM_COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    topic_id: int
+    topic: str
+    partition: int
+    first_offset: int
+    last_offset: int
+    key: str
+    slots: _containers.RepeatedScalarFieldContainer[int]
+    first_slot_after: int
+    bloom_columns: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, topic_id: _Optional[int] = ..., topic: _Optional[str] = ..., partition: _Optional[int] = ..., first_offset: _Optional[int] = ..., last_offset: _Optional[int] = ..., key: _Optional[str] = ..., slots: _Optional[_Iterable[int]] = ..., first_slot_after: _Optional[int] = ..., bloom_columns: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class PlannedInternal(_message.Message):
+    __slots__ = ("topic_id", "topic", "partition", "end", "slots")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    topic_id: int
+    topic: str
+    partition: int
+    end: int
+    slots: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, topic_id: _Optional[int] = ..., topic: _Optional[str] = ..., partition: _Optional[int] = ..., end: _Optional[int] = ..., slots: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class FilePage(_message.Message):
+    __slots__ = ("bundle", "plan", "put_id", "partitions")
+    BUNDLE_FIELD_NUMBER: _ClassVar[int]
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    PUT_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    bundle: int
+    plan: int
+    put_id: bytes
+    partitions: _containers.RepeatedCompositeFieldContainer[PartitionFiles]
+    def __init__(self, bundle: _Optional[int] = ..., plan: _Optional[int] = ..., put_id: _Optional[bytes] = ..., partitions: _Optional[_Iterable[_Union[PartitionFiles, _Mapping]]] = ...) -> None: ...
+
+class PartitionFiles(_message.Message):
+    __slots__ = ("topic_id", "partition", "files", "previous_page", "previous_count")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    FILES_FIELD_NUMBER: _ClassVar[int]
+    PREVIOUS_PAGE_FIELD_NUMBER: _ClassVar[int]
+    PREVIOUS_COUNT_FIELD_NUMBER: _ClassVar[int]
+    topic_id: int
+    partition: int
+    files: _containers.RepeatedCompositeFieldContainer[ParquetFile]
+    previous_page: int
+    previous_count: int
+    def __init__(self, topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., files: _Optional[_Iterable[_Union[ParquetFile, _Mapping]]] = ..., previous_page: _Optional[int] = ..., previous_count: _Optional[int] = ...) -> None: ...
+
+class ParquetFile(_message.Message):
+    __slots__ = ("key", "first_offset", "last_offset", "size", "timestamp_min_us", "timestamp_max_us", "plan", "committed_ms")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    FIRST_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LAST_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_MIN_US_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_MAX_US_FIELD_NUMBER: _ClassVar[int]
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_MS_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    first_offset: int
+    last_offset: int
+    size: int
+    timestamp_min_us: int
+    timestamp_max_us: int
+    plan: int
+    committed_ms: int
+    def __init__(self, key: _Optional[str] = ..., first_offset: _Optional[int] = ..., last_offset: _Optional[int] = ..., size: _Optional[int] = ..., timestamp_min_us: _Optional[int] = ..., timestamp_max_us: _Optional[int] = ..., plan: _Optional[int] = ..., committed_ms: _Optional[int] = ...) -> None: ...
+
+class TopicRecord(_message.Message):
+    __slots__ = ("topic_id", "name", "bundles", "settings", "state", "created_ms")
+    class SettingsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    BUNDLES_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    CREATED_MS_FIELD_NUMBER: _ClassVar[int]
+    topic_id: int
+    name: str
+    bundles: _containers.RepeatedScalarFieldContainer[int]
+    settings: _containers.ScalarMap[str, str]
+    state: TopicState
+    created_ms: int
+    def __init__(self, topic_id: _Optional[int] = ..., name: _Optional[str] = ..., bundles: _Optional[_Iterable[int]] = ..., settings: _Optional[_Mapping[str, str]] = ..., state: _Optional[_Union[TopicState, str]] = ..., created_ms: _Optional[int] = ...) -> None: ...

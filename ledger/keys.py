@@ -1,0 +1,155 @@
+"""The names of all objects in a cluster's root; no other module spells a key (DESIGN section 5).
+
+    cluster.json
+    brokers/<broker-id>.json
+    ledgers/<bundle:04d>/segments/<slot:020d>
+    ledgers/<bundle:04d>/checkpoints/<number:020d>
+    ledgers/<bundle:04d>/compactions/<plan:020d>
+    ledgers/<bundle:04d>/files/<plan:020d>
+    ledgers/<bundle:04d>/snapshots/<plan:020d>
+    parquet/topic=<topic>/partition=<p>/<first:020d>-<last:020d>-<topic id>-<plan>.parquet
+    parquet/_tmp/<fence>/                          made by the store for fence `<bundle:04d>-<plan:020d>-<plan put id hex>`
+
+Slots, checkpoints and plans are numbered from 1; number 0 stands for "none yet".
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from ledgermq.errors import InvalidTopicName
+
+CLUSTER = "cluster.json"
+BROKERS = "brokers/"
+PARQUET = "parquet/"
+FENCES = "parquet/_tmp/"
+
+METADATA_BUNDLE = 0
+METADATA_TOPIC = "__metadata"
+METADATA_TOPIC_ID = 0
+
+TOPIC_NAME_LENGTH_MAX = 249
+_TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]+\Z")
+
+
+def check_topic_name(name: str) -> str:
+    """Kafka's rule: 1 to 249 of ``[A-Za-z0-9._-]``, not "." or "..". Raises InvalidTopicName."""
+    if not name or len(name) > TOPIC_NAME_LENGTH_MAX:
+        raise InvalidTopicName(f"a topic name has 1 to {TOPIC_NAME_LENGTH_MAX} characters, this one has {len(name)}")
+    if name in (".", "..") or not _TOPIC_NAME.match(name):
+        raise InvalidTopicName(f"topic name {name!r}: only letters, digits, '.', '_' and '-' are allowed, and neither '.' nor '..'")
+    return name
+
+
+def is_internal(topic: str) -> bool:
+    """Names that start with two underscores belong to the system."""
+    return topic.startswith("__")
+
+
+def broker(broker_id: str) -> str:
+    return f"{BROKERS}{broker_id}.json"
+
+
+def ledger(bundle: int) -> str:
+    return f"ledgers/{bundle:04d}/"
+
+
+def segments(bundle: int) -> str:
+    return f"{ledger(bundle)}segments/"
+
+
+def segment(bundle: int, slot: int) -> str:
+    return f"{segments(bundle)}{slot:020d}"
+
+
+def checkpoints(bundle: int) -> str:
+    return f"{ledger(bundle)}checkpoints/"
+
+
+def checkpoint(bundle: int, number: int) -> str:
+    return f"{checkpoints(bundle)}{number:020d}"
+
+
+def compactions(bundle: int) -> str:
+    return f"{ledger(bundle)}compactions/"
+
+
+def compaction(bundle: int, plan: int) -> str:
+    return f"{compactions(bundle)}{plan:020d}"
+
+
+def file_pages(bundle: int) -> str:
+    return f"{ledger(bundle)}files/"
+
+
+def file_page(bundle: int, plan: int) -> str:
+    return f"{file_pages(bundle)}{plan:020d}"
+
+
+def snapshots(bundle: int) -> str:
+    return f"{ledger(bundle)}snapshots/"
+
+
+def snapshot(bundle: int, plan: int) -> str:
+    return f"{snapshots(bundle)}{plan:020d}"
+
+
+def number(key: str) -> int:
+    """The slot, checkpoint or plan number at the end of a key."""
+    return int(key.rsplit("/", 1)[1])
+
+
+def fence(bundle: int, plan: int, put_id: bytes) -> str:
+    return f"{bundle:04d}-{plan:020d}-{put_id.hex()}"
+
+
+@dataclass(frozen=True, slots=True)
+class FenceName:
+    bundle: int
+    plan: int
+    put_id: bytes
+
+
+_FENCE = re.compile(r"(\d{4,})-(\d{20})-([0-9a-f]{32})\Z")
+
+
+def parse_fence(name: str) -> FenceName | None:
+    found = _FENCE.match(name)
+    return FenceName(int(found[1]), int(found[2]), bytes.fromhex(found[3])) if found else None
+
+
+def parquet_topic(topic: str) -> str:
+    return f"{PARQUET}topic={topic}/"
+
+
+def parquet_partition(topic: str, partition: int) -> str:
+    return f"{parquet_topic(topic)}partition={partition}/"
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetName:
+    """What a Parquet file's key says; `last_offset` inclusive."""
+
+    topic: str
+    partition: int
+    first_offset: int
+    last_offset: int
+    topic_id: int
+    plan: int
+
+    @property
+    def key(self) -> str:
+        return (
+            f"{parquet_partition(self.topic, self.partition)}"
+            f"{self.first_offset:020d}-{self.last_offset:020d}-{self.topic_id}-{self.plan}.parquet"
+        )
+
+
+_PARQUET = re.compile(r"parquet/topic=([^/]+)/partition=(\d+)/(\d{20})-(\d{20})-(\d+)-(\d+)\.parquet\Z")
+
+
+def parse_parquet(key: str) -> ParquetName | None:
+    """None for a key that no LedgerMQ process wrote."""
+    found = _PARQUET.match(key)
+    return ParquetName(found[1], *(int(found[i]) for i in range(2, 7))) if found else None

@@ -1,0 +1,144 @@
+"""What LedgerMQ asks of an object store: one small async contract, the same for memory, files, S3 and HDFS.
+
+A *key* is a relative path such as ``ledgers/0001/segments/00000000000000000007``: parts of ``[A-Za-z0-9._=-]`` joined by "/".
+Backends answer, they do not retry: hidden retries would turn "exists" into a lie (a conditional put whose first try
+landed sees itself). `ledger.object_store.settle` turns these answers into won / lost, `resilient` adds back-off.
+
+Errors that a backend raises, and no others:
+
+    AlreadyExists       the key exists: somebody created it, perhaps this very call
+    ObjectMissing       get, get_range, get_suffix, head: there is no such object
+    FenceClosed         a fenced put came after close_fence
+    StoreUncertain      time-out, 409, 5xx, broken connection: the operation may or may not have happened
+    StoreThrottled      503 SlowDown, 429: a StoreUncertain with the store's wish to be left in peace
+    ledgermq.errors.StoreUnusable / Unauthorized      final: full disk, no bucket, read-only; wrong credentials
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Union
+
+from ledgermq.errors import LedgerMQError, RetriableError
+
+Buffer = Union[bytes, bytearray, memoryview]
+
+
+class AlreadyExists(LedgerMQError):
+    code = "OBJECT_EXISTS"
+
+
+class ObjectMissing(LedgerMQError):
+    code = "OBJECT_MISSING"
+
+
+class FenceClosed(LedgerMQError):
+    code = "FENCE_CLOSED"
+
+
+class StoreUncertain(RetriableError):
+    code = "STORE_UNCERTAIN"
+
+
+class StoreThrottled(StoreUncertain):
+    code = "STORE_THROTTLED"
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """`key` relative to the root; `size` in bytes; `etag` changes whenever the content does; `modified_ms` by the store's clock."""
+
+    key: str
+    size: int
+    etag: str
+    modified_ms: int
+
+
+class FencedPuts(ABC):
+    """The right to create a few named objects for as long as their fence is open (and, on S3, their presigned URLs live)."""
+
+    @abstractmethod
+    async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
+        """Create `key` whole. Raises AlreadyExists, FenceClosed, StoreUncertain, StoreThrottled."""
+
+
+class ObjectStore(ABC):
+    """Root-relative keys in, bytes out. Every method is safe to cancel; a cancelled put may still land."""
+
+    url: str
+    """The root URL with which `open_store` opens this store again, in any process; no secrets in it."""
+
+    @abstractmethod
+    async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
+        """Create `key` with the joined buffers, durable on return; atomic: readers see all of it or nothing.
+
+        Raises AlreadyExists, StoreUncertain, StoreThrottled.
+        """
+
+    @abstractmethod
+    async def put(self, key: str, data: Buffer) -> None:
+        """Create or replace. For liveness files only: nothing that safety depends on is ever overwritten."""
+
+    @abstractmethod
+    async def get(self, key: str) -> bytes:
+        """The whole object. Raises ObjectMissing."""
+
+    @abstractmethod
+    async def get_range(self, key: str, start: int, length: int) -> bytes:
+        """Exactly `length` bytes from `start`; fewer only where the object ends. Raises ObjectMissing."""
+
+    @abstractmethod
+    async def get_suffix(self, key: str, length: int) -> bytes:
+        """The last `length` bytes, or all of a shorter object. Raises ObjectMissing."""
+
+    @abstractmethod
+    def list(self, prefix: str, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+        """Objects whose key starts with `prefix` and is greater than `start_after`, in ascending order of key (as bytes).
+
+        Strongly consistent with finished puts and deletes. Temporary files of the store itself never show.
+        """
+
+    @abstractmethod
+    async def delete(self, keys: Sequence[str]) -> None:
+        """Delete all, gone on return; a key that does not exist is no error."""
+
+    @abstractmethod
+    async def head(self, key: str) -> ObjectInfo:
+        """Raises ObjectMissing."""
+
+    @abstractmethod
+    async def store_time_ms(self) -> int:
+        """A fresh reading of the store's own clock: the one that `modified_ms` is by."""
+
+    @abstractmethod
+    async def open_fence(self, fence: str) -> None:
+        """Make fence `fence` (a name of one path part), durably, before anybody may put under it. Idempotent."""
+
+    @abstractmethod
+    async def fenced_puts(self, fence: str, keys: Sequence[str], url_life_ms: int) -> FencedPuts:
+        """Permission to create `keys` under an open fence. Take it **before** the look at the newest checkpoint that justifies the puts.
+
+        File, HDFS, memory: a put fails once `close_fence` has returned. S3: the URLs are presigned here, and refused by the store
+        after `url_life`. Raises FenceClosed where that is already known, StoreUncertain when the clocks differ too much.
+        """
+
+    @abstractmethod
+    async def close_fence(self, fence: str) -> None:
+        """After this returns no put under `fence` can succeed any more (S3: no earlier than `parquet_min_age`). Idempotent."""
+
+    @abstractmethod
+    async def list_fences(self) -> Sequence[str]:
+        """Fences that still hold something in the store (S3: none ever)."""
+
+    async def close(self) -> None:
+        """Give back connections and threads."""
+        return None
+
+    async def __aenter__(self) -> ObjectStore:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+

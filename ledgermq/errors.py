@@ -1,0 +1,182 @@
+"""Every error that LedgerMQ raises or sends, as one small tree.
+
+Owns the names, the stable wire codes and whether a caller may simply try again.
+Knows nothing of gRPC, HTTP or any store: `ledgermq.protocol.status` maps codes to the wire.
+
+    LedgerMQError
+    ├── InvalidRequest            fix the input; the same call fails again
+    │   ├── InvalidTopicName, InvalidConfig, InvalidRecord, CorruptFrame, MessageTooLarge
+    │   ├── UnknownTopic, UnknownPartition, TopicExists, OffsetOutOfRange
+    │   └── PublishNotAccepted, SubscribeNotAccepted
+    ├── RetriableError            the same call may succeed later (retry_after_ms says when)
+    │   ├── NotOwner              ask the broker at `owner` instead
+    │   ├── Unavailable           no broker, or no store, answers at present
+    │   ├── TopicBeingDeleted     the name is not free yet
+    │   ├── ResourceExhausted     a bound was reached; nothing was accepted
+    │   └── DeadlineExceeded      the caller's own time was up
+    ├── ProducerError             the producer's session has ended; take a new one
+    │   ├── UnknownProducer, OutOfOrderSequence
+    │   └── OutcomeUnknown        the record may or may not be stored; never retried blindly
+    ├── Unauthorized              credentials missing, wrong or not sufficient
+    └── StoreError                the bucket itself
+        ├── DataDamaged           an object fails its checks; `object_key` names it
+        ├── FormatNotSupported    written by another format version
+        └── StoreUnusable         ignores create-if-absent, is read-only, is full, does not exist
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class LedgerMQError(Exception):
+    """Base of all. `code` is stable on the wire, `retriable` says whether the same call may succeed later."""
+
+    code: ClassVar[str] = "INTERNAL"
+    retriable: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        retry_after_ms: int | None = None,
+        owner: str | None = None,
+        object_key: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.retry_after_ms = retry_after_ms
+        self.owner = owner
+        self.object_key = object_key
+
+
+class InvalidRequest(LedgerMQError):
+    code = "INVALID_REQUEST"
+
+
+class InvalidTopicName(InvalidRequest):
+    code = "INVALID_TOPIC_NAME"
+
+
+class InvalidConfig(InvalidRequest):
+    code = "INVALID_CONFIG"
+
+
+class InvalidRecord(InvalidRequest):
+    code = "INVALID_RECORD"
+
+
+class CorruptFrame(InvalidRequest):
+    code = "CORRUPT_FRAME"
+
+
+class MessageTooLarge(InvalidRequest):
+    code = "MESSAGE_TOO_LARGE"
+
+
+class UnknownTopic(InvalidRequest):
+    code = "UNKNOWN_TOPIC"
+
+
+class UnknownPartition(InvalidRequest):
+    code = "UNKNOWN_PARTITION"
+
+
+class TopicExists(InvalidRequest):
+    code = "TOPIC_EXISTS"
+
+
+class OffsetOutOfRange(InvalidRequest):
+    code = "OFFSET_OUT_OF_RANGE"
+
+
+class PublishNotAccepted(InvalidRequest):
+    code = "PUBLISH_NOT_ACCEPTED"
+
+
+class SubscribeNotAccepted(InvalidRequest):
+    code = "SUBSCRIBE_NOT_ACCEPTED"
+
+
+class RetriableError(LedgerMQError):
+    code = "RETRIABLE"
+    retriable = True
+
+
+class NotOwner(RetriableError):
+    code = "NOT_OWNER"
+
+
+class Unavailable(RetriableError):
+    code = "UNAVAILABLE"
+
+
+class TopicBeingDeleted(RetriableError):
+    code = "TOPIC_BEING_DELETED"
+
+
+class ResourceExhausted(RetriableError):
+    code = "RESOURCE_EXHAUSTED"
+
+
+class DeadlineExceeded(RetriableError):
+    code = "DEADLINE_EXCEEDED"
+
+
+class ProducerError(LedgerMQError):
+    code = "PRODUCER_ERROR"
+
+
+class UnknownProducer(ProducerError):
+    code = "UNKNOWN_PRODUCER"
+
+
+class OutOfOrderSequence(ProducerError):
+    code = "OUT_OF_ORDER_SEQUENCE"
+
+
+class OutcomeUnknown(ProducerError):
+    code = "OUTCOME_UNKNOWN"
+
+
+class Unauthorized(LedgerMQError):
+    code = "UNAUTHORIZED"
+
+
+class StoreError(LedgerMQError):
+    code = "STORE_ERROR"
+
+
+class DataDamaged(StoreError):
+    code = "DATA_DAMAGED"
+
+
+class FormatNotSupported(StoreError):
+    code = "FORMAT_NOT_SUPPORTED"
+
+
+class StoreUnusable(StoreError):
+    code = "STORE_UNUSABLE"
+
+
+def _tree(root: type[LedgerMQError]) -> dict[str, type[LedgerMQError]]:
+    found = {root.code: root}
+    for child in root.__subclasses__():
+        found |= _tree(child)
+    return found
+
+
+BY_CODE: dict[str, type[LedgerMQError]] = _tree(LedgerMQError)
+
+
+def from_code(
+    code: str,
+    message: str,
+    *,
+    retry_after_ms: int | None = None,
+    owner: str | None = None,
+    object_key: str | None = None,
+) -> LedgerMQError:
+    """The error that `code` names; an unknown code (a newer peer) becomes the base class."""
+    kind = BY_CODE.get(code, LedgerMQError)
+    return kind(message, retry_after_ms=retry_after_ms, owner=owner, object_key=object_key)

@@ -1,0 +1,105 @@
+"""Frames: a small protobuf header and, beside it, payload bytes that never pass through a protobuf object.
+
+    | 0x0A | varint: length of header | header (ProduceHeader or FetchHeader) | 0x12 | varint: length of payload | payload |
+
+This is the protobuf encoding of ProduceRequest and FetchResponse with both fields present, in order; `tests` hold it to the
+generated code. A decoder of ours also accepts what other protobuf encoders may write: an absent field, fields in the other order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar, Union
+
+from google.protobuf.message import DecodeError, Message
+
+from ledgermq.errors import CorruptFrame
+from ledgermq.protocol import ledgermq_pb2 as pb
+
+Buffer = Union[bytes, bytearray, memoryview]
+H = TypeVar("H", bound=Message)
+
+_HEADER_TAG = 0x0A
+_PAYLOAD_TAG = 0x12
+
+
+@dataclass(frozen=True, slots=True)
+class Frame(Generic[H]):
+    """`payload`: the pieces that follow one another; their joint length is the payload's."""
+
+    header: H
+    payload: Sequence[Buffer]
+
+    @property
+    def payload_bytes(self) -> int:
+        return sum(len(piece) for piece in self.payload)
+
+
+ProduceFrame = Frame[pb.ProduceHeader]
+FetchFrame = Frame[pb.FetchHeader]
+
+
+def encode_frame(frame: Frame[H]) -> bytes:
+    """One copy of the payload: the join."""
+    header = frame.header.SerializeToString()
+    return b"".join(
+        (b"\x0a", _varint(len(header)), header, b"\x12", _varint(frame.payload_bytes), *frame.payload),
+    )
+
+
+def decode_produce(data: Buffer) -> ProduceFrame:
+    """Raises CorruptFrame. The payload is a view of `data`."""
+    header = pb.ProduceHeader()
+    return Frame(header, _decode_into(header, data))
+
+
+def decode_fetch(data: Buffer) -> FetchFrame:
+    """Raises CorruptFrame. The payload is a view of `data`."""
+    header = pb.FetchHeader()
+    return Frame(header, _decode_into(header, data))
+
+
+def _decode_into(header: Message, data: Buffer) -> Sequence[Buffer]:
+    view = memoryview(data)
+    payload = view[:0]
+    at = 0
+    while at < len(view):
+        tag = view[at]
+        if tag not in (_HEADER_TAG, _PAYLOAD_TAG):
+            raise CorruptFrame(f"a frame has fields 1 and 2 only, found tag {tag:#x} at byte {at}")
+        length, start = _read_varint(view, at + 1)
+        at = start + length
+        if at > len(view):
+            raise CorruptFrame(f"field of {length} bytes ends {at - len(view)} bytes after the frame")
+        if tag == _PAYLOAD_TAG:
+            payload = view[start:at]
+            continue
+        try:
+            header.ParseFromString(bytes(view[start:at]))
+        except DecodeError as error:
+            raise CorruptFrame(f"the frame's header is not valid protobuf: {error}") from error
+    return [payload]
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _read_varint(view: memoryview, at: int) -> tuple[int, int]:
+    """(value, position after it); at most ten bytes, as in protobuf."""
+    value = 0
+    for shift in range(0, 70, 7):
+        if at >= len(view):
+            break
+        byte = view[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+    raise CorruptFrame("the frame ends inside a length, or has one of more than ten bytes")
