@@ -1,6 +1,7 @@
 """What LedgerMQ asks of an object store: one small async contract, the same for memory, files, S3 and HDFS.
 
 A *key* is a relative path such as ``ledgers/0001/segments/00000000000000000007``: parts of ``[A-Za-z0-9._=-]`` joined by "/".
+An object of which a part of the key starts with "." is hidden: it can be put, read and deleted, but `list` never shows it.
 Backends answer, they do not retry: hidden retries would turn "exists" into a lie (a conditional put whose first try
 landed sees itself). `ledger.object_store.settle` turns these answers into won / lost, `resilient` adds back-off.
 
@@ -141,4 +142,3 @@ class ObjectStore(ABC):
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
-

@@ -1,0 +1,205 @@
+"""Durable steps on a local file system: whole files that appear at once, folders that survive a power cut, the errors of both.
+
+    create    temp file, writev, fsync | link (fails if the name exists) | unlink temp | fsync folder
+    replace   temp file, writev, fsync | rename                                        | fsync folder
+
+Invariants: a name never shows a part of its content; a folder's entry is fsynced before anything in it counts as durable; an
+fsync of a folder that failed is never believed again (the kernel may forget the error): the disk is then broken for good.
+Removing a temporary file, whoever does it, can only make its put fail. Blocking: runs in threads. Knows no keys, fences or asyncio.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from ledger.object_store.contract import AlreadyExists, Buffer, ObjectMissing, StoreUncertain
+from ledgermq.errors import InvalidRequest, StoreUnusable
+
+_UNUSABLE = {
+    errno.ENOSPC: "no space is left",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EFBIG: "the limit on the size of a file is reached",
+    errno.EROFS: "the file system is read-only",
+    errno.EACCES: "permission is denied",
+    errno.EPERM: "the operation is not permitted",
+    errno.EMLINK: "the file system allows no more links",
+    errno.EOPNOTSUPP: "the file system has no hard links",
+}
+_MISSING = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
+_BUFFERS_A_WRITE_MAX = 1024
+"""IOV_MAX of Linux and macOS."""
+
+
+@contextmanager
+def store_errors(what: str) -> Iterator[None]:
+    """OSError as the contract's errors; a missing file is ObjectMissing, what nobody foresaw StoreUncertain."""
+    try:
+        yield
+    except FileExistsError as e:
+        raise AlreadyExists(f"object {what} exists", object_key=what) from e
+    except OSError as e:
+        if e.errno in _MISSING:
+            raise ObjectMissing(f"no object {what}", object_key=what) from e
+        if e.errno == errno.ENAMETOOLONG:
+            raise InvalidRequest(f"{what} is too long a name for this file system") from e
+        if e.errno in _UNUSABLE:
+            raise StoreUnusable(f"cannot use the file store: {_UNUSABLE[e.errno]} ({what})", object_key=what) from e
+        raise StoreUncertain(f"{what}: {e.strerror or e}", object_key=what) from e
+
+
+def write_temp(path: Path, buffers: Sequence[Buffer]) -> None:
+    """A new, whole, fsynced file; on failure none."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    try:
+        _write_all(descriptor, buffers)
+        os.fsync(descriptor)
+    except BaseException:
+        remove(path)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def _write_all(descriptor: int, buffers: Sequence[Buffer]) -> None:
+    views = [memoryview(buffer).cast("B") for buffer in buffers if len(buffer)]
+    first = 0
+    while first < len(views):
+        written = os.writev(descriptor, views[first : first + _BUFFERS_A_WRITE_MAX])
+        while first < len(views) and written >= len(views[first]):
+            written -= len(views[first])
+            first += 1
+        if written:
+            views[first] = views[first][written:]
+
+
+def remove(path: Path) -> None:
+    with suppress(FileNotFoundError):
+        path.unlink()
+
+
+def read(path: Path, start: int, length: int | None) -> bytes:
+    """`length` bytes from `start` (from the end where `start` is negative), or up to the end."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        size = os.fstat(descriptor).st_size
+        begin = max(0, size + start) if start < 0 else min(start, size)
+        end = size if length is None else min(size, begin + length)
+        return _read_all(descriptor, begin, end)
+    finally:
+        os.close(descriptor)
+
+
+def _read_all(descriptor: int, begin: int, end: int) -> bytes:
+    parts = []
+    while begin < end and (part := os.pread(descriptor, end - begin, begin)):
+        parts.append(part)
+        begin += len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+class Disk:
+    """One root folder. `prepare` before the first write; readers need not, so that a read-only root can be read."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._durable: set[Path] = set()
+        self._broken: str | None = None
+
+    def prepare(self, *folders: Path) -> None:
+        """Make the root and `folders` below it. Only here is the root made: one that vanishes later is an error, not a fresh start."""
+        missing = [p for p in (self.root, *self.root.parents) if not p.exists()]
+        for path in reversed(missing):
+            path.mkdir(exist_ok=True)
+            self._fsync_folder(path.parent)
+        with suppress(PermissionError):  # another process may have made the root and not yet fsynced its parent
+            self._fsync_folder(self.root.parent)
+        self._durable.add(self.root)
+        for folder in folders:
+            self.make_folder(folder)
+
+    def check_usable(self) -> None:
+        if self._broken:
+            raise StoreUnusable(f"cannot use the file store: {self._broken}; check the disk, then start again")
+
+    def make_folder(self, folder: Path) -> None:
+        """Durable with all its parents on return. Each is fsynced once by each process: whoever made it may not have got that far."""
+        if folder in self._durable:
+            return
+        self.make_folder(folder.parent)
+        with suppress(FileExistsError):
+            folder.mkdir()
+        self._fsync_folder(folder.parent)
+        self._durable.add(folder)
+
+    def create(self, temp: Path, path: Path) -> None:
+        """Give the whole file `temp` its name `path`, durably. Raises FileExistsError, FileNotFoundError if `temp` was removed."""
+        try:
+            self.make_folder(path.parent)
+            os.link(temp, path)
+        except FileExistsError:
+            # It may be our own, linked by a hedged put that has not fsynced yet: what a read-back finds has to be durable.
+            self._fsync_folder(path.parent)
+            raise
+        except FileNotFoundError:
+            self._durable = {self.root}
+            raise
+        finally:
+            remove(temp)
+        self._fsync_folder(path.parent)
+
+    def replace(self, temp: Path, path: Path) -> None:
+        try:
+            self.make_folder(path.parent)
+            os.replace(temp, path)
+        except FileNotFoundError:
+            self._durable = {self.root}
+            raise
+        finally:
+            remove(temp)
+        self._fsync_folder(path.parent)
+
+    def remove_all(self, paths: Sequence[Path]) -> None:
+        for path in paths:
+            with suppress(NotADirectoryError):
+                remove(path)
+        for folder in dict.fromkeys(path.parent for path in paths):
+            with suppress(FileNotFoundError, NotADirectoryError):
+                self._fsync_folder(folder)
+
+    def make_fence(self, folder: Path) -> None:
+        """Never from the cache: a fence may have been removed and, by another process, made again."""
+        self.make_folder(folder.parent)
+        with suppress(FileExistsError):
+            folder.mkdir()
+        self._fsync_folder(folder.parent)
+
+    def remove_fence(self, folder: Path) -> bool:
+        """One try: empty and remove the folder. False: somebody put a file in between."""
+        try:
+            for name in os.listdir(folder):
+                remove(folder / name)
+            folder.rmdir()
+        except FileNotFoundError:
+            pass
+        except OSError as e:
+            if e.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                return False
+            raise
+        with suppress(FileNotFoundError):
+            self._fsync_folder(folder.parent)
+        return True
+
+    def _fsync_folder(self, folder: Path) -> None:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        except OSError as e:
+            if e.errno != errno.EINVAL:  # some network file systems have no fsync of folders: there link is durable by itself
+                self._broken = f"fsync of {folder} failed: {e.strerror}"
+                raise StoreUnusable(f"cannot use the file store: {self._broken}") from e
+        finally:
+            os.close(descriptor)
