@@ -128,14 +128,16 @@ class ProducerState(_message.Message):
     def __init__(self, producer_id: _Optional[bytes] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., epoch: _Optional[int] = ..., last_slot: _Optional[int] = ..., batches: _Optional[_Iterable[_Union[ProducerBatch, _Mapping]]] = ...) -> None: ...
 
 class ProducerBatch(_message.Message):
-    __slots__ = ("sequence", "record_count", "base_offset")
+    __slots__ = ("sequence", "record_count", "base_offset", "slot")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     RECORD_COUNT_FIELD_NUMBER: _ClassVar[int]
     BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    SLOT_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     record_count: int
     base_offset: int
-    def __init__(self, sequence: _Optional[int] = ..., record_count: _Optional[int] = ..., base_offset: _Optional[int] = ...) -> None: ...
+    slot: int
+    def __init__(self, sequence: _Optional[int] = ..., record_count: _Optional[int] = ..., base_offset: _Optional[int] = ..., slot: _Optional[int] = ...) -> None: ...
 
 class ClaimNote(_message.Message):
     __slots__ = ("slot", "epoch", "created_ms", "broker")
@@ -340,6 +342,42 @@ class ParquetFile(_message.Message):
     plan: int
     committed_ms: int
     def __init__(self, key: _Optional[str] = ..., first_offset: _Optional[int] = ..., last_offset: _Optional[int] = ..., size: _Optional[int] = ..., timestamp_min_us: _Optional[int] = ..., timestamp_max_us: _Optional[int] = ..., plan: _Optional[int] = ..., committed_ms: _Optional[int] = ...) -> None: ...
+
+class Snapshot(_message.Message):
+    __slots__ = ("bundle", "plan", "put_id", "partitions")
+    BUNDLE_FIELD_NUMBER: _ClassVar[int]
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    PUT_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    bundle: int
+    plan: int
+    put_id: bytes
+    partitions: _containers.RepeatedCompositeFieldContainer[SnapshotPartition]
+    def __init__(self, bundle: _Optional[int] = ..., plan: _Optional[int] = ..., put_id: _Optional[bytes] = ..., partitions: _Optional[_Iterable[_Union[SnapshotPartition, _Mapping]]] = ...) -> None: ...
+
+class SnapshotPartition(_message.Message):
+    __slots__ = ("topic_id", "partition", "end", "records")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    topic_id: int
+    partition: int
+    end: int
+    records: _containers.RepeatedCompositeFieldContainer[SnapshotRecord]
+    def __init__(self, topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., end: _Optional[int] = ..., records: _Optional[_Iterable[_Union[SnapshotRecord, _Mapping]]] = ...) -> None: ...
+
+class SnapshotRecord(_message.Message):
+    __slots__ = ("offset", "key", "value", "timestamp_us")
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_US_FIELD_NUMBER: _ClassVar[int]
+    offset: int
+    key: bytes
+    value: bytes
+    timestamp_us: int
+    def __init__(self, offset: _Optional[int] = ..., key: _Optional[bytes] = ..., value: _Optional[bytes] = ..., timestamp_us: _Optional[int] = ...) -> None: ...
 
 class TopicRecord(_message.Message):
     __slots__ = ("topic_id", "name", "bundles", "settings", "state", "created_ms")

@@ -1,0 +1,108 @@
+"""Recovery: what a ledger says now, in O(tail) (DESIGN sections 7 and 8).
+
+Fold from the newest checkpoint to the first empty slot. The result is believed only if the newest checkpoint, read *after* the fold,
+has not trimmed past the slot where the fold began: otherwise slots that were read may be re-created ones, or empty only because
+they were deleted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+from ledger import keys
+from ledger.checkpoint import check_successor, draft_next, encode_checkpoint, Move, newest_checkpoint, state_of
+from ledger.fold import LedgerState
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledger.object_store.settle import PutOutcome, settle_put
+from ledger.segment import SlotIndex, read_index
+from ledgermq.errors import Unavailable
+from ledgermq.sources import Sources
+
+PARALLEL_READS = 16
+ATTEMPTS_MAX = 100
+
+
+@dataclass(slots=True)
+class Recovered:
+    """`tail`: the valid segments after the checkpoint, in order. `state` belongs to the caller. `next_slot`: the first empty one."""
+
+    bundle: int
+    checkpoint: fmt.Checkpoint
+    state: LedgerState
+    tail: list[SlotIndex] = field(default_factory=list)
+
+    @property
+    def next_slot(self) -> int:
+        return self.state.slot + 1
+
+
+async def read_slots(store: ObjectStore, bundle: int, first: int) -> AsyncIterator[SlotIndex]:
+    """Indexes of the slots from `first` up to the first empty one, void segments included; several GETs at a time."""
+    slot = first
+    last_listed = first - 1
+    async for info in store.list(keys.segments(bundle), start_after=keys.segment(bundle, first - 1)):
+        if keys.number(info.key) != last_listed + 1:
+            break
+        last_listed += 1
+    while True:
+        width = max(1, min(PARALLEL_READS, last_listed - slot + 1))
+        found = await asyncio.gather(*(_index_or_none(store, bundle, slot + i) for i in range(width)))
+        for index in found:
+            if index is None:
+                return
+            yield index
+        slot += width
+
+
+async def _index_or_none(store: ObjectStore, bundle: int, slot: int) -> SlotIndex | None:
+    try:
+        return await read_index(store, bundle, slot)
+    except ObjectMissing:
+        return None
+
+
+async def recover(store: ObjectStore, bundle: int, producer_states_max: int) -> Recovered:
+    """Raises DataDamaged or FormatNotSupported, naming the object, and the store's errors."""
+    for _ in range(ATTEMPTS_MAX):
+        checkpoint = await newest_checkpoint(store, bundle)
+        recovered = Recovered(bundle, checkpoint, state_of(checkpoint, producer_states_max))
+        first = recovered.next_slot
+        async for slot in read_slots(store, bundle, first):
+            if recovered.state.apply(slot.index):
+                recovered.tail.append(slot)
+        if (await newest_checkpoint(store, bundle)).trim_slot <= first:
+            return recovered
+    raise Unavailable(f"bundle {bundle}: it is trimmed faster than it can be recovered")
+
+
+async def advance_checkpoint(
+    store: ObjectStore,
+    bundle: int,
+    sources: Sources,
+    producer_states_max: int,
+    move: Move | None = None,
+    durable: LedgerState | None = None,
+) -> fmt.Checkpoint | None:
+    """Put the next checkpoint, with `move`; None where the move declines. Raises Unavailable when it cannot be decided.
+
+    `durable`: the owner's own fold, used instead of recovery where it is ahead of the newest checkpoint. The move is
+    judged anew against each newest checkpoint.
+    """
+    for _ in range(ATTEMPTS_MAX):
+        base = await newest_checkpoint(store, bundle)
+        if durable is not None and durable.slot >= base.state.slot:
+            state = durable.copy()
+        else:
+            recovered = await recover(store, bundle, producer_states_max)
+            base, state = recovered.checkpoint, recovered.state
+        draft = draft_next(base, state, sources)
+        if move is not None and not move(draft):
+            return None
+        check_successor(base, draft)
+        outcome = await settle_put(store, keys.checkpoint(bundle, draft.number), [encode_checkpoint(draft)], sources=sources)
+        if outcome is PutOutcome.WON:
+            return draft
+    raise Unavailable(f"bundle {bundle}: no checkpoint could be put in {ATTEMPTS_MAX} tries")

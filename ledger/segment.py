@@ -1,0 +1,131 @@
+"""Segments: the bytes of one immutable object of a ledger, and nothing about their validity.
+
+    | Arrow schema | batch … batch | end of stream | index (protobuf SegmentIndex) | trailer |
+
+    trailer, 28 bytes, little endian:
+    | index offset u64 | index length u32 | CRC-32C of index u32 | format version u16 | zero u16 | magic "LMQSEG\\r\\n" |
+
+The part before the index is an Arrow IPC stream that any Arrow reader opens; batches stand there byte for byte as the producers
+encoded them. Offsets are in the index only. Index and trailer together are the *tail*: one suffix GET of its length reads it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from crc32c import crc32c
+from google.protobuf.message import DecodeError
+
+from ledger import keys
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.object_store.contract import Buffer, ObjectStore
+from ledger.producers import ProducerSession
+from ledgermq.errors import DataDamaged, FormatNotSupported
+from ledgermq.protocol.records import END_OF_STREAM, schema_prefix
+
+SEGMENT_VERSION = 1
+MAGIC = b"LMQSEG\r\n"
+TRAILER = struct.Struct("<QIIHH8s")
+TAIL_GUESS_BYTES = 16 * 1024
+"""First suffix GET of a tail of unknown length: enough for some 150 batches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A producer's batch on its way into a segment. `data`: one Arrow IPC record batch message, checked."""
+
+    topic_id: int
+    partition: int
+    record_count: int
+    crc: int
+    timestamp_min_us: int
+    timestamp_max_us: int
+    data: Buffer
+    producer: ProducerSession | None = None
+
+    def entry(self, base_offset: int, position: int) -> fmt.BatchEntry:
+        entry = fmt.BatchEntry(
+            topic_id=self.topic_id,
+            partition=self.partition,
+            base_offset=base_offset,
+            record_count=self.record_count,
+            position=position,
+            length=len(self.data),
+            crc=self.crc,
+            timestamp_min_us=self.timestamp_min_us,
+            timestamp_max_us=self.timestamp_max_us,
+        )
+        if self.producer is not None:
+            entry.producer_id = self.producer.id
+            entry.producer_epoch = self.producer.epoch
+            entry.sequence = self.producer.sequence
+        return entry
+
+
+@dataclass(frozen=True, slots=True)
+class SlotIndex:
+    """An index as read back from slot `index.slot`; `tail_length` in bytes."""
+
+    index: fmt.SegmentIndex
+    tail_length: int
+
+
+def first_batch_position() -> int:
+    return len(schema_prefix())
+
+
+def encode_segment(index: fmt.SegmentIndex, data: Sequence[Buffer]) -> list[Buffer]:
+    """The buffers of a segment; `data[i]` belongs to `index.batches[i]`, whose position says where it stands. The last buffer is the tail."""
+    prefix = schema_prefix()
+    position = len(prefix)
+    for entry, batch in zip(index.batches, data, strict=True):
+        if (entry.position, entry.length) != (position, len(batch)):
+            raise AssertionError(f"batch at {position}, the index says {entry.position}")
+        position += len(batch)
+    body = index.SerializeToString(deterministic=True)
+    trailer = TRAILER.pack(position + len(END_OF_STREAM), len(body), crc32c(body), SEGMENT_VERSION, 0, MAGIC)
+    return [prefix, *data, END_OF_STREAM, body + trailer]
+
+
+def tail_length(suffix: bytes, key: str) -> int:
+    """Length of index and trailer, told by the last bytes of a segment. Raises DataDamaged, FormatNotSupported."""
+    if len(suffix) < TRAILER.size:
+        raise DataDamaged(f"{key}: {len(suffix)} bytes are too few for a segment", object_key=key)
+    _, length, _, version, _, magic = TRAILER.unpack_from(suffix, len(suffix) - TRAILER.size)
+    if magic != MAGIC:
+        raise DataDamaged(f"{key}: does not end as a segment does", object_key=key)
+    if version != SEGMENT_VERSION:
+        raise FormatNotSupported(f"{key}: segment version {version}, this software reads {SEGMENT_VERSION}", object_key=key)
+    return int(length) + TRAILER.size
+
+
+def decode_tail(tail: bytes, bundle: int, slot: int) -> SlotIndex:
+    """The index from a segment's tail; bytes before it are ignored. Raises DataDamaged, FormatNotSupported, naming the object."""
+    key = keys.segment(bundle, slot)
+    length = tail_length(tail, key)
+    if length > len(tail):
+        raise DataDamaged(f"{key}: index of {length} bytes in {len(tail)}", object_key=key)
+    body = tail[len(tail) - length : len(tail) - TRAILER.size]
+    _, _, crc, *_ = TRAILER.unpack_from(tail, len(tail) - TRAILER.size)
+    index = fmt.SegmentIndex()
+    if crc32c(body) != crc:
+        raise DataDamaged(f"{key}: the checksum of its index does not fit", object_key=key)
+    try:
+        index.ParseFromString(body)
+    except DecodeError as error:
+        raise DataDamaged(f"{key}: its index is not valid protobuf: {error}", object_key=key) from error
+    if (index.bundle, index.slot) != (bundle, slot):
+        raise DataDamaged(f"{key}: its index says bundle {index.bundle}, slot {index.slot}", object_key=key)
+    return SlotIndex(index, length)
+
+
+async def read_index(store: ObjectStore, bundle: int, slot: int) -> SlotIndex:
+    """The index of a slot by one suffix GET (two where it is long). Raises ObjectMissing, DataDamaged, FormatNotSupported."""
+    key = keys.segment(bundle, slot)
+    suffix = await store.get_suffix(key, TAIL_GUESS_BYTES)
+    length = tail_length(suffix, key)
+    if length > len(suffix):
+        suffix = await store.get_suffix(key, length)
+    return decode_tail(suffix, bundle, slot)

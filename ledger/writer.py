@@ -1,0 +1,269 @@
+"""One term of ownership of a ledger: claim it, append to it, be fenced from it, release it (DESIGN section 7).
+
+Appends are pipelined: up to `puts_in_flight_max` segments are on their way, each linked to the one before. A segment is acknowledged
+only when it and all below it, down to the claim, are won. The first lost slot ends the term: every waiter gets NotOwner, the state is
+dropped, and nothing is ever served from it again. Two folds of the same code are kept: `issued`, by which offsets are given
+out and sequences judged, and `durable`, which alone may be shown to anybody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from ledger import keys
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.object_store.contract import Buffer, ObjectMissing, ObjectStore
+from ledger.object_store.settle import PutOutcome, settle_put
+from ledger.put_latency import PutLatency
+from ledger.recovery import Recovered, recover
+from ledger.segment import Batch, encode_segment, first_batch_position, read_index
+from ledger.shared_run import SharedRun
+from ledgermq.errors import LedgerMQError, NotOwner
+from ledgermq.sources import Sources
+
+PUTS_IN_FLIGHT_MAX = 4
+
+OnDurable = Callable[[fmt.SegmentIndex, Sequence[Buffer]], None]
+"""Told of each segment once it is acknowledged, in order: its index and the bytes of its batches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """A batch and whoever waits for its base offset; `done` fails with an error of `ledgermq.errors`."""
+
+    batch: Batch
+    done: asyncio.Future[int]
+
+
+@dataclass(slots=True)
+class _InFlight:
+    """A segment on its way. `answers`: who is told which base offset once it is acknowledged."""
+
+    index: fmt.SegmentIndex
+    data: list[Buffer] = field(default_factory=list)
+    answers: list[tuple[Append, int]] = field(default_factory=list)
+    won: bool = False
+
+
+async def claim(
+    store: ObjectStore,
+    bundle: int,
+    broker: str,
+    sources: Sources,
+    producer_states_max: int,
+    on_durable: OnDurable = lambda index, data: None,
+) -> tuple[LedgerWriter, Recovered]:
+    """Take the ledger over. Raises NotOwner when somebody else was faster (retry after a pause), DataDamaged, the store's errors."""
+    before = await recover(store, bundle, producer_states_max)
+    index = fmt.SegmentIndex(
+        bundle=bundle,
+        slot=before.next_slot,
+        epoch=before.state.epoch + 1,
+        kind=fmt.CLAIM,
+        writer=sources.new_id(),
+        put_id=sources.new_id(),
+        previous=before.state.last_put_id,
+        created_ms=sources.now_ms(),
+        broker=broker,
+    )
+    outcome = await settle_put(store, keys.segment(bundle, index.slot), encode_segment(index, []), sources=sources)
+    if outcome is not PutOutcome.WON:
+        raise NotOwner(f"bundle {bundle}: the claim of slot {index.slot} was {outcome.name.lower()}")
+    after = await recover(store, bundle, producer_states_max)  # a claim counts only if recovery, run after it, says so
+    if after.state.writer != index.writer or after.state.released:
+        raise NotOwner(f"bundle {bundle}: the claim of slot {index.slot} did not open the current term")
+    return LedgerWriter(store, sources, broker, after, on_durable), after
+
+
+class LedgerWriter:
+    def __init__(self, store: ObjectStore, sources: Sources, broker: str, recovered: Recovered, on_durable: OnDurable) -> None:
+        self.bundle = recovered.bundle
+        self.epoch = recovered.state.epoch
+        self.durable = recovered.state
+        self.ended = asyncio.Event()
+        self.lost: LedgerMQError | None = None
+        self._issued = recovered.state.copy()
+        self._store = store
+        self._sources = sources
+        self._broker = broker
+        self._on_durable = on_durable
+        self._in_flight: deque[_InFlight] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._fence_check = SharedRun(self._look_for_claim)
+        self._latency = PutLatency()
+        self.put_ended = asyncio.Event()
+        """Set whenever a put ends; whoever waits for room clears it."""
+
+    @property
+    def puts_in_flight(self) -> int:
+        return len(self._in_flight)
+
+    @property
+    def issued_slot(self) -> int:
+        return self._issued.slot
+
+    def write(self, appends: Sequence[Append]) -> bool:
+        """Put one segment with these batches, now; each `done` is answered later. False: nothing had to be put.
+
+        Batches of one partition keep their order. Refused sequences fail at once; repeated ones join the segment that holds them.
+        """
+        if self.lost is not None:
+            for append in appends:
+                fail(append, self.lost)
+            return False
+        flight = _InFlight(self._next_index(fmt.DATA))
+        for append in sorted(appends, key=lambda a: (a.batch.topic_id, a.batch.partition)):
+            if self._is_new(append, flight):
+                self._add(append, flight)
+        if flight.index.batches:
+            self._put(flight)
+        return bool(flight.index.batches)
+
+    def _is_new(self, append: Append, building: _InFlight) -> bool:
+        """Judge the sequence. False: refused, answered, or joined to the segment that holds it already."""
+        batch = append.batch
+        if batch.producer is None:
+            return True
+        try:
+            stored = self._issued.producers.judge(batch.producer, batch.topic_id, batch.partition, batch.record_count)
+        except LedgerMQError as error:
+            fail(append, error)
+            return False
+        if stored is None:
+            return True
+        for flight in (building, *self._in_flight):
+            if flight.index.slot == stored.slot:
+                flight.answers.append((append, stored.base_offset))
+                return False
+        if stored.slot > self.durable.slot:
+            raise AssertionError(f"bundle {self.bundle}: slot {stored.slot} is neither durable nor in flight")
+        succeed(append, stored.base_offset)
+        return False
+
+    def _add(self, append: Append, flight: _InFlight) -> None:
+        batch, index = append.batch, flight.index
+        if not index.batches:
+            self._issued.open_segment(index)
+        last = index.batches[-1] if index.batches else None
+        position = last.position + last.length if last else first_batch_position()
+        entry = batch.entry(self._issued.end(batch.topic_id, batch.partition), position)
+        self._issued.append(entry)
+        index.batches.append(entry)
+        flight.data.append(batch.data)
+        flight.answers.append((append, entry.base_offset))
+
+    async def release(self, successor: str = "") -> None:
+        """Wait for what is in flight, end the term by a RELEASE segment. Raises NotOwner if the term was lost before."""
+        await self.drain()
+        flight = _InFlight(self._next_index(fmt.RELEASE))
+        flight.index.successor = successor
+        self._issued.open_segment(flight.index)
+        self._put(flight)
+        await self.drain()
+        self.end(NotOwner(f"bundle {self.bundle} was released", owner=successor or None))
+
+    async def drain(self) -> None:
+        """Wait until nothing is in flight. Raises NotOwner if the term is lost."""
+        while self._in_flight and self.lost is None:
+            self.put_ended.clear()
+            await self.put_ended.wait()
+        if self.lost is not None:
+            raise self.lost
+
+    async def check_fence(self) -> None:
+        """Raises NotOwner if a foreign claim is in the ledger. What was read from `durable` before this call may be answered after it."""
+        await self._fence_check.run()
+        if self.lost is not None:
+            raise self.lost
+
+    async def _look_for_claim(self) -> None:
+        """GETs from the lowest slot not known won upward; an absent slot of our own may have landed and been deleted, so look beyond it."""
+        slot = self._in_flight[0].index.slot if self._in_flight else self.issued_slot + 1
+        highest = self.issued_slot
+        while self.lost is None:
+            try:
+                found = (await read_index(self._store, self.bundle, slot)).index
+            except ObjectMissing:
+                if slot > highest:
+                    return
+            else:
+                if found.kind == fmt.CLAIM and found.writer != self.durable.writer:
+                    self.end(NotOwner(f"bundle {self.bundle}: claimed by {found.broker} in slot {slot}"))
+            slot += 1
+
+    def end(self, error: LedgerMQError) -> None:
+        """The term is over: fail every waiter, for ever."""
+        if self.lost is None:
+            self.lost = error
+            self.ended.set()
+        for flight in self._in_flight:
+            for append, _ in flight.answers:
+                fail(append, error)
+        self._in_flight.clear()
+        for task in self._tasks - {asyncio.current_task()}:
+            task.cancel()
+        self.put_ended.set()
+
+    def _next_index(self, kind: fmt.SegmentKind.ValueType) -> fmt.SegmentIndex:
+        return fmt.SegmentIndex(
+            bundle=self.bundle,
+            slot=self._issued.slot + 1,
+            epoch=self._issued.epoch,
+            kind=kind,
+            writer=self._issued.writer,
+            put_id=self._sources.new_id(),
+            previous=self._issued.last_put_id,
+            created_ms=self._sources.now_ms(),
+            broker=self._broker,
+        )
+
+    def _put(self, flight: _InFlight) -> None:
+        self._in_flight.append(flight)
+        task = asyncio.create_task(self._settle(flight), name=f"put bundle {self.bundle} slot {flight.index.slot}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _settle(self, flight: _InFlight) -> None:
+        slot = flight.index.slot
+        begun = asyncio.get_running_loop().time()
+        try:
+            outcome = await settle_put(
+                self._store,
+                keys.segment(self.bundle, slot),
+                encode_segment(flight.index, flight.data),
+                sources=self._sources,
+                hedge_after_s=self._latency.hedge_after_s(),
+            )
+        except LedgerMQError as error:
+            self.end(error)
+            return
+        if self.lost is not None:
+            return
+        if outcome is not PutOutcome.WON:
+            self.end(NotOwner(f"bundle {self.bundle}: slot {slot} was {outcome.name.lower()}, the term is over"))
+            return
+        self._latency.add(asyncio.get_running_loop().time() - begun)
+        flight.won = True
+        while self._in_flight and self._in_flight[0].won:
+            self._acknowledge(self._in_flight.popleft())
+        self.put_ended.set()
+
+    def _acknowledge(self, flight: _InFlight) -> None:
+        if not self.durable.apply(flight.index):
+            raise AssertionError(f"bundle {self.bundle}: slot {flight.index.slot} was won but is void")
+        self._on_durable(flight.index, flight.data)
+        for append, base_offset in flight.answers:
+            succeed(append, base_offset)
+
+
+def fail(append: Append, error: LedgerMQError) -> None:
+    if not append.done.done():
+        append.done.set_exception(error)
+
+
+def succeed(append: Append, base_offset: int) -> None:
+    if not append.done.done():
+        append.done.set_result(base_offset)
