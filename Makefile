@@ -1,0 +1,56 @@
+# One command for each thing a developer does, the same here and in CI. Every target first sets the environment up in .venv/.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+PYTHON := .venv/bin/python
+BIN := .venv/bin
+STAMP := .venv/.complete
+PROTOS := ledgermq/protocol/ledgermq.proto ledger/format/ledgermq_format.proto
+# Processes that tests run side by side. Spark tests share one session and run alone.
+WORKERS ?= 2
+
+.PHONY: help setup lint format proto test test-fast test-spark test-real demo lock clean
+
+help: ## List the commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## Create or update .venv/ with the locked dependencies
+
+$(STAMP): pyproject.toml requirements.lock infra/setup.sh
+	@bash infra/setup.sh .venv
+	@touch $@
+
+lint: $(STAMP) ## ruff, mypy --strict, import rules, generated code up to date
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	$(PYTHON) infra/protobuf.py --check $(PROTOS)
+
+format: $(STAMP) ## Let ruff format and repair what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+proto: $(STAMP) ## Generate the protobuf modules again
+	$(PYTHON) infra/protobuf.py $(PROTOS)
+
+test: lint test-fast test-spark ## lint and every test that needs no server (under ten minutes on two cores)
+
+test-fast: $(STAMP) ## Unit, contract, property and end-to-end tests, without Spark
+	$(PYTHON) -m pytest -m "not spark and not real" -n $(WORKERS) --dist loadscope tests
+
+test-spark: $(STAMP) ## Tests that need Spark; installs Java 17 or newer when there is none
+	@java_home=$$($(PYTHON) infra/java.py) && JAVA_HOME=$$java_home $(PYTHON) -m pytest -m "spark and not real" tests
+
+test-real: $(STAMP) ## Contract and end-to-end tests, Spark over s3a:// included, on a real MinIO
+	@java_home=$$($(PYTHON) infra/java.py) && minio=$$($(PYTHON) infra/minio.py install) && \
+	  JAVA_HOME=$$java_home LEDGERMQ_MINIO=$$minio $(PYTHON) -m pytest -m real tests
+
+demo: $(STAMP) ## Three brokers, real flights, one broker killed half-way, Spark, a chart
+	@java_home=$$($(PYTHON) infra/java.py) && JAVA_HOME=$$java_home $(PYTHON) examples/demo/main.py
+
+lock: $(STAMP) ## Resolve requirements.lock again from pyproject.toml
+	@bash infra/lock.sh
+
+clean: ## Remove everything that these commands made, the environment included
+	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis demo-output ledgermq-data spark-warehouse
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

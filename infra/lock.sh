@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Write requirements.lock: every package of every extra that `make` needs, pinned, with hashes. What is locked stays, unless --upgrade.
+# No index, local wheel folder or path of this machine may land in the file.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+env -u PIP_FIND_LINKS -u PIP_INDEX_URL -u PIP_EXTRA_INDEX_URL .venv/bin/pip-compile --quiet --extra dev --generate-hashes --allow-unsafe \
+  --strip-extras --no-header --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --annotation-style=line \
+  --output-file requirements.lock "$@" pyproject.toml
+# The extras name the project itself, which pip-compile then writes down as a local path.
+sed -i -e '/^ledgermq @/d' -e '/^# WARNING/d' -e '/^# Consider using a hashable/d' requirements.lock
+if grep -nE 'file:|--(find-links|index-url|extra-index-url)|://' requirements.lock; then
+  echo "requirements.lock names a host or a path" >&2
+  exit 1
+fi
