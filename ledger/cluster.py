@@ -1,0 +1,94 @@
+"""`cluster.json`: the identity of a cluster and the few numbers that every process must agree on for ever.
+
+    {"format": "ledgermq", "format_version": 1, "cluster_id": "…", "bundles": 5, "producer_states_max": 100000,
+     "url_life_ms": 900000, "parquet_min_age_ms": 3600000, "created_ms": …}
+
+Created once by `put_if_absent`, by whichever process comes first; never changed.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ledger import keys
+from ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledger.object_store.settle import PutOutcome, settle_put
+from ledgermq.errors import DataDamaged, FormatNotSupported, InvalidConfig, Unavailable
+from ledgermq.sources import Sources
+
+FORMAT = "ledgermq"
+FORMAT_VERSION = 1
+BUNDLES_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDefaults:
+    """What the first process of a cluster decides. `bundles` includes bundle 0, which holds `__metadata` alone."""
+
+    bundles: int = 5
+    producer_states_max: int = 100_000
+    url_life_ms: int = 15 * 60 * 1000
+    parquet_min_age_ms: int = 60 * 60 * 1000
+
+    def check(self) -> None:
+        """Raises InvalidConfig."""
+        if not 2 <= self.bundles <= BUNDLES_MAX:
+            raise InvalidConfig(f"bundles: 2 to {BUNDLES_MAX}, not {self.bundles}")
+        if self.producer_states_max < 1:
+            raise InvalidConfig(f"producer_states_max: at least 1, not {self.producer_states_max}")
+        if self.url_life_ms < 1000 or self.parquet_min_age_ms < 4 * self.url_life_ms:
+            raise InvalidConfig("url_life_ms is at least 1000, and parquet_min_age_ms at least four times as long")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSettings(ClusterDefaults):
+    cluster_id: str = ""
+    format_version: int = FORMAT_VERSION
+    created_ms: int = 0
+
+
+async def read_cluster(store: ObjectStore) -> ClusterSettings:
+    """Raises ObjectMissing where there is no cluster yet, FormatNotSupported, DataDamaged."""
+    return _decode(await store.get(keys.CLUSTER))
+
+
+async def open_cluster(store: ObjectStore, sources: Sources, defaults: ClusterDefaults | None = None) -> ClusterSettings:
+    """The cluster of this root, made now if there is none; `defaults` count only then. Raises also InvalidConfig, Unavailable."""
+    try:
+        return await read_cluster(store)
+    except ObjectMissing:
+        pass
+    chosen = defaults or ClusterDefaults()
+    chosen.check()
+    cluster = ClusterSettings(**asdict(chosen), cluster_id=sources.new_id().hex(), created_ms=sources.now_ms())
+    if await settle_put(store, keys.CLUSTER, [_encode(cluster)], sources=sources) is PutOutcome.UNKNOWN:
+        raise Unavailable(f"{store.url}: it cannot be told whether {keys.CLUSTER} was created")
+    return await read_cluster(store)
+
+
+def _encode(cluster: ClusterSettings) -> bytes:
+    return json.dumps({"format": FORMAT, **asdict(cluster)}, indent=2).encode() + b"\n"
+
+
+def _decode(data: bytes) -> ClusterSettings:
+    try:
+        found: Any = json.loads(data)
+        if not isinstance(found, dict) or found.get("format") != FORMAT:
+            raise ValueError("it is not a cluster file of LedgerMQ")
+        version = found["format_version"]
+        if version != FORMAT_VERSION:
+            raise FormatNotSupported(
+                f"{keys.CLUSTER}: this root has format version {version}, this software reads version {FORMAT_VERSION}",
+                object_key=keys.CLUSTER,
+            )
+        numbers = {
+            name: int(found[name])
+            for name in ("bundles", "producer_states_max", "url_life_ms", "parquet_min_age_ms", "format_version", "created_ms")
+        }
+        cluster = ClusterSettings(**numbers, cluster_id=str(found["cluster_id"]))
+        cluster.check()
+    except (ValueError, KeyError, TypeError, InvalidConfig) as error:
+        raise DataDamaged(f"{keys.CLUSTER}: {error!r}", object_key=keys.CLUSTER) from error
+    return cluster

@@ -1,0 +1,66 @@
+"""The valid segments of a ledger that still count: all from the trim slot on, not only those after the newest checkpoint.
+
+Which slots after the checkpoint are valid is told by the fold. Which ones before it are, by walking back the links from the last valid
+segment that the checkpoint names: a valid segment links to the valid one before it, and put ids are never drawn twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ledger.checkpoint import newest_checkpoint
+from ledger.fold import LedgerState
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.object_store.contract import ObjectStore
+from ledger.recovery import ATTEMPTS_MAX, Recovered, read_slots, recover
+from ledger.segment import SlotIndex
+from ledgermq.errors import DataDamaged, Unavailable
+
+
+@dataclass(slots=True)
+class History:
+    """`segments`: every valid segment from the checkpoint's trim slot on, ascending. `state`: the fold up to the end."""
+
+    bundle: int
+    checkpoint: fmt.Checkpoint
+    state: LedgerState
+    segments: list[SlotIndex]
+
+
+async def read_history(store: ObjectStore, bundle: int, producer_states_max: int) -> History:
+    """Raises DataDamaged or FormatNotSupported, naming the object, and the store's errors."""
+    for _ in range(ATTEMPTS_MAX):
+        recovered = await recover(store, bundle, producer_states_max)
+        older = await _older(store, recovered)
+        if (await newest_checkpoint(store, bundle)).trim_slot <= recovered.checkpoint.trim_slot:
+            last_put_id = recovered.checkpoint.state.last_put_id
+            segments = [*valid_before(older, last_put_id, recovered.checkpoint), *recovered.tail]
+            return History(bundle, recovered.checkpoint, recovered.state, segments)
+    raise Unavailable(f"bundle {bundle}: it is trimmed faster than it can be read")
+
+
+async def _older(store: ObjectStore, recovered: Recovered) -> list[SlotIndex]:
+    """Whatever stands in the slots from the trim slot to the checkpoint's slot."""
+    checkpoint = recovered.checkpoint
+    found = []
+    if checkpoint.trim_slot <= checkpoint.state.slot:
+        async for slot in read_slots(store, recovered.bundle, checkpoint.trim_slot):
+            if slot.index.slot > checkpoint.state.slot:
+                break
+            found.append(slot)
+    return found
+
+
+def valid_before(older: list[SlotIndex], last_put_id: bytes, checkpoint: fmt.Checkpoint) -> list[SlotIndex]:
+    """Those of `older` that the chain of links from `last_put_id` reaches, ascending. Raises DataDamaged where a slot is missing."""
+    covered = checkpoint.state.slot - checkpoint.trim_slot + 1
+    if len(older) < covered:
+        missing = checkpoint.trim_slot + len(older)
+        raise DataDamaged(f"bundle {checkpoint.bundle}: slot {missing} is missing, the newest checkpoint trims up to {checkpoint.trim_slot} only")
+    valid = []
+    wanted = last_put_id
+    for slot in reversed(older):
+        if slot.index.put_id == wanted:
+            valid.append(slot)
+            wanted = slot.index.previous
+    return valid[::-1]

@@ -1,0 +1,56 @@
+"""Internal topics as any process reads them from the store: the snapshot in force, then the records behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ledger import keys
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.history import History
+from ledger.object_store.contract import ObjectStore
+from ledger.segment import SlotIndex
+from ledger.snapshot import InternalRecord, decode_snapshot, records_of
+from ledgermq.errors import CorruptFrame, DataDamaged
+from ledgermq.protocol.batch_header import check_crc
+from ledgermq.protocol.records import decode_batch
+
+
+async def read_snapshot(store: ObjectStore, checkpoint: fmt.Checkpoint) -> fmt.Snapshot:
+    """The one in force; an empty one where there is none yet. Raises ObjectMissing when a newer checkpoint has replaced it."""
+    if not checkpoint.snapshot_plan:
+        return fmt.Snapshot(bundle=checkpoint.bundle)
+    key = keys.snapshot(checkpoint.bundle, checkpoint.snapshot_plan)
+    return decode_snapshot(await store.get(key), key)
+
+
+async def read_internal(store: ObjectStore, history: History, topic_id: int, partition: int) -> list[InternalRecord]:
+    """All records that count, ascending by offset. Raises DataDamaged, ObjectMissing (read the history again)."""
+    end, records = records_of(await read_snapshot(store, history.checkpoint), topic_id, partition)
+    return records + await read_batches(store, history.bundle, history.segments, topic_id, partition, end)
+
+
+async def read_batches(
+    store: ObjectStore, bundle: int, segments: Iterable[SlotIndex], topic_id: int, partition: int, from_offset: int
+) -> list[InternalRecord]:
+    """The records at or above `from_offset` in these valid segments."""
+    records: list[InternalRecord] = []
+    for slot in segments:
+        for entry in slot.index.batches:
+            if (entry.topic_id, entry.partition) == (topic_id, partition) and entry.base_offset + entry.record_count > from_offset:
+                key = keys.segment(bundle, slot.index.slot)
+                data = await store.get_range(key, entry.position, entry.length)
+                records += [r for r in decode_internal(data, entry, key) if r.offset >= from_offset]
+    return records
+
+
+def decode_internal(data: bytes | memoryview, entry: fmt.BatchEntry, key: str) -> list[InternalRecord]:
+    """Raises DataDamaged, naming `key`."""
+    try:
+        check_crc(data, entry.crc)
+        batch = decode_batch(data)
+    except CorruptFrame as error:
+        raise DataDamaged(f"{key}: batch at byte {entry.position}: {error}", object_key=key) from error
+    rows = zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True)
+    return [
+        InternalRecord(entry.base_offset + i, k if k is not None else b"", v, entry.timestamp_max_us) for i, (k, v) in enumerate(rows)
+    ]
