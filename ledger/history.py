@@ -56,7 +56,9 @@ def valid_before(older: list[SlotIndex], last_put_id: bytes, checkpoint: fmt.Che
     covered = checkpoint.state.slot - checkpoint.trim_slot + 1
     if len(older) < covered:
         missing = checkpoint.trim_slot + len(older)
-        raise DataDamaged(f"bundle {checkpoint.bundle}: slot {missing} is missing, the newest checkpoint trims up to {checkpoint.trim_slot} only")
+        raise DataDamaged(
+            f"bundle {checkpoint.bundle}: slot {missing} is missing, the newest checkpoint trims up to {checkpoint.trim_slot} only"
+        )
     valid = []
     wanted = last_put_id
     for slot in reversed(older):

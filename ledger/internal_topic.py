@@ -51,6 +51,4 @@ def decode_internal(data: bytes | memoryview, entry: fmt.BatchEntry, key: str) -
     except CorruptFrame as error:
         raise DataDamaged(f"{key}: batch at byte {entry.position}: {error}", object_key=key) from error
     rows = zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True)
-    return [
-        InternalRecord(entry.base_offset + i, k if k is not None else b"", v, entry.timestamp_max_us) for i, (k, v) in enumerate(rows)
-    ]
+    return [InternalRecord(entry.base_offset + i, k if k is not None else b"", v, entry.timestamp_max_us) for i, (k, v) in enumerate(rows)]

@@ -101,7 +101,7 @@ class Producers:
             raise UnknownProducer(f"unknown producer begins with sequence {session.sequence}, not 0")
         if session.opened_slot <= self.forgotten_to:
             raise UnknownProducer(
-                f"unknown producer opened the partition at slot {session.opened_slot}; producers up to slot {self.forgotten_to} are forgotten"
+                f"unknown producer opened the partition at slot {session.opened_slot}; those up to slot {self.forgotten_to} are forgotten"
             )
 
     def add(self, entry: fmt.BatchEntry, slot: int) -> None:

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 from ledger import keys
-from ledger.checkpoint import check_successor, draft_next, encode_checkpoint, Move, newest_checkpoint, state_of
+from ledger.checkpoint import Move, check_successor, draft_next, encode_checkpoint, newest_checkpoint, state_of
 from ledger.fold import LedgerState
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.object_store.contract import ObjectMissing, ObjectStore

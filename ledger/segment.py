@@ -77,7 +77,7 @@ def first_batch_position() -> int:
 
 
 def encode_segment(index: fmt.SegmentIndex, data: Sequence[Buffer]) -> list[Buffer]:
-    """The buffers of a segment; `data[i]` belongs to `index.batches[i]`, whose position says where it stands. The last buffer is the tail."""
+    """The buffers of a segment; `data[i]` belongs to `index.batches[i]`, at the position that it names. The last buffer is the tail."""
     prefix = schema_prefix()
     position = len(prefix)
     for entry, batch in zip(index.batches, data, strict=True):

@@ -1,16 +1,16 @@
 """The settings of a topic: names as in Kafka where Kafka has them, typed, with units and defaults; the one place that knows them.
 
-    name                    default     meaning
-    retention.ms            -1          records older than this may be deleted; -1 = kept for ever
-    retention.bytes         -1          a partition's Parquet bytes above this may be deleted; -1 = no bound
-    cleanup.policy          delete      delete | compact
-    compression.type        producer    producer (as it was sent) | none | lz4 | zstd: what producers should use
-    max.message.bytes       1048576     largest record: key, value and headers
-    accept.publish          true        false: producing is refused
-    accept.subscribe        true        false: fetching is refused
-    parquet.target.bytes    134217728   size of a Parquet file
-    parquet.max.lag.ms      3600000     a record is in Parquet at the latest after this
-    parquet.bloom.key       false       Bloom filter on the key column
+name                    default     meaning
+retention.ms            -1          records older than this may be deleted; -1 = kept for ever
+retention.bytes         -1          a partition's Parquet bytes above this may be deleted; -1 = no bound
+cleanup.policy          delete      delete | compact
+compression.type        producer    producer (as it was sent) | none | lz4 | zstd: what producers should use
+max.message.bytes       1048576     largest record: key, value and headers
+accept.publish          true        false: producing is refused
+accept.subscribe        true        false: fetching is refused
+parquet.target.bytes    134217728   size of a Parquet file
+parquet.max.lag.ms      3600000     a record is in Parquet at the latest after this
+parquet.bloom.key       false       Bloom filter on the key column
 """
 
 from __future__ import annotations

@@ -207,7 +207,7 @@ class LedgerWriter:
             task.cancel()
         self.put_ended.set()
 
-    def _next_index(self, kind: fmt.SegmentKind.ValueType) -> fmt.SegmentIndex:
+    def _next_index(self, kind: fmt.SegmentKind) -> fmt.SegmentIndex:
         return fmt.SegmentIndex(
             bundle=self.bundle,
             slot=self._issued.slot + 1,

@@ -20,11 +20,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Union
+from typing import Self
 
 from ledgermq.errors import LedgerMQError, RetriableError
 
-Buffer = Union[bytes, bytearray, memoryview]
+Buffer = bytes | bytearray | memoryview
 
 
 class AlreadyExists(LedgerMQError):
@@ -135,9 +135,9 @@ class ObjectStore(ABC):
 
     async def close(self) -> None:
         """Give back connections and threads."""
-        return None
+        return
 
-    async def __aenter__(self) -> ObjectStore:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:

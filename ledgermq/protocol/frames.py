@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar, Union
+from typing import Generic, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
 from ledgermq.errors import CorruptFrame
 from ledgermq.protocol import ledgermq_pb2 as pb
 
-Buffer = Union[bytes, bytearray, memoryview]
+Buffer = bytes | bytearray | memoryview
 H = TypeVar("H", bound=Message)
 
 _HEADER_TAG = 0x0A

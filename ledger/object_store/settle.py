@@ -1,0 +1,76 @@
+"""Conditional puts, settled: won, lost, or not to be told (DESIGN section 4).
+
+A put that did not simply succeed is a question: "exists" may be this very put, tried twice; a time-out may have landed. The
+object itself answers. Every object that is put this way ends with its last buffer, and that buffer holds a put id that is drawn anew
+for each put, so the end of what stands at the key says whose it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from enum import Enum
+
+from ledger.object_store.contract import AlreadyExists, Buffer, ObjectMissing, ObjectStore, StoreUncertain
+from ledgermq.sources import Sources
+
+ATTEMPTS_MAX = 12
+BACKOFF_FIRST_S = 0.05
+BACKOFF_MAX_S = 10.0
+
+
+class PutOutcome(Enum):
+    """WON: our object is there, durable. LOST: another's is. UNKNOWN: the store did not let us tell within the attempts."""
+
+    WON = 1
+    LOST = 2
+    UNKNOWN = 3
+
+
+async def settle_put(
+    store: ObjectStore, key: str, buffers: Sequence[Buffer], *, sources: Sources, hedge_after_s: float | None = None
+) -> PutOutcome:
+    """Put `buffers` at `key` unless something is there, and find out what became of it.
+
+    The last buffer holds the put id. A put that takes longer than `hedge_after_s` is sent a second time beside the first, the same
+    object, so it does not matter which lands. Raises StoreUnusable and Unauthorized, on which nothing was put.
+    """
+    for attempt in range(ATTEMPTS_MAX):
+        try:
+            await _put_hedged(store, key, buffers, hedge_after_s)
+            return PutOutcome.WON
+        except (AlreadyExists, StoreUncertain):
+            outcome = await _look(store, key, buffers[-1])
+            if outcome is not PutOutcome.UNKNOWN:
+                return outcome
+        if attempt + 1 < ATTEMPTS_MAX:
+            pause = min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2**attempt)
+            await asyncio.sleep(pause * sources.random.uniform(0.5, 1.0))
+    return PutOutcome.UNKNOWN
+
+
+async def _put_hedged(store: ObjectStore, key: str, buffers: Sequence[Buffer], hedge_after_s: float | None) -> None:
+    if hedge_after_s is None:
+        await store.put_if_absent(key, buffers)
+        return
+    puts = {asyncio.create_task(store.put_if_absent(key, buffers), name=f"put {key}")}
+    try:
+        done, waiting = await asyncio.wait(puts, timeout=hedge_after_s)
+        if waiting:
+            puts.add(asyncio.create_task(store.put_if_absent(key, buffers), name=f"hedged put {key}"))
+            done, _ = await asyncio.wait(puts, return_when=asyncio.FIRST_COMPLETED)
+        for put in done:
+            put.result()
+    finally:
+        for put in puts:
+            put.cancel()
+        await asyncio.gather(*puts, return_exceptions=True)
+
+
+async def _look(store: ObjectStore, key: str, ending: Buffer) -> PutOutcome:
+    """Whose object stands at `key`? UNKNOWN: none does now (a put may still be on its way), or the store does not answer."""
+    try:
+        found = await store.get_suffix(key, len(ending))
+    except (ObjectMissing, StoreUncertain):
+        return PutOutcome.UNKNOWN
+    return PutOutcome.WON if found == bytes(ending) else PutOutcome.LOST

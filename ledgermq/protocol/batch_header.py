@@ -1,0 +1,196 @@
+"""The header of one Arrow IPC record batch message, walked without decoding a value.
+
+What the broker knows of a batch: that its checksum fits, how many rows it claims, that every buffer lies inside the message, that
+the buffers are large enough for the rows (so a tiny message cannot claim a billion offsets), and that decompression stays
+below a cap. Only the metadata (a flatbuffer of Arrow's Message.fbs and the eight length bytes of compressed buffers) is read.
+
+    | 0xFFFFFFFF | metadata length i32 | metadata (flatbuffer Message > RecordBatch) | body: the buffers |
+
+Invariant: any input gives a BatchInfo or CorruptFrame / MessageTooLarge, in time linear in the number of buffers.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from crc32c import crc32c
+
+from ledgermq.errors import CorruptFrame, MessageTooLarge
+
+Buffer = bytes | bytearray | memoryview
+
+RECORD_BATCH = 3
+CODECS = {0: "lz4", 1: "zstd"}
+_PREFIX = struct.Struct("<II")
+_PAIR = struct.Struct("<qq")
+_I64 = struct.Struct("<q")
+
+# The columns of schema version 1 in Arrow's order: (node that counts the rows, what the buffers hold).
+# V validity bitmap, O offsets of 4 bytes, D data of any length, 4 and 8: values of that many bytes.
+_LAYOUT = (
+    (0, "VOD"),  # key
+    (1, "VOD"),  # value
+    (2, "VO"),  # headers
+    (3, "V"),  # headers.item
+    (4, "VOD"),  # headers.item.key
+    (5, "VOD"),  # headers.item.value
+    (6, "V8"),  # timestamp
+    (7, "V4"),  # timestampType
+    (8, "VOD"),  # tag
+)
+_NODES_OF_ROWS = (0, 1, 2, 6, 7, 8)
+_BUFFERS = sum(len(kinds) for _, kinds in _LAYOUT)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchInfo:
+    """`decoded_bytes`: what the buffers take once decompressed. `codec`: "none", "lz4" or "zstd"."""
+
+    record_count: int
+    decoded_bytes: int
+    codec: str
+
+
+def check_crc(data: Buffer, crc: int) -> None:
+    """Raises CorruptFrame."""
+    if (found := crc32c(data)) != crc:
+        raise CorruptFrame(f"the checksum of the batch is {found:#010x}, not {crc:#010x}")
+
+
+def walk_batch(data: Buffer, *, decoded_bytes_max: int) -> BatchInfo:
+    """Check the header of `data`, which is exactly one message. Raises CorruptFrame, MessageTooLarge (decoded size over the cap)."""
+    view = memoryview(data)
+    try:
+        return _walk(view, decoded_bytes_max)
+    except (struct.error, IndexError) as error:
+        raise CorruptFrame(f"the header of the record batch points outside of it ({error})") from error
+
+
+def _walk(view: memoryview, decoded_bytes_max: int) -> BatchInfo:
+    marker, metadata_length = _PREFIX.unpack_from(view)
+    body_start = _PREFIX.size + metadata_length
+    _require(marker == 0xFFFFFFFF and body_start <= len(view), "it is not an Arrow IPC message")
+    message = _Table.root(view[_PREFIX.size : body_start])
+    _require(message.u8(1) == RECORD_BATCH, f"it is message type {message.u8(1)}, not a record batch")
+    body = view[body_start:]
+    _require(message.i64(3) == len(body), f"its body has {len(body)} bytes, the header says {message.i64(3)}")
+    batch = message.table(2)
+    rows = batch.i64(0)
+    _require(rows > 0, f"it has {rows} rows")
+    nodes, buffers = batch.pairs(1), batch.pairs(2)
+    _require(len(nodes) == len(_LAYOUT) and len(buffers) == _BUFFERS, "its columns are not those of record schema 1")
+    codec = _codec(batch)
+    lengths = _decoded_lengths(body, buffers, codec != "none")
+    decoded = sum(lengths)
+    if decoded > decoded_bytes_max:
+        raise MessageTooLarge(f"a record batch that decodes to {decoded} bytes; at most {decoded_bytes_max} are allowed")
+    _check_rows(rows, nodes, lengths)
+    return BatchInfo(rows, decoded, codec)
+
+
+def _codec(batch: _Table) -> str:
+    if not batch.has(3):
+        return "none"
+    compression = batch.table(3)
+    codec, method = compression.u8(0), compression.u8(1)
+    _require(codec in CODECS and method == 0, f"unknown compression {codec}/{method}")
+    return CODECS[codec]
+
+
+def _decoded_lengths(body: memoryview, buffers: list[tuple[int, int]], compressed: bool) -> list[int]:
+    lengths = []
+    end = 0
+    for offset, length in buffers:
+        _require(offset >= end and length >= 0 and offset + length <= len(body), "a buffer lies outside of the message or in another")
+        end = offset + length
+        lengths.append(_decoded_length(body[offset:end]) if compressed and length else length)
+    return lengths
+
+
+def _decoded_length(buffer: memoryview) -> int:
+    """Compressed buffers begin with their decoded length; −1: this one was left as it was."""
+    (length,) = _I64.unpack_from(buffer)
+    _require(length >= -1, f"a buffer claims to decode to {length} bytes")
+    return int(length) if length >= 0 else len(buffer) - _I64.size
+
+
+def _check_rows(rows: int, nodes: list[tuple[int, int]], lengths: list[int]) -> None:
+    """Every column counts the same rows, and its buffers are long enough for them."""
+    _require(all(nodes[i][0] == rows for i in _NODES_OF_ROWS), "its columns differ in length")
+    _require(nodes[3][0] == nodes[4][0] == nodes[5][0], "the parts of its headers differ in length")
+    at = 0
+    for node, kinds in _LAYOUT:
+        count, nulls = nodes[node]
+        _require(0 <= nulls <= count, f"{nulls} nulls among {count} values")
+        for kind in kinds:
+            _require(lengths[at] >= _needed(kind, count, nulls), f"a buffer of {lengths[at]} bytes is too short for {count} values")
+            at += 1
+
+
+def _needed(kind: str, count: int, nulls: int) -> int:
+    if kind == "V":
+        return (count + 7) // 8 if nulls else 0
+    if kind == "O":
+        return 4 * (count + 1) if count else 0
+    return 0 if kind == "D" else int(kind) * count
+
+
+def _require(condition: bool, what: str) -> None:
+    if not condition:
+        raise CorruptFrame(f"not a record batch of LedgerMQ: {what}")
+
+
+class _Table:
+    """A flatbuffer table. Reads outside of the buffer raise struct.error or IndexError, never touch other memory."""
+
+    def __init__(self, view: memoryview, at: int) -> None:
+        if at < 0:
+            raise IndexError(at)
+        self._view = view
+        self._at = at
+        self._fields = at - self._unpack("<i", at)
+        self._fields_end = self._fields + self._unpack("<H", self._fields)
+
+    @classmethod
+    def root(cls, view: memoryview) -> _Table:
+        return cls(view, struct.unpack_from("<I", view)[0])
+
+    def _unpack(self, form: str, at: int) -> int:
+        if at < 0:
+            raise IndexError(at)
+        return int(struct.unpack_from(form, self._view, at)[0])
+
+    def _field(self, number: int) -> int:
+        """Position of a field's value; 0: it is absent, its default counts."""
+        entry = self._fields + 4 + 2 * number
+        offset = self._unpack("<H", entry) if entry + 2 <= self._fields_end else 0
+        return self._at + offset if offset else 0
+
+    def has(self, number: int) -> bool:
+        return bool(self._field(number))
+
+    def u8(self, number: int) -> int:
+        at = self._field(number)
+        return self._unpack("<B", at) if at else 0
+
+    def i64(self, number: int) -> int:
+        at = self._field(number)
+        return self._unpack("<q", at) if at else 0
+
+    def table(self, number: int) -> _Table:
+        at = self._field(number)
+        if not at:
+            raise IndexError(f"field {number} is absent")
+        return _Table(self._view, at + self._unpack("<I", at))
+
+    def pairs(self, number: int) -> list[tuple[int, int]]:
+        """A vector of structs of two 64-bit integers; at most 64 of them, more than any batch of ours has."""
+        at = self._field(number)
+        if not at:
+            return []
+        start = at + self._unpack("<I", at)
+        count = self._unpack("<I", start)
+        if count > 64:
+            raise IndexError(f"{count} entries")
+        return [_PAIR.unpack_from(self._view, start + 4 + i * _PAIR.size) for i in range(count)]

@@ -1,0 +1,90 @@
+"""Records on the wire and in segments: the Arrow schema, and one batch as one Arrow IPC message.
+
+    schema version 1: key binary, value binary (null = tombstone), headers list<struct<key string, value binary>>,
+    timestamp timestamp[us, UTC], timestampType int32 (0 = the producer's, 1 = the broker's), tag string; all nullable
+
+Invariant: `decode_batch` validates fully before anybody touches a value; on hostile bytes that is the difference between an error and
+a crash of the process. Buffers are compressed by Arrow itself, by whoever encodes.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ledgermq.errors import CorruptFrame, InvalidRecord
+from ledgermq.protocol.batch_header import walk_batch
+
+Buffer = bytes | bytearray | memoryview
+Compression = Literal["none", "lz4", "zstd"]
+
+SCHEMA_VERSION = 1
+HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+SCHEMA = pa.schema(
+    [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("headers", HEADERS),
+        pa.field("timestamp", pa.timestamp("us", tz="UTC")),
+        pa.field("timestampType", pa.int32()),
+        pa.field("tag", pa.string()),
+    ]
+)
+END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+DECODED_BYTES_MAX = 256 * 1024 * 1024
+"""Largest batch that anybody decodes: a bound on what compressed buffers may claim to grow to."""
+
+
+@cache
+def schema_prefix() -> bytes:
+    """The message with which every Arrow stream of `SCHEMA` begins."""
+    return bytes(SCHEMA.serialize())
+
+
+def encode_batch(batch: pa.RecordBatch, compression: Compression = "none") -> bytes:
+    """One IPC record batch message, without schema and end of stream. Raises InvalidRecord: no row, or not `SCHEMA`."""
+    if not batch.schema.equals(SCHEMA):
+        raise InvalidRecord(f"a record batch needs the columns {', '.join(f'{f.name}: {f.type}' for f in SCHEMA)}")
+    if batch.num_rows == 0:
+        raise InvalidRecord("a record batch has at least one row")
+    options = pa.ipc.IpcWriteOptions(compression=None if compression == "none" else compression)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, SCHEMA, options=options) as writer:
+        writer.write_batch(batch)
+    stream = sink.getvalue()
+    return bytes(stream[len(schema_prefix()) : stream.size - len(END_OF_STREAM)])
+
+
+def decode_batch(data: Buffer, decoded_bytes_max: int = DECODED_BYTES_MAX) -> pa.RecordBatch:
+    """The batch, fully validated; its buffers may be views of `data`. Raises CorruptFrame, MessageTooLarge."""
+    walk_batch(data, decoded_bytes_max=decoded_bytes_max)
+    try:
+        batch = pa.ipc.read_record_batch(pa.py_buffer(data), SCHEMA)
+        batch.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise CorruptFrame(f"not a valid Arrow record batch: {error}") from error
+    return batch
+
+
+def record_bytes(batch: pa.RecordBatch) -> pa.Array:
+    """Size of each record: key, value and headers, in bytes (int64)."""
+    sizes = pc.add(_length(batch.column("key")), _length(batch.column("value")))
+    headers = batch.column("headers")
+    if headers.null_count == len(headers):
+        return sizes
+    pairs = headers.flatten()
+    each = pc.add(_length(pairs.field("key")), _length(pairs.field("value")))
+    rows = pa.table({"row": pc.list_parent_indices(headers).cast(pa.int64()), "bytes": each}).group_by("row").aggregate([("bytes", "sum")])
+    extra = dict(zip(rows["row"].to_pylist(), rows["bytes_sum"].to_pylist(), strict=True))
+    return pc.add(sizes, pa.array([extra.get(row, 0) for row in range(len(headers))], pa.int64()))
+
+
+def largest_record_bytes(batch: pa.RecordBatch) -> int:
+    return int(pc.max(record_bytes(batch)).as_py())
+
+
+def _length(column: pa.Array) -> pa.Array:
+    return pc.fill_null(pc.binary_length(column), 0).cast(pa.int64())
