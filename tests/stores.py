@@ -1,0 +1,31 @@
+"""Stores for tests: `async with file_store(tmp_path) as store:`. Each is empty, and closed at the end."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from ledger.object_store.contract import ObjectStore
+from ledger.object_store.file import FileStore
+from ledger.object_store.memory import MemoryStore
+from ledgermq.sources import Sources
+
+
+def seeded_sources(seed: int = 0) -> Sources:
+    """Seeded randomness and ids, the real clock. In virtual time take `tests.virtual_time.virtual_sources`."""
+    return Sources(random=random.Random(seed))
+
+
+@asynccontextmanager
+async def memory_store(sources: Sources | None = None) -> AsyncIterator[ObjectStore]:
+    async with MemoryStore("test", sources or seeded_sources()) as store:
+        yield store
+
+
+@asynccontextmanager
+async def file_store(folder: Path, sources: Sources | None = None) -> AsyncIterator[ObjectStore]:
+    """`folder` need not exist yet. Unseeded ids by default: several stores of one folder must not draw the same names."""
+    async with FileStore(folder, sources) as store:
+        yield store
