@@ -210,16 +210,18 @@ class Parked(_message.Message):
     def __init__(self, plan: _Optional[int] = ..., first_slot: _Optional[int] = ..., object_key: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class RemovedTopic(_message.Message):
-    __slots__ = ("topic_id", "topic", "named_at_plan", "files_deleted")
+    __slots__ = ("topic_id", "topic", "named_at_plan", "files_deleted", "barrier_ms")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     NAMED_AT_PLAN_FIELD_NUMBER: _ClassVar[int]
     FILES_DELETED_FIELD_NUMBER: _ClassVar[int]
+    BARRIER_MS_FIELD_NUMBER: _ClassVar[int]
     topic_id: int
     topic: str
     named_at_plan: int
     files_deleted: bool
-    def __init__(self, topic_id: _Optional[int] = ..., topic: _Optional[str] = ..., named_at_plan: _Optional[int] = ..., files_deleted: _Optional[bool] = ...) -> None: ...
+    barrier_ms: int
+    def __init__(self, topic_id: _Optional[int] = ..., topic: _Optional[str] = ..., named_at_plan: _Optional[int] = ..., files_deleted: _Optional[bool] = ..., barrier_ms: _Optional[int] = ...) -> None: ...
 
 class CompactionPlan(_message.Message):
     __slots__ = ("bundle", "number", "put_id", "created_ms", "checkpoint", "last_slot", "slots", "files", "lagging", "internal", "previous_snapshot", "trim_slot")
