@@ -1,0 +1,172 @@
+"""Membership: this broker's heartbeat, and what the heartbeats of the others say.
+
+One PUT and one LIST an interval. Whose ETag or time changed is alive; a body is read only when its ETag is new; whose heartbeat has
+not changed for an hour is removed. Times are this process's monotonic ones: no two machines' clocks are compared.
+Two processes that announce the same address or id: the later incarnation stays, the other one gets `Superseded` and must stop.
+Must not know: who should own what.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from ledger import keys
+from ledger.object_store.contract import ObjectInfo, ObjectMissing, ObjectStore
+from ledgermq.errors import InvalidConfig
+from ledgermq.sources import Sources
+from stateless_broker.heartbeat import Heartbeat, decode_heartbeat, encode_heartbeat
+from stateless_broker.takeover import Evidence, is_gone
+
+REMOVED_AFTER_S = 3600.0
+
+
+class Superseded(InvalidConfig):
+    """Another process took this broker's address or id."""
+
+
+@dataclass(slots=True)
+class Member:
+    """Another broker. `seen`: ETag and time of its heartbeat at the last look."""
+
+    heartbeat: Heartbeat
+    seen: tuple[str, int]
+    evidence: Evidence
+
+
+class Membership:
+    def __init__(self, store: ObjectStore, sources: Sources, broker_id: str, address: str, interval_s: float) -> None:
+        self.me = Heartbeat(broker=broker_id, address=address, incarnation=0, session=sources.new_id().hex())
+        self.members: dict[str, Member] = {}
+        self.interval_s = interval_s
+        self._store = store
+        self._unreadable: dict[str, tuple[tuple[str, int], float]] = {}
+        """Keys below brokers/ that hold no heartbeat of ours: as seen, and since when."""
+
+    async def join(self) -> None:
+        """Take the next incarnation of this address and id, and announce it. Raises the store's errors."""
+        await self.look()
+        rivals = [m.heartbeat for m in self.members.values() if self._is_rival(m.heartbeat)]
+        try:
+            before = decode_heartbeat(await self._store.get(keys.broker(self.me.broker)))
+        except ObjectMissing:
+            before = None
+        known = [heartbeat.incarnation for heartbeat in rivals] + ([before.incarnation] if before else [])
+        self.me = replace(self.me, incarnation=max(known, default=0) + 1)
+        await self.beat({}, {})
+
+    async def beat(self, bundles: Mapping[int, int], troubles: Mapping[int, str], *, leaving: bool = False) -> None:
+        """Announce that this broker lives and what it owns. Raises the store's errors."""
+        now = replace(self.me, bundles=dict(bundles), troubles=dict(troubles), leaving=leaving)
+        if now != self.me:
+            self.me = replace(now, counter=now.counter + 1)
+        await self._store.put(keys.broker(self.me.broker), encode_heartbeat(self.me))
+
+    async def leave(self) -> None:
+        await self._store.delete([keys.broker(self.me.broker)])
+
+    async def look(self) -> None:
+        """Read the others' heartbeats. Raises Superseded, and the store's errors."""
+        found = [info async for info in self._store.list(keys.BROKERS)]
+        names = {_broker_of(info.key) for info in found}
+        for gone in self.members.keys() - names:
+            del self.members[gone]
+        for key in self._unreadable.keys() - {info.key for info in found}:
+            del self._unreadable[key]
+        for info in found:
+            if _broker_of(info.key) == self.me.broker:
+                await self._check_own(info)
+            else:
+                await self._check_other(info)
+        await self._remove_silent()
+        for member in self.members.values():
+            if self._is_rival(member.heartbeat) and member.heartbeat.supersedes(self.me) and self.me.incarnation:
+                raise Superseded(
+                    f"broker {member.heartbeat.broker} has announced the address {self.me.address} after this one did: "
+                    "give each broker its own address"
+                )
+
+    def live(self) -> dict[str, Heartbeat]:
+        """Brokers that may be asked or own something, this one included unless it is leaving; by id."""
+        now = asyncio.get_running_loop().time()
+        living = {
+            name: member.heartbeat
+            for name, member in self.members.items()
+            if not member.heartbeat.leaving
+            and not self._is_rival(member.heartbeat)
+            and not is_gone(member.evidence, now, self.interval_s)
+            and not any(
+                m.heartbeat.address == member.heartbeat.address and m.heartbeat.supersedes(member.heartbeat) for m in self.members.values()
+            )
+        }
+        if not self.me.leaving:
+            living[self.me.broker] = self.me
+        return living
+
+    def is_advancing(self, broker: str) -> bool:
+        """Has its heartbeat changed within two intervals?"""
+        member = self.members.get(broker)
+        now = asyncio.get_running_loop().time()
+        return member is not None and now - member.evidence.advanced_at <= 2 * self.interval_s
+
+    def report_lost(self, broker: str, *, refused: bool) -> None:
+        """The line to a broker broke, or its address refuses connections."""
+        member = self.members.get(broker)
+        if member is None:
+            return
+        now = asyncio.get_running_loop().time()
+        if refused:
+            member.evidence.refused_at = now
+        else:
+            member.evidence.lost_at = now
+
+    def _is_rival(self, other: Heartbeat) -> bool:
+        return other.address == self.me.address and other.session != self.me.session
+
+    async def _check_own(self, info: ObjectInfo) -> None:
+        """Somebody else may write under this broker's id."""
+        if not self.me.incarnation:
+            return
+        try:
+            found = decode_heartbeat(await self._store.get(info.key))
+        except ObjectMissing:
+            return
+        if found is not None and found.session != self.me.session and found.supersedes(self.me):
+            raise Superseded(f"another process runs as broker {self.me.broker} since: give each broker its own id")
+
+    async def _check_other(self, info: ObjectInfo) -> None:
+        name, seen, now = _broker_of(info.key), (info.etag, info.modified_ms), asyncio.get_running_loop().time()
+        member = self.members.get(name)
+        if member is not None and member.seen == seen:
+            return
+        if member is not None and member.seen[0] == info.etag:
+            member.seen, member.evidence.advanced_at = seen, now
+            return
+        if self._unreadable.get(info.key, (None, 0.0))[0] == seen:
+            return
+        try:
+            heartbeat = decode_heartbeat(await self._store.get(info.key))
+        except ObjectMissing:
+            self.members.pop(name, None)
+            return
+        if heartbeat is None or heartbeat.broker != name:
+            self._unreadable[info.key] = (seen, now)
+        elif member is not None and member.heartbeat.session == heartbeat.session:
+            member.heartbeat, member.seen, member.evidence.advanced_at = heartbeat, seen, now
+        else:
+            self.members[name] = Member(heartbeat, seen, Evidence(advanced_at=now))
+
+    async def _remove_silent(self) -> None:
+        now = asyncio.get_running_loop().time()
+        silent = [name for name, member in self.members.items() if now - member.evidence.advanced_at > REMOVED_AFTER_S]
+        silent_keys = [keys.broker(name) for name in silent]
+        silent_keys += [key for key, (_, since) in self._unreadable.items() if now - since > REMOVED_AFTER_S]
+        if silent_keys:
+            await self._store.delete(silent_keys)
+        for name in silent:
+            del self.members[name]
+
+
+def _broker_of(key: str) -> str:
+    return key.removeprefix(keys.BROKERS).removesuffix(".json")

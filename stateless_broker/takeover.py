@@ -1,0 +1,73 @@
+"""Takeover: when a broker may try to claim a bundle. Pure decisions about values; whether it may *own* it, the ledger says.
+
+    gone       connection refused and no heartbeat since, or line lost and no heartbeat for two intervals, or no heartbeat for ten
+    wait       0, 0.5, 1, 2 … 30 s with jitter, by the number of claims in the last minute: claims must not fight
+    claim back only after the minimum holding time of the winner, unless the winner is gone
+
+All times are one process's monotonic seconds; no two machines' clocks are compared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random  # noqa: TID251  the type only; the generator is injected
+
+CLAIMS_WINDOW_S = 60.0
+WAIT_FIRST_S = 0.5
+WAIT_S_MAX = 30.0
+INTERVALS_BEFORE_LOST_IS_GONE = 2
+INTERVALS_BEFORE_SILENT_IS_GONE = 10
+NOTES_MAX = 64
+
+
+@dataclass(slots=True)
+class Evidence:
+    """What one broker has seen of another: when its heartbeat last advanced, when its address refused a connection or a line broke."""
+
+    advanced_at: float
+    refused_at: float | None = None
+    lost_at: float | None = None
+
+
+def is_gone(evidence: Evidence, now: float, interval_s: float) -> bool:
+    silent_s = now - evidence.advanced_at
+    if evidence.refused_at is not None and evidence.refused_at >= evidence.advanced_at:
+        return True
+    if evidence.lost_at is not None and evidence.lost_at >= evidence.advanced_at - interval_s:
+        return silent_s > INTERVALS_BEFORE_LOST_IS_GONE * interval_s
+    return silent_s > INTERVALS_BEFORE_SILENT_IS_GONE * interval_s
+
+
+@dataclass(slots=True)
+class ClaimHistory:
+    """The claims of one bundle that this broker has learned of. An epoch is a claim, so a jump of three is three claims."""
+
+    epoch: int = 0
+    lost_at: float | None = None
+    """When this broker last lost a term of the bundle to somebody."""
+    _notes: list[tuple[float, int]] = field(default_factory=list)
+    """(when, how many claims were new then)"""
+
+    def note(self, epoch: int, now: float) -> None:
+        """What was claimed before this broker first looked counts as one claim: nobody saw it happen, and no clock is asked."""
+        if epoch > self.epoch:
+            new = epoch - self.epoch if self.epoch else 1
+            self._notes = [*self._notes, (now, new)][-NOTES_MAX:]
+            self.epoch = epoch
+
+    def note_attempt(self, now: float) -> None:
+        """A claim of this broker's own that came to nothing."""
+        self._notes = [*self._notes, (now, 1)][-NOTES_MAX:]
+
+    def recent(self, now: float) -> int:
+        return sum(count for at, count in self._notes if now - at < CLAIMS_WINDOW_S)
+
+
+def wait_before_claim_s(recent_claims: int, random: Random) -> float:
+    if recent_claims <= 0:
+        return 0.0
+    return float(min(WAIT_S_MAX, WAIT_FIRST_S * 2.0 ** min(recent_claims - 1, 10)) * random.uniform(0.5, 1.0))
+
+
+def may_claim_back(history: ClaimHistory, *, winner_gone: bool, now: float, holding_s: float) -> bool:
+    return history.lost_at is None or winner_gone or now - history.lost_at >= holding_s
