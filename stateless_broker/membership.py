@@ -41,6 +41,7 @@ class Membership:
         self.members: dict[str, Member] = {}
         self.interval_s = interval_s
         self._store = store
+        self._own_etag = ""
         self._unreadable: dict[str, tuple[tuple[str, int], float]] = {}
         """Keys below brokers/ that hold no heartbeat of ours: as seen, and since when."""
 
@@ -87,22 +88,22 @@ class Membership:
                     "give each broker its own address"
                 )
 
-    def live(self) -> dict[str, Heartbeat]:
-        """Brokers that may be asked or own something, this one included unless it is leaving; by id."""
+    def present(self) -> dict[str, Heartbeat]:
+        """Brokers that may own something at present, by id: this one, and all others that are neither gone nor superseded."""
         now = asyncio.get_running_loop().time()
-        living = {
-            name: member.heartbeat
-            for name, member in self.members.items()
-            if not member.heartbeat.leaving
-            and not self._is_rival(member.heartbeat)
-            and not is_gone(member.evidence, now, self.interval_s)
-            and not any(
-                m.heartbeat.address == member.heartbeat.address and m.heartbeat.supersedes(member.heartbeat) for m in self.members.values()
-            )
+        others = {name: member.heartbeat for name, member in self.members.items() if not is_gone(member.evidence, now, self.interval_s)}
+        found = {
+            name: heartbeat
+            for name, heartbeat in others.items()
+            if not self._is_rival(heartbeat)
+            and not any(m.heartbeat.address == heartbeat.address and m.heartbeat.supersedes(heartbeat) for m in self.members.values())
         }
-        if not self.me.leaving:
-            living[self.me.broker] = self.me
-        return living
+        found[self.me.broker] = self.me
+        return found
+
+    def live(self) -> dict[str, Heartbeat]:
+        """Those of `present` that may be given something: the leaving ones hand over what they have."""
+        return {name: heartbeat for name, heartbeat in self.present().items() if not heartbeat.leaving}
 
     def is_advancing(self, broker: str) -> bool:
         """Has its heartbeat changed within two intervals?"""
@@ -126,7 +127,7 @@ class Membership:
 
     async def _check_own(self, info: ObjectInfo) -> None:
         """Somebody else may write under this broker's id."""
-        if not self.me.incarnation:
+        if not self.me.incarnation or info.etag == self._own_etag:
             return
         try:
             found = decode_heartbeat(await self._store.get(info.key))
@@ -134,6 +135,7 @@ class Membership:
             return
         if found is not None and found.session != self.me.session and found.supersedes(self.me):
             raise Superseded(f"another process runs as broker {self.me.broker} since: give each broker its own id")
+        self._own_etag = info.etag
 
     async def _check_other(self, info: ObjectInfo) -> None:
         name, seen, now = _broker_of(info.key), (info.etag, info.modified_ms), asyncio.get_running_loop().time()

@@ -314,7 +314,7 @@ class PartitionInfo(_message.Message):
     def __init__(self, bundle: _Optional[int] = ..., owner: _Optional[str] = ...) -> None: ...
 
 class CreateTopicRequest(_message.Message):
-    __slots__ = ("name", "partitions", "settings")
+    __slots__ = ("name", "partitions", "settings", "forwarded")
     class SettingsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -325,10 +325,12 @@ class CreateTopicRequest(_message.Message):
     NAME_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    FORWARDED_FIELD_NUMBER: _ClassVar[int]
     name: str
     partitions: int
     settings: _containers.ScalarMap[str, str]
-    def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ..., settings: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    forwarded: bool
+    def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ..., settings: _Optional[_Mapping[str, str]] = ..., forwarded: _Optional[bool] = ...) -> None: ...
 
 class CreateTopicResponse(_message.Message):
     __slots__ = ("topic",)
@@ -337,7 +339,7 @@ class CreateTopicResponse(_message.Message):
     def __init__(self, topic: _Optional[_Union[TopicInfo, _Mapping]] = ...) -> None: ...
 
 class AlterTopicRequest(_message.Message):
-    __slots__ = ("name", "partitions", "set", "unset")
+    __slots__ = ("name", "partitions", "set", "unset", "forwarded")
     class SetEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -349,11 +351,13 @@ class AlterTopicRequest(_message.Message):
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     SET_FIELD_NUMBER: _ClassVar[int]
     UNSET_FIELD_NUMBER: _ClassVar[int]
+    FORWARDED_FIELD_NUMBER: _ClassVar[int]
     name: str
     partitions: int
     set: _containers.ScalarMap[str, str]
     unset: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ..., set: _Optional[_Mapping[str, str]] = ..., unset: _Optional[_Iterable[str]] = ...) -> None: ...
+    forwarded: bool
+    def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ..., set: _Optional[_Mapping[str, str]] = ..., unset: _Optional[_Iterable[str]] = ..., forwarded: _Optional[bool] = ...) -> None: ...
 
 class AlterTopicResponse(_message.Message):
     __slots__ = ("topic",)
@@ -362,10 +366,12 @@ class AlterTopicResponse(_message.Message):
     def __init__(self, topic: _Optional[_Union[TopicInfo, _Mapping]] = ...) -> None: ...
 
 class DeleteTopicRequest(_message.Message):
-    __slots__ = ("name",)
+    __slots__ = ("name", "forwarded")
     NAME_FIELD_NUMBER: _ClassVar[int]
+    FORWARDED_FIELD_NUMBER: _ClassVar[int]
     name: str
-    def __init__(self, name: _Optional[str] = ...) -> None: ...
+    forwarded: bool
+    def __init__(self, name: _Optional[str] = ..., forwarded: _Optional[bool] = ...) -> None: ...
 
 class DeleteTopicResponse(_message.Message):
     __slots__ = ()

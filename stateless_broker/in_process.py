@@ -1,0 +1,103 @@
+"""Connections between brokers (and clients) of one process: direct calls, no bytes copied, no gRPC. For ``memory://`` and the simulator.
+
+A `Network` is the set of addresses that answer. A broker that leaves it refuses connections, and every line to it is lost at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from ledgermq.errors import InvalidConfig, Unavailable
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.api import BrokerApi, Connection, Connector
+from ledgermq.protocol.frames import FetchFrame, ProduceFrame
+
+
+class Network:
+    def __init__(self) -> None:
+        self._services: dict[str, tuple[BrokerApi, asyncio.Event]] = {}
+
+    def listen(self, address: str, service: BrokerApi) -> None:
+        """Raises InvalidConfig where somebody listens already."""
+        if address in self._services:
+            raise InvalidConfig(f"address {address} is in use")
+        self._services[address] = (service, asyncio.Event())
+
+    def stop_listening(self, address: str) -> None:
+        found = self._services.pop(address, None)
+        if found is not None:
+            found[1].set()
+
+    def addresses(self) -> list[str]:
+        return list(self._services)
+
+    def at(self, address: str) -> tuple[BrokerApi, asyncio.Event]:
+        """The service, and the event that it has gone. Raises Unavailable."""
+        if address not in self._services:
+            raise Unavailable(f"{address} refuses the connection: no broker listens there")
+        return self._services[address]
+
+
+class InProcessConnector(Connector):
+    def __init__(self, network: Network) -> None:
+        self.network = network
+
+    def connect(self, address: str) -> Connection:
+        return InProcessConnection(self.network, address)
+
+
+class InProcessConnection(Connection):
+    """Looks the address up for each call, so it survives a restart of the broker as a gRPC channel does."""
+
+    def __init__(self, network: Network, address: str) -> None:
+        self.address = address
+        self._network = network
+
+    @property
+    def _service(self) -> BrokerApi:
+        return self._network.at(self.address)[0]
+
+    async def wait_lost(self) -> bool:
+        try:
+            _, gone = self._network.at(self.address)
+        except Unavailable:
+            return True
+        await gone.wait()
+        return True
+
+    async def close(self) -> None:
+        return None
+
+    def produce(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
+        return self._service.produce(requests)
+
+    async def produce_once(self, request: ProduceFrame) -> pb.ProduceResponse:
+        return await self._service.produce_once(request)
+
+    def fetch(self, request: pb.FetchRequest) -> AsyncIterator[FetchFrame]:
+        return self._service.fetch(request)
+
+    async def fetch_once(self, request: pb.FetchRequest) -> FetchFrame:
+        return await self._service.fetch_once(request)
+
+    async def list_offsets(self, request: pb.ListOffsetsRequest) -> pb.ListOffsetsResponse:
+        return await self._service.list_offsets(request)
+
+    async def open_producer(self, request: pb.OpenProducerRequest) -> pb.OpenProducerResponse:
+        return await self._service.open_producer(request)
+
+    async def describe_cluster(self, request: pb.DescribeClusterRequest) -> pb.DescribeClusterResponse:
+        return await self._service.describe_cluster(request)
+
+    async def describe_topics(self, request: pb.DescribeTopicsRequest) -> pb.DescribeTopicsResponse:
+        return await self._service.describe_topics(request)
+
+    async def create_topic(self, request: pb.CreateTopicRequest) -> pb.CreateTopicResponse:
+        return await self._service.create_topic(request)
+
+    async def alter_topic(self, request: pb.AlterTopicRequest) -> pb.AlterTopicResponse:
+        return await self._service.alter_topic(request)
+
+    async def delete_topic(self, request: pb.DeleteTopicRequest) -> pb.DeleteTopicResponse:
+        return await self._service.delete_topic(request)
