@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError, Message
 
 from ledgermq.errors import CorruptFrame
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.limits import FRAME_HEADER_BYTES_MAX
 
 Buffer = bytes | bytearray | memoryview
 H = TypeVar("H", bound=Message)
@@ -75,6 +76,8 @@ def _decode_into(header: Message, data: Buffer) -> Sequence[Buffer]:
         if tag == _PAYLOAD_TAG:
             payload = view[start:at]
             continue
+        if length > FRAME_HEADER_BYTES_MAX:
+            raise CorruptFrame(f"the frame's header has {length} bytes; at most {FRAME_HEADER_BYTES_MAX} are allowed")
         try:
             header.ParseFromString(bytes(view[start:at]))
         except DecodeError as error:

@@ -1,0 +1,32 @@
+"""Sizes that both sides of the wire agree on, in bytes. Every buffer that a peer can fill is bounded by one of them."""
+
+from __future__ import annotations
+
+BATCH_BYTES_TYPICAL = 4 * 1024 * 1024
+"""A producer aims at this for one request, all partitions together; a fetch answer too, unless the caller asks for less."""
+
+FRAME_PAYLOAD_BYTES_MAX = 32 * 1024 * 1024
+"""The batches of one frame together, hence also one batch and one record."""
+
+FRAME_HEADER_BYTES_MAX = 1024 * 1024
+
+BATCHES_PER_FRAME_MAX = 4096
+
+MESSAGE_BYTES_MAX = FRAME_PAYLOAD_BYTES_MAX + FRAME_HEADER_BYTES_MAX + 64
+"""One gRPC message: a frame with its tags and lengths, or any other message of the service."""
+
+METADATA_BYTES_MAX = 32 * 1024
+"""gRPC headers and trailers of one call."""
+
+ERROR_TEXT_CHARS_MAX = 2000
+"""Longer error texts are cut before they are sent, so that trailers always fit."""
+
+DETAILS_CHARS_MAX = 500
+"""gRPC's own copy of the text, for tools that know nothing of ours; percent-encoded it takes up to twelve bytes a character."""
+
+GRPC_OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.max_metadata_size", METADATA_BYTES_MAX),
+)
+"""Channel and server options; the same on both sides."""

@@ -1,0 +1,127 @@
+"""The methods of the service `ledgermq.v1.Broker`, as a table: gRPC clients and servers are built from it.
+
+gRPC itself gets no (de)serializers: it carries bytes, and whoever handles a call decodes them with this table. So bytes that cannot
+be decoded give a typed CorruptFrame in one place, not an internal error of the library, and frames are never copied through protobuf.
+Invariant (tested): the table has exactly the methods of the .proto, each with the streaming kind that it has there, and each
+`attribute` is a method of `ledgermq.protocol.api.BrokerApi`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from ledgermq.errors import CorruptFrame
+from ledgermq.protocol import frames
+from ledgermq.protocol import ledgermq_pb2 as pb
+
+SERVICE = "ledgermq.v1.Broker"
+
+M = TypeVar("M", bound=Message)
+
+
+class Kind(Enum):
+    UNARY = "one request, one response"
+    SERVER_STREAM = "one request, a stream of responses"
+    BIDI_STREAM = "a stream of each"
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """`encode_*`: value of BrokerApi -> bytes. `decode_*`: bytes -> value; raises CorruptFrame and nothing else."""
+
+    name: str
+    attribute: str
+    kind: Kind
+    encode_request: Callable[[Any], bytes]
+    decode_request: Callable[[bytes], Any]
+    encode_response: Callable[[Any], bytes]
+    decode_response: Callable[[bytes], Any]
+
+    @property
+    def path(self) -> str:
+        """As gRPC names it: "/ledgermq.v1.Broker/Produce"."""
+        return f"/{SERVICE}/{self.name}"
+
+
+def _decoder(kind: type[M]) -> Callable[[bytes], M]:
+    def decode(data: bytes) -> M:
+        message = kind()
+        try:
+            message.ParseFromString(data)
+        except DecodeError as error:
+            raise CorruptFrame(f"not a valid {kind.DESCRIPTOR.name}: {error}") from error
+        return message
+
+    return decode
+
+
+def _encode(message: Message) -> bytes:
+    return message.SerializeToString()
+
+
+def _unary(name: str, attribute: str, request: type[Message], response: type[Message]) -> Method:
+    return Method(name, attribute, Kind.UNARY, _encode, _decoder(request), _encode, _decoder(response))
+
+
+PRODUCE = Method(
+    "Produce",
+    "produce",
+    Kind.BIDI_STREAM,
+    frames.encode_frame,
+    frames.decode_produce,
+    _encode,
+    _decoder(pb.ProduceResponse),
+)
+PRODUCE_ONCE = Method(
+    "ProduceOnce",
+    "produce_once",
+    Kind.UNARY,
+    frames.encode_frame,
+    frames.decode_produce,
+    _encode,
+    _decoder(pb.ProduceResponse),
+)
+FETCH = Method(
+    "Fetch",
+    "fetch",
+    Kind.SERVER_STREAM,
+    _encode,
+    _decoder(pb.FetchRequest),
+    frames.encode_frame,
+    frames.decode_fetch,
+)
+FETCH_ONCE = Method(
+    "FetchOnce",
+    "fetch_once",
+    Kind.UNARY,
+    _encode,
+    _decoder(pb.FetchRequest),
+    frames.encode_frame,
+    frames.decode_fetch,
+)
+LIST_OFFSETS = _unary("ListOffsets", "list_offsets", pb.ListOffsetsRequest, pb.ListOffsetsResponse)
+OPEN_PRODUCER = _unary("OpenProducer", "open_producer", pb.OpenProducerRequest, pb.OpenProducerResponse)
+DESCRIBE_CLUSTER = _unary("DescribeCluster", "describe_cluster", pb.DescribeClusterRequest, pb.DescribeClusterResponse)
+DESCRIBE_TOPICS = _unary("DescribeTopics", "describe_topics", pb.DescribeTopicsRequest, pb.DescribeTopicsResponse)
+CREATE_TOPIC = _unary("CreateTopic", "create_topic", pb.CreateTopicRequest, pb.CreateTopicResponse)
+ALTER_TOPIC = _unary("AlterTopic", "alter_topic", pb.AlterTopicRequest, pb.AlterTopicResponse)
+DELETE_TOPIC = _unary("DeleteTopic", "delete_topic", pb.DeleteTopicRequest, pb.DeleteTopicResponse)
+
+METHODS: tuple[Method, ...] = (
+    PRODUCE,
+    PRODUCE_ONCE,
+    FETCH,
+    FETCH_ONCE,
+    LIST_OFFSETS,
+    OPEN_PRODUCER,
+    DESCRIBE_CLUSTER,
+    DESCRIBE_TOPICS,
+    CREATE_TOPIC,
+    ALTER_TOPIC,
+    DELETE_TOPIC,
+)

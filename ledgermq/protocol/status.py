@@ -1,0 +1,113 @@
+"""Errors on the wire: `ledgermq.errors` to and from `pb.Error` messages and gRPC statuses, here and nowhere else.
+
+A failed call ends with the status code below, the error's text as details, and the whole error, as a serialized `pb.Error`, in the
+trailing metadata `ledgermq-error-bin`. A status without that metadata came from gRPC itself, from a proxy or from some other server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NoReturn, cast
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from ledgermq import errors
+from ledgermq.errors import LedgerMQError
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.limits import DETAILS_CHARS_MAX, ERROR_TEXT_CHARS_MAX
+
+ERROR_KEY = "ledgermq-error-bin"
+
+Trailers = Iterable[tuple[str, str | bytes]]
+
+# The nearest class up the tree decides.
+_CODES: dict[type[LedgerMQError], grpc.StatusCode] = {
+    LedgerMQError: grpc.StatusCode.INTERNAL,
+    errors.InvalidRequest: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.UnknownTopic: grpc.StatusCode.NOT_FOUND,
+    errors.UnknownPartition: grpc.StatusCode.NOT_FOUND,
+    errors.TopicExists: grpc.StatusCode.ALREADY_EXISTS,
+    errors.OffsetOutOfRange: grpc.StatusCode.OUT_OF_RANGE,
+    errors.PublishNotAccepted: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.SubscribeNotAccepted: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.RetriableError: grpc.StatusCode.UNAVAILABLE,
+    errors.NotOwner: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.TopicBeingDeleted: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.ResourceExhausted: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.DeadlineExceeded: grpc.StatusCode.DEADLINE_EXCEEDED,
+    errors.ProducerError: grpc.StatusCode.ABORTED,
+    errors.OutcomeUnknown: grpc.StatusCode.UNKNOWN,
+    errors.Unauthorized: grpc.StatusCode.PERMISSION_DENIED,
+    errors.StoreError: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.DataDamaged: grpc.StatusCode.DATA_LOSS,
+}
+
+# What a status means that carries no error of ours.
+_FOREIGN: dict[grpc.StatusCode, type[LedgerMQError]] = {
+    grpc.StatusCode.UNAVAILABLE: errors.Unavailable,
+    grpc.StatusCode.CANCELLED: errors.Unavailable,
+    grpc.StatusCode.DEADLINE_EXCEEDED: errors.DeadlineExceeded,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: errors.ResourceExhausted,
+    grpc.StatusCode.UNAUTHENTICATED: errors.Unauthorized,
+    grpc.StatusCode.PERMISSION_DENIED: errors.Unauthorized,
+    grpc.StatusCode.INVALID_ARGUMENT: errors.InvalidRequest,
+    grpc.StatusCode.UNIMPLEMENTED: errors.InvalidRequest,
+}
+
+
+def status_code(error: LedgerMQError) -> grpc.StatusCode:
+    return next(_CODES[kind] for kind in type(error).__mro__ if kind in _CODES)
+
+
+def error_to_proto(error: LedgerMQError) -> pb.Error:
+    return pb.Error(
+        code=error.code,
+        message=error.message[:ERROR_TEXT_CHARS_MAX],
+        retry_after_ms=error.retry_after_ms or 0,
+        owner=error.owner or "",
+        object_key=error.object_key or "",
+    )
+
+
+def error_from_proto(message: pb.Error) -> LedgerMQError:
+    return errors.from_code(
+        message.code,
+        message.message,
+        retry_after_ms=message.retry_after_ms or None,
+        owner=message.owner or None,
+        object_key=message.object_key or None,
+    )
+
+
+def trailing_metadata(error: LedgerMQError) -> tuple[tuple[str, str | bytes], ...]:
+    return ((ERROR_KEY, error_to_proto(error).SerializeToString()),)
+
+
+async def abort(context: grpc.aio.ServicerContext[bytes, bytes], error: LedgerMQError) -> NoReturn:
+    """End a call on the server with `error`. Raises, always."""
+    await context.abort(status_code(error), error.message[:DETAILS_CHARS_MAX], trailing_metadata(error))
+    raise AssertionError("abort() returned")
+
+
+def error_from_rpc(error: grpc.aio.AioRpcError, address: str) -> LedgerMQError:
+    """What a failed call to the broker at `address` means."""
+    return error_from_status(error.code(), error.details() or "", cast(Trailers, error.trailing_metadata() or ()), address)
+
+
+def error_from_status(code: grpc.StatusCode, details: str, trailing: Trailers, address: str) -> LedgerMQError:
+    for key, value in trailing:
+        if key == ERROR_KEY and isinstance(value, bytes):
+            message = pb.Error()
+            try:
+                message.ParseFromString(value)
+            except DecodeError:
+                break
+            return error_from_proto(message)
+    text = f"{address}: {details or code.name}"
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        text = f"{address} is not a LedgerMQ broker, or one of another version ({details})"
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details:
+        return errors.MessageTooLarge(text)
+    return _FOREIGN.get(code, LedgerMQError)(text)

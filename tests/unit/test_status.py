@@ -1,0 +1,55 @@
+"""Errors survive the wire; what is not ours becomes one of ours."""
+
+from __future__ import annotations
+
+import grpc
+import pytest
+
+from ledgermq import errors
+from ledgermq.errors import BY_CODE, LedgerMQError
+from ledgermq.protocol import status
+
+
+@pytest.mark.parametrize("kind", BY_CODE.values(), ids=lambda kind: kind.code)
+def test_every_error_comes_back_as_it_was(kind: type[LedgerMQError]) -> None:
+    sent = kind("what happened: é €", retry_after_ms=250, owner="host:1", object_key="ledgers/0001/segments/5")
+    got = status.error_from_status(status.status_code(sent), "details", status.trailing_metadata(sent), "host:2")
+    assert type(got) is kind
+    assert vars(got) == vars(sent)
+
+
+def test_absent_fields_come_back_absent() -> None:
+    got = status.error_from_proto(status.error_to_proto(errors.UnknownTopic("no")))
+    assert (got.retry_after_ms, got.owner, got.object_key) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (grpc.StatusCode.UNAVAILABLE, errors.Unavailable),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, errors.DeadlineExceeded),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, errors.ResourceExhausted),
+        (grpc.StatusCode.UNAUTHENTICATED, errors.Unauthorized),
+        (grpc.StatusCode.UNIMPLEMENTED, errors.InvalidRequest),
+        (grpc.StatusCode.INTERNAL, LedgerMQError),
+    ],
+)
+def test_a_status_without_our_metadata_is_still_typed(code: grpc.StatusCode, kind: type[LedgerMQError]) -> None:
+    got = status.error_from_status(code, "details", (), "host:1")
+    assert type(got) is kind
+    assert "host:1" in got.message
+
+
+def test_grpc_s_own_size_limit_is_message_too_large() -> None:
+    text = "Received message larger than max (40000000 vs. 34603072)"
+    assert type(status.error_from_status(grpc.StatusCode.RESOURCE_EXHAUSTED, text, (), "h:1")) is errors.MessageTooLarge
+
+
+def test_metadata_that_is_garbage_falls_back_to_the_status() -> None:
+    got = status.error_from_status(grpc.StatusCode.UNAVAILABLE, "", ((status.ERROR_KEY, b"\xff\xff"),), "h:1")
+    assert type(got) is errors.Unavailable
+
+
+def test_an_endless_text_is_cut() -> None:
+    sent = errors.StoreError("x" * 1_000_000)
+    assert len(status.error_to_proto(sent).SerializeToString()) < 3000
