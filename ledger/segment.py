@@ -108,7 +108,7 @@ def decode_tail(tail: bytes, bundle: int, slot: int) -> SlotIndex:
     if length > len(tail):
         raise DataDamaged(f"{key}: index of {length} bytes in {len(tail)}", object_key=key)
     body = tail[len(tail) - length : len(tail) - TRAILER.size]
-    _, _, crc, *_ = TRAILER.unpack_from(tail, len(tail) - TRAILER.size)
+    index_offset, _, crc, _, zero, _ = TRAILER.unpack_from(tail, len(tail) - TRAILER.size)
     index = fmt.SegmentIndex()
     if crc32c(body) != crc:
         raise DataDamaged(f"{key}: the checksum of its index does not fit", object_key=key)
@@ -116,6 +116,9 @@ def decode_tail(tail: bytes, bundle: int, slot: int) -> SlotIndex:
         index.ParseFromString(body)
     except DecodeError as error:
         raise DataDamaged(f"{key}: its index is not valid protobuf: {error}", object_key=key) from error
+    ends_at = [entry.position + entry.length + len(END_OF_STREAM) for entry in index.batches[-1:]]
+    if zero or (ends_at and ends_at != [index_offset]):
+        raise DataDamaged(f"{key}: its trailer does not fit its index", object_key=key)
     if (index.bundle, index.slot) != (bundle, slot):
         raise DataDamaged(f"{key}: its index says bundle {index.bundle}, slot {index.slot}", object_key=key)
     return SlotIndex(index, length)

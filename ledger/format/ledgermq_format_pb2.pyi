@@ -264,7 +264,7 @@ class PlannedSlot(_message.Message):
     def __init__(self, slot: _Optional[int] = ..., put_id: _Optional[bytes] = ..., kind: _Optional[_Union[SegmentKind, str]] = ..., tail_length: _Optional[int] = ...) -> None: ...
 
 class PlannedFile(_message.Message):
-    __slots__ = ("topic_id", "topic", "partition", "first_offset", "last_offset", "key", "slots", "first_slot_after", "bloom_columns")
+    __slots__ = ("topic_id", "topic", "partition", "first_offset", "last_offset", "key", "slots", "first_slot_after", "bloom_columns", "source_bytes")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
@@ -274,6 +274,7 @@ class PlannedFile(_message.Message):
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     FIRST_SLOT_AFTER_FIELD_NUMBER: _ClassVar[int]
     BLOOM_COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_BYTES_FIELD_NUMBER: _ClassVar[int]
     topic_id: int
     topic: str
     partition: int
@@ -283,7 +284,8 @@ class PlannedFile(_message.Message):
     slots: _containers.RepeatedScalarFieldContainer[int]
     first_slot_after: int
     bloom_columns: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, topic_id: _Optional[int] = ..., topic: _Optional[str] = ..., partition: _Optional[int] = ..., first_offset: _Optional[int] = ..., last_offset: _Optional[int] = ..., key: _Optional[str] = ..., slots: _Optional[_Iterable[int]] = ..., first_slot_after: _Optional[int] = ..., bloom_columns: _Optional[_Iterable[str]] = ...) -> None: ...
+    source_bytes: int
+    def __init__(self, topic_id: _Optional[int] = ..., topic: _Optional[str] = ..., partition: _Optional[int] = ..., first_offset: _Optional[int] = ..., last_offset: _Optional[int] = ..., key: _Optional[str] = ..., slots: _Optional[_Iterable[int]] = ..., first_slot_after: _Optional[int] = ..., bloom_columns: _Optional[_Iterable[str]] = ..., source_bytes: _Optional[int] = ...) -> None: ...
 
 class PlannedInternal(_message.Message):
     __slots__ = ("topic_id", "topic", "partition", "end", "slots")

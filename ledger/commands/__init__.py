@@ -1,0 +1,17 @@
+"""The commands that work on a root itself, without a broker: `ledgermq compact` and `ledgermq inspect`.
+
+Found by the command line through the entry-point group "ledgermq.commands". They read and write the store by the same code as
+brokers do; `inspect` never writes.
+"""
+
+from __future__ import annotations
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the application."""
+    from ledger.commands import compact, inspect
+
+    compact.register(app)
+    inspect.register(app)

@@ -1,0 +1,39 @@
+"""The ROOT argument: a root URL, or simply a local folder."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ledger import keys
+from ledger.cluster import ClusterSettings, read_cluster
+from ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledger.object_store.open import open_store
+from ledgermq.sources import Sources
+
+Root = Annotated[str, typer.Argument(metavar="ROOT", help="Root URL of the cluster (file:///…, s3://…), or a local folder.")]
+Bundle = Annotated[int, typer.Argument(min=0, metavar="BUNDLE", help="Number of the bundle; 0 holds the metadata.")]
+
+
+class NoCluster(ObjectMissing):
+    """The root holds no cluster.json."""
+
+
+@asynccontextmanager
+async def opened(root: str, sources: Sources) -> AsyncIterator[ObjectStore]:
+    """Raises InvalidConfig, StoreUnusable."""
+    url = root if "://" in root else Path(root).absolute().as_uri()
+    async with await open_store(url, sources=sources) as store:
+        yield store
+
+
+async def cluster_of(store: ObjectStore) -> ClusterSettings:
+    """Raises NoCluster, DataDamaged, FormatNotSupported."""
+    try:
+        return await read_cluster(store)
+    except ObjectMissing as error:
+        raise NoCluster(f"there is no cluster at {store.url}: it has no {keys.CLUSTER}", object_key=keys.CLUSTER) from error

@@ -1,0 +1,20 @@
+"""Times as reports show them: ISO 8601, UTC."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+def from_us(microseconds: int) -> str | None:
+    """None for 0 and for what no calendar holds."""
+    try:
+        moment = _EPOCH + timedelta(microseconds=microseconds)
+    except OverflowError:
+        return None
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z") if microseconds else None
+
+
+def from_ms(milliseconds: int) -> str | None:
+    return from_us(milliseconds * 1000)

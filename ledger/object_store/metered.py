@@ -1,0 +1,90 @@
+"""`MeteredStore`: tells a `StoreMeter` of every request: what, how it ended, how long, how many bytes. Knows no metrics library."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from ledger.object_store.contract import ObjectInfo, ObjectStore
+from ledger.object_store.wrapper import PUTS, StoreWrapper
+from ledgermq.errors import LedgerMQError
+
+T = TypeVar("T")
+OK = "OK"
+CANCELLED = "CANCELLED"
+FAILED = "FAILED"
+
+
+class StoreMeter(Protocol):
+    def request_ended(self, operation: str, outcome: str, seconds: float, bytes_sent: int, bytes_received: int) -> None:
+        """`operation`: a method of ObjectStore, or ``fenced_put``. `outcome`: OK, CANCELLED, FAILED or an error's wire code."""
+
+
+@dataclass
+class RequestTotals:
+    requests: int = 0
+    seconds: float = 0.0
+    bytes_sent: int = 0
+    bytes_received: int = 0
+
+
+class CountingMeter:
+    """Totals by (operation, outcome), in memory."""
+
+    def __init__(self) -> None:
+        self.totals: defaultdict[tuple[str, str], RequestTotals] = defaultdict(RequestTotals)
+
+    def request_ended(self, operation: str, outcome: str, seconds: float, bytes_sent: int, bytes_received: int) -> None:
+        total = self.totals[operation, outcome]
+        total.requests += 1
+        total.seconds += seconds
+        total.bytes_sent += bytes_sent
+        total.bytes_received += bytes_received
+
+    def requests(self, operation: str) -> int:
+        """Whatever their outcome."""
+        return sum(total.requests for (name, _), total in self.totals.items() if name == operation)
+
+
+class MeteredStore(StoreWrapper):
+    """Put it inside a `ResilientStore` to see each try, outside to see what the caller sees."""
+
+    def __init__(self, inner: ObjectStore, meter: StoreMeter) -> None:
+        super().__init__(inner)
+        self._meter = meter
+
+    async def run(self, operation: str, bytes_known: int, step: Callable[[], Awaitable[T]]) -> T:
+        begun = asyncio.get_running_loop().time()
+        outcome, received = FAILED, 0
+        try:
+            result = await step()
+            outcome, received = OK, len(result) if isinstance(result, bytes) else 0
+            return result
+        except BaseException as error:
+            outcome = outcome_of(error)
+            raise
+        finally:
+            seconds = asyncio.get_running_loop().time() - begun
+            self._meter.request_ended(operation, outcome, seconds, bytes_known if operation in PUTS else 0, received)
+
+    async def list(self, prefix: str, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+        """One request is counted for each list, however many pages it takes; its time includes what the caller does in between."""
+        begun = asyncio.get_running_loop().time()
+        outcome = OK
+        try:
+            async for info in self.inner.list(prefix, start_after):
+                yield info
+        except Exception as error:
+            outcome = outcome_of(error)
+            raise
+        finally:
+            self._meter.request_ended("list", outcome, asyncio.get_running_loop().time() - begun, 0, 0)
+
+
+def outcome_of(error: BaseException) -> str:
+    if isinstance(error, LedgerMQError):
+        return error.code
+    return CANCELLED if isinstance(error, asyncio.CancelledError) else FAILED

@@ -1,0 +1,43 @@
+"""The start-up probe: a store that lets two processes create the same key must never hold a ledger."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from ledger.object_store.contract import AlreadyExists, ObjectStore, StoreUncertain
+from ledgermq.errors import StoreUnusable, Unavailable
+from ledgermq.sources import Sources
+
+ATTEMPTS_MAX = 5
+
+
+async def probe_store(store: ObjectStore, sources: Sources) -> None:
+    """Create a hidden key twice: the second time has to fail, and what the first wrote has to stand.
+
+    Raises StoreUnusable (the store ignores create-if-absent, is read-only, is full, does not exist), Unauthorized, Unavailable.
+    """
+    last: StoreUncertain | None = None
+    for _ in range(ATTEMPTS_MAX):
+        key = f".probe-{sources.new_id().hex()}"
+        try:
+            await _probe(store, key)
+            return
+        except StoreUncertain as error:
+            last = error
+        finally:
+            with suppress(StoreUncertain):
+                await store.delete([key])
+    raise Unavailable(f"{store.url}: the object store does not answer: {last}") from last
+
+
+async def _probe(store: ObjectStore, key: str) -> None:
+    await store.put_if_absent(key, [b"first"])
+    try:
+        await store.put_if_absent(key, [b"second"])
+    except AlreadyExists:
+        if await store.get(key) == b"first":
+            return
+    raise StoreUnusable(
+        f"{store.url}: this store lets an existing object be created again (it ignores 'If-None-Match: *'), "
+        "so two brokers could both believe that they own a ledger; use a store with conditional writes"
+    )

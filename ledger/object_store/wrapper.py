@@ -1,0 +1,83 @@
+"""`StoreWrapper`: a store around another one; every operation but `list` passes through one method, `run`.
+
+Knows no policy: `resilient` and `metered` override `run` (and `list`, which yields as it goes).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from ledger.object_store.contract import Buffer, FencedPuts, ObjectInfo, ObjectStore
+
+T = TypeVar("T")
+
+PUTS = frozenset({"put_if_absent", "put", "fenced_put"})
+
+
+def size_of(buffers: Sequence[Buffer]) -> int:
+    """Bytes, also of views whose items are larger."""
+    return sum(memoryview(buffer).nbytes for buffer in buffers)
+
+
+class StoreWrapper(ObjectStore):
+    def __init__(self, inner: ObjectStore) -> None:
+        self.inner = inner
+        self.url = inner.url
+
+    @abstractmethod
+    async def run(self, operation: str, bytes_known: int, step: Callable[[], Awaitable[T]]) -> T:
+        """Call `step`, once or more often. `bytes_known`: sent, or asked for; 0 where it is not known before."""
+
+    async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
+        await self.run("put_if_absent", size_of(buffers), lambda: self.inner.put_if_absent(key, buffers))
+
+    async def put(self, key: str, data: Buffer) -> None:
+        await self.run("put", size_of([data]), lambda: self.inner.put(key, data))
+
+    async def get(self, key: str) -> bytes:
+        return await self.run("get", 0, lambda: self.inner.get(key))
+
+    async def get_range(self, key: str, start: int, length: int) -> bytes:
+        return await self.run("get_range", length, lambda: self.inner.get_range(key, start, length))
+
+    async def get_suffix(self, key: str, length: int) -> bytes:
+        return await self.run("get_suffix", length, lambda: self.inner.get_suffix(key, length))
+
+    def list(self, prefix: str, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+        return self.inner.list(prefix, start_after)
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        await self.run("delete", 0, lambda: self.inner.delete(keys))
+
+    async def head(self, key: str) -> ObjectInfo:
+        return await self.run("head", 0, lambda: self.inner.head(key))
+
+    async def store_time_ms(self) -> int:
+        return await self.run("store_time_ms", 0, self.inner.store_time_ms)
+
+    async def open_fence(self, fence: str) -> None:
+        await self.run("open_fence", 0, lambda: self.inner.open_fence(fence))
+
+    async def fenced_puts(self, fence: str, keys: Sequence[str], url_life_ms: int) -> FencedPuts:
+        puts = await self.run("fenced_puts", 0, lambda: self.inner.fenced_puts(fence, keys, url_life_ms))
+        return _WrappedFencedPuts(self, puts)
+
+    async def close_fence(self, fence: str) -> None:
+        await self.run("close_fence", 0, lambda: self.inner.close_fence(fence))
+
+    async def list_fences(self) -> Sequence[str]:
+        return await self.run("list_fences", 0, self.inner.list_fences)
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+
+class _WrappedFencedPuts(FencedPuts):
+    def __init__(self, wrapper: StoreWrapper, puts: FencedPuts) -> None:
+        self._wrapper = wrapper
+        self._puts = puts
+
+    async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
+        await self._wrapper.run("fenced_put", size_of(buffers), lambda: self._puts.put_if_absent(key, buffers))

@@ -1,0 +1,81 @@
+"""Segments: golden bytes, round trip, damage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from ledger import keys
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.object_store.memory import MemoryStore
+from ledger.segment import TAIL_GUESS_BYTES, decode_tail, encode_segment, first_batch_position, read_index
+from ledgermq.errors import DataDamaged, FormatNotSupported
+from ledgermq.protocol.records import decode_batch
+from tests.ledgers import batch, session
+from tests.stores import seeded_sources
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "segment-v1.bin"
+
+
+def make_segment() -> tuple[fmt.SegmentIndex, bytes]:
+    index = fmt.SegmentIndex(
+        bundle=3, slot=9, epoch=2, kind=fmt.DATA, writer=b"w" * 16, put_id=b"p" * 16, previous=b"q" * 16, created_ms=1_700_000_000_000
+    )
+    batches = [batch(b"one", b"two", timestamp_ms=5), batch(b"three", partition=4, producer=session(0))]
+    position = first_batch_position()
+    for b in batches:
+        index.batches.append(b.entry(base_offset=10, position=position))
+        position += len(b.data)
+    return index, b"".join(bytes(part) for part in encode_segment(index, [b.data for b in batches]))
+
+
+def test_round_trip() -> None:
+    index, data = make_segment()
+    assert decode_tail(data, 3, 9).index == index
+
+
+def test_any_arrow_reader_opens_a_segment() -> None:
+    _, data = make_segment()
+    assert pa.ipc.open_stream(data).read_all().column("value").to_pylist() == [b"one", b"two", b"three"]
+
+
+def test_golden_segment_is_readable_for_ever() -> None:
+    data = GOLDEN.read_bytes()
+    index = decode_tail(data, 3, 9).index
+    assert index == make_segment()[0]
+    entry = index.batches[1]
+    assert decode_batch(data[entry.position : entry.position + entry.length]).column("value").to_pylist() == [b"three"]
+
+
+async def test_an_index_longer_than_the_guess_takes_a_second_get() -> None:
+    store = MemoryStore("long", seeded_sources())
+    index, _ = make_segment()
+    index.broker = "x" * TAIL_GUESS_BYTES
+    one, two = (batch(b"one", b"two", timestamp_ms=5), batch(b"three", partition=4, producer=session(0)))
+    await store.put_if_absent(keys.segment(3, 9), encode_segment(index, [one.data, two.data]))
+    assert (await read_index(store, 3, 9)).index.broker == index.broker
+
+
+@pytest.mark.parametrize("at", [-1, -8, -12, -20, -28, -40, -100])
+def test_a_damaged_tail_is_an_error_that_names_the_object(at: int) -> None:
+    _, data = make_segment()
+    damaged = bytearray(data)
+    damaged[at] ^= 0xFF
+    with pytest.raises((DataDamaged, FormatNotSupported)) as caught:
+        decode_tail(bytes(damaged), 3, 9)
+    assert caught.value.object_key == keys.segment(3, 9)
+
+
+@pytest.mark.parametrize("length", [0, 1, 27, 28, 100])
+def test_a_truncated_segment_is_damaged(length: int) -> None:
+    _, data = make_segment()
+    with pytest.raises(DataDamaged):
+        decode_tail(data[:length], 3, 9)
+
+
+def test_a_segment_in_the_wrong_place_is_damaged() -> None:
+    _, data = make_segment()
+    with pytest.raises(DataDamaged, match="says bundle 3, slot 9"):
+        decode_tail(data, 3, 10)
