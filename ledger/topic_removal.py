@@ -26,7 +26,7 @@ def removed_in(catalog: Catalog, bundle: int) -> list[Topic]:
 
 
 def take_in_facts(catalog: Catalog) -> Move:
-    """Take in the facts of `__metadata` below the catalog's offset: name what was removed, forget what is free. Declines where nothing changes."""
+    """Take in the facts of `__metadata` below the catalog's offset: name what was removed, forget what is free. Declines a no-op."""
 
     def move(draft: fmt.Checkpoint) -> bool:
         if catalog.offset < draft.metadata_offset:

@@ -1,0 +1,130 @@
+"""Topics as a fold of `__metadata`, their settings, and how a removed one leaves a bundle."""
+
+from __future__ import annotations
+
+import pytest
+
+from ledger import keys
+from ledger.catalog import Catalog, Topic, encode_topic_record, removed, topic_key
+from ledger.checkpoint import genesis
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.topic_removal import confirm_deleted, is_past_barrier, note_barrier, take_in_facts
+from ledger.topic_settings import TopicSettings, parse_settings
+from ledgermq.errors import DataDamaged, InvalidConfig, InvalidTopicName, TopicBeingDeleted, UnknownTopic
+
+
+def create(catalog: Catalog, offset: int, name: str, bundles: tuple[int, ...] = (1,)) -> Topic:
+    catalog.apply(offset, topic_key(name), encode_topic_record(Topic(0, name, bundles), creation=True))
+    return catalog.living(name)
+
+
+def remove(catalog: Catalog, offset: int, topic: Topic) -> None:
+    catalog.apply(offset, topic_key(topic.name), encode_topic_record(removed(topic)))
+
+
+def test_a_topic_id_is_the_offset_of_its_creation_record() -> None:
+    catalog = Catalog()
+    assert create(catalog, 5, "t").id == 5
+    assert catalog.offset == 6
+
+
+def test_a_name_that_is_created_again_is_another_topic() -> None:
+    catalog = Catalog()
+    old = create(catalog, 5, "t")
+    remove(catalog, 6, old)
+    with pytest.raises(TopicBeingDeleted):
+        catalog.living("t")
+    catalog.apply(7, topic_key("t"), None)
+    with pytest.raises(UnknownTopic):
+        catalog.living("t")
+    new = create(catalog, 8, "t")
+    assert new.id != old.id
+    assert catalog.is_removed(old.id, catalog.offset)
+    assert not catalog.is_removed(new.id, catalog.offset)
+
+
+def test_an_id_above_the_known_facts_is_not_removed_but_unknown() -> None:
+    catalog = Catalog()
+    create(catalog, 5, "t")
+    assert not catalog.is_removed(9, catalog.offset)
+    assert catalog.is_removed(3, catalog.offset)
+    assert not catalog.is_removed(3, 3)
+
+
+def test_records_are_applied_once() -> None:
+    catalog = Catalog()
+    topic = create(catalog, 5, "t")
+    remove(catalog, 6, topic)
+    catalog.apply(5, topic_key("t"), encode_topic_record(topic))
+    with pytest.raises(TopicBeingDeleted):
+        catalog.living("t")
+
+
+def test_a_damaged_record_is_an_error() -> None:
+    with pytest.raises(DataDamaged, match="record 3"):
+        Catalog().apply(3, topic_key("t"), b"\xff\xff\xff")
+
+
+@pytest.mark.parametrize("name", ["", " ", ".", "..", "a/b", "a" * 250, "ä", "a b", "a\n", "a\x00", "topic=1", "💡", "../x"])
+def test_bad_topic_names(name: str) -> None:
+    with pytest.raises(InvalidTopicName):
+        keys.check_topic_name(name)
+
+
+@pytest.mark.parametrize("name", ["a", "A.b_c-9", "123", "2026-11-21", "1e5", "null", "a" * 249, "...", "-"])
+def test_good_topic_names(name: str) -> None:
+    assert keys.check_topic_name(name) == name
+
+
+def test_settings_have_defaults_and_types() -> None:
+    assert parse_settings({}) == TopicSettings()
+    parsed = parse_settings({"retention.ms": "1000", "accept.publish": "False", "cleanup.policy": "compact"})
+    assert (parsed.retention_ms, parsed.accept_publish, parsed.cleanup_policy) == (1000, False, "compact")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("retention.msec", "1", "did you mean 'retention.ms'"),
+        ("retention.ms", "soon", "retention.ms"),
+        ("retention.ms", "-2", "from -1"),
+        ("cleanup.policy", "wipe", "delete, compact"),
+        ("accept.publish", "maybe", "true, false"),
+        ("max.message.bytes", "0", "from 1"),
+        ("zzz", "1", "unknown"),
+    ],
+)
+def test_bad_settings_are_named(name: str, text: str, told: str) -> None:
+    with pytest.raises(InvalidConfig, match=told):
+        parse_settings({name: text})
+
+
+def test_a_removed_topic_leaves_a_bundle_step_by_step() -> None:
+    catalog = Catalog()
+    topic = create(catalog, 5, "t")
+    draft = genesis(1)
+    draft.finished_plan = 4
+    draft.partitions.add(topic_id=5, partition=0, parquet_end=10)
+    assert not take_in_facts(catalog)(draft)  # nothing was removed
+    remove(catalog, 6, topic)
+    assert take_in_facts(catalog)(draft)
+    assert (draft.metadata_offset, draft.removed_topics[0].named_at_plan) == (7, 4)
+    assert not take_in_facts(catalog)(draft)
+    assert not is_past_barrier(draft, 5)
+    assert not note_barrier(5, 1000)(draft)
+    draft.finished_plan = 5
+    assert is_past_barrier(draft, 5)
+    assert not confirm_deleted(5)(draft)
+    assert note_barrier(5, 1000)(draft)
+    assert confirm_deleted(5)(draft)
+    assert len(draft.partitions) == 0
+    catalog.apply(7, topic_key("t"), None)
+    assert take_in_facts(catalog)(draft)
+    assert list(draft.removed_topics) == []
+
+
+def test_facts_of_an_older_catalog_are_declined() -> None:
+    catalog = Catalog()
+    remove(catalog, 6, create(catalog, 5, "t"))
+    draft = fmt.Checkpoint(bundle=1, metadata_offset=9)
+    assert not take_in_facts(catalog)(draft)

@@ -1,0 +1,144 @@
+"""Every persisted protobuf: a golden file that stays readable for ever, a round trip, and damage that is found.
+
+A golden file is never written again: `python -m tests.unit.ledger.test_persisted_formats` creates only those that are missing.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from google.protobuf.message import Message
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ledger import keys
+from ledger.checkpoint import decode_checkpoint, encode_checkpoint
+from ledger.cluster import ClusterSettings, read_cluster
+from ledger.envelope import ObjectKind, seal, unseal
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.object_store.memory import MemoryStore
+from ledger.snapshot import decode_snapshot, encode_snapshot
+from ledgermq.errors import DataDamaged, FormatNotSupported, LedgerMQError
+from tests.stores import seeded_sources
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+
+
+def checkpoint() -> fmt.Checkpoint:
+    state = fmt.LedgerState(slot=40, epoch=3, writer=b"w" * 16, last_put_id=b"l" * 16, forgotten_to=4)
+    state.ends.add(topic_id=7, partition=1, end=900)
+    state.producers.add(producer_id=b"i" * 16, topic_id=7, partition=1, epoch=0, last_slot=39).batches.add(
+        sequence=10, record_count=5, base_offset=895, slot=39
+    )
+    state.claims.add(slot=30, epoch=3, created_ms=1_700_000_000_000, broker="b1")
+    whole = fmt.Checkpoint(
+        bundle=2, number=6, put_id=b"c" * 16, created_ms=1_700_000_000_001, state=state, trim_slot=30, finished_plan=2, planned_slot=33
+    )
+    whole.metadata_offset = 12
+    whole.partitions.add(topic_id=7, partition=1, log_start=10, parquet_start=0, parquet_end=800, newest_page=2)
+    whole.removed_topics.add(topic_id=5, topic="gone", named_at_plan=1, files_deleted=True, barrier_ms=1_700_000_000_000)
+    return whole
+
+
+def plan() -> fmt.CompactionPlan:
+    whole = fmt.CompactionPlan(bundle=2, number=3, put_id=b"p" * 16, created_ms=5, checkpoint=6, last_slot=40, trim_slot=41)
+    whole.slots.add(slot=34, put_id=b"s" * 16, kind=fmt.DATA, tail_length=99)
+    whole.files.add(topic_id=7, topic="t", partition=1, first_offset=800, last_offset=899, key="parquet/x", slots=[34])
+    return whole
+
+
+def page() -> fmt.FilePage:
+    whole = fmt.FilePage(bundle=2, plan=3, put_id=b"p" * 16)
+    files = whole.partitions.add(topic_id=7, partition=1, previous_page=1, previous_count=4)
+    files.files.add(key="parquet/x", first_offset=800, last_offset=899, size=1234, timestamp_min_us=1, timestamp_max_us=2, plan=3)
+    return whole
+
+
+def snapshot() -> fmt.Snapshot:
+    whole = fmt.Snapshot(bundle=0, plan=3, put_id=b"p" * 16)
+    part = whole.partitions.add(topic_id=0, partition=0, end=12)
+    part.records.add(offset=3, key=b"topic/t", value=b"v", timestamp_us=9)
+    return whole
+
+
+KINDS: list[tuple[str, ObjectKind, Message]] = [
+    ("checkpoint-v1.bin", ObjectKind.CHECKPOINT, checkpoint()),
+    ("compaction-plan-v1.bin", ObjectKind.COMPACTION_PLAN, plan()),
+    ("file-page-v1.bin", ObjectKind.FILE_PAGE, page()),
+    ("snapshot-v1.bin", ObjectKind.SNAPSHOT, snapshot()),
+]
+
+
+@pytest.mark.parametrize(("name", "kind", "message"), KINDS)
+def test_golden_files_are_readable_for_ever(name: str, kind: ObjectKind, message: Message) -> None:
+    assert unseal(kind, type(message)(), (GOLDEN / name).read_bytes(), name) == message
+
+
+def test_golden_topic_record() -> None:
+    record = fmt.TopicRecord.FromString((GOLDEN / "topic-record-v1.bin").read_bytes())
+    assert (record.name, list(record.bundles), dict(record.settings)) == ("t", [1, 2], {"retention.ms": "1000"})
+
+
+async def test_golden_cluster_file() -> None:
+    store = MemoryStore("golden", seeded_sources())
+    await store.put_if_absent(keys.CLUSTER, [(GOLDEN / "cluster-v1.json").read_bytes()])
+    assert await read_cluster(store) == ClusterSettings(
+        bundles=5, producer_states_max=1000, url_life_ms=5000, parquet_min_age_ms=20000, cluster_id="ab" * 16, created_ms=1
+    )
+
+
+@pytest.mark.parametrize("change", [b'"format_version": 2', b'"format_version": 99'])
+async def test_a_root_of_another_version_is_refused(change: bytes) -> None:
+    store = MemoryStore("golden", seeded_sources())
+    data = (GOLDEN / "cluster-v1.json").read_bytes().replace(b'"format_version": 1', change)
+    await store.put_if_absent(keys.CLUSTER, [data])
+    with pytest.raises(FormatNotSupported):
+        await read_cluster(store)
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"{}", b'{"format": "ledgermq"}', b"\xff\xfe", b'{"format": "other"}', b"null"])
+async def test_a_damaged_cluster_file_is_named(data: bytes) -> None:
+    store = MemoryStore("golden", seeded_sources())
+    await store.put_if_absent(keys.CLUSTER, [data])
+    with pytest.raises(DataDamaged, match=r"cluster\.json"):
+        await read_cluster(store)
+
+
+@given(at=st.integers(min_value=0), value=st.integers(min_value=1, max_value=255))
+def test_any_flipped_byte_is_found(at: int, value: int) -> None:
+    whole = checkpoint()
+    key = keys.checkpoint(whole.bundle, whole.number)
+    data = bytearray(encode_checkpoint(whole))
+    data[at % len(data)] ^= value
+    with pytest.raises((DataDamaged, FormatNotSupported)) as caught:
+        decode_checkpoint(bytes(data), key)
+    assert caught.value.object_key == key
+
+
+@given(st.binary(max_size=200))
+def test_garbage_is_refused(data: bytes) -> None:
+    with pytest.raises(LedgerMQError):
+        decode_snapshot(data, keys.snapshot(0, 3))
+
+
+def test_an_object_under_another_key_is_refused() -> None:
+    with pytest.raises(DataDamaged):
+        decode_checkpoint(encode_checkpoint(checkpoint()), keys.checkpoint(2, 7))
+    with pytest.raises(DataDamaged):
+        decode_snapshot(encode_snapshot(snapshot()), keys.snapshot(1, 3))
+
+
+def write_missing() -> None:
+    record = fmt.TopicRecord(topic_id=4, name="t", bundles=[1, 2], settings={"retention.ms": "1000"}, created_ms=1)
+    numbers = '"bundles": 5, "producer_states_max": 1000, "url_life_ms": 5000, "parquet_min_age_ms": 20000'
+    cluster = f'{{"format": "ledgermq", {numbers}, "cluster_id": "{"ab" * 16}", "format_version": 1, "created_ms": 1}}\n'.encode()
+    files = {name: seal(kind, message) for name, kind, message in KINDS}
+    files |= {"topic-record-v1.bin": record.SerializeToString(deterministic=True), "cluster-v1.json": cluster}
+    for name, data in files.items():
+        if not (GOLDEN / name).exists():
+            (GOLDEN / name).write_bytes(data)
+
+
+if __name__ == "__main__":
+    write_missing()
