@@ -1,13 +1,75 @@
-"""Fixtures for every test."""
+"""Fixtures for every test: seeded sources, and roots in S3 servers (one server a test run, an own prefix for each test)."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
+
 import pytest
 
+from infra.minio import Minio, running
 from ledgermq.sources import Sources
 from tests.stores import seeded_sources
+
+BUCKET = "ledgermq-test"
+_numbers = itertools.count(1)
 
 
 @pytest.fixture
 def sources() -> Sources:
     return seeded_sources()
+
+
+@pytest.fixture(scope="session")
+def minio() -> Iterator[Minio]:
+    """A real server; tests that use it are marked `real`."""
+    with running() as server:
+        _create_bucket(server)
+        yield server
+
+
+@pytest.fixture(scope="session")
+def moto() -> Iterator[Minio]:
+    """moto's server: it looks at no signature, no credentials and no expiry."""
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    found = Minio(f"http://{host}:{port}", "moto", "moto-secret")
+    _create_bucket(found)
+    yield found
+    server.stop()
+
+
+@pytest.fixture
+def minio_root(minio: Minio, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A fresh s3:// root URL; AWS_* in the environment open it, in child processes too."""
+    return _root(minio, monkeypatch)
+
+
+@pytest.fixture
+def moto_root(moto: Minio, monkeypatch: pytest.MonkeyPatch) -> str:
+    return _root(moto, monkeypatch)
+
+
+def _root(server: Minio, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", server.access_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", server.secret_key)
+    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    return f"s3://{BUCKET}/root-{next(_numbers)}?endpoint={server.endpoint}&region=us-east-1"
+
+
+def _create_bucket(server: Minio) -> None:
+    import botocore.session
+
+    client = botocore.session.get_session().create_client(
+        "s3",
+        endpoint_url=server.endpoint,
+        region_name="us-east-1",
+        aws_access_key_id=server.access_key,
+        aws_secret_access_key=server.secret_key,
+    )
+    client.create_bucket(Bucket=BUCKET)
+    client.close()

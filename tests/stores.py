@@ -29,3 +29,12 @@ async def file_store(folder: Path, sources: Sources | None = None) -> AsyncItera
     """`folder` need not exist yet. Unseeded ids by default: several stores of one folder must not draw the same names."""
     async with FileStore(folder, sources) as store:
         yield store
+
+
+@asynccontextmanager
+async def s3_store(url: str) -> AsyncIterator[ObjectStore]:
+    """`url`: the fixture `minio_root` (real) or `moto_root`; these set the credentials too."""
+    from ledger.object_store.s3 import open_s3
+
+    async with await open_s3(url) as store:
+        yield store

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from ledgermq.errors import ResourceExhausted
 
@@ -50,10 +50,10 @@ class Admission:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # admitted in the very step in which we were cancelled
+            if not turn.cancelled():  # admitted in the very step in which we were cancelled
                 self._requests -= 1
                 self._bytes -= size
-            else:
+            with suppress(ValueError):
                 self._waiting.remove((size, turn))
             self._admit_waiting()
             raise

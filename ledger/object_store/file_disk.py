@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -85,7 +86,10 @@ def read(path: Path, start: int, length: int | None) -> bytes:
     """`length` bytes from `start` (from the end where `start` is negative), or up to the end."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        size = os.fstat(descriptor).st_size
+        found = os.fstat(descriptor)
+        if stat.S_ISDIR(found.st_mode):
+            raise IsADirectoryError(errno.EISDIR, "a folder", str(path))
+        size = found.st_size
         begin = max(0, size + start) if start < 0 else min(start, size)
         end = size if length is None else min(size, begin + length)
         return _read_all(descriptor, begin, end)

@@ -13,18 +13,34 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.file import FileStore
 from ledger.object_store.memory import MemoryStore
+from ledger.object_store.resilient import IN_FLIGHT_MAX, ResilientStore
 from ledgermq.errors import InvalidConfig
 from ledgermq.sources import Sources
 
 
-async def open_store(url: str, *, sources: Sources) -> ObjectStore:
-    """The store at root `url`. Raises InvalidConfig."""
+async def open_store(url: str, *, sources: Sources, in_flight_max: int = IN_FLIGHT_MAX) -> ObjectStore:
+    """The store at root `url`; nothing is read or written yet, `probe_store` does that.
+
+    Raises InvalidConfig, Unauthorized (no credentials at all).
+    """
     parts = _split(url)
-    if parts.scheme == "file":
-        return FileStore(_folder(url, parts), sources)
     if parts.scheme == "memory":
         return MemoryStore.named(parts.netloc + parts.path)
-    raise InvalidConfig(f"root URL {url!r}: the scheme has to be file, s3 or memory")
+    if parts.scheme == "file":
+        return ResilientStore(FileStore(_folder(url, parts), sources), sources, in_flight_max)
+    if parts.scheme == "s3":
+        return ResilientStore(await _open_s3(url), sources, in_flight_max)
+    if parts.scheme == "hdfs":
+        raise InvalidConfig(f"root URL {url!r}: HDFS is not supported yet; it will come with the extra 'hdfs'")
+    raise InvalidConfig(f"root URL {url!r}: needed is file:///folder, s3://bucket/prefix or memory://name")
+
+
+async def _open_s3(url: str) -> ObjectStore:
+    try:
+        from ledger.object_store.s3 import open_s3
+    except ImportError as error:
+        raise InvalidConfig(f'root URL {url!r}: S3 needs one more package, install it with: pip install "ledgermq[s3]"') from error
+    return await open_s3(url)
 
 
 def _split(url: str) -> SplitResult:

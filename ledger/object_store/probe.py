@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from ledger.object_store.contract import AlreadyExists, ObjectStore, StoreUncertain
-from ledgermq.errors import StoreUnusable, Unavailable
+from ledgermq.errors import LedgerMQError, StoreUnusable, Unavailable
 from ledgermq.sources import Sources
 
 ATTEMPTS_MAX = 5
@@ -25,7 +25,7 @@ async def probe_store(store: ObjectStore, sources: Sources) -> None:
         except StoreUncertain as error:
             last = error
         finally:
-            with suppress(StoreUncertain):
+            with suppress(LedgerMQError):
                 await store.delete([key])
     raise Unavailable(f"{store.url}: the object store does not answer: {last}") from last
 

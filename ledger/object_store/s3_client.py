@@ -1,0 +1,204 @@
+"""`S3Client`: blocking requests to one S3 endpoint, each sent exactly once.
+
+Requests for single objects are presigned by botocore and sent by urllib3 with its retries off, so that the status of the one answer
+is known; `If-None-Match: *` is signed into the URL of a conditional put, which therefore cannot be sent without it. Lists and
+deletes of many objects, whose XML botocore reads, go through its own client, retries off too. Both take credentials from botocore's
+usual chain. Runs in threads. Knows no keys of ours and no asyncio. Never puts a URL into an error: it holds a signature.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import botocore.session
+import urllib3
+from botocore.config import Config
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConfigParseError,
+    CredentialRetrievalError,
+    NoCredentialsError,
+    PartialCredentialsError,
+    ProfileNotFound,
+)
+from botocore.httpsession import get_cert_path
+from botocore.utils import get_environ_proxies
+
+from ledger.object_store.contract import Buffer, StoreUncertain
+from ledger.object_store.s3_errors import error_of
+from ledger.object_store.s3_location import S3Location
+from ledgermq.errors import InvalidConfig, LedgerMQError, StoreUnusable, Unauthorized
+
+CONNECT_S_MAX = 5.0
+SILENCE_S_MAX = 20.0
+"""Longest wait for one step of a request: a piece of the body to leave, the answer to come."""
+URL_LIFE_S = 900
+"""Of the requests that are not fenced."""
+PIECE_BYTES = 1 << 20
+NO_CREDENTIALS = "there are no AWS credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`headers` are case-insensitive."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class S3Client:
+    def __init__(self, location: S3Location, connections_max: int) -> None:
+        """Reads configuration and credentials. Raises Unauthorized when there are none, StoreUnusable."""
+        session = botocore.session.get_session()
+        with _botocore_errors("credentials"):
+            if session.get_credentials() is None:
+                raise Unauthorized(NO_CREDENTIALS)
+            self._botocore: Any = session.create_client(
+                "s3",
+                endpoint_url=location.endpoint,
+                region_name=location.region or session.get_config_variable("region") or os.environ.get("AWS_REGION") or "us-east-1",
+                config=_config(location, connections_max),
+            )
+        self._bucket = location.bucket
+        self._http = _pool(self._botocore.meta.endpoint_url, session.get_config_variable("ca_bundle"), connections_max)
+
+    def presign(self, operation: str, life_s: int = URL_LIFE_S, **parameters: str) -> str:
+        """`operation` as botocore names it: get_object, put_object, head_object, delete_object, head_bucket."""
+        with _botocore_errors(operation):
+            url = self._botocore.generate_presigned_url(operation, Params={"Bucket": self._bucket, **parameters}, ExpiresIn=life_s)
+            return str(url)
+
+    def send(
+        self,
+        what: str,
+        method: str,
+        url: str,
+        headers: Mapping[str, str] | None = None,
+        body: Sequence[Buffer] | None = None,
+        seconds_max: float | None = None,
+    ) -> Answer:
+        """One request, one answer, whatever its status. `seconds_max` bounds the sending of the body.
+
+        Raises StoreUncertain, StoreUnusable (the certificate is not trusted).
+        """
+        headers = dict(headers or {})
+        silence_s = SILENCE_S_MAX if seconds_max is None else min(SILENCE_S_MAX, seconds_max)
+        if body is not None:
+            headers["Content-Length"] = str(sum(memoryview(buffer).nbytes for buffer in body))
+        try:
+            response = self._http.request(
+                method,
+                url,
+                headers=headers,
+                body=None if body is None else _pieces(what, body, seconds_max),
+                retries=False,
+                redirect=False,
+                timeout=urllib3.Timeout(connect=CONNECT_S_MAX, read=silence_s),
+            )
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            if "CERTIFICATE_VERIFY_FAILED" in str(error):
+                raise StoreUnusable("the object store's TLS certificate is not trusted (AWS_CA_BUNDLE names a file of others)") from error
+            raise StoreUncertain(f"{what}: no answer from the object store ({type(error).__name__})", object_key=what) from error
+        return Answer(response.status, response.headers, response.data)
+
+    def list_page(self, prefix: str, start_after: str, token: str | None) -> tuple[list[dict[str, Any]], str | None]:
+        """Up to 1,000 entries (Key, Size, ETag, LastModified) and the token of the next page."""
+        place = {"ContinuationToken": token} if token else {"StartAfter": start_after} if start_after else {}
+        with _botocore_errors(prefix):
+            page = self._botocore.list_objects_v2(Bucket=self._bucket, Prefix=prefix, **place)
+        return page.get("Contents", []), page.get("NextContinuationToken")
+
+    def delete_objects(self, names: Sequence[str]) -> None:
+        """At most 1,000. Raises what the first one that failed says."""
+        with _botocore_errors(names[0]):
+            answer = self._botocore.delete_objects(
+                Bucket=self._bucket, Delete={"Objects": [{"Key": name} for name in names], "Quiet": True}
+            )
+        for failed in answer.get("Errors", []):
+            if failed.get("Code") not in ("NoSuchKey", "NotFound"):
+                raise error_of(
+                    failed.get("Key", names[0]), _status_of(failed.get("Code", "")), failed.get("Code", ""), failed.get("Message", "")
+                )
+
+    def close(self) -> None:
+        self._http.clear()
+        self._botocore.close()
+
+
+def signed_ms(url: str) -> int:
+    """When a presigned URL was signed: what the store counts its life from, to the second."""
+    signed = parse_qs(urlsplit(url).query)["X-Amz-Date"][0]
+    return int(datetime.strptime(signed, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).timestamp()) * 1000
+
+
+def date_ms(text: str) -> int:
+    """An HTTP date."""
+    return int(parsedate_to_datetime(text).timestamp() * 1000)
+
+
+def _config(location: S3Location, connections_max: int) -> Config:
+    style = {None: "auto", True: "path", False: "virtual"}[location.path_style]
+    return Config(
+        signature_version="s3v4",
+        s3={"addressing_style": style},
+        retries={"total_max_attempts": 1},
+        request_checksum_calculation="when_required",  # segments and Parquet files carry their own
+        response_checksum_validation="when_required",
+        connect_timeout=CONNECT_S_MAX,
+        read_timeout=SILENCE_S_MAX,
+        max_pool_connections=connections_max,
+    )
+
+
+def _pool(endpoint: str, ca_bundle: str | None, connections_max: int) -> urllib3.PoolManager:
+    settings: dict[str, Any] = {"maxsize": connections_max, "ca_certs": ca_bundle or get_cert_path(True)}
+    proxy = get_environ_proxies(endpoint).get(urlsplit(endpoint).scheme)
+    return urllib3.ProxyManager(proxy, **settings) if proxy else urllib3.PoolManager(**settings)
+
+
+def _pieces(what: str, body: Sequence[Buffer], seconds_max: float | None) -> Iterator[Any]:
+    """The body without a copy. An upload that takes too long is broken off; the store then keeps nothing of it."""
+    begun = time.monotonic()
+    for buffer in body:
+        view = memoryview(buffer).cast("B")
+        for at in range(0, len(view), PIECE_BYTES):
+            if seconds_max is not None and time.monotonic() - begun > seconds_max:
+                raise StoreUncertain(f"{what}: the upload took longer than {seconds_max} s", object_key=what)
+            yield view[at : at + PIECE_BYTES]
+
+
+@contextmanager
+def _botocore_errors(what: str) -> Iterator[None]:
+    """botocore's exceptions as the contract's errors."""
+    try:
+        yield
+    except ClientError as error:
+        raise _error_of_client(what, error) from error
+    except (NoCredentialsError, PartialCredentialsError) as error:
+        raise Unauthorized(NO_CREDENTIALS) from error
+    except CredentialRetrievalError as error:
+        raise StoreUncertain(f"credentials cannot be had at present: {error}") from error
+    except (ProfileNotFound, ConfigParseError) as error:
+        raise InvalidConfig(f"AWS configuration: {error}") from error
+    except BotoCoreError as error:
+        raise StoreUncertain(f"{what}: no answer from the object store ({type(error).__name__})") from error
+
+
+def _error_of_client(what: str, error: ClientError) -> LedgerMQError:
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 500)
+    said = error.response.get("Error", {})
+    return error_of(what, status, str(said.get("Code", "")), str(said.get("Message", "")))
+
+
+def _status_of(code: str) -> int:
+    return {"AccessDenied": 403, "SlowDown": 503, "InternalError": 500}.get(code, 500)

@@ -1,0 +1,60 @@
+"""What an S3 answer means in the contract's errors: the one place that knows its status codes.
+
+404 NoSuchKey → ObjectMissing                404 NoSuchBucket, 301, 501, full → StoreUnusable
+412           → AlreadyExists                401, 403, expired token          → Unauthorized
+429, 503      → StoreThrottled               409, 408, 5xx, no answer         → StoreUncertain
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from ledger.object_store.contract import AlreadyExists, FenceClosed, ObjectMissing, StoreThrottled, StoreUncertain
+from ledgermq.errors import LedgerMQError, StoreUnusable, Unauthorized
+
+_THROTTLED = frozenset({"SlowDown", "SlowDownRead", "SlowDownWrite", "TooManyRequests", "ThrottlingException", "RequestLimitExceeded"})
+_TIMED_OUT = frozenset({"RequestTimeout", "IncompleteBody", "OperationAborted", "ConditionalRequestConflict"})
+_CREDENTIALS = frozenset(
+    {"ExpiredToken", "InvalidToken", "TokenRefreshRequired", "InvalidAccessKeyId", "SignatureDoesNotMatch", "AuthorizationHeaderMalformed"}
+)
+_FULL = frozenset({"XMinioStorageFull", "QuotaExceeded", "XMinioAdminBucketQuotaExceeded", "StorageFull"})
+_CODE = re.compile(rb"<Code>([^<]{1,100})</Code>")
+_MESSAGE = re.compile(rb"<Message>([^<]{1,500})</Message>")
+
+
+def error_of_answer(what: str, status: int, headers: Mapping[str, str], body: bytes) -> LedgerMQError:
+    """`headers` have to be case-insensitive; `body` is S3's XML, or anything."""
+    code, message = _first(_CODE, body), _first(_MESSAGE, body)
+    retry_after = headers.get("Retry-After", "")
+    return error_of(what, status, code, message, int(retry_after) * 1000 if retry_after.isascii() and retry_after.isdigit() else None)
+
+
+def error_of(what: str, status: int, code: str, message: str, retry_after_ms: int | None = None) -> LedgerMQError:
+    said = f"{what}: the object store answered {status} {code} {message}".rstrip()
+    if status in (429, 503) or code in _THROTTLED:
+        return StoreThrottled(said, object_key=what, retry_after_ms=retry_after_ms)
+    if code in _FULL or status == 507:
+        return StoreUnusable(f"no space is left: {said}", object_key=what)
+    if status == 404 and code != "NoSuchBucket":
+        return ObjectMissing(f"no object {what}", object_key=what)
+    if status == 412:
+        return AlreadyExists(f"object {what} exists", object_key=what)
+    if status in (401, 403) or code in _CREDENTIALS:
+        return Unauthorized(f"wrong or insufficient credentials: {said}", object_key=what)
+    if code in _TIMED_OUT or status in (307, 408, 409) or (status >= 500 and status != 501):
+        return StoreUncertain(said, object_key=what)
+    return StoreUnusable(said, object_key=what)
+
+
+def error_of_fenced_answer(what: str, status: int, headers: Mapping[str, str], body: bytes) -> LedgerMQError:
+    """As `error_of_answer`; a URL that has expired is a fence that has closed."""
+    said = f"{_first(_CODE, body)} {_first(_MESSAGE, body)}".lower()
+    if status in (400, 403) and "expired" in said:
+        return FenceClosed(f"{what}: the time to put it has expired", object_key=what)
+    return error_of_answer(what, status, headers, body)
+
+
+def _first(pattern: re.Pattern[bytes], body: bytes) -> str:
+    found = pattern.search(body[:4096])
+    return found[1].decode("utf-8", "replace") if found else ""

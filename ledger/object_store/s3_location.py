@@ -1,0 +1,97 @@
+"""Where a root lies in S3, as its URL says it.
+
+    s3://bucket/prefix?endpoint=http://127.0.0.1:9000&region=eu-central-1&path_style=true
+
+What the URL leaves out comes from the usual AWS environment and files: AWS_ENDPOINT_URL, AWS_REGION, AWS_PROFILE and so on.
+Credentials come from there alone: a root URL is printed, stored and handed to other processes, so it holds no secrets.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
+
+from ledgermq.errors import InvalidConfig
+
+PREFIX_LENGTH_MAX = 120
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{2,254}\Z")
+_PREFIX = re.compile(r"([A-Za-z0-9._=-]+(/[A-Za-z0-9._=-]+)*)?\Z")
+_SETTINGS = ("endpoint", "region", "path_style")
+_DIRECTORY_BUCKET = "--x-s3"
+
+
+@dataclass(frozen=True, slots=True)
+class S3Location:
+    """`prefix` has no "/" at its ends. None: as the environment says.
+
+    `path_style`: ``endpoint/bucket/key`` instead of ``bucket.endpoint/key``; by default for endpoints other than Amazon's.
+    """
+
+    bucket: str
+    prefix: str = ""
+    endpoint: str | None = None
+    region: str | None = None
+    path_style: bool | None = None
+
+    @property
+    def url(self) -> str:
+        path_style = None if self.path_style is None else str(self.path_style).lower()
+        given = {"endpoint": self.endpoint, "region": self.region, "path_style": path_style}
+        query = urlencode({name: value for name, value in given.items() if value is not None}, safe=":/")
+        path = f"/{self.prefix}" if self.prefix else ""
+        return f"s3://{self.bucket}{path}" + (f"?{query}" if query else "")
+
+
+def parse_s3_url(url: str) -> S3Location:
+    """Raises InvalidConfig, whose text never repeats what may be a secret."""
+    parts = urlsplit(url)
+    if "@" in parts.netloc:
+        raise InvalidConfig("credentials do not belong in a root URL: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE")
+    if not _BUCKET.match(parts.netloc):
+        raise InvalidConfig(f"root URL {_shown(url)!r}: {parts.netloc!r} is not the name of a bucket")
+    if parts.netloc.endswith(_DIRECTORY_BUCKET):
+        raise InvalidConfig(f"root URL {_shown(url)!r}: directory buckets list keys in no order, take a general-purpose bucket")
+    prefix = unquote(parts.path).strip("/")
+    if len(prefix) > PREFIX_LENGTH_MAX or not _PREFIX.match(prefix) or {".", ".."} & set(prefix.split("/")):
+        raise InvalidConfig(
+            f"root URL {_shown(url)!r}: a prefix has up to {PREFIX_LENGTH_MAX} letters, digits, '.', '_', '=', '-' and single '/'"
+        )
+    settings = _settings(url, parts.query)
+    endpoint = settings.get("endpoint")
+    if endpoint is not None and not _is_endpoint(endpoint):
+        raise InvalidConfig(f"root URL {_shown(url)!r}: the endpoint has to be http://host:port or https://host:port")
+    return S3Location(parts.netloc, prefix, endpoint, settings.get("region"), _truth(url, settings.get("path_style")))
+
+
+def _settings(url: str, query: str) -> dict[str, str]:
+    settings = dict(parse_qsl(query, keep_blank_values=True))
+    unknown = sorted(set(settings) - set(_SETTINGS))
+    if unknown:
+        raise InvalidConfig(f"root URL {_shown(url)!r}: unknown {', '.join(unknown)}; known are {', '.join(_SETTINGS)}")
+    return settings
+
+
+def _is_endpoint(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        _ = parts.port
+    except ValueError:
+        return False
+    return (
+        parts.scheme in ("http", "https")
+        and bool(parts.hostname)
+        and "@" not in parts.netloc
+        and parts.path in ("", "/")
+        and not (parts.query or parts.fragment)
+    )
+
+
+def _truth(url: str, text: str | None) -> bool | None:
+    if text not in (None, "true", "false"):
+        raise InvalidConfig(f"root URL {_shown(url)!r}: path_style has to be true or false")
+    return None if text is None else text == "true"
+
+
+def _shown(url: str) -> str:
+    return url.partition("?")[0]
