@@ -11,7 +11,6 @@ import typer
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the application."""
-    from ledger.commands import compact, inspect
+    from ledger.commands import inspect
 
-    compact.register(app)
     inspect.register(app)

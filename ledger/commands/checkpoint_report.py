@@ -20,12 +20,9 @@ async def checkpoint_report(store: ObjectStore, bundle: int, number: int | None)
     findings = Findings()
     title = f"bundle {bundle}, newest checkpoint" if number is None else keys.checkpoint(bundle, number)
     report = Report(title, findings=[])
+    data = None if number is None else await store.get(title)
     with findings.collecting(keys.checkpoints(bundle)):
-        if number is None:
-            checkpoint = await newest_checkpoint(store, bundle)
-        else:
-            key = keys.checkpoint(bundle, number)
-            checkpoint = decode_checkpoint(await store.get(key), key)
+        checkpoint = await newest_checkpoint(store, bundle) if data is None else decode_checkpoint(data, title)
         report.facts = _facts(checkpoint)
         report.tables = _tables(checkpoint)
         note_parked(checkpoint, findings)

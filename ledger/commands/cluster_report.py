@@ -11,7 +11,7 @@ from ledger.catalog import Catalog, read_catalog
 from ledger.cluster import ClusterSettings
 from ledger.commands.checkpoint_report import note_parked
 from ledger.commands.findings import Findings
-from ledger.commands.ledger_report import ledger_facts, LedgerView, view_ledger
+from ledger.commands.ledger_report import LedgerView, ledger_facts, view_ledger
 from ledger.commands.root import cluster_of
 from ledger.commands.timestamps import from_ms
 from ledger.envelope import ObjectKind, unseal

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from types import TracebackType
 
 from ledger.object_store.contract import ObjectMissing
 from ledgermq.cli.report import Finding
@@ -21,11 +20,22 @@ class Findings:
         if finding not in self.all:
             self.all.append(finding)
 
-    @contextmanager
-    def collecting(self, object_key: str) -> Iterator[None]:
-        """Damage and missing objects inside of the block become findings; `object_key` where the error names none."""
-        try:
-            yield
-        except (StoreError, ObjectMissing) as error:
-            key = error.object_key or object_key
-            self.add(key, error.code, error.message.removeprefix(f"{key}: "))
+    def collecting(self, object_key: str) -> _Collecting:
+        """A block inside of which damage and missing objects become findings; `object_key` where the error names none."""
+        return _Collecting(self, object_key)
+
+
+class _Collecting:
+    def __init__(self, findings: Findings, object_key: str) -> None:
+        self._findings = findings
+        self._object_key = object_key
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
+        if not isinstance(error, (StoreError, ObjectMissing)):
+            return False
+        key = error.object_key or self._object_key
+        self._findings.add(key, error.code, error.message.removeprefix(f"{key}: "))
+        return True

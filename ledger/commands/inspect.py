@@ -1,8 +1,11 @@
-"""`ledgermq inspect …`: look at what a root holds, without a broker and without changing anything. Exit code 6 when something is damaged."""
+"""`ledgermq inspect …`: look at what a root holds, without a broker and without changing anything.
+
+Exit code 6 when something is damaged.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -10,7 +13,7 @@ from ledger.commands.checkpoint_report import checkpoint_report
 from ledger.commands.cluster_report import cluster_report
 from ledger.commands.findings import Findings
 from ledger.commands.ledger_report import ledger_report, view_ledger
-from ledger.commands.root import Bundle, cluster_of, opened, Root
+from ledger.commands.root import Bundle, Root, cluster_of, opened
 from ledger.commands.segment_report import segment_report
 from ledgermq.cli.exit_codes import ExitCode
 from ledgermq.cli.options import Debug, Output, OutputFormat
@@ -22,13 +25,15 @@ from ledgermq.sources import Sources
 
 Full = Annotated[bool, typer.Option("--full", help="Read every segment whole and check every batch, not only the indexes.")]
 Slot = Annotated[int, typer.Argument(min=1, metavar="SLOT", help="Number of the segment in its ledger.")]
-Number = Annotated[Optional[int], typer.Argument(min=1, metavar="[NUMBER]", help="Number of the checkpoint; the newest if left out.")]
+Number = Annotated[int | None, typer.Argument(min=1, metavar="[NUMBER]", help="Number of the checkpoint; the newest if left out.")]
 Newest = Annotated[int, typer.Option("--newest", min=0, help="How many segments to list, counted from the end; 0 = all.")]
 
 
 def register(app: typer.Typer) -> None:
     inspect = typer.Typer(no_args_is_help=True)
-    app.add_typer(inspect, name="inspect", help="Look into a root: segments, ledgers, checkpoints, the whole cluster; checks what it reads.")
+    app.add_typer(
+        inspect, name="inspect", help="Look into a root: segments, ledgers, checkpoints, the whole cluster; checks what it reads."
+    )
 
     @command(inspect, "segment")
     async def segment(root: Root, bundle: Bundle, slot: Slot, output: Output = OutputFormat.TABLE, debug: Debug = False) -> None:
@@ -50,7 +55,9 @@ def register(app: typer.Typer) -> None:
         finish(ledger_report(view, findings, newest=newest), output)
 
     @command(inspect, "checkpoint")
-    async def checkpoint(root: Root, bundle: Bundle, number: Number = None, output: Output = OutputFormat.TABLE, debug: Debug = False) -> None:
+    async def checkpoint(
+        root: Root, bundle: Bundle, number: Number = None, output: Output = OutputFormat.TABLE, debug: Debug = False
+    ) -> None:
         """One checkpoint of a bundle: what recovery begins with."""
         async with opened(root, Sources()) as store:
             await cluster_of(store)

@@ -17,7 +17,7 @@ from ledger.commands.timestamps import from_ms
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.history import History, read_history
 from ledger.object_store.contract import ObjectInfo, ObjectMissing, ObjectStore
-from ledger.segment import decode_tail, read_index, SlotIndex
+from ledger.segment import SlotIndex, decode_tail, read_index
 from ledgermq.cli.report import Report, Rows
 
 PARALLEL_READS = 16

@@ -26,9 +26,12 @@ class NoCluster(ObjectMissing):
 @asynccontextmanager
 async def opened(root: str, sources: Sources) -> AsyncIterator[ObjectStore]:
     """Raises InvalidConfig, StoreUnusable."""
-    url = root if "://" in root else Path(root).absolute().as_uri()
-    async with await open_store(url, sources=sources) as store:
+    async with await open_store(root_url(root), sources=sources) as store:
         yield store
+
+
+def root_url(root: str) -> str:
+    return root if "://" in root else Path(root).absolute().as_uri()
 
 
 async def cluster_of(store: ObjectStore) -> ClusterSettings:

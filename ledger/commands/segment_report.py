@@ -9,7 +9,7 @@ from ledger.commands.findings import Findings
 from ledger.commands.timestamps import from_ms, from_us
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.object_store.contract import ObjectStore
-from ledger.segment import decode_tail, SlotIndex
+from ledger.segment import SlotIndex, decode_tail
 from ledgermq.cli.report import Report, Rows
 from ledgermq.errors import CorruptFrame, MessageTooLarge
 from ledgermq.protocol.batch_header import check_crc

@@ -1,0 +1,91 @@
+"""What a process of the command line returns to its shell, and the one place that maps errors to it.
+
+  0  done
+  1  an error that fits nowhere below; a bug, if it says INTERNAL
+  2  wrong usage: an option, an argument, a setting, a topic name, an input record
+  3  unavailable: no broker or no store answered in time, or a bound was reached; try again
+  4  not found: topic, partition, offset, cluster, object
+  5  it exists already
+  6  damaged, or written by another version, or the store is not usable; `ledgermq inspect` also returns 6 when it has findings
+  7  refused: credentials, or the topic does not accept this
+  8  unknown outcome: some records may or may not be stored
+130  interrupted (Ctrl-C)
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from ledgermq import errors
+
+
+class ExitCode(IntEnum):
+    OK = 0
+    ERROR = 1
+    USAGE = 2
+    UNAVAILABLE = 3
+    NOT_FOUND = 4
+    EXISTS = 5
+    DAMAGED = 6
+    REFUSED = 7
+    UNKNOWN_OUTCOME = 8
+    INTERRUPTED = 130
+
+
+EPILOG = (
+    "Exit codes: 0 done, 1 error, 2 usage, 3 unavailable (try again), 4 not found, 5 exists already, "
+    "6 damaged or unusable store, 7 refused, 8 unknown outcome, 130 interrupted."
+)
+
+_BY_CODE: dict[str, ExitCode] = {
+    "UNKNOWN_TOPIC": ExitCode.NOT_FOUND,
+    "UNKNOWN_PARTITION": ExitCode.NOT_FOUND,
+    "OFFSET_OUT_OF_RANGE": ExitCode.NOT_FOUND,
+    "OBJECT_MISSING": ExitCode.NOT_FOUND,
+    "TOPIC_EXISTS": ExitCode.EXISTS,
+    "PUBLISH_NOT_ACCEPTED": ExitCode.REFUSED,
+    "SUBSCRIBE_NOT_ACCEPTED": ExitCode.REFUSED,
+    "UNAUTHORIZED": ExitCode.REFUSED,
+    "OUTCOME_UNKNOWN": ExitCode.UNKNOWN_OUTCOME,
+}
+_BY_BRANCH: tuple[tuple[type[errors.LedgerMQError], ExitCode], ...] = (
+    (errors.InvalidRequest, ExitCode.USAGE),
+    (errors.RetriableError, ExitCode.UNAVAILABLE),
+    (errors.StoreError, ExitCode.DAMAGED),
+)
+
+_HINTS: dict[str, str] = {
+    "UNKNOWN_TOPIC": "`ledgermq topic list` shows what there is, `ledgermq topic create NAME` makes one",
+    "UNKNOWN_PARTITION": "`ledgermq topic describe NAME` shows the partitions",
+    "TOPIC_EXISTS": "`ledgermq topic describe NAME` shows it, `ledgermq topic alter` changes it",
+    "INVALID_TOPIC_NAME": "use 1 to 249 of letters, digits, '.', '_' and '-'",
+    "OFFSET_OUT_OF_RANGE": "`--from earliest` begins at the first record that is kept",
+    "MESSAGE_TOO_LARGE": "raise the topic's max.message.bytes, or send less in one record",
+    "UNAVAILABLE": "is a broker running? `ledgermq dev` starts one; --target or LEDGERMQ_TARGET says where it is",
+    "DEADLINE_EXCEEDED": "try again, or give it longer with --timeout",
+    "RESOURCE_EXHAUSTED": "try again in a moment, or send more slowly",
+    "TOPIC_BEING_DELETED": "try again in a moment",
+    "UNAUTHORIZED": "check the credentials of the store or the cluster",
+    "DATA_DAMAGED": "`ledgermq inspect cluster ROOT` checks every object",
+    "FORMAT_NOT_SUPPORTED": "install the version of ledgermq that wrote this root",
+    "STORE_UNUSABLE": "check that the root exists, is writable, has space and refuses to create an object twice",
+    "OUTCOME_UNKNOWN": "look at the end of the topic before you send these records again",
+    "OBJECT_MISSING": "check the root: is it the one that the brokers were given?",
+}
+
+
+def exit_code(error: BaseException) -> ExitCode:
+    if isinstance(error, errors.LedgerMQError):
+        if error.code in _BY_CODE:
+            return _BY_CODE[error.code]
+        return next((code for branch, code in _BY_BRANCH if isinstance(error, branch)), ExitCode.ERROR)
+    if isinstance(error, TimeoutError):
+        return ExitCode.UNAVAILABLE
+    return ExitCode.ERROR
+
+
+def hint(error: BaseException) -> str | None:
+    """What to do about it, where that can be said in a line."""
+    if isinstance(error, errors.LedgerMQError):
+        return _HINTS.get(error.code)
+    return None

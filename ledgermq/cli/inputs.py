@@ -1,0 +1,141 @@
+"""What `ledgermq produce` reads: lines, JSON lines or CSV, turned into records with key and value.
+
+    lines   value = the line; with a key separator: key, separator, value
+    jsonl   value = the whole line, or one field of it; key = one field
+    csv     the first row names the columns; value = the row as a JSON object, or one column of it; key = one column
+
+A record that cannot be made raises InvalidRecord naming the input and its line.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from ledgermq.cli.lines import LineSource
+from ledgermq.errors import InvalidRecord, InvalidRequest
+
+
+class InputFormat(StrEnum):
+    LINES = "lines"
+    JSONL = "jsonl"
+    CSV = "csv"
+
+
+@dataclass(frozen=True, slots=True)
+class InputRecord:
+    value: bytes | None
+    key: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Where key and value stand. `key`, `value`: a JSON field or CSV column. `key_separator`: for lines."""
+
+    key: str | None = None
+    value: str | None = None
+    key_separator: str | None = None
+
+    def check(self, form: InputFormat) -> None:
+        """Raises InvalidRequest for what the format does not know."""
+        if form is InputFormat.LINES and (self.key or self.value):
+            raise InvalidRequest("--key and --value name fields of jsonl or columns of csv; for lines there is --key-separator")
+        if form is not InputFormat.LINES and self.key_separator:
+            raise InvalidRequest(f"--key-separator is for lines; for {form.value} there is --key")
+        if self.key_separator == "":
+            raise InvalidRequest("--key-separator must not be empty")
+
+
+def read_records(source: LineSource, form: InputFormat, shape: Shape) -> Iterator[InputRecord]:
+    """Raises InvalidRecord, OSError, and InvalidRequest at once for a shape that the format does not know."""
+    shape.check(form)
+    readers = {InputFormat.LINES: _from_lines, InputFormat.JSONL: _from_jsonl, InputFormat.CSV: _from_csv}
+    return readers[form](source, shape)
+
+
+def _from_lines(source: LineSource, shape: Shape) -> Iterator[InputRecord]:
+    separator = shape.key_separator.encode() if shape.key_separator else None
+    for line in source:
+        text = line.rstrip(b"\r\n")
+        if separator is None:
+            yield InputRecord(text, None)
+            continue
+        key, found, value = text.partition(separator)
+        if not found:
+            raise InvalidRecord(f"{source.where()}: there is no {shape.key_separator!r} between key and value")
+        yield InputRecord(value, key)
+
+
+def _from_jsonl(source: LineSource, shape: Shape) -> Iterator[InputRecord]:
+    for line in source:
+        text = line.strip()
+        if not text:
+            continue
+        if not (shape.key or shape.value):
+            _parse(text, source)
+            yield InputRecord(text, None)
+            continue
+        row = _parse(text, source)
+        if not isinstance(row, dict):
+            raise InvalidRecord(f"{source.where()}: a JSON object is needed, this is {text[:40].decode(errors='replace')!r}")
+        key = _field(row, shape.key, source) if shape.key else None
+        value = _field(row, shape.value, source) if shape.value else text
+        yield InputRecord(value, key)
+
+
+def _parse(text: bytes, source: LineSource) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise InvalidRecord(f"{source.where()}: not JSON: {error}") from error
+
+
+def _field(row: dict[str, Any], name: str, source: LineSource) -> bytes | None:
+    if name not in row:
+        raise InvalidRecord(f"{source.where()}: there is no field {name!r}{_did_you_mean(name, row)}")
+    value = row[name]
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return value.encode()
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _from_csv(source: LineSource, shape: Shape) -> Iterator[InputRecord]:
+    rows = csv.reader(_decoded(source), strict=True)
+    columns = _next_row(rows, source)
+    if columns is None:
+        return
+    for wanted in (shape.key, shape.value):
+        if wanted and wanted not in columns:
+            raise InvalidRequest(f"{source.name}: there is no column {wanted!r}{_did_you_mean(wanted, columns)}")
+    while (row := _next_row(rows, source)) is not None:
+        if not row:
+            continue
+        if len(row) != len(columns):
+            raise InvalidRecord(f"{source.where()}: {len(row)} fields, the first row names {len(columns)} columns")
+        named = dict(zip(columns, row, strict=True))
+        value = named[shape.value] if shape.value else json.dumps(named, ensure_ascii=False, separators=(",", ":"))
+        yield InputRecord(value.encode(), named[shape.key].encode() if shape.key else None)
+
+
+def _next_row(rows: Iterator[list[str]], source: LineSource) -> list[str] | None:
+    try:
+        return next(rows, None)
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise InvalidRecord(f"{source.where()}: not CSV: {error}") from error
+
+
+def _decoded(source: LineSource) -> Iterator[str]:
+    for line in source:
+        yield line.decode("utf-8-sig" if source.line_number == 1 else "utf-8")
+
+
+def _did_you_mean(name: str, names: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
+    return f"; did you mean {near[0]!r}?" if near else f"; there are: {', '.join(list(names)[:20])}"

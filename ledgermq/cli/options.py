@@ -1,0 +1,31 @@
+"""The options that many commands share, spelled once."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+DEFAULT_TARGET = "localhost:9650"
+DEFAULT_TIMEOUT_S = 30.0
+
+
+class OutputFormat(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+
+
+Target = Annotated[
+    str,
+    typer.Option(
+        "--target",
+        "-t",
+        envvar="LEDGERMQ_TARGET",
+        metavar="HOST:PORT,…|ROOT",
+        help="Brokers, or a root URL (file:///…, s3://…, memory://) for a broker inside this process.",
+    ),
+]
+Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="How to print the result.")]
+Timeout = Annotated[float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="How long to wait for the cluster.")]
+Debug = Annotated[bool, typer.Option("--debug", envvar="LEDGERMQ_DEBUG", help="Show where an error came from.")]

@@ -1,0 +1,112 @@
+"""What a command found, as plain values: printed as tables for people or as one JSON document for programs, always the same content."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from ledgermq.cli.options import OutputFormat
+from ledgermq.cli.terminal import results
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """`columns` orders and names the keys of `rows` that people see; JSON has all keys."""
+
+    name: str
+    columns: Sequence[str]
+    rows: Sequence[Row]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something wrong in the store. `object_key`: which object, relative to the root."""
+
+    object_key: str
+    code: str
+    problem: str
+
+
+@dataclass(slots=True)
+class Report:
+    """`facts` stand above the tables; values are JSON's own types."""
+
+    title: str
+    facts: dict[str, Any] = field(default_factory=dict)
+    tables: list[Rows] = field(default_factory=list)
+    findings: list[Finding] | None = None
+    """None: this report checks nothing."""
+
+    def document(self) -> dict[str, Any]:
+        document = {**self.facts, **{table.name: list(table.rows) for table in self.tables}}
+        if self.findings is not None:
+            document["findings"] = [asdict(finding) for finding in self.findings]
+        return document
+
+
+def show(report: Report, output: OutputFormat) -> None:
+    """Print to stdout."""
+    if output is OutputFormat.JSON:
+        print_json(report.document())
+    else:
+        _print_for_people(report, results())
+
+
+def print_json(document: Any) -> None:
+    results().print(json.dumps(document, indent=2, ensure_ascii=False), markup=False, soft_wrap=True)
+
+
+def _print_for_people(report: Report, console: Console) -> None:
+    if report.title:
+        console.print(f"[bold]{escape(report.title)}[/]")
+    width = max((len(name) for name in report.facts), default=0)
+    for name, value in report.facts.items():
+        console.print(f"  {_words(name):<{width}}  {escape(text(value))}")
+    for table in report.tables:
+        console.print(_table(table))
+    if report.findings is not None:
+        _print_findings(report.findings, console)
+
+
+def _table(rows: Rows) -> Table:
+    table = Table(title=_words(rows.name), title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
+    numeric = {column for column in rows.columns if all(isinstance(row.get(column), (int, float)) for row in rows.rows)}
+    for column in rows.columns:
+        table.add_column(_words(column), justify="right" if column in numeric else "left", overflow="fold")
+    for row in rows.rows:
+        table.add_row(*(escape(text(row.get(column))) for column in rows.columns))
+    return table
+
+
+def _print_findings(findings: Sequence[Finding], console: Console) -> None:
+    if not findings:
+        console.print("[green]no damage found[/]")
+        return
+    console.print(f"[bold red]{len(findings)} finding{'s' if len(findings) > 1 else ''}[/]")
+    for finding in findings:
+        console.print(rf"  [red]{escape(finding.object_key)}[/]  \[{finding.code}] {escape(finding.problem)}")
+
+
+def text(value: Any) -> str:
+    """A value as people read it."""
+    if value is None or value == "":
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}={text(inner)}" for name, inner in value.items()) or "–"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(text(inner) for inner in value) or "–"
+    return str(value)
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")

@@ -1,0 +1,88 @@
+"""How a command is run, and how its errors reach the user: one line on stderr, a hint, an exit code, and no traceback without --debug.
+
+`command(app, name)` registers a plain or async function. Every command that takes `debug: Debug` gets tracebacks by it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import typer
+from rich.markup import escape
+
+from ledgermq.cli.exit_codes import ExitCode, exit_code, hint
+from ledgermq.cli.terminal import notes
+from ledgermq.errors import LedgerMQError
+
+Function = Callable[..., Any]
+
+
+def command(app: typer.Typer, name: str, **settings: Any) -> Callable[[Function], Function]:
+    """Register the decorated function, plain or async, as a command whose errors are reported as this module says."""
+
+    def register(function: Function) -> Function:
+        @functools.wraps(function)
+        def reported(*args: Any, **kwargs: Any) -> None:
+            with reporting(debug=bool(kwargs.get("debug"))):
+                if inspect.iscoroutinefunction(function):
+                    asyncio.run(function(*args, **kwargs))
+                else:
+                    function(*args, **kwargs)
+
+        app.command(name, **settings)(reported)
+        return function
+
+    return register
+
+
+@contextmanager
+def reporting(*, debug: bool) -> Iterator[None]:
+    """Turn whatever comes out of the block into one line on stderr and typer.Exit."""
+    try:
+        yield
+    except (typer.Exit, typer.Abort, typer.TyperException):
+        raise
+    except BrokenPipeError:
+        # Whoever read our output has gone, as `head` does: that is no error of ours. Python would complain again at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(ExitCode.OK) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        cause = root_cause(error)
+        print_error(cause)
+        raise typer.Exit(exit_code(cause)) from None
+
+
+def root_cause(error: BaseException) -> BaseException:
+    """The first error that says something, inside the groups that tasks raise."""
+    while isinstance(error, BaseExceptionGroup):
+        error = next((inner for inner in error.exceptions if isinstance(inner, LedgerMQError)), error.exceptions[0])
+    return error
+
+
+def print_error(error: BaseException) -> None:
+    """`error [CODE] text (hint)`, in one line."""
+    code = error.code if isinstance(error, LedgerMQError) else _code_of_other(error)
+    text = " ".join(str(error).split()) or type(error).__name__
+    advice = hint(error)
+    if code == "INTERNAL":
+        text, advice = f"{type(error).__name__}: {text}", "this is a bug; --debug shows where"
+    line = rf"[bold red]error[/] \[{code}] {escape(text)}" + (f" [dim](hint: {escape(advice)})[/]" if advice else "")
+    notes().print(line, soft_wrap=True)
+
+
+def _code_of_other(error: BaseException) -> str:
+    if isinstance(error, TimeoutError):
+        return "DEADLINE_EXCEEDED"
+    return "SYSTEM" if isinstance(error, OSError) else "INTERNAL"

@@ -1,0 +1,46 @@
+"""Where `ledgermq consume --from` begins.
+
+earliest | latest              the first record that is kept | only what comes from now on
+2026-11-21, 2026-11-21T07:30   the first record at or after this time (UTC unless it names a zone)
+15m, 2h, 1d                    the first record of the last 15 minutes, 2 hours, 1 day
+4711                           this offset, in every partition that is read
+0:15,3:20                      partition 0 from offset 15, partition 3 from offset 20
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+from ledgermq.errors import InvalidRequest
+
+Start = str | datetime | int | dict[int, int]
+
+_AGE = re.compile(r"(\d{1,9})([smhd])\Z")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_OFFSETS = re.compile(r"\d+:\d+(,\d+:\d+)*\Z")
+
+
+def parse_start(text: str, now: datetime) -> Start:
+    """Raises InvalidRequest."""
+    if text in ("earliest", "latest"):
+        return text
+    if re.fullmatch(r"\d+", text):
+        return int(text)
+    if _OFFSETS.match(text):
+        return {int(partition): int(offset) for partition, offset in (pair.split(":") for pair in text.split(","))}
+    if age := _AGE.match(text):
+        return _before(now, timedelta(**{_UNITS[age[2]]: int(age[1])}))
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidRequest(f"--from {text!r}: give earliest, latest, a time, an age as 15m, an offset, or partition:offset,…") from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _before(now: datetime, age: timedelta) -> datetime:
+    """An age that reaches beyond the calendar means: from the beginning of time."""
+    try:
+        return now - age
+    except OverflowError:
+        return datetime.fromtimestamp(0, UTC)

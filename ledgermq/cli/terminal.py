@@ -1,0 +1,44 @@
+"""The two streams of a terminal program: results go to stdout, everything about the work (progress, notes, errors) to stderr.
+
+Colour and progress bars appear only where the stream is a terminal, so that pipes and files get plain text.
+"""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+
+def results() -> Console:
+    """A console on the present stdout. Text wraps nowhere when the output is not a terminal: one row is one line."""
+    console = Console(highlight=False, emoji=False)
+    if not console.is_terminal:
+        console.width = 10_000
+        console.soft_wrap = True
+    return console
+
+
+def notes() -> Console:
+    """A console on the present stderr."""
+    return Console(stderr=True, highlight=False, emoji=False)
+
+
+def progress_of_bytes(console: Console | None = None) -> Progress:
+    """For work of a known number of bytes. Gone when it is done; shown only on a terminal."""
+    shown = console or notes()
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TextColumn("{task.fields[note]}"), TimeElapsedColumn())
+    return Progress(*columns, console=shown, transient=True, disable=not shown.is_terminal)
+
+
+def progress_of_items(console: Console | None = None) -> Progress:
+    """For a number of records or tasks; with an unknown total a spinner. Gone when it is done; shown only on a terminal."""
+    shown = console or notes()
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[note]}"),
+        TimeElapsedColumn(),
+    )
+    return Progress(*columns, console=shown, transient=True, disable=not shown.is_terminal)

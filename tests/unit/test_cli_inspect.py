@@ -1,0 +1,249 @@
+"""`ledgermq inspect`: shows what a root holds, and names every damaged object instead of stopping at it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import typer
+from crc32c import crc32c
+from typer.testing import CliRunner
+
+from ledger import keys
+from ledger.catalog import METADATA, Topic, encode_topic_record, topic_key
+from ledger.cluster import ClusterDefaults, open_cluster
+from ledger.commands import inspect
+from ledger.recovery import advance_checkpoint
+from ledger.segment import Batch
+from ledgermq.protocol.records import SCHEMA, encode_batch
+from ledgermq.sources import Sources
+from tests.ledgers import STATES_MAX, append_and_wait, batch, own
+from tests.stores import file_store
+
+BUNDLES = 3
+FLIGHTS = Topic(1, "flights", (1,), {"retention.ms": "1000"})
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A cluster with one topic: two terms of bundle 1, a checkpoint between them, three segments with records."""
+    asyncio.run(_fill(tmp_path / "root"))
+    return tmp_path / "root"
+
+
+async def _fill(folder: Path) -> None:
+    sources = Sources()
+    async with file_store(folder) as store:
+        await open_cluster(store, sources, ClusterDefaults(bundles=BUNDLES, producer_states_max=STATES_MAX))
+        metadata = await own(store, sources, "a", keys.METADATA_BUNDLE)
+        for topic in (METADATA, FLIGHTS):
+            await append_and_wait(metadata, _creation(topic))
+        first = await own(store, sources, "a")
+        await append_and_wait(first, batch(b"one", b"two", topic_id=FLIGHTS.id))
+        await advance_checkpoint(store, 1, sources, STATES_MAX)
+        second = await own(store, sources, "b")
+        for value in (b"three", b"four"):
+            await append_and_wait(second, batch(value, topic_id=FLIGHTS.id, timestamp_ms=1_700_000_000_000))
+        await store.put(keys.broker("a"), b'{"address": "127.0.0.1:9650"}')
+
+
+def _creation(topic: Topic) -> Batch:
+    row = {"key": topic_key(topic.name), "value": encode_topic_record(topic, creation=True)}
+    data = encode_batch(pa.RecordBatch.from_pylist([row], schema=SCHEMA))
+    return Batch(METADATA.id, 0, 1, crc32c(data), 0, 0, data)
+
+
+def run(*arguments: object) -> tuple[int, str, str]:
+    app = typer.Typer()
+    inspect.register(app)
+    app.callback()(lambda: None)
+    result = CliRunner().invoke(app, ["inspect", *map(str, arguments)])
+    return result.exit_code, result.stdout, result.stderr
+
+
+def run_json(*arguments: object) -> tuple[int, Any]:
+    code, out, _ = run(*arguments, "--output", "json")
+    return code, json.loads(out)
+
+
+def damage(path: Path, position: int) -> None:
+    """Turn one bit over."""
+    data = bytearray(path.read_bytes())
+    data[position] ^= 1
+    path.chmod(0o644)
+    path.write_bytes(data)
+
+
+def test_a_segment(root: Path) -> None:
+    code, found = run_json("segment", root, 1, 2)
+    assert code == 0
+    assert (found["kind"], found["epoch"], found["broker"], found["records"]) == ("DATA", 1, "a", 2)
+    assert [(b["topic_id"], b["partition"], b["base_offset"], b["records"], b["state"]) for b in found["batches"]] == [(1, 0, 0, 2, "ok")]
+    assert found["findings"] == []
+    code, text, _ = run("segment", root, 1, 2)
+    assert code == 0
+    assert "no damage found" in text
+
+
+def test_a_damaged_batch_is_a_finding(root: Path) -> None:
+    key = keys.segment(1, 2)
+    (batch_row,) = run_json("segment", root, 1, 2)[1]["batches"]
+    damage(root / key, batch_row["position"] + batch_row["bytes"] - 1)
+    code, found = run_json("segment", root, 1, 2)
+    assert code == 6
+    assert found["batches"][0]["state"] == "damaged"
+    assert [(f["object_key"], f["code"]) for f in found["findings"]] == [(key, "DATA_DAMAGED")]
+    assert "checksum" in found["findings"][0]["problem"]
+    code, text, _ = run("segment", root, 1, 2)
+    assert code == 6
+    assert key in text
+
+
+def test_a_damaged_index_is_a_finding(root: Path) -> None:
+    damage(root / keys.segment(1, 2), -40)
+    code, found = run_json("segment", root, 1, 2)
+    assert code == 6
+    assert [f["object_key"] for f in found["findings"]] == [keys.segment(1, 2)]
+
+
+def test_a_ledger(root: Path) -> None:
+    code, found = run_json("ledger", root, 1)
+    assert code == 0
+    assert (found["epoch"], found["claimed_by"], found["checkpoint"], found["last_slot"]) == (2, "b", 1, 5)
+    assert [(s["slot"], s["kind"], s["state"], s["records"]) for s in found["segments"]] == [
+        (1, "CLAIM", "valid", 0),
+        (2, "DATA", "valid", 2),
+        (3, "CLAIM", "valid", 0),
+        (4, "DATA", "valid", 1),
+        (5, "DATA", "valid", 1),
+    ]
+
+
+def test_a_void_segment_is_told_from_a_valid_one(root: Path) -> None:
+    late = (root / keys.segment(1, 2)).read_bytes()
+    asyncio.run(_put_void(root, late))
+    code, found = run_json("ledger", root, 1)
+    assert code == 0
+    assert found["segments"][-1]["slot"] == 6
+    assert found["segments"][-1]["state"] == "void"
+
+
+async def _put_void(folder: Path, former: bytes) -> None:
+    """What a paused former owner of epoch 1 would have put into slot 6."""
+    from ledger.segment import decode_tail, encode_segment
+
+    index = decode_tail(former, 1, 2).index
+    entry = index.batches[0]
+    index.slot, index.put_id = 6, b"\1" * 16
+    data = former[entry.position : entry.position + entry.length]
+    async with file_store(folder) as store:
+        await store.put_if_absent(keys.segment(1, 6), encode_segment(index, [data]))
+
+
+def test_only_the_newest_segments_are_listed(root: Path) -> None:
+    _, found = run_json("ledger", root, 1, "--newest", 2)
+    assert [s["slot"] for s in found["segments"]] == [4, 5]
+    assert found["older_segments_not_shown"] == 3
+
+
+def test_a_ledger_with_a_damaged_index_shows_all_others(root: Path) -> None:
+    damage(root / keys.segment(1, 4), -40)
+    code, found = run_json("ledger", root, 1)
+    assert code == 6
+    assert {f["object_key"] for f in found["findings"]} == {keys.segment(1, 4)}
+    assert [s["state"] for s in found["segments"]] == ["unknown", "unknown", "unknown", "damaged", "unknown"]
+
+
+def test_damage_inside_a_batch_is_seen_by_a_full_look_only(root: Path) -> None:
+    (batch_row,) = run_json("segment", root, 1, 4)[1]["batches"]
+    damage(root / keys.segment(1, 4), batch_row["position"] + batch_row["bytes"] - 1)
+    assert run_json("ledger", root, 1)[0] == 0
+    assert run_json("ledger", root, 1, "--full")[0] == 6
+
+
+def test_a_checkpoint(root: Path) -> None:
+    code, found = run_json("checkpoint", root, 1)
+    assert code == 0
+    assert (found["number"], found["slot"], found["trim_slot"]) == (1, 2, 1)
+    assert [(p["topic_id"], p["partition"], p["end"]) for p in found["partitions"]] == [(1, 0, 2)]
+    assert found["claims"][0]["broker"] == "a"
+    assert run_json("checkpoint", root, 1, 1)[1] == found | {"object": keys.checkpoint(1, 1)}
+
+
+def test_a_damaged_checkpoint_is_a_finding(root: Path) -> None:
+    damage(root / keys.checkpoint(1, 1), 3)
+    code, found = run_json("checkpoint", root, 1)
+    assert code == 6
+    assert [f["object_key"] for f in found["findings"]] == [keys.checkpoint(1, 1)]
+
+
+def test_the_cluster(root: Path) -> None:
+    code, found = run_json("cluster", root)
+    assert code == 0
+    assert [(b["bundle"], b["segments"]) for b in found["bundles"]] == [(0, 3), (1, 5), (2, 0)]
+    assert {t["topic"]: (t["topic_id"], t["records"]) for t in found["topics"]} == {"__metadata": (0, 2), "flights": (1, 4)}
+    assert found["brokers"][0]["address"] == "127.0.0.1:9650"
+    assert found["findings"] == []
+    code, text, _ = run("cluster", root)
+    assert code == 0
+    assert "flights" in text
+
+
+@pytest.mark.parametrize(
+    ("key", "break_it"),
+    [
+        (keys.segment(1, 4), lambda path: damage(path, -40)),
+        (keys.segment(0, 2), lambda path: damage(path, -40)),
+        (keys.checkpoint(1, 1), lambda path: damage(path, 3)),
+        (keys.checkpoint(1, 1), lambda path: path.write_bytes(b"")),
+        (keys.broker("a"), lambda path: path.write_bytes(b"[]")),
+        ("parquet/topic=flights/stray.parquet", lambda path: (path.parent.mkdir(parents=True), path.write_bytes(b"?"))),
+    ],
+)
+def test_whatever_is_damaged_in_a_cluster_is_named(root: Path, key: str, break_it: Callable[[Path], object]) -> None:
+    if (root / key).exists():
+        (root / key).chmod(0o644)
+    break_it(root / key)
+    code, found = run_json("cluster", root)
+    assert code == 6
+    assert {f["object_key"] for f in found["findings"]} == {key}
+
+
+def test_damage_inside_of_a_batch_is_found_by_a_full_look_at_the_cluster(root: Path) -> None:
+    (batch_row,) = run_json("segment", root, 1, 5)[1]["batches"]
+    damage(root / keys.segment(1, 5), batch_row["position"] + batch_row["bytes"] - 1)
+    code, found = run_json("cluster", root, "--full")
+    assert code == 6
+    assert [f["object_key"] for f in found["findings"]] == [keys.segment(1, 5)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (("cluster", "{empty}"), 4, "there is no cluster at"),
+        (("segment", "{root}", 1, 99), 4, "OBJECT_MISSING"),
+        (("checkpoint", "{root}", 1, 99), 4, "OBJECT_MISSING"),
+        (("ledger", "{root}", 3), 2, "bundles 0 to 2"),
+        (("ledger", "ftp://x", 1), 2, "INVALID_CONFIG"),
+        (("ledger", "{root}", "x"), 2, "BUNDLE"),
+        (("segment", "{root}", 1, 0), 2, "SLOT"),
+    ],
+)
+def test_errors(root: Path, tmp_path: Path, arguments: tuple[object, ...], code: int, text: str) -> None:
+    given = [str(a).format(root=root, empty=tmp_path / "empty") for a in arguments]
+    found, _, stderr = run(*given)
+    assert found == code
+    assert text in stderr
+    assert "Traceback" not in stderr
+
+
+def test_inspecting_changes_nothing(root: Path) -> None:
+    before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    run("cluster", root, "--full")
+    run("ledger", root, 1)
+    assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
