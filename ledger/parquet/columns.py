@@ -1,0 +1,181 @@
+"""The Parquet files of user topics: their columns, how they are written, and what their footers say.
+
+    key, value, topic, partition, offset, timestamp, timestampType, headers    the columns of Spark's Kafka source, in its order and types
+    tag                                                                        ours
+
+`topic` and `partition` stand inside the files although the folders say them too: docs/decisions/0004-parquet-columns.md says why.
+zstd level 1, page index, statistics on key, offset and timestamp; row groups of about 64 MB. The footer's key-value metadata names cluster,
+topic id, partition, offsets, plan and its put id, by which whoever finds the file knows whether it is the plan's; and the outcome:
+"done", or "failed" for a file without rows that stands for a batch that cannot be read.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq.protocol.records import HEADERS
+
+SCHEMA = pa.schema(
+    [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("timestamp", pa.timestamp("us", tz="UTC")),
+        pa.field("timestampType", pa.int32()),
+        pa.field("headers", HEADERS),
+        pa.field("tag", pa.string()),
+    ]
+)
+ROW_GROUP_BYTES = 64 * 1024 * 1024
+ROW_GROUP_ROWS_MAX = 4 * 1024 * 1024
+BLOOM_FALSE_POSITIVES = 0.01
+_METADATA_KEY = b"ledgermq"
+
+
+@dataclass(frozen=True, slots=True)
+class FooterNote:
+    """Kept as JSON under the key "ledgermq" of a footer. `failed` is empty for a file that holds its records."""
+
+    cluster: str
+    topic_id: int
+    partition: int
+    first_offset: int
+    last_offset: int
+    plan: int
+    plan_put_id: str
+    failed: str = ""
+    damaged_object: str = ""
+
+    def encode(self) -> dict[bytes, bytes]:
+        found = {name: getattr(self, name) for name in self.__slots__}
+        return {_METADATA_KEY: json.dumps({"format": 1, **found}, sort_keys=True).encode()}
+
+    @classmethod
+    def decode(cls, metadata: dict[bytes, bytes] | None) -> FooterNote | None:
+        """None: no file of ours, or of a later format."""
+        try:
+            found: Any = json.loads((metadata or {})[_METADATA_KEY])
+            return cls(**{name: found[name] for name in cls.__slots__}) if found["format"] == 1 else None
+        except (KeyError, ValueError, TypeError):
+            return None
+
+    def is_same_file(self, other: FooterNote) -> bool:
+        """Same place, range and plan, whatever came of it."""
+        names = ("cluster", "topic_id", "partition", "first_offset", "last_offset", "plan", "plan_put_id")
+        return all(getattr(self, name) == getattr(other, name) for name in names)
+
+
+def note_of_file(file: fmt.PlannedFile, plan: fmt.CompactionPlan, cluster_id: str, failed: str = "", damaged: str = "") -> FooterNote:
+    """`damaged`: the object that holds the batch which cannot be read."""
+    return FooterNote(
+        cluster=cluster_id,
+        topic_id=file.topic_id,
+        partition=file.partition,
+        first_offset=file.first_offset,
+        last_offset=file.last_offset,
+        plan=plan.number,
+        plan_put_id=plan.put_id.hex(),
+        failed=failed,
+        damaged_object=damaged,
+    )
+
+
+class ParquetBuilder:
+    """One file in memory, fed with its batches in order of offset. Blocking: runs where `run_blocking` runs it."""
+
+    def __init__(self, file: fmt.PlannedFile) -> None:
+        self._file = file
+        self._next = file.first_offset
+        self._rows: list[pa.RecordBatch] = []
+        self._sink = pa.BufferOutputStream()
+        self._writer: pq.ParquetWriter | None = None
+        self.pending_bytes = 0
+        """Decoded bytes that wait for their row group."""
+
+    def add(self, batch: pa.RecordBatch, base_offset: int) -> None:
+        """The part of a record batch that belongs to the file; its first row has offset `base_offset`."""
+        skip = self._file.first_offset - base_offset if base_offset < self._file.first_offset else 0
+        batch = batch.slice(skip, min(batch.num_rows, self._file.last_offset + 1 - base_offset) - skip)
+        if base_offset + skip != self._next:  # safety invariants 2, 3 and 8
+            raise AssertionError(f"{self._file.key}: offset {self._next} is next, not {base_offset + skip}")
+        if batch.num_rows == 0:
+            raise AssertionError(f"{self._file.key}: no row of the batch at {base_offset} belongs to it")
+        self._rows.append(_with_place(batch, self._file.topic, self._file.partition, self._next))
+        self._next += batch.num_rows
+        self.pending_bytes += batch.get_total_buffer_size() if skip == 0 else batch.nbytes
+        if self.pending_bytes >= ROW_GROUP_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is pending as a row group."""
+        if self._rows:
+            table = pa.Table.from_batches(self._rows, SCHEMA)
+            self._open().write_table(table, row_group_size=ROW_GROUP_ROWS_MAX)
+            self._rows, self.pending_bytes = [], 0
+
+    def finish(self, note: FooterNote) -> pa.Buffer:
+        if self._next != self._file.last_offset + 1:
+            raise AssertionError(f"{self._file.key}: it would end at {self._next - 1}")
+        self.flush()
+        return _close(self._open(), self._sink, note)
+
+    def _open(self) -> pq.ParquetWriter:
+        if self._writer is None:
+            rows = self._file.last_offset + 1 - self._file.first_offset
+            self._writer = _open_writer(self._sink, dict.fromkeys(self._file.bloom_columns, rows))
+        return self._writer
+
+
+def empty_file(note: FooterNote) -> pa.Buffer:
+    """A file without rows, whose note says why."""
+    sink = pa.BufferOutputStream()
+    return _close(_open_writer(sink, {}), sink, note)
+
+
+def _with_place(batch: pa.RecordBatch, topic: str, partition: int, first: int) -> pa.RecordBatch:
+    rows = batch.num_rows
+    return pa.RecordBatch.from_arrays(
+        [
+            batch.column("key"),
+            batch.column("value"),
+            pa.repeat(pa.scalar(topic, pa.string()), rows),
+            pa.repeat(pa.scalar(partition, pa.int32()), rows),
+            pa.arange(first, first + rows),
+            batch.column("timestamp"),
+            batch.column("timestampType"),
+            batch.column("headers"),
+            batch.column("tag"),
+        ],
+        schema=SCHEMA,
+    )
+
+
+def _open_writer(sink: pa.BufferOutputStream, bloom: dict[str, int]) -> pq.ParquetWriter:
+    """`bloom`: columns that get a Bloom filter, with the number of different values to expect."""
+    options = {name: {"ndv": max(1, rows), "fpp": BLOOM_FALSE_POSITIVES} for name, rows in bloom.items()}
+    return pq.ParquetWriter(
+        sink,
+        SCHEMA,
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=["key", "topic", "partition", "timestampType", "tag"],
+        column_encoding={"offset": "DELTA_BINARY_PACKED", "timestamp": "DELTA_BINARY_PACKED"},
+        write_statistics=["key", "topic", "partition", "offset", "timestamp"],
+        write_page_index=True,
+        sorting_columns=[pq.SortingColumn(SCHEMA.get_field_index("offset"))],
+        bloom_filter_options=options or None,
+    )
+
+
+def _close(writer: pq.ParquetWriter, sink: pa.BufferOutputStream, note: FooterNote) -> pa.Buffer:
+    writer.add_key_value_metadata(note.encode())
+    writer.close()
+    return sink.getvalue()

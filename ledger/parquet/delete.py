@@ -1,0 +1,153 @@
+"""Deletes what is no longer needed, and exactly that (DESIGN sections 7 and 10; safety invariants 1, 8 and 9).
+
+segments        those that finished plans name, below the trim slot of the newest checkpoint, read just before; so claims
+                and void segments are never deleted, and no slot forgets its fence
+plans           finished, and all their slots deleted
+fences          of finished plans; closed before any file of theirs is deleted
+Parquet files   below the log start, ascending, each gone before the next; not before `parquet_min_age` after their commit
+checkpoints, snapshots      older than the newest checkpoint and the one that it names
+"""
+
+from __future__ import annotations
+
+from ledger import keys
+from ledger.catalog import Catalog
+from ledger.checkpoint import Move, delete_older_checkpoints, newest_checkpoint
+from ledger.cluster import ClusterSettings
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledger.parquet.pages import PageReader
+from ledger.parquet.plan_chain import read_plan
+from ledger.parquet.retention import new_log_starts
+from ledger.recovery import advance_checkpoint
+from ledgermq.sources import Sources
+
+DELETE_BATCH = 500
+
+
+async def tidy_bundle(store: ObjectStore, bundle: int, cluster: ClusterSettings, catalog: Catalog, sources: Sources) -> None:
+    """Everything that may be deleted in a bundle now. Safe to be cut off anywhere and to be run by several at once."""
+    await delete_segments(store, bundle)
+    await close_finished_fences(store, bundle)
+    await apply_retention(store, bundle, cluster, catalog, sources)
+    await delete_expired_parquet(store, bundle, cluster, sources)
+    await delete_replaced(store, bundle)
+
+
+async def delete_segments(store: ObjectStore, bundle: int) -> int:
+    """Delete what finished plans name below the trim slot, then plans of which nothing is left; how many segments were deleted."""
+    plans = [keys.number(info.key) async for info in store.list(keys.compactions(bundle))]
+    deleted = 0
+    for number in plans:
+        plan = await read_plan(store, bundle, number)
+        checkpoint = await newest_checkpoint(store, bundle)  # just before deleting: an older one may trim less, a remembered one lies
+        if plan is None or number > checkpoint.finished_plan:
+            continue
+        slots = [slot.slot for slot in plan.slots if slot.slot < checkpoint.trim_slot]
+        for i in range(0, len(slots), DELETE_BATCH):
+            await store.delete([keys.segment(bundle, slot) for slot in slots[i : i + DELETE_BATCH]])
+        deleted += len(slots)
+        if len(slots) == len(plan.slots):
+            await store.delete([keys.compaction(bundle, number)])
+    return deleted
+
+
+async def close_finished_fences(store: ObjectStore, bundle: int) -> None:
+    fences = [fence for name in await store.list_fences() if (fence := keys.parse_fence(name)) is not None and fence.bundle == bundle]
+    if not fences:
+        return
+    finished = (await newest_checkpoint(store, bundle)).finished_plan
+    for fence in fences:
+        if fence.plan <= finished:
+            await store.close_fence(keys.fence(fence.bundle, fence.plan, fence.put_id))
+
+
+async def apply_retention(store: ObjectStore, bundle: int, cluster: ClusterSettings, catalog: Catalog, sources: Sources) -> None:
+    """Move log starts where the retention settings of topics say so."""
+    checkpoint = await newest_checkpoint(store, bundle)
+    starts = await new_log_starts(PageReader(store, bundle), checkpoint, catalog, sources.now_ms())
+    if starts:
+        await advance_checkpoint(store, bundle, sources, cluster.producer_states_max, log_start_move(starts))
+
+
+def log_start_move(starts: dict[tuple[int, int], int]) -> Move:
+    """Raise the log start of partitions, by (topic id, partition); declines where none would move."""
+
+    def move(draft: fmt.Checkpoint) -> bool:
+        moved = False
+        for part in draft.partitions:
+            start = starts.get((part.topic_id, part.partition), 0)
+            if start > part.log_start:
+                part.log_start = start
+                moved = True
+        return moved
+
+    return move
+
+
+async def delete_expired_parquet(store: ObjectStore, bundle: int, cluster: ClusterSettings, sources: Sources) -> int:
+    """Delete whole files below the log start that are old enough, write down from where Parquet now begins; how many were deleted."""
+    checkpoint = await newest_checkpoint(store, bundle)
+    expired = [part for part in checkpoint.partitions if part.parquet_start < min(part.log_start, part.parquet_end)]
+    if not expired:
+        return 0
+    old_enough = await finished_long_ago(store, bundle, cluster.parquet_min_age_ms)
+    pages = PageReader(store, bundle)
+    starts: dict[tuple[int, int], int] = {}
+    deleted = 0
+    await close_finished_fences(store, bundle)
+    for part in expired:
+        for file in await pages.files_from(part, part.parquet_start):
+            if file.last_offset >= part.log_start or file.plan > old_enough:
+                break
+            if file.first_offset > starts.get((part.topic_id, part.partition), part.parquet_start):
+                raise AssertionError(f"{file.key} is not the oldest file of its partition")
+            await store.delete([file.key])
+            starts[part.topic_id, part.partition] = file.last_offset + 1
+            deleted += 1
+    if starts:
+        await advance_checkpoint(store, bundle, sources, cluster.producer_states_max, _parquet_start_move(starts))
+    return deleted
+
+
+def _parquet_start_move(starts: dict[tuple[int, int], int]) -> Move:
+    def move(draft: fmt.Checkpoint) -> bool:
+        moved = False
+        for part in draft.partitions:
+            start = starts.get((part.topic_id, part.partition), 0)
+            if start > part.log_start:
+                raise AssertionError(f"{part.topic_id}/{part.partition}: Parquet would begin at {start}, the log at {part.log_start}")
+            if start > part.parquet_start:
+                part.parquet_start = start
+                moved = True
+        return moved
+
+    return move
+
+
+async def finished_long_ago(store: ObjectStore, bundle: int, age_ms: int) -> int:
+    """The highest plan of which it is certain that it was committed at least `age_ms` ago, by the store's clock.
+
+    Witnesses: the newest checkpoint, if it is that old; and pages: page p was put after plan p−1 had been committed.
+    """
+    limit_ms = await store.store_time_ms() - age_ms
+    witnessed = 0
+    checkpoint = await newest_checkpoint(store, bundle)
+    try:
+        if (await store.head(keys.checkpoint(bundle, checkpoint.number))).modified_ms <= limit_ms:
+            return checkpoint.finished_plan
+    except ObjectMissing:
+        pass  # none yet, or a newer one exists
+    async for info in store.list(keys.file_pages(bundle)):
+        if info.modified_ms <= limit_ms:
+            witnessed = max(witnessed, keys.number(info.key) - 1)
+    return min(witnessed, checkpoint.finished_plan)
+
+
+async def delete_replaced(store: ObjectStore, bundle: int) -> None:
+    """Checkpoints below the newest, and snapshots below the one that it names."""
+    checkpoint = await newest_checkpoint(store, bundle)
+    await delete_older_checkpoints(store, bundle, checkpoint.number)
+    older = [info.key async for info in store.list(keys.snapshots(bundle)) if keys.number(info.key) < checkpoint.snapshot_plan]
+    if older:
+        await store.delete(older)

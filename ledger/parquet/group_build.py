@@ -1,0 +1,169 @@
+"""Reads the slots that a group of planned files needs, each once, and feeds the batches to the builders of the files.
+
+Slots come in ascending order, so each file gets its batches in order of offset; a segment sorts its batches by topic id and partition,
+so the group's batches of one slot lie together and one range GET reads them. Indexes and ranges are read a few ahead.
+Decoding and writing run where `run_blocking` runs them: a thread, or inline in a simulation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from ledger import keys
+from ledger.fold import PartitionKey
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledger.parquet.columns import ParquetBuilder
+from ledger.parquet.plan import end_of
+from ledger.parquet.plan_chain import refuse, require_open
+from ledger.segment import decode_tail
+from ledgermq.errors import CorruptFrame, DataDamaged, MessageTooLarge
+from ledgermq.protocol.batch_header import check_crc
+from ledgermq.protocol.records import decode_batch
+
+SLOTS_AHEAD = 4
+PENDING_BYTES_MAX = 256 * 1024 * 1024
+"""Decoded rows of a group that wait for their row groups."""
+
+RunBlocking = Callable[[Callable[[], Any]], Awaitable[Any]]
+"""Runs a blocking function and returns its result: `asyncio.to_thread`, or at once in a simulation."""
+
+
+async def run_inline(step: Callable[[], Any]) -> Any:
+    return step()
+
+
+@dataclass(slots=True)
+class Built:
+    """A file whose batches have all been read; or `failed` says why they cannot be, and `builder` is None."""
+
+    file: fmt.PlannedFile
+    builder: ParquetBuilder | None
+    failed: str = ""
+    damaged_object: str = ""
+
+
+@dataclass(slots=True)
+class _Piece:
+    """A batch and whose it is."""
+
+    file: fmt.PlannedFile
+    entry: fmt.BatchEntry
+    data: memoryview
+
+
+class _Group:
+    def __init__(self, files: list[fmt.PlannedFile]) -> None:
+        self.files = {(file.topic_id, file.partition): file for file in files}
+        self.slots: dict[int, dict[PartitionKey, fmt.PlannedFile]] = {}
+        for key, file in self.files.items():
+            for slot in file.slots:
+                self.slots.setdefault(slot, {})[key] = file
+        self.builders: dict[PartitionKey, ParquetBuilder] = {}
+        self.failures: dict[PartitionKey, Built] = {}
+
+    def wanted(self, index: fmt.SegmentIndex) -> list[tuple[fmt.PlannedFile, fmt.BatchEntry]]:
+        files = self.slots[index.slot]
+        found = [(files.get((entry.topic_id, entry.partition)), entry) for entry in index.batches]
+        return [(f, e) for f, e in found if f is not None and end_of(e) > f.first_offset and e.base_offset <= f.last_offset]
+
+    def take(self, pieces: Iterable[_Piece], object_key: str) -> None:
+        """Blocking: check, decode and add. A file with a batch that cannot be read fails, the others go on."""
+        for piece in pieces:
+            key = (piece.entry.topic_id, piece.entry.partition)
+            if key in self.failures:
+                continue
+            try:
+                check_crc(piece.data, piece.entry.crc)
+                batch = decode_batch(piece.data)
+                if batch.num_rows != piece.entry.record_count:
+                    raise CorruptFrame(f"it has {batch.num_rows} rows, the index says {piece.entry.record_count}")
+            except (CorruptFrame, MessageTooLarge) as error:
+                self.builders.pop(key, None)
+                self.failures[key] = Built(piece.file, None, f"batch at byte {piece.entry.position}: {error.message}", object_key)
+                continue
+            if key not in self.builders:
+                self.builders[key] = ParquetBuilder(piece.file)
+            self.builders[key].add(batch, piece.entry.base_offset)
+        while sum(builder.pending_bytes for builder in self.builders.values()) > PENDING_BYTES_MAX:
+            max(self.builders.values(), key=lambda builder: builder.pending_bytes).flush()
+
+    def built(self) -> list[Built]:
+        return [self.failures.get(key) or Built(file, self.builders[key]) for key, file in self.files.items()]
+
+
+async def build_group(
+    store: ObjectStore, plan: fmt.CompactionPlan, files: list[fmt.PlannedFile], run_blocking: RunBlocking
+) -> AsyncIterator[Built]:
+    """Every one of `files`, in order, once all slots are read. Raises PlanOvertaken, DataDamaged, the store's errors."""
+    group = _Group(files)
+    async for slot, pieces in _read_ahead(store, plan, [slot for slot in plan.slots if slot.slot in group.slots], group):
+        object_key = keys.segment(plan.bundle, slot.slot)
+        await run_blocking(partial(group.take, pieces, object_key))
+    for built in group.built():
+        yield built
+        built.builder = None  # its bytes are put: free them
+
+
+async def _read_ahead(
+    store: ObjectStore, plan: fmt.CompactionPlan, slots: list[fmt.PlannedSlot], group: _Group
+) -> AsyncIterator[tuple[fmt.PlannedSlot, list[_Piece]]]:
+    waiting = deque(slots)
+    reads: deque[tuple[fmt.PlannedSlot, asyncio.Task[list[_Piece]]]] = deque()
+    try:
+        while waiting or reads:
+            while waiting and len(reads) < SLOTS_AHEAD:
+                slot = waiting.popleft()
+                reads.append((slot, asyncio.create_task(_read_slot(store, plan, slot, group))))
+            slot, read = reads[0]
+            pieces = await read
+            reads.popleft()
+            yield slot, pieces
+    finally:
+        for _, read in reads:
+            read.cancel()
+        await asyncio.gather(*(read for _, read in reads), return_exceptions=True)
+
+
+async def _read_slot(store: ObjectStore, plan: fmt.CompactionPlan, slot: fmt.PlannedSlot, group: _Group) -> list[_Piece]:
+    key = keys.segment(plan.bundle, slot.slot)
+    try:
+        index = await read_planned_index(store, plan, slot)
+        wanted = group.wanted(index)
+        if not wanted:
+            raise await refuse(store, plan, key, "it holds none of the batches that it should hold")
+        start = min(entry.position for _, entry in wanted)
+        end = max(entry.position + entry.length for _, entry in wanted)
+        data = memoryview(await store.get_range(key, start, end - start))
+        pieces = [_Piece(file, entry, data[entry.position - start :][: entry.length]) for file, entry in wanted]
+        for piece in pieces:
+            await _read_again_if_damaged(store, key, piece)
+        return pieces
+    except ObjectMissing as error:
+        raise await refuse(store, plan, key, "it is missing") from error
+
+
+async def _read_again_if_damaged(store: ObjectStore, key: str, piece: _Piece) -> None:
+    """Damage on the way here must not park a partition."""
+    try:
+        check_crc(piece.data, piece.entry.crc)
+    except CorruptFrame:
+        piece.data = memoryview(await store.get_range(key, piece.entry.position, piece.entry.length))
+
+
+async def read_planned_index(store: ObjectStore, plan: fmt.CompactionPlan, slot: fmt.PlannedSlot) -> fmt.SegmentIndex:
+    """The index of a slot that the plan names. Raises ObjectMissing, PlanOvertaken, DataDamaged where another segment is there."""
+    key = keys.segment(plan.bundle, slot.slot)
+    try:
+        index = decode_tail(await store.get_suffix(key, slot.tail_length), plan.bundle, slot.slot).index
+    except DataDamaged:
+        await require_open(store, plan)
+        raise
+    if index.put_id != slot.put_id:
+        raise await refuse(store, plan, key, "it has another put id than the plan says")
+    return index

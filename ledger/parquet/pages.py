@@ -1,0 +1,155 @@
+"""File lists: which Parquet files a partition has, in immutable pages `files/<plan>`, merged by powers (DESIGN section 8).
+
+    envelope( FilePage{ per partition: its files of this plan and of merged older pages, ascending; the page before these } )
+
+A new page takes in the page before it when that lists no more files than itself, so a partition's list is a chain of a logarithmic number
+of pages, and each file is written down a logarithmic number of times. Files below `parquet_start` are deleted and left out.
+Every runner of a plan may put the page; whichever is there counts, for all are right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from ledger import keys
+from ledger.checkpoint import partitions_by_key
+from ledger.envelope import ObjectKind, seal, unseal
+from ledger.fold import PartitionKey
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.object_store.contract import ObjectStore
+from ledger.object_store.settle import PutOutcome, settle_put
+from ledger.parquet.stored_file import StoredFile
+from ledgermq.errors import DataDamaged, Unavailable
+from ledgermq.sources import Sources
+
+
+def decode_page(data: bytes, key: str) -> fmt.FilePage:
+    """Raises DataDamaged, FormatNotSupported, naming `key`."""
+    page = unseal(ObjectKind.FILE_PAGE, fmt.FilePage(), data, key)
+    if key != keys.file_page(page.bundle, page.plan):
+        raise DataDamaged(f"{key}: it says bundle {page.bundle}, plan {page.plan}", object_key=key)
+    return page
+
+
+def encode_page(page: fmt.FilePage) -> bytes:
+    return seal(ObjectKind.FILE_PAGE, page)
+
+
+class PageReader:
+    """Pages by number, each fetched once. Pages are immutable, so a reader may live as long as its bound allows."""
+
+    def __init__(self, store: ObjectStore, bundle: int, pages_max: int = 64) -> None:
+        self._store = store
+        self._bundle = bundle
+        self._pages_max = pages_max
+        self._pages: dict[int, dict[PartitionKey, fmt.PartitionFiles]] = {}
+
+    async def part(self, plan: int, key: PartitionKey) -> fmt.PartitionFiles:
+        """What page `plan` says of a partition. Raises ObjectMissing (look at the newest checkpoint again), DataDamaged."""
+        if plan not in self._pages:
+            object_key = keys.file_page(self._bundle, plan)
+            page = decode_page(await self._store.get(object_key), object_key)
+            while len(self._pages) >= self._pages_max:
+                del self._pages[next(iter(self._pages))]
+            self._pages[plan] = {(part.topic_id, part.partition): part for part in page.partitions}
+        part = self._pages[plan].get(key)
+        if part is None:
+            object_key = keys.file_page(self._bundle, plan)
+            raise DataDamaged(f"{object_key}: it does not list partition {key}", object_key=object_key)
+        return part
+
+    async def files_from(self, counters: fmt.PartitionCheckpoint, offset: int) -> list[fmt.ParquetFile]:
+        """The live files of a partition that hold records at or above `offset`, ascending."""
+        found: list[fmt.ParquetFile] = []
+        page = counters.newest_page
+        least = max(offset, counters.parquet_start)
+        while page:
+            part = await self.part(page, (counters.topic_id, counters.partition))
+            found[:0] = [file for file in part.files if file.last_offset >= least]
+            if part.files and part.files[0].first_offset <= least:
+                break
+            page = part.previous_page
+        check_run(found, counters)
+        return found
+
+    async def chain(self, counters: fmt.PartitionCheckpoint) -> list[int]:
+        """The numbers of the pages that a partition's list consists of, newest first, as far as files are still live."""
+        found = []
+        page = counters.newest_page
+        while page and counters.parquet_start < counters.parquet_end:
+            found.append(page)
+            part = await self.part(page, (counters.topic_id, counters.partition))
+            if part.files and part.files[0].first_offset <= counters.parquet_start:
+                break
+            page = part.previous_page
+        return found
+
+
+def check_run(files: Sequence[fmt.ParquetFile], counters: fmt.PartitionCheckpoint) -> None:
+    """Safety invariant 8: one gapless run, up to the end of Parquet."""
+    for before, after in pairwise(files):
+        if after.first_offset != before.last_offset + 1:
+            raise AssertionError(f"Parquet files {before.key} and {after.key} do not follow each other")
+    if files and files[-1].last_offset + 1 != counters.parquet_end:
+        raise AssertionError(f"{files[-1].key} is the last Parquet file, the checkpoint says that Parquet ends at {counters.parquet_end}")
+
+
+async def build_page(pages: PageReader, base: fmt.Checkpoint, plan: fmt.CompactionPlan, stored: Sequence[StoredFile]) -> fmt.FilePage:
+    """The page of a plan: its files that did not fail, with older pages merged in. `base` has finished the plan before."""
+    page = fmt.FilePage(bundle=plan.bundle, plan=plan.number, put_id=plan.put_id)
+    counters = partitions_by_key(base)
+    for file in sorted(stored, key=lambda file: (file.note.topic_id, file.note.partition)):
+        if not file.note.failed:
+            key = (file.note.topic_id, file.note.partition)
+            page.partitions.append(await _merged(pages, counters.get(key), _listed(file, plan)))
+    return page
+
+
+def _listed(file: StoredFile, plan: fmt.CompactionPlan) -> fmt.ParquetFile:
+    return fmt.ParquetFile(
+        key=file.key,
+        first_offset=file.note.first_offset,
+        last_offset=file.note.last_offset,
+        size=file.size,
+        timestamp_min_us=file.timestamp_min_us,
+        timestamp_max_us=file.timestamp_max_us,
+        plan=plan.number,
+        committed_ms=plan.created_ms,
+    )
+
+
+async def _merged(pages: PageReader, counters: fmt.PartitionCheckpoint | None, new: fmt.ParquetFile) -> fmt.PartitionFiles:
+    parsed = keys.parse_parquet(new.key)
+    assert parsed is not None
+    key = (parsed.topic_id, parsed.partition)
+    files = [new]
+    previous = counters.newest_page if counters is not None and counters.parquet_start < counters.parquet_end else 0
+    previous_count = 0
+    while previous:
+        assert counters is not None
+        part = await pages.part(previous, key)
+        live = [file for file in part.files if file.last_offset >= counters.parquet_start]
+        if len(live) > len(files):
+            previous_count = len(part.files)
+            break
+        files[:0] = live
+        previous = part.previous_page if live and live[0].first_offset > counters.parquet_start else 0
+    return fmt.PartitionFiles(topic_id=key[0], partition=key[1], files=files, previous_page=previous, previous_count=previous_count)
+
+
+async def put_page(store: ObjectStore, page: fmt.FilePage, sources: Sources) -> None:
+    """Put the page of a plan; another runner's is as good. Raises DataDamaged where another plan's is there, Unavailable."""
+    key = keys.file_page(page.bundle, page.plan)
+    outcome = await settle_put(store, key, [encode_page(page)], sources=sources)
+    if outcome is PutOutcome.UNKNOWN:
+        raise Unavailable(f"{key}: it cannot be told whether it was put")
+    if outcome is PutOutcome.LOST:
+        there = decode_page(await store.get(key), key)
+        if there.put_id != page.put_id or newest_files(there) != newest_files(page):
+            raise DataDamaged(f"{key}: another plan's page has its name", object_key=key)
+
+
+def newest_files(page: fmt.FilePage) -> list[str]:
+    """The keys of the files that the page's own plan made."""
+    return [part.files[-1].key for part in page.partitions]

@@ -1,0 +1,240 @@
+"""The plan of one Parquet compaction round: what is written, from which slots, and what may be trimmed afterwards. Pure.
+
+A partition joins with one file when it has its target size in segments, when its oldest record there is older than its maximum lag, or when
+everything is asked for. Internal topics join every plan. A topic that the checkpoint names as removed is left out; a topic that the
+catalog does not know yet, or that is removed but not named yet, waits and holds the trim, as a parked partition does.
+
+Invariants (safety 1, 8, 9), asserted by `check_plan`: a file begins where Parquet ends, except where records below the log start are
+dropped and no file is left; every record in a slot below the trim slot is in Parquet or a snapshot after the commit, or is
+dropped by a rule. Must not know: stores, clocks (`now_ms` is given and only decides who joins), engines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+
+from ledger import keys
+from ledger.catalog import Catalog, Topic
+from ledger.checkpoint import partitions_by_key
+from ledger.fold import PartitionKey
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.history import History
+from ledger.topic_removal import note_of
+from ledgermq.errors import Unavailable
+
+INTERNAL_TARGET_BYTES = 8 * 1024 * 1024
+INTERNAL_LAG_MS = 60 * 60 * 1000
+
+
+class Fate(Enum):
+    WRITE = 1
+    INTERNAL = 2
+    WAIT = 3
+    DROP = 4
+
+
+@dataclass(slots=True)
+class Backlog:
+    """What a partition has in segments and not yet in Parquet; `batches` ascending by offset, as (slot, when it was written, entry)."""
+
+    topic: Topic | None
+    partition: int
+    fate: Fate
+    counters: fmt.PartitionCheckpoint
+    batches: list[tuple[int, int, fmt.BatchEntry]] = field(default_factory=list)
+
+    @property
+    def bytes(self) -> int:
+        return sum(entry.length for _, _, entry in self.batches)
+
+    @property
+    def end(self) -> int:
+        """Next offset after the backlog."""
+        return end_of(self.batches[-1][2])
+
+    def is_older_than(self, written_ms: int) -> bool:
+        return self.batches[0][1] <= written_ms
+
+
+def end_of(entry: fmt.BatchEntry) -> int:
+    return entry.base_offset + entry.record_count
+
+
+def needs_newer_catalog(history: History, catalog: Catalog) -> bool:
+    """Read the catalog again before planning: the ledger is ahead of it."""
+    if catalog.offset < history.checkpoint.metadata_offset:
+        return True
+    return any(entry.topic_id >= catalog.offset and entry.topic_id not in catalog.topics_by_id for _, _, entry in _batches(history))
+
+
+def fate_of(topic_id: int, history: History, catalog: Catalog) -> Fate:
+    topic = catalog.topics_by_id.get(topic_id)
+    if note_of(history.checkpoint, topic_id) is not None:
+        return Fate.DROP
+    if topic is None:
+        return Fate.DROP if topic_id < history.checkpoint.metadata_offset else Fate.WAIT
+    if topic.removed:
+        return Fate.WAIT
+    return Fate.INTERNAL if topic.internal else Fate.WRITE
+
+
+def backlogs_of(history: History, catalog: Catalog) -> dict[PartitionKey, Backlog]:
+    """Sorted by topic id and partition. Raises Unavailable when the catalog is older than the checkpoint's view of it."""
+    if catalog.offset < history.checkpoint.metadata_offset:
+        raise Unavailable(f"bundle {history.bundle}: the catalog is older than its newest checkpoint")
+    counters = partitions_by_key(history.checkpoint)
+    found: dict[PartitionKey, Backlog] = {}
+    for slot, written_ms, entry in _batches(history):
+        key = (entry.topic_id, entry.partition)
+        backlog = found.get(key)
+        if backlog is None:
+            known = counters.get(key) or fmt.PartitionCheckpoint(topic_id=key[0], partition=key[1])
+            topic = catalog.topics_by_id.get(key[0])
+            backlog = found[key] = Backlog(topic, key[1], fate_of(key[0], history, catalog), known)
+        if end_of(entry) > backlog.counters.parquet_end:
+            backlog.batches.append((slot, written_ms, entry))
+    return {key: found[key] for key in sorted(found) if found[key].batches}
+
+
+def make_plan(
+    history: History, catalog: Catalog, *, everything: bool, now_ms: int, put_id: bytes, barrier: bool = False
+) -> fmt.CompactionPlan | None:
+    """The next plan, or None where nothing is due. `barrier`: a plan is wanted even if it is empty (a removed topic waits for it)."""
+    checkpoint = history.checkpoint
+    plan = fmt.CompactionPlan(
+        bundle=history.bundle,
+        number=checkpoint.finished_plan + 1,
+        put_id=put_id,
+        created_ms=now_ms,
+        checkpoint=checkpoint.number,
+        last_slot=history.state.slot,
+        previous_snapshot=checkpoint.snapshot_plan,
+    )
+    backlogs = backlogs_of(history, catalog)
+    for backlog in backlogs.values():
+        if backlog.fate is Fate.WRITE and not backlog.counters.HasField("parked") and _joins(backlog, everything, now_ms):
+            plan.files.append(_file(backlog, plan.number))
+        elif backlog.fate is Fate.INTERNAL:
+            plan.internal.append(_internal(backlog))
+    plan.trim_slot = _trim_slot(history, plan, backlogs)
+    if not barrier and not _is_due(history, plan, backlogs, everything, now_ms):
+        return None
+    _name_slots(history, plan)
+    check_plan(history, plan, backlogs)
+    return plan
+
+
+def _batches(history: History) -> Iterator[tuple[int, int, fmt.BatchEntry]]:
+    for segment in history.segments:
+        for entry in segment.index.batches:
+            yield segment.index.slot, segment.index.created_ms, entry
+
+
+def _joins(backlog: Backlog, everything: bool, now_ms: int) -> bool:
+    assert backlog.topic is not None
+    settings = backlog.topic.settings
+    return everything or backlog.bytes >= settings.parquet_target_bytes or backlog.is_older_than(now_ms - settings.parquet_max_lag_ms)
+
+
+def _file(backlog: Backlog, plan: int) -> fmt.PlannedFile:
+    """One file up to the target size: whole batches, so it may be larger by less than one."""
+    topic, counters = backlog.topic, backlog.counters
+    assert topic is not None
+    first = _first_offset(counters)
+    file = fmt.PlannedFile(topic_id=topic.id, topic=topic.name, partition=backlog.partition, first_offset=first)
+    end = counters.parquet_end
+    for slot, _, entry in backlog.batches:
+        if file.source_bytes >= topic.settings.parquet_target_bytes:
+            file.first_slot_after = slot
+            break
+        end = end_of(entry)
+        if end > first:
+            file.source_bytes += entry.length
+            if not file.slots or file.slots[-1] != slot:
+                file.slots.append(slot)
+    if end <= first:  # nothing but records below the log start: they are dropped without a file
+        file.first_offset = counters.parquet_end
+    else:
+        file.key = keys.ParquetName(topic.name, backlog.partition, first, end - 1, topic.id, plan).key
+    file.last_offset = end - 1
+    if topic.settings.parquet_bloom_key:
+        file.bloom_columns.append("key")
+    return file
+
+
+def _first_offset(counters: fmt.PartitionCheckpoint) -> int:
+    """Records below the log start may be left out only where no Parquet file is left, else they would be a gap for plain readers."""
+    if counters.log_start > counters.parquet_end and counters.parquet_start >= counters.parquet_end:
+        return counters.log_start
+    return counters.parquet_end
+
+
+def _internal(backlog: Backlog) -> fmt.PlannedInternal:
+    assert backlog.topic is not None
+    slots = sorted({slot for slot, _, _ in backlog.batches})
+    return fmt.PlannedInternal(
+        topic_id=backlog.topic.id, topic=backlog.topic.name, partition=backlog.partition, end=backlog.end, slots=slots
+    )
+
+
+def _trim_slot(history: History, plan: fmt.CompactionPlan, backlogs: dict[PartitionKey, Backlog]) -> int:
+    """The lowest slot that is still needed once the plan is finished without a failure."""
+    needed = [part.parked.first_slot for part in history.checkpoint.partitions if part.HasField("parked")]
+    planned = {(file.topic_id, file.partition): file for file in plan.files}
+    for key, backlog in backlogs.items():
+        if backlog.fate is Fate.WAIT or (backlog.fate is Fate.WRITE and key not in planned):
+            needed.append(backlog.batches[0][0])
+        elif key in planned and planned[key].first_slot_after:
+            needed.append(planned[key].first_slot_after)
+    return max(history.checkpoint.trim_slot, min(needed, default=history.state.slot + 1))
+
+
+def _is_due(history: History, plan: fmt.CompactionPlan, backlogs: dict[PartitionKey, Backlog], everything: bool, now_ms: int) -> bool:
+    internal = [backlog for backlog in backlogs.values() if backlog.fate is Fate.INTERNAL]
+    if plan.files or (everything and internal):
+        return True
+    if sum(backlog.bytes for backlog in internal) >= INTERNAL_TARGET_BYTES:
+        return True
+    freed = [s.index for s in history.segments if s.index.slot < plan.trim_slot and s.index.kind == fmt.DATA]
+    return any(everything or index.created_ms <= now_ms - INTERNAL_LAG_MS for index in freed)
+
+
+def _name_slots(history: History, plan: fmt.CompactionPlan) -> None:
+    planned_slot = history.checkpoint.planned_slot
+    read = slots_read(plan)
+    for segment in history.segments:
+        index = segment.index
+        named = fmt.PlannedSlot(slot=index.slot, put_id=index.put_id, kind=index.kind, tail_length=segment.tail_length)
+        if index.slot > planned_slot and index.kind in (fmt.DATA, fmt.RELEASE):
+            plan.slots.append(named)
+        elif index.slot in read:
+            plan.lagging.append(named)
+
+
+def slots_read(plan: fmt.CompactionPlan) -> set[int]:
+    """Slots that the plan's files and internal partitions read."""
+    parts: Iterable[Iterable[int]] = [*(file.slots for file in plan.files), *(part.slots for part in plan.internal)]
+    return {slot for slots in parts for slot in slots}
+
+
+def check_plan(history: History, plan: fmt.CompactionPlan, backlogs: dict[PartitionKey, Backlog]) -> None:
+    """Safety invariants 1, 8 and 9 of the round that this plan leads to. A violation is a bug of ours, so it stops the caller."""
+    named = {slot.slot for slot in (*plan.slots, *plan.lagging)}
+    if not slots_read(plan) <= named:
+        raise AssertionError(f"bundle {plan.bundle} plan {plan.number} reads slots that it does not name")
+    covered = {(file.topic_id, file.partition): file.last_offset + 1 for file in plan.files}
+    covered |= {(part.topic_id, part.partition): part.end for part in plan.internal}
+    for file in plan.files:
+        counters = backlogs[file.topic_id, file.partition].counters
+        drops = file.first_offset != counters.parquet_end
+        if drops and (counters.parquet_start < counters.parquet_end or file.first_offset > counters.log_start):
+            raise AssertionError(f"bundle {plan.bundle} plan {plan.number}: {file.key} would leave a gap after {counters.parquet_end}")
+    for key, backlog in backlogs.items():
+        end = max(covered.get(key, 0), backlog.counters.parquet_end)
+        lost = [slot for slot, _, entry in backlog.batches if slot < plan.trim_slot and end_of(entry) > end]
+        if lost and backlog.fate is not Fate.DROP:
+            raise AssertionError(f"bundle {plan.bundle} plan {plan.number} would trim slot {lost[0]}, partition {key} still needs it")
+    if not history.checkpoint.trim_slot <= plan.trim_slot <= plan.last_slot + 1:
+        raise AssertionError(f"bundle {plan.bundle} plan {plan.number}: trim slot {plan.trim_slot} is out of bounds")

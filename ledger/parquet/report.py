@@ -1,0 +1,76 @@
+"""What Parquet compaction tells while it runs and when it is done. Plain values for people, metrics and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ledgermq.errors import LedgerMQError
+
+
+@dataclass(frozen=True, slots=True)
+class ParkedFile:
+    """A partition whose batch cannot be read: it waits for a repair, and holds the trim of its bundle."""
+
+    topic: str
+    partition: int
+    object_key: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RoundReport:
+    """One finished plan. `source_bytes` in segments, `stored_bytes` in Parquet files."""
+
+    bundle: int
+    plan: int
+    files: int = 0
+    records: int = 0
+    source_bytes: int = 0
+    stored_bytes: int = 0
+    parked: tuple[ParkedFile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """So far, in the round that is running: of `files_total` files, `files_done`; and so on."""
+
+    bundle: int
+    plan: int
+    files_done: int
+    files_total: int
+    records_done: int
+    records_total: int
+    source_bytes_done: int
+    source_bytes_total: int
+
+
+OnProgress = Callable[[Progress], None]
+
+
+@dataclass(slots=True)
+class CompactionReport:
+    """A run over a root: finished rounds, and bundles that could not be compacted with the reason."""
+
+    rounds: list[RoundReport] = field(default_factory=list)
+    failures: dict[int, LedgerMQError] = field(default_factory=dict)
+
+    @property
+    def files(self) -> int:
+        return sum(round_.files for round_ in self.rounds)
+
+    @property
+    def records(self) -> int:
+        return sum(round_.records for round_ in self.rounds)
+
+    @property
+    def source_bytes(self) -> int:
+        return sum(round_.source_bytes for round_ in self.rounds)
+
+    @property
+    def stored_bytes(self) -> int:
+        return sum(round_.stored_bytes for round_ in self.rounds)
+
+    @property
+    def parked(self) -> list[ParkedFile]:
+        return [parked for round_ in self.rounds for parked in round_.parked]

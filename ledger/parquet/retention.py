@@ -1,0 +1,49 @@
+"""Retention: where a partition's log should start, by the age and the bytes of its Parquet files. Deletes nothing.
+
+Whole files only, and never beyond the end of Parquet: what is still in segments is kept until it is in Parquet. Age is judged by the
+newest record timestamp of a file, as in Kafka; a file in which no record has one is as old as its plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ledger.catalog import Catalog
+from ledger.fold import PartitionKey
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.parquet.pages import PageReader
+from ledger.topic_settings import TopicSettings
+
+
+def log_start_by_retention(files: Sequence[fmt.ParquetFile], settings: TopicSettings, now_ms: int) -> int:
+    """The first offset to keep; 0 where everything is kept. `files`: the live files of the partition, ascending. Pure."""
+    start = 0
+    kept_bytes = sum(file.size for file in files)
+    for file in files:
+        written_ms = file.timestamp_max_us // 1000 or file.committed_ms
+        is_old = settings.retention_ms >= 0 and written_ms < now_ms - settings.retention_ms
+        is_too_much = settings.retention_bytes >= 0 and kept_bytes > settings.retention_bytes
+        if not is_old and not is_too_much:
+            break
+        start = file.last_offset + 1
+        kept_bytes -= file.size
+    return start
+
+
+async def new_log_starts(pages: PageReader, checkpoint: fmt.Checkpoint, catalog: Catalog, now_ms: int) -> dict[PartitionKey, int]:
+    """Partitions whose log start should move. Topics without retention settings cost no request."""
+    starts: dict[PartitionKey, int] = {}
+    for part in checkpoint.partitions:
+        topic = catalog.topics_by_id.get(part.topic_id)
+        if topic is None or topic.removed or topic.internal or not _has_retention(topic.settings):
+            continue
+        if part.parquet_start < part.parquet_end:
+            files = await pages.files_from(part, max(part.log_start, part.parquet_start))
+            start = log_start_by_retention(files, topic.settings, now_ms)
+            if start > part.log_start:
+                starts[part.topic_id, part.partition] = start
+    return starts
+
+
+def _has_retention(settings: TopicSettings) -> bool:
+    return settings.cleanup_policy == "delete" and (settings.retention_ms >= 0 or settings.retention_bytes >= 0)

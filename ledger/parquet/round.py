@@ -1,0 +1,150 @@
+"""One round of Parquet compaction: plan, tasks, commit (DESIGN section 10). Any process may begin it, any other finish it.
+
+    read or make plan k, its fence opened before it is put | the newest checkpoint has finished exactly k−1 | tasks | snapshot | page |
+    checkpoint: k finished
+
+Plain readers see a file as soon as it exists, so everything is decided by the plan before. Each step may be done twice, by rivals or after
+a crash, with the same result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ledger.catalog import Catalog, read_catalog
+from ledger.checkpoint import newest_checkpoint
+from ledger.cluster import ClusterSettings
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.history import read_history
+from ledger.object_store.contract import FenceClosed, ObjectMissing, ObjectStore
+from ledger.parquet.commit import commit_move
+from ledger.parquet.engine import Engine
+from ledger.parquet.pages import PageReader, build_page, put_page
+from ledger.parquet.plan import make_plan, needs_newer_catalog
+from ledger.parquet.plan_chain import PlanOvertaken, put_plan, read_plan, require_open
+from ledger.parquet.report import OnProgress, ParkedFile, Progress, RoundReport
+from ledger.parquet.snapshot_build import build_snapshot, put_snapshot
+from ledger.parquet.stored_file import StoredFile
+from ledger.parquet.task import CompactionTask, TaskOutcome, split_plan
+from ledger.recovery import advance_checkpoint
+from ledgermq.errors import Unavailable
+from ledgermq.sources import Sources
+
+ATTEMPTS_MAX = 20
+
+
+async def run_round(
+    store: ObjectStore,
+    bundle: int,
+    cluster: ClusterSettings,
+    catalog: Catalog,
+    sources: Sources,
+    engine: Engine,
+    *,
+    everything: bool,
+    barrier: bool = False,
+    on_progress: OnProgress | None = None,
+) -> RoundReport | None:
+    """Finish the open plan of the bundle, or make the next one and finish that; None where nothing is due.
+
+    Raises DataDamaged (naming the object), Unavailable, the store's errors; whatever was done stays and is used by the next run.
+    """
+    for _ in range(ATTEMPTS_MAX):
+        plan = await _open_plan(store, bundle, cluster, catalog, sources, everything=everything, barrier=barrier)
+        if plan is None:
+            return None
+        try:
+            base = await require_open(store, plan)
+            stored = await _run_tasks(store, plan, cluster, engine, on_progress)
+            if await _commit(store, plan, base, stored, cluster, sources):
+                return _report(plan, stored)
+        except (PlanOvertaken, FenceClosed, ObjectMissing):
+            # What is closed or gone is so because somebody finished the plan: go on with the next. Otherwise it is an error.
+            if (await newest_checkpoint(store, bundle)).finished_plan < plan.number:
+                raise
+    raise Unavailable(f"bundle {bundle}: its plans are finished by others faster than they can be followed")
+
+
+async def _open_plan(
+    store: ObjectStore, bundle: int, cluster: ClusterSettings, catalog: Catalog, sources: Sources, *, everything: bool, barrier: bool
+) -> fmt.CompactionPlan | None:
+    """The plan after the last finished one: the one that is there, or ours."""
+    for _ in range(ATTEMPTS_MAX):
+        number = (await newest_checkpoint(store, bundle)).finished_plan + 1
+        plan = await read_plan(store, bundle, number)
+        if plan is not None:
+            return plan
+        history = await read_history(store, bundle, cluster.producer_states_max)
+        if needs_newer_catalog(history, catalog):
+            catalog = await read_catalog(store, cluster.producer_states_max)
+        plan = make_plan(history, catalog, everything=everything, barrier=barrier, now_ms=sources.now_ms(), put_id=sources.new_id())
+        if plan is None or await put_plan(store, plan, sources):
+            return plan
+    raise Unavailable(f"bundle {bundle}: no plan could be put in {ATTEMPTS_MAX} tries")
+
+
+async def _run_tasks(
+    store: ObjectStore, plan: fmt.CompactionPlan, cluster: ClusterSettings, engine: Engine, on_progress: OnProgress | None
+) -> list[StoredFile]:
+    tasks = split_plan(plan, store.url, cluster.cluster_id, cluster.url_life_ms, engine.parallel)
+    tell = _Teller(plan, on_progress)
+    outcomes = await engine.run(store, tasks, tell.done) if tasks else []
+    return [stored for outcome in outcomes for stored in outcome.files]
+
+
+async def _commit(
+    store: ObjectStore,
+    plan: fmt.CompactionPlan,
+    base: fmt.Checkpoint,
+    stored: Sequence[StoredFile],
+    cluster: ClusterSettings,
+    sources: Sources,
+) -> bool:
+    """Snapshot and page first, then the checkpoint that names them. False: another process finished the plan."""
+    if plan.internal:
+        await put_snapshot(store, await build_snapshot(store, plan), sources)
+    page = await build_page(PageReader(store, plan.bundle), base, plan, stored)
+    if page.partitions:
+        await put_page(store, page, sources)
+    committed = await advance_checkpoint(store, plan.bundle, sources, cluster.producer_states_max, commit_move(plan, stored))
+    return committed is not None
+
+
+def _report(plan: fmt.CompactionPlan, stored: Sequence[StoredFile]) -> RoundReport:
+    topics = {file.key: file.topic for file in plan.files}
+    done = [file for file in stored if not file.note.failed]
+    parked = [
+        ParkedFile(topics[file.key], file.note.partition, file.note.damaged_object, file.note.failed) for file in stored if file.note.failed
+    ]
+    return RoundReport(
+        bundle=plan.bundle,
+        plan=plan.number,
+        files=len(done),
+        records=sum(file.rows for file in done),
+        source_bytes=sum(file.source_bytes for file in plan.files),
+        stored_bytes=sum(file.size for file in done),
+        parked=tuple(parked),
+    )
+
+
+class _Teller:
+    def __init__(self, plan: fmt.CompactionPlan, on_progress: OnProgress | None) -> None:
+        self._on_progress = on_progress
+        files = [file for file in plan.files if file.key]
+        records = sum(file.last_offset + 1 - file.first_offset for file in files)
+        self._totals = Progress(plan.bundle, plan.number, 0, len(files), 0, records, 0, sum(file.source_bytes for file in files))
+        self._files = self._records = self._bytes = 0
+        self._tell()
+
+    def done(self, task: CompactionTask, outcome: TaskOutcome) -> None:
+        self._files += len(outcome.files)
+        self._records += sum(file.rows for file in outcome.files)
+        self._bytes += task.source_bytes
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._on_progress is not None:
+            t = self._totals
+            self._on_progress(
+                Progress(t.bundle, t.plan, self._files, t.files_total, self._records, t.records_total, self._bytes, t.source_bytes_total)
+            )

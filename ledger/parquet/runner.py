@@ -1,0 +1,120 @@
+"""Runs rounds: over a whole root by hand, or one round of one bundle in the background of a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ledger import keys
+from ledger.catalog import Catalog, read_catalog
+from ledger.checkpoint import newest_checkpoint, partitions_by_key
+from ledger.cluster import ClusterSettings, read_cluster
+from ledger.fold import PartitionKey
+from ledger.history import read_history
+from ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledger.parquet.delete import tidy_bundle
+from ledger.parquet.engine import Engine
+from ledger.parquet.plan import Fate, fate_of
+from ledger.parquet.report import CompactionReport, OnProgress, RoundReport
+from ledger.parquet.round import run_round
+from ledger.recovery import advance_checkpoint
+from ledger.topic_removal import take_in_facts
+from ledgermq.errors import InvalidConfig, LedgerMQError
+from ledgermq.sources import Sources
+
+
+async def compact_root(
+    store: ObjectStore,
+    sources: Sources,
+    engine: Engine,
+    *,
+    bundles: Sequence[int] | None = None,
+    on_progress: OnProgress | None = None,
+) -> CompactionReport:
+    """Take all that is there now to Parquet, whatever the lag settings, and delete what is no longer needed.
+
+    What is produced meanwhile may or may not be taken. A bundle that cannot be compacted is reported, the others go on.
+    Raises InvalidConfig (no cluster at this root), FormatNotSupported.
+    """
+    try:
+        cluster = await read_cluster(store)
+    except ObjectMissing as error:
+        raise InvalidConfig(f"{store.url}: there is no cluster here, {keys.CLUSTER} is missing") from error
+    report = CompactionReport()
+    try:
+        catalog = await read_catalog(store, cluster.producer_states_max)
+    except LedgerMQError as error:
+        report.failures[keys.METADATA_BUNDLE] = error
+        return report
+    for bundle in bundles if bundles is not None else range(cluster.bundles):
+        try:
+            await _compact_all(store, bundle, cluster, catalog, sources, engine, report, on_progress)
+        except LedgerMQError as error:
+            report.failures[bundle] = error
+    return report
+
+
+async def compact_bundle(
+    store: ObjectStore,
+    bundle: int,
+    cluster: ClusterSettings,
+    catalog: Catalog,
+    sources: Sources,
+    engine: Engine,
+    *,
+    everything: bool,
+    barrier: bool = False,
+    on_progress: OnProgress | None = None,
+) -> RoundReport | None:
+    """One round, or the end of an open one, then delete what is no longer needed; None where nothing was due.
+
+    `barrier`: finish a plan even if it is empty. Raises DataDamaged (naming the object), Unavailable, the store's errors.
+    """
+    await advance_checkpoint_for_facts(store, bundle, cluster, catalog, sources)
+    report = await run_round(
+        store, bundle, cluster, catalog, sources, engine, everything=everything, barrier=barrier, on_progress=on_progress
+    )
+    await tidy_bundle(store, bundle, cluster, catalog, sources)
+    return report
+
+
+async def advance_checkpoint_for_facts(
+    store: ObjectStore, bundle: int, cluster: ClusterSettings, catalog: Catalog, sources: Sources
+) -> None:
+    """Let the bundle's newest checkpoint name the topics that were removed, so that the next plan leaves them out."""
+    draft = await newest_checkpoint(store, bundle)
+    move = take_in_facts(catalog)
+    if move(draft):
+        await advance_checkpoint(store, bundle, sources, cluster.producer_states_max, move)
+
+
+async def _compact_all(
+    store: ObjectStore,
+    bundle: int,
+    cluster: ClusterSettings,
+    catalog: Catalog,
+    sources: Sources,
+    engine: Engine,
+    report: CompactionReport,
+    on_progress: OnProgress | None,
+) -> None:
+    await advance_checkpoint_for_facts(store, bundle, cluster, catalog, sources)
+    goal = await _ends(store, bundle, cluster, catalog)
+    while True:
+        done = await run_round(store, bundle, cluster, catalog, sources, engine, everything=True, on_progress=on_progress)
+        if done is None:
+            break
+        report.rounds.append(done)
+        if await _has_reached(store, bundle, goal):
+            break
+    await tidy_bundle(store, bundle, cluster, catalog, sources)
+
+
+async def _ends(store: ObjectStore, bundle: int, cluster: ClusterSettings, catalog: Catalog) -> dict[PartitionKey, int]:
+    """Where the partitions end that are to be in Parquet: with producers at work, "all that is there" has to mean a moment."""
+    history = await read_history(store, bundle, cluster.producer_states_max)
+    return {key: end for key, end in history.state.ends.items() if fate_of(key[0], history, catalog) is not Fate.DROP}
+
+
+async def _has_reached(store: ObjectStore, bundle: int, goal: dict[PartitionKey, int]) -> bool:
+    parts = partitions_by_key(await newest_checkpoint(store, bundle))
+    return all(key in parts and (parts[key].HasField("parked") or parts[key].parquet_end >= end) for key, end in goal.items())

@@ -1,0 +1,89 @@
+"""The snapshot of a plan: the internal topics of a bundle, cleaned by key. The same bytes whoever runs the plan."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from ledger import keys
+from ledger.fold import PartitionKey
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.internal_topic import decode_internal
+from ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledger.object_store.settle import PutOutcome, settle_put
+from ledger.parquet.group_build import read_planned_index
+from ledger.parquet.plan_chain import refuse
+from ledger.snapshot import InternalRecord, clean, decode_snapshot, encode_snapshot, records_of
+from ledgermq.errors import DataDamaged, Unavailable
+from ledgermq.sources import Sources
+
+
+async def build_snapshot(store: ObjectStore, plan: fmt.CompactionPlan) -> fmt.Snapshot:
+    """Raises PlanOvertaken, DataDamaged, the store's errors."""
+    before = await _previous(store, plan)
+    records: dict[PartitionKey, list[InternalRecord]] = {}
+    ends: dict[PartitionKey, int] = {}
+    for part in before.partitions:
+        key = (part.topic_id, part.partition)
+        ends[key], records[key] = records_of(before, *key)
+    wanted = {(part.topic_id, part.partition): part for part in plan.internal}
+    starts = {key: ends.get(key, 0) for key in wanted}
+    needed = {slot for part in plan.internal for slot in part.slots}
+    for slot in (*plan.lagging, *plan.slots):
+        if slot.slot in needed:
+            await _add_slot(store, plan, slot, {key: records.setdefault(key, []) for key in wanted}, starts)
+    ends |= {key: part.end for key, part in wanted.items()}
+    return fmt.Snapshot(
+        bundle=plan.bundle,
+        plan=plan.number,
+        put_id=plan.put_id,
+        partitions=[_part(key, ends[key], records[key]) for key in sorted(records)],
+    )
+
+
+async def _previous(store: ObjectStore, plan: fmt.CompactionPlan) -> fmt.Snapshot:
+    if not plan.previous_snapshot:
+        return fmt.Snapshot(bundle=plan.bundle)
+    key = keys.snapshot(plan.bundle, plan.previous_snapshot)
+    try:
+        return decode_snapshot(await store.get(key), key)
+    except ObjectMissing as error:
+        raise await refuse(store, plan, key, "it is missing") from error
+
+
+async def _add_slot(
+    store: ObjectStore,
+    plan: fmt.CompactionPlan,
+    slot: fmt.PlannedSlot,
+    records: dict[PartitionKey, list[InternalRecord]],
+    starts: dict[PartitionKey, int],
+) -> None:
+    key = keys.segment(plan.bundle, slot.slot)
+    try:
+        for entry in (await read_planned_index(store, plan, slot)).batches:
+            partition = (entry.topic_id, entry.partition)
+            if partition in records:
+                data = await store.get_range(key, entry.position, entry.length)
+                found = decode_internal(data, entry, key)
+                records[partition] += [record for record in found if record.offset >= starts[partition]]
+    except ObjectMissing as error:
+        raise await refuse(store, plan, key, "it is missing") from error
+
+
+def _part(key: PartitionKey, end: int, records: list[InternalRecord]) -> fmt.SnapshotPartition:
+    for before, after in pairwise(records):
+        if after.offset <= before.offset:
+            raise AssertionError(f"internal partition {key}: offset {after.offset} comes after {before.offset}")
+    if records and records[-1].offset >= end:
+        raise AssertionError(f"internal partition {key}: offset {records[-1].offset} lies behind the end {end}")
+    kept = [fmt.SnapshotRecord(offset=r.offset, key=r.key, value=r.value, timestamp_us=r.timestamp_us) for r in clean(records)]
+    return fmt.SnapshotPartition(topic_id=key[0], partition=key[1], end=end, records=kept)
+
+
+async def put_snapshot(store: ObjectStore, snapshot: fmt.Snapshot, sources: Sources) -> None:
+    """Raises DataDamaged where another snapshot has the name, Unavailable."""
+    key = keys.snapshot(snapshot.bundle, snapshot.plan)
+    outcome = await settle_put(store, key, [encode_snapshot(snapshot)], sources=sources)
+    if outcome is PutOutcome.LOST:
+        raise DataDamaged(f"{key}: another snapshot has its name", object_key=key)
+    if outcome is PutOutcome.UNKNOWN:
+        raise Unavailable(f"{key}: it cannot be told whether it was put")

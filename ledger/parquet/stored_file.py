@@ -1,0 +1,81 @@
+"""What a Parquet file that is in the store says of itself, by its footer: is it the plan's, and what came of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ledger.object_store.contract import Buffer, ObjectMissing, ObjectStore
+from ledger.parquet.columns import SCHEMA, FooterNote
+from ledgermq.errors import DataDamaged
+
+FOOTER_GUESS_BYTES = 64 * 1024
+_MAGIC = b"PAR1"
+_ENDING_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """`size` in bytes; timestamps are 0 where no row has one. Picklable."""
+
+    key: str
+    note: FooterNote
+    size: int
+    rows: int
+    timestamp_min_us: int
+    timestamp_max_us: int
+
+
+async def read_footer(store: ObjectStore, key: str) -> pq.FileMetaData:
+    """By one suffix GET, two where the footer is long. Raises ObjectMissing, DataDamaged."""
+    suffix = await store.get_suffix(key, FOOTER_GUESS_BYTES)
+    needed = _footer_bytes(suffix, key)
+    if needed > len(suffix):
+        suffix = await store.get_suffix(key, needed)
+    return parse_footer(suffix[max(0, len(suffix) - needed) :], key)
+
+
+def parse_footer(data: Buffer | pa.Buffer, key: str) -> pq.FileMetaData:
+    """Raises DataDamaged."""
+    try:
+        return pq.read_metadata(pa.BufferReader(data))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise DataDamaged(f"{key}: its Parquet footer cannot be read: {error}", object_key=key) from error
+
+
+async def read_stored_file(store: ObjectStore, key: str, expected: FooterNote) -> StoredFile | None:
+    """None: there is no such object. Raises DataDamaged where it is not the file that `expected` describes."""
+    try:
+        size = (await store.head(key)).size
+        footer = await read_footer(store, key)
+    except ObjectMissing:
+        return None
+    return describe(footer, key, size, expected)
+
+
+def describe(footer: pq.FileMetaData, key: str, size: int, expected: FooterNote) -> StoredFile:
+    """Raises DataDamaged."""
+    note = FooterNote.decode(footer.metadata)
+    if note is None or not note.is_same_file(expected):
+        raise DataDamaged(f"{key}: another file than the plan's has its name", object_key=key)
+    rows = 0 if note.failed else note.last_offset + 1 - note.first_offset
+    if footer.num_rows != rows:
+        raise DataDamaged(f"{key}: it has {footer.num_rows} rows, not {rows}", object_key=key)
+    return StoredFile(key, note, size, rows, *_timestamps(footer))
+
+
+def _footer_bytes(suffix: bytes, key: str) -> int:
+    if len(suffix) < _ENDING_BYTES or suffix[-4:] != _MAGIC:
+        raise DataDamaged(f"{key}: does not end as a Parquet file does", object_key=key)
+    return int.from_bytes(suffix[-8:-4], "little") + _ENDING_BYTES
+
+
+def _timestamps(footer: pq.FileMetaData) -> tuple[int, int]:
+    column = SCHEMA.names.index("timestamp")
+    found = [footer.row_group(i).column(column).statistics for i in range(footer.num_row_groups)]
+    known = [statistics for statistics in found if statistics is not None and statistics.has_min_max]
+    if not known:
+        return 0, 0
+    return min(s.min_raw for s in known), max(s.max_raw for s in known)

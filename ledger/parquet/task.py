@@ -1,0 +1,135 @@
+"""One task of a round: write the Parquet files of a group of neighbouring partitions. A plain function of (task, store), no Spark in it.
+
+Each file: look whether it exists (its footer says whether it is the plan's) | read the slots by one range each | build | put, fenced.
+The permission to put is taken before the look at the newest checkpoint which shows that the plan is open; when it expires, both are
+taken anew. Another process may write the same files at the same time: put_if_absent decides, and the loser reads what won.
+
+A missing slot or another put id is an error, never an empty input. A batch that cannot be read is an outcome: a file without rows that
+says so, put at the same key, so that all runners of the plan agree. What a put answers is a question; the stored footer is the answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.object_store.contract import AlreadyExists, FenceClosed, FencedPuts, ObjectStore, StoreUncertain
+from ledger.parquet.columns import FooterNote, empty_file, note_of_file
+from ledger.parquet.group_build import RunBlocking, build_group
+from ledger.parquet.plan_chain import fence_of, require_open
+from ledger.parquet.stored_file import StoredFile, describe, parse_footer, read_stored_file
+from ledgermq.errors import Unavailable
+from ledgermq.sources import Sources
+
+GROUP_BYTES = 64 * 1024 * 1024
+GROUP_FILES_MAX = 64
+PUT_ATTEMPTS_MAX = 12
+BACKOFF_FIRST_S = 0.05
+BACKOFF_MAX_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionTask:
+    """Picklable. `plan`: a CompactionPlan cut down to the files of the group and the slots that they read."""
+
+    store_url: str
+    cluster_id: str
+    url_life_ms: int
+    plan: bytes
+    files: int
+    source_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOutcome:
+    """Every file of the task, as it stands in the store."""
+
+    files: tuple[StoredFile, ...]
+
+
+def split_plan(plan: fmt.CompactionPlan, store_url: str, cluster_id: str, url_life_ms: int, parallel: int = 1) -> list[CompactionTask]:
+    """Tasks of neighbouring partitions: about `GROUP_BYTES` each, smaller where that keeps `parallel` workers busy."""
+    files = [file for file in plan.files if file.key]
+    share = sum(file.source_bytes for file in files) // max(1, parallel)
+    bound = min(GROUP_BYTES, max(1, share))
+    groups: list[list[fmt.PlannedFile]] = []
+    held = 0
+    for file in files:
+        if not groups or held >= bound or len(groups[-1]) >= GROUP_FILES_MAX:
+            groups.append([])
+            held = 0
+        groups[-1].append(file)
+        held += file.source_bytes
+    slots = {slot.slot: slot for slot in (*plan.slots, *plan.lagging)}
+    return [
+        CompactionTask(store_url, cluster_id, url_life_ms, _cut(plan, group, slots), len(group), sum(file.source_bytes for file in group))
+        for group in groups
+    ]
+
+
+def _cut(plan: fmt.CompactionPlan, group: Sequence[fmt.PlannedFile], slots: dict[int, fmt.PlannedSlot]) -> bytes:
+    read = sorted({slot for file in group for slot in file.slots})
+    part = fmt.CompactionPlan(bundle=plan.bundle, number=plan.number, put_id=plan.put_id, files=group, slots=[slots[slot] for slot in read])
+    return part.SerializeToString(deterministic=True)
+
+
+async def run_task(task: CompactionTask, store: ObjectStore, sources: Sources, run_blocking: RunBlocking) -> TaskOutcome:
+    """Raises PlanOvertaken, DataDamaged (naming the object), Unavailable, the store's errors."""
+    return await _Run(task, store, sources, run_blocking).run()
+
+
+class _Run:
+    def __init__(self, task: CompactionTask, store: ObjectStore, sources: Sources, run_blocking: RunBlocking) -> None:
+        self.task = task
+        self.plan = fmt.CompactionPlan.FromString(task.plan)
+        self.store = store
+        self.sources = sources
+        self.run_blocking = run_blocking
+        self.permission: FencedPuts | None = None
+
+    async def run(self) -> TaskOutcome:
+        found = {file.key: await read_stored_file(self.store, file.key, self._note(file)) for file in self.plan.files}
+        missing = [file for file in self.plan.files if found[file.key] is None]
+        if missing:
+            await self._take_permission()
+            async for built in build_group(self.store, self.plan, missing, self.run_blocking):
+                note = self._note(built.file, built.failed, built.damaged_object)
+                data = await self.run_blocking(partial(built.builder.finish if built.builder else empty_file, note))
+                found[built.file.key] = await self._put(built.file.key, data, note)
+        return TaskOutcome(tuple(stored for stored in found.values() if stored is not None))
+
+    def _note(self, file: fmt.PlannedFile, failed: str = "", damaged_object: str = "") -> FooterNote:
+        return note_of_file(file, self.plan, self.task.cluster_id, failed, damaged_object)
+
+    async def _take_permission(self) -> None:
+        """In this order: were the look first, a process could sleep after it, and sign when the files are long deleted."""
+        keys = [file.key for file in self.plan.files]
+        try:
+            permission = await self.store.fenced_puts(fence_of(self.plan), keys, self.task.url_life_ms)
+        except FenceClosed:
+            await require_open(self.store, self.plan)
+            raise
+        await require_open(self.store, self.plan)
+        self.permission = permission
+
+    async def _put(self, key: str, data: pa.Buffer, note: FooterNote) -> StoredFile:
+        for attempt in range(PUT_ATTEMPTS_MAX):
+            assert self.permission is not None
+            try:
+                await self.permission.put_if_absent(key, [memoryview(data)])
+                return describe(parse_footer(data, key), key, data.size, note)
+            except FenceClosed:
+                await self._take_permission()
+            except AlreadyExists:
+                if stored := await read_stored_file(self.store, key, note):
+                    return stored
+            except StoreUncertain:
+                pass
+            pause = min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2**attempt)
+            await asyncio.sleep(pause * self.sources.random.uniform(0.5, 1.0))
+        raise Unavailable(f"{key}: it could not be put in {PUT_ATTEMPTS_MAX} tries")
