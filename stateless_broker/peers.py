@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping
 
+from ledgermq.errors import LedgerMQError
 from ledgermq.protocol.api import Connection, Connector
 
 WATCH_PAUSE_S_MAX = 30.0
@@ -53,7 +54,10 @@ class Peers:
         loop = asyncio.get_running_loop()
         while True:
             begun = loop.time()
-            refused = await self.connection(address).wait_lost()
+            try:
+                refused = await self.connection(address).wait_lost()
+            except LedgerMQError:
+                refused = False
             self._on_lost(broker, refused)
             held = loop.time() - begun > WATCH_PAUSE_S_MAX
             pause_s = self._interval_s if held else min(WATCH_PAUSE_S_MAX, 2 * pause_s)

@@ -41,7 +41,6 @@ class BrokerSettings(BaseSettings):
         256 * MIB, ge=MIB, description="Admitted and not yet durable; above it producers are asked to come back"
     )
     cache_bytes_max: int = Field(256 * MIB, ge=0, description="Newest batches kept for consumers that are near the end")
-    request_bytes_max: int = Field(16 * MIB, ge=64 * KIB, le=256 * MIB, description="Largest request or answer; what a batch may decode to")
     fetch_bytes: int = Field(4 * MIB, ge=4 * KIB, description="Size of a fetch answer when the client does not say")
     fetch_wait_ms_max: int = Field(30_000, ge=0, description="Longest long poll")
     produce_window: int = Field(64, ge=1, le=10_000, description="Produce requests of one stream that may wait for their answer")

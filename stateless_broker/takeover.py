@@ -49,15 +49,20 @@ class ClaimHistory:
     """(when, how many claims were new then)"""
 
     def note(self, epoch: int, now: float) -> None:
-        """What was claimed before this broker first looked counts as one claim: nobody saw it happen, and no clock is asked."""
+        """What was claimed before this broker first heard of the bundle does not count: nobody saw it happen, and no clock is asked."""
         if epoch > self.epoch:
-            new = epoch - self.epoch if self.epoch else 1
-            self._notes = [*self._notes, (now, new)][-NOTES_MAX:]
+            if self.epoch:
+                self._notes = [*self._notes, (now, epoch - self.epoch)][-NOTES_MAX:]
             self.epoch = epoch
 
     def note_attempt(self, now: float) -> None:
         """A claim of this broker's own that came to nothing."""
         self._notes = [*self._notes, (now, 1)][-NOTES_MAX:]
+
+    def note_lost(self, now: float) -> None:
+        """A term of this broker's was ended by somebody's claim."""
+        self.lost_at = now
+        self.note_attempt(now)
 
     def recent(self, now: float) -> int:
         return sum(count for at, count in self._notes if now - at < CLAIMS_WINDOW_S)

@@ -1,0 +1,133 @@
+"""One broker, put together: membership, ownership, metadata, controller and service. The composition root, without gRPC.
+
+Runs in any event loop with the `Sources` and `Connector` given; a process gives real ones, an embedded cluster and the simulator others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from importlib.metadata import version
+
+import structlog
+
+from ledger import keys
+from ledger.cluster import ClusterSettings, open_cluster
+from ledger.object_store.contract import ObjectStore
+from ledgermq.protocol.api import Connector
+from ledgermq.sources import Sources
+from stateless_broker.bundle.context import BundleContext, BundleLimits
+from stateless_broker.controller import Controller
+from stateless_broker.directory import Directory
+from stateless_broker.fetch_path import FetchPath
+from stateless_broker.membership import Membership
+from stateless_broker.metadata import Metadata, Source
+from stateless_broker.ownership import Ownership, OwnershipTimes
+from stateless_broker.peers import Peers
+from stateless_broker.produce_path import ProducePath
+from stateless_broker.service import BrokerService, Parts
+from stateless_broker.settings import BrokerSettings
+from stateless_broker.topic_changes import TopicLimits
+from stateless_broker.topics import Topics
+
+log = structlog.get_logger()
+
+
+class Broker:
+    """`service` is what clients and other brokers call. `failed` is set to the error that ended the broker by itself, if one did."""
+
+    def __init__(
+        self, store: ObjectStore, sources: Sources, settings: BrokerSettings, cluster: ClusterSettings, address: str, connector: Connector
+    ) -> None:
+        self.broker_id = settings.broker_id or f"b-{sources.new_id().hex()[:12]}"
+        self.address = address
+        self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
+        interval_s = settings.heartbeat_interval_s(store.url)
+        self._settings = settings
+        self.membership = Membership(store, sources, self.broker_id, address, interval_s)
+        self.directory = Directory(cluster.bundles)
+        self._peers = Peers(connector, interval_s, self._peer_lost)
+        self.metadata = Metadata(store, cluster, sources, self._metadata_source, self._peers.connection)
+        context = BundleContext(store, sources, cluster, self.broker_id, lambda: self.metadata.catalog, _bundle_limits(settings, store.url))
+        times = OwnershipTimes(interval_s, settings.holding_ms / 1000, settings.trouble_retry_ms / 1000, settings.ownership_wait_ms / 1000)
+        self.ownership = Ownership(self.membership, self._peers, self.directory, context, sources, times, self._ownership_changed)
+        limits = TopicLimits(settings.default_partitions, settings.partitions_max, settings.topics_max)
+        self.controller = Controller(store, cluster, self.metadata, self.ownership, sources, limits)
+        self.service = self._put_service_together(cluster, store.url)
+        self._run: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def start(cls, store: ObjectStore, sources: Sources, settings: BrokerSettings, address: str, connector: Connector) -> Broker:
+        """A broker that takes part in the cluster of this root. Raises FormatNotSupported, DataDamaged, the store's errors."""
+        cluster = await open_cluster(store, sources, settings.cluster_defaults())
+        broker = cls(store, sources, settings, cluster, address, connector)
+        await broker.membership.join()
+        broker._run = asyncio.create_task(broker._main(), name=f"broker {broker.broker_id}")
+        log.info("broker started", broker=broker.broker_id, address=address, root=store.url, cluster=cluster.cluster_id)
+        return broker
+
+    async def stop(self, graceful: bool = True) -> None:
+        """Graceful: flush, hand over to the others, take leave. Otherwise: drop everything, as a killed process would."""
+        if self._run is not None:
+            self._run.cancel()
+            await asyncio.wait([self._run])
+        if graceful:
+            await self.ownership.stop()
+        await self.ownership.close()
+        log.info("broker stopped", broker=self.broker_id, graceful=graceful)
+
+    async def _main(self) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.ownership.run(), name="ownership")
+                group.create_task(self.metadata.run(), name="metadata")
+                group.create_task(self.controller.run(), name="controller")
+        except BaseExceptionGroup as failed:
+            log.error("broker failed", error=str(failed.exceptions[0]))
+            if not self.failed.done():
+                self.failed.set_result(failed.exceptions[0])
+
+    def _put_service_together(self, cluster: ClusterSettings, root_url: str) -> BrokerService:
+        settings = self._settings
+        topics = Topics(self.metadata, self.ownership)
+        parts = Parts(
+            cluster=cluster,
+            root_url=root_url,
+            version=version("ledgermq"),
+            auto_create_topics=settings.auto_create_topics,
+            membership=self.membership,
+            directory=self.directory,
+            ownership=self.ownership,
+            metadata=self.metadata,
+            controller=self.controller,
+            topics=topics,
+            produce_path=ProducePath(topics, self.ownership, settings.produce_window),
+            fetch_path=FetchPath(topics, self.ownership, settings.fetch_bytes, settings.fetch_wait_ms_max / 1000),
+            connect=self._peers.connection,
+        )
+        return BrokerService(parts)
+
+    def _metadata_source(self) -> Source | None:
+        opened = self.ownership.terms.opened.get(keys.METADATA_BUNDLE)
+        if opened is not None and opened.lost is None:
+            return opened
+        address = self.ownership.address_of(keys.METADATA_BUNDLE)
+        return address if address and address != self.address else None
+
+    def _peer_lost(self, broker: str, refused: bool) -> None:
+        self.ownership.report_lost(broker, refused)
+
+    def _ownership_changed(self) -> None:
+        self.metadata.ownership_changed()
+        self.controller.ownership_changed()
+
+
+def _bundle_limits(settings: BrokerSettings, root_url: str) -> BundleLimits:
+    return BundleLimits(
+        flush_spacing_s=settings.flush_spacing_s(root_url),
+        flush_bytes=settings.flush_bytes,
+        produce_memory_bytes_max=settings.produce_memory_bytes_max,
+        cache_bytes_max=settings.cache_bytes_max,
+        checkpoint_slots=settings.checkpoint_slots,
+        checkpoint_bytes=settings.checkpoint_bytes,
+        background_compaction=settings.background_compaction,
+    )

@@ -1,0 +1,125 @@
+"""The controller: whoever owns bundle 0 changes topics, by appending to `__metadata`.
+
+One change at a time: catch up with the log, decide on the catalog, append, wait until it is durable, apply. So two controllers that
+race are ordered by the ledger, and a change that was not acknowledged may still have happened.
+Names of deleted topics are freed in the background, once nothing of the topic is left anywhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pyarrow as pa
+import structlog
+from crc32c import crc32c
+
+from ledger import keys
+from ledger.catalog import METADATA, Catalog, Topic, encode_topic_record, topic_key
+from ledger.cluster import ClusterSettings
+from ledger.object_store.contract import ObjectStore
+from ledger.segment import Batch
+from ledgermq.errors import LedgerMQError
+from ledgermq.protocol.records import SCHEMA, encode_batch
+from ledgermq.sources import Sources
+from stateless_broker.bundle.owner import BundleOwner
+from stateless_broker.metadata import Metadata
+from stateless_broker.ownership import Ownership
+from stateless_broker.topic_changes import TopicLimits, altered, created, deleted
+
+REMOVAL_PAUSE_S_MIN = 0.5
+REMOVAL_PAUSE_S_MAX = 60.0
+
+log = structlog.get_logger()
+
+
+class Controller:
+    def __init__(
+        self, store: ObjectStore, cluster: ClusterSettings, metadata: Metadata, ownership: Ownership, sources: Sources, limits: TopicLimits
+    ) -> None:
+        self._store = store
+        self._cluster = cluster
+        self._metadata = metadata
+        self._ownership = ownership
+        self._sources = sources
+        self._limits = limits
+        self._lock = asyncio.Lock()
+        self._changed = asyncio.Event()
+        self._changes: set[asyncio.Task[Topic]] = set()
+
+    async def create_topic(self, name: str, partitions: int, settings: dict[str, str]) -> Topic:
+        """Raises NotOwner where this broker is not the controller, and what `topic_changes.created` raises."""
+
+        def decide(catalog: Catalog) -> Topic:
+            return created(catalog, name, partitions, settings, self._cluster.bundles, self._limits, self._sources.now_ms())
+
+        return await self._change(decide)
+
+    async def alter_topic(self, name: str, partitions: int, change: dict[str, str], unset: list[str]) -> Topic:
+        def decide(catalog: Catalog) -> Topic:
+            return altered(catalog, name, partitions, change, unset, self._cluster.bundles, self._limits)
+
+        return await self._change(decide)
+
+    async def delete_topic(self, name: str) -> Topic:
+        return await self._change(lambda catalog: deleted(catalog, name))
+
+    def ownership_changed(self) -> None:
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Found the topic `__metadata`, and free the names of deleted topics, whenever this broker is the controller."""
+        pause_s = REMOVAL_PAUSE_S_MIN
+        while True:
+            self._changed.clear()
+            freed = False
+            if keys.METADATA_BUNDLE in self._ownership.terms.opened:
+                try:
+                    async with self._lock:
+                        await self._ready()
+                    freed = await self._free_names()
+                except LedgerMQError as error:
+                    log.info("controller's work put off", error=str(error))
+            busy = any(topic.removed for topic in self._metadata.catalog.topics_by_name.values())
+            pause_s = REMOVAL_PAUSE_S_MIN if freed or not busy else min(REMOVAL_PAUSE_S_MAX, 2 * pause_s)
+            try:
+                async with asyncio.timeout(pause_s if busy else REMOVAL_PAUSE_S_MAX):
+                    await self._changed.wait()
+            except TimeoutError:
+                pass
+
+    async def _change(self, decide: Callable[[Catalog], Topic]) -> Topic:
+        """Goes on although its caller is cancelled: half a change would block the next one."""
+        task = asyncio.create_task(self._change_now(decide), name="change of a topic")
+        self._changes.add(task)
+        task.add_done_callback(self._changes.discard)
+        return await asyncio.shield(task)
+
+    async def _change_now(self, decide: Callable[[Catalog], Topic]) -> Topic:
+        async with self._lock:
+            owner = await self._ready()
+            wish = decide(self._metadata.catalog)
+            await self._append(owner, topic_key(wish.name), encode_topic_record(wish, creation=wish.id < 0))
+            self._changed.set()
+            return self._metadata.catalog.topics_by_name[wish.name]
+
+    async def _ready(self) -> BundleOwner:
+        """Bundle 0, with the catalog caught up. The first controller of a cluster writes record 0."""
+        owner = await self._ownership.owner(keys.METADATA_BUNDLE)
+        await self._metadata.pull(owner)
+        if self._metadata.catalog.offset == 0:
+            founding = Topic(METADATA.id, METADATA.name, METADATA.bundles, created_ms=self._sources.now_ms())
+            await self._append(owner, topic_key(founding.name), encode_topic_record(founding, creation=True))
+        return owner
+
+    async def _append(self, owner: BundleOwner, key: bytes, value: bytes | None) -> None:
+        now_us = self._sources.now_us()
+        columns = [[key], [value], [None], [now_us], [1], [None]]
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
+        data = encode_batch(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA))
+        batch = Batch(METADATA.id, 0, 1, crc32c(data), now_us, now_us, data)
+        [done] = owner.produce([batch], durable=True)
+        self._metadata.catalog.apply(await done, key, value)
+
+    async def _free_names(self) -> bool:
+        return False

@@ -1,0 +1,42 @@
+"""Directory: who owns which bundle, as far as this broker has heard. Pure; times are this process's monotonic seconds.
+
+The highest epoch that was ever heard of counts: a heartbeat that names an older one is a former owner's that has not noticed yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from stateless_broker.heartbeat import Heartbeat
+from stateless_broker.takeover import ClaimHistory
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A broker that says that it owns a bundle, in the term of `epoch`."""
+
+    broker: str
+    address: str
+    epoch: int
+    leaving: bool
+
+
+class Directory:
+    def __init__(self, bundles: int) -> None:
+        self.claims = {bundle: ClaimHistory() for bundle in range(bundles)}
+        self.owners: dict[int, Owner] = {}
+        self.troubles: dict[int, str] = {}
+
+    def update(self, present: Mapping[str, Heartbeat], now: float) -> None:
+        """Take in what all brokers that are present say, this one included."""
+        for heartbeat in present.values():
+            for bundle, epoch in heartbeat.bundles.items():
+                if bundle in self.claims:
+                    self.claims[bundle].note(epoch, now)
+        self.owners = {}
+        for heartbeat in present.values():
+            for bundle, epoch in heartbeat.bundles.items():
+                if bundle in self.claims and epoch >= self.claims[bundle].epoch:
+                    self.owners[bundle] = Owner(heartbeat.broker, heartbeat.address, epoch, heartbeat.leaving)
+        self.troubles = {bundle: why for heartbeat in present.values() for bundle, why in heartbeat.troubles.items()}

@@ -1,0 +1,184 @@
+"""Metadata: this broker's copy of the catalog, kept up to date by following `__metadata`.
+
+From the controller (the owner of bundle 0), which is asked by an ordinary Fetch; by itself if this broker is the controller; from
+the store only while there is no controller. `catch_up` gives a caller what was acknowledged before it asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import aclosing
+
+import structlog
+
+from ledger import keys
+from ledger.catalog import METADATA, Catalog, read_catalog
+from ledger.cluster import ClusterSettings
+from ledger.object_store.contract import ObjectStore
+from ledger.shared_run import SharedRun
+from ledgermq.errors import LedgerMQError, OffsetOutOfRange, Unavailable
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.api import Connection
+from ledgermq.protocol.batch_header import Buffer, check_crc
+from ledgermq.protocol.frames import FetchFrame
+from ledgermq.protocol.records import decode_batch
+from ledgermq.protocol.status import error_from_proto
+from ledgermq.sources import Sources
+from stateless_broker.bundle.owner import BundleOwner
+
+FETCH_BYTES = 1024 * 1024
+CATCH_UP_S_MAX = 3.0
+PAUSE_FIRST_S = 0.05
+PAUSE_S_MAX = 5.0
+
+log = structlog.get_logger()
+
+Source = BundleOwner | str
+"""The bundle itself, if this broker owns it, else the controller's address."""
+
+
+class Metadata:
+    """`source()`: where `__metadata` is served now, None while nobody is known. `connect(address)`: a line to another broker."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        cluster: ClusterSettings,
+        sources: Sources,
+        source: Callable[[], Source | None],
+        connect: Callable[[str], Connection],
+    ) -> None:
+        self.catalog = Catalog()
+        self._store = store
+        self._cluster = cluster
+        self._sources = sources
+        self._source = source
+        self._connect = connect
+        self._following: tuple[Source | None, asyncio.Task[None]] | None = None
+        self._moved = asyncio.Event()
+        self._advanced = asyncio.Event()
+        self._catch_up = SharedRun(self._catch_up_now)
+
+    async def load(self) -> None:
+        """Read the catalog from the store. Raises DataDamaged, Unavailable, the store's errors."""
+        found = await read_catalog(self._store, self._cluster.producer_states_max)
+        if found.offset > self.catalog.offset:
+            self.catalog = found
+        self._advanced.set()
+
+    def ownership_changed(self) -> None:
+        """Follow another source if there is another one now."""
+        self._moved.set()
+        if self._following is not None and self._following[0] is not None and self._following[0] != self._source():
+            self._following[1].cancel()
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        pause_s = PAUSE_FIRST_S
+        while True:
+            before = self.catalog.offset
+            self._moved.clear()
+            source = self._source()
+            task = asyncio.create_task(self._follow(source), name="follow metadata")
+            self._following = (source, task)
+            try:
+                await asyncio.wait([task])
+            finally:
+                self._following = None
+                task.cancel()
+            if not task.cancelled() and isinstance(error := task.exception(), Exception):
+                if not isinstance(error, LedgerMQError):
+                    raise error
+                log.info("metadata source lost", error=str(error))
+                await self._reload()
+            pause_s = PAUSE_FIRST_S if self.catalog.offset > before else min(PAUSE_S_MAX, 2 * pause_s)
+            try:
+                async with asyncio.timeout(pause_s * self._sources.random.uniform(0.5, 1.0)):
+                    await self._moved.wait()
+            except TimeoutError:
+                pass
+
+    async def catch_up(self) -> None:
+        """Learn everything that the controller had acknowledged before this call; gives up silently when it cannot be asked."""
+        await self._catch_up.run()
+
+    async def pull(self, owner: BundleOwner) -> None:
+        """Apply what the bundle itself holds and this broker has not seen. Raises NotOwner, the store's errors."""
+        while True:
+            try:
+                found = await owner.fetch(METADATA, 0, self.catalog.offset, FETCH_BYTES)
+            except OffsetOutOfRange:
+                await self.load()
+                continue
+            for batch in found.batches:
+                self._apply(batch.base_offset, batch.crc, batch.data)
+            if self.catalog.offset >= found.high_watermark:
+                return
+
+    async def _catch_up_now(self) -> None:
+        source = self._source()
+        try:
+            async with asyncio.timeout(CATCH_UP_S_MAX):
+                if isinstance(source, BundleOwner):
+                    await self.pull(source)
+                elif source is None:
+                    await self.load()
+                else:
+                    await self._wait_for(await self._latest_offset(source))
+        except (LedgerMQError, TimeoutError) as error:
+            log.info("metadata may be behind", error=str(error) or "time-out")
+
+    async def _latest_offset(self, address: str) -> int:
+        query = pb.OffsetQuery(topic=keys.METADATA_TOPIC, partition=0, latest=True)
+        answer = await self._connect(address).list_offsets(pb.ListOffsetsRequest(queries=[query]))
+        result = answer.results[0]
+        if result.HasField("error"):
+            raise error_from_proto(result.error)
+        return result.offset
+
+    async def _wait_for(self, offset: int) -> None:
+        while self.catalog.offset < offset:
+            self._advanced.clear()
+            await self._advanced.wait()
+
+    async def _reload(self) -> None:
+        try:
+            await self.load()
+        except LedgerMQError as error:
+            log.warning("metadata cannot be read", error=str(error))
+
+    async def _follow(self, source: Source | None) -> None:
+        if source is None:
+            await self.load()
+        elif isinstance(source, BundleOwner):
+            while source.lost is None:
+                await self.pull(source)
+                await source.wait_for_data({(METADATA.id, 0): self.catalog.offset})
+        else:
+            await self._follow_controller(source)
+
+    async def _follow_controller(self, address: str) -> None:
+        wanted = pb.FetchPartition(topic=keys.METADATA_TOPIC, partition=0, offset=self.catalog.offset)
+        request = pb.FetchRequest(partitions=[wanted], max_bytes=FETCH_BYTES)
+        async with aclosing(self._connect(address).fetch(request)) as frames:  # type: ignore[type-var]
+            async for frame in frames:
+                self._apply_frame(frame)
+        raise Unavailable(f"the controller at {address} has ended the stream")
+
+    def _apply_frame(self, frame: FetchFrame) -> None:
+        payload = memoryview(b"".join(frame.payload))
+        at = 0
+        for partition in frame.header.partitions:
+            if partition.HasField("error"):
+                raise error_from_proto(partition.error)
+            for batch in partition.batches:
+                self._apply(batch.base_offset, batch.crc, payload[at : at + batch.length])
+                at += batch.length
+
+    def _apply(self, base_offset: int, crc: int, data: Buffer) -> None:
+        check_crc(data, crc)
+        rows = decode_batch(data)
+        for i, (key, value) in enumerate(zip(rows.column("key").to_pylist(), rows.column("value").to_pylist(), strict=True)):
+            self.catalog.apply(base_offset + i, key or b"", value)
+        self._advanced.set()

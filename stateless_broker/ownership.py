@@ -1,0 +1,269 @@
+"""Ownership: the loop that acts on what placement and takeover decide, and the answers to "who owns this bundle".
+
+Every round: heartbeat, look at the others, decide. A bundle is claimed when it is wanted here and nobody present owns it, after the
+wait that its recent claims ask for; it is released when another broker has been wanted for it for two intervals and the minimum
+holding time is over. Nothing here is about safety: whoever claims wrongly is refused by the ledger.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import structlog
+
+from ledgermq.errors import LedgerMQError, NotOwner
+from ledgermq.sources import Sources
+from stateless_broker.bundle.context import BundleContext
+from stateless_broker.bundle.owner import BundleOwner
+from stateless_broker.directory import Directory
+from stateless_broker.heartbeat import Heartbeat
+from stateless_broker.membership import Membership, Superseded
+from stateless_broker.peers import Peers
+from stateless_broker.placement import place
+from stateless_broker.takeover import may_claim_back, wait_before_claim_s
+from stateless_broker.terms import Terms
+
+HANDOVER_AFTER_INTERVALS = 2
+STORE_PATIENCE_INTERVALS = 10
+LOOKS_PER_INTERVAL_MAX = 5
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class OwnershipTimes:
+    """Seconds. `request_wait_s`: how long a request waits for a takeover that is due here."""
+
+    interval_s: float
+    holding_s: float
+    damaged_retry_s: float
+    request_wait_s: float
+
+
+class Ownership:
+    """`on_change` is called after each round, and whenever what is served here changes."""
+
+    def __init__(
+        self,
+        membership: Membership,
+        peers: Peers,
+        directory: Directory,
+        context: BundleContext,
+        sources: Sources,
+        times: OwnershipTimes,
+        on_change: Callable[[], None],
+    ) -> None:
+        self.terms = Terms(context, directory.claims, times.damaged_retry_s, self._hands_changed)
+        self.wanted: dict[int, str] = {}
+        self.leaving = False
+        self._membership = membership
+        self._peers = peers
+        self._directory = directory
+        self._sources = sources
+        self._times = times
+        self._on_change = on_change
+        self._wanted_elsewhere: dict[int, tuple[str, float]] = {}
+        self._wake = asyncio.Event()
+        self._round = asyncio.Event()
+        self._look_due = self._beat_due = True
+        self._looked_at = self._beat_at = float("-inf")
+
+    @property
+    def me(self) -> str:
+        return self._membership.me.broker
+
+    # What others ask
+
+    def address_of(self, bundle: int) -> str:
+        """Where to ask for a bundle: its owner, else whoever should be; "" when nobody is known."""
+        owner = self._directory.owners.get(bundle)
+        if bundle in self.terms.opened:
+            return self._membership.me.address
+        if owner is not None and owner.broker != self.me:
+            return owner.address
+        heartbeat = self._membership.live().get(self.wanted.get(bundle, ""))
+        return heartbeat.address if heartbeat is not None else ""
+
+    async def owner(self, bundle: int) -> BundleOwner:
+        """The bundle, once it is open here: waits for a takeover that is due. Raises NotOwner, or the bundle's trouble."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._times.request_wait_s
+        looked = False
+        while True:
+            found = self.terms.opened.get(bundle)
+            if found is not None and found.lost is None:
+                return found
+            if bundle in self.terms.troubles:
+                raise self.terms.troubles[bundle].error
+            mine = self.wanted.get(bundle) == self.me
+            if self.leaving or (looked and not mine) or loop.time() >= deadline:
+                raise self.not_owner(bundle)
+            looked = True
+            await self._next_round(deadline)
+
+    def not_owner(self, bundle: int) -> NotOwner:
+        """What to answer where a bundle is not served here."""
+        address = self.address_of(bundle)
+        if address == self._membership.me.address:
+            return NotOwner(f"bundle {bundle} is not served at present", retry_after_ms=round(1000 * self._times.interval_s))
+        if not address:
+            return NotOwner(f"bundle {bundle}: no owner is known at present", retry_after_ms=round(1000 * self._times.interval_s))
+        return NotOwner(f"bundle {bundle} is served by {address}", owner=address)
+
+    def report_lost(self, broker: str, refused: bool) -> None:
+        """A line to another broker broke."""
+        log.info("line to broker lost", peer=broker, refused=refused)
+        self._membership.report_lost(broker, refused=refused)
+        self._wake.set()
+
+    async def _next_round(self, deadline: float) -> None:
+        """Ask for a look at the other brokers, and wait until it is done or something has changed."""
+        self._look_due = True
+        self._wake.set()
+        self._round.clear()
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._round.wait()
+        except TimeoutError:
+            pass
+
+    # The loop
+
+    async def run(self) -> None:
+        """Until cancelled. Raises Superseded when another process has taken this broker's address or id."""
+        while True:
+            await self._exchange()
+            self._decide()
+            await self._pause()
+
+    async def stop(self) -> None:
+        """Hand everything over, `run` being cancelled: announce it, let what waits become durable, release. Who cannot is fenced later."""
+        self.leaving = True
+        await self._beat()
+        self._decide()
+        await self.terms.release_all(self._successor_address)
+        await self._beat()
+        try:
+            await self._membership.leave()
+        except LedgerMQError as error:
+            log.warning("heartbeat not removed", error=str(error))
+
+    async def close(self) -> None:
+        self.leaving = True
+        await self.terms.close()
+        await self._peers.close()
+
+    async def _exchange(self) -> None:
+        """Heartbeat and look. A store that does not answer costs time, nothing else."""
+        loop = asyncio.get_running_loop()
+        if self._beat_due or loop.time() - self._beat_at >= self._times.interval_s:
+            await self._beat()
+        await asyncio.sleep(max(0.0, self._looked_at + self._times.interval_s / LOOKS_PER_INTERVAL_MAX - loop.time()))
+        self._look_due = False
+        self._looked_at = loop.time()
+        try:
+            async with asyncio.timeout(STORE_PATIENCE_INTERVALS * self._times.interval_s):
+                await self._membership.look()
+        except Superseded:
+            raise
+        except (LedgerMQError, TimeoutError) as error:
+            log.warning("heartbeats of the others cannot be read", error=str(error) or "time-out")
+        present = self._membership.present()
+        self._peers.watch({name: heartbeat.address for name, heartbeat in present.items() if name != self.me})
+
+    async def _beat(self) -> None:
+        self._beat_due = False
+        self._beat_at = asyncio.get_running_loop().time()
+        bundles = {bundle: owner.epoch for bundle, owner in self.terms.opened.items()}
+        troubles = {bundle: str(trouble.error) for bundle, trouble in self.terms.troubles.items()}
+        try:
+            async with asyncio.timeout(STORE_PATIENCE_INTERVALS * self._times.interval_s):
+                await self._membership.beat(bundles, troubles, leaving=self.leaving)
+        except (LedgerMQError, TimeoutError) as error:
+            self._beat_due = True
+            log.warning("heartbeat not written", error=str(error) or "time-out")
+
+    async def _pause(self) -> None:
+        """Until the next interval, or until somebody asks for a look or something is to be announced."""
+        try:
+            async with asyncio.timeout_at(self._looked_at + self._times.interval_s):
+                while not self._look_due:
+                    await self._wake.wait()
+                    self._wake.clear()
+                    self._decide()
+        except TimeoutError:
+            pass
+
+    def _hands_changed(self) -> None:
+        """What is served here has changed: announce it at once, and look, for somebody else may have taken it."""
+        self._look_due = self._beat_due = True
+        self._wake.set()
+        self._tell()
+
+    def _tell(self) -> None:
+        self._round.set()
+        self._on_change()
+
+    # Deciding
+
+    def _decide(self) -> None:
+        now = asyncio.get_running_loop().time()
+        self._directory.update(self._present(), now)
+        self.wanted = place(self._directory.claims, self._membership.live(), self._owners_now())
+        for bundle in self._directory.claims:
+            if self.terms.is_busy(bundle):
+                continue
+            if bundle in self.terms.opened:
+                self._decide_opened(bundle, now)
+            elif self._may_open(bundle):
+                wait_s = wait_before_claim_s(self._directory.claims[bundle].recent(now), self._sources.random)
+                self.terms.open(bundle, wait_s, lambda bundle=bundle: self._may_open(bundle))  # type: ignore[misc]
+        self._tell()
+
+    def _present(self) -> dict[str, Heartbeat]:
+        """What everybody says, this broker's part by what is true now."""
+        present = self._membership.present()
+        present[self.me] = replace(
+            self._membership.me,
+            bundles={bundle: owner.epoch for bundle, owner in self.terms.opened.items()},
+            troubles={bundle: str(trouble.error) for bundle, trouble in self.terms.troubles.items()},
+        )
+        return present
+
+    def _owners_now(self) -> dict[int, str]:
+        return {bundle: owner.broker for bundle, owner in self._directory.owners.items()}
+
+    def _may_open(self, bundle: int) -> bool:
+        now = asyncio.get_running_loop().time()
+        trouble = self.terms.troubles.get(bundle)
+        if self.leaving or self.wanted.get(bundle) != self.me or bundle in self._directory.owners:
+            return False
+        if trouble is not None and now < trouble.retry_at:
+            return False
+        claims = self._directory.claims[bundle]
+        winner_gone = claims.lost_at is not None and now - claims.lost_at > HANDOVER_AFTER_INTERVALS * self._times.interval_s
+        return may_claim_back(claims, winner_gone=winner_gone, now=now, holding_s=self._times.holding_s)
+
+    def _decide_opened(self, bundle: int, now: float) -> None:
+        claims = self._directory.claims[bundle]
+        owner = self._directory.owners.get(bundle)
+        if claims.epoch > self.terms.opened[bundle].epoch:
+            self.terms.drop(bundle, f"epoch {claims.epoch} was claimed" + (f" by {owner.broker}" if owner else ""))
+            return
+        wanted = self.wanted.get(bundle, self.me)
+        since = self._wanted_elsewhere.get(bundle)
+        if wanted == self.me:
+            self._wanted_elsewhere.pop(bundle, None)
+        elif since is None or since[0] != wanted:
+            self._wanted_elsewhere[bundle] = (wanted, now)
+        elif (
+            now - self.terms.opened_at[bundle] >= self._times.holding_s
+            and now - since[1] >= HANDOVER_AFTER_INTERVALS * self._times.interval_s
+        ):
+            self.terms.release(bundle, self._successor_address(bundle))
+
+    def _successor_address(self, bundle: int) -> str:
+        heartbeat = self._membership.live().get(self.wanted.get(bundle, ""))
+        return heartbeat.address if heartbeat is not None and heartbeat.broker != self.me else ""

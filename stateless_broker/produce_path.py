@@ -1,0 +1,209 @@
+"""Produce: check a frame's batches, hand them to their bundles, answer in order.
+
+Admission is in the order of the frames of a stream; a batch that is refused gets its error in the answer and disturbs no other.
+The broker walks the header of a batch and checks its checksum; it decodes one only to find a record over the topic's limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+
+from ledger.catalog import Topic
+from ledger.producers import ProducerSession
+from ledger.segment import Batch
+from ledgermq.errors import CorruptFrame, InvalidRequest, LedgerMQError, MessageTooLarge, NotOwner, PublishNotAccepted
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.batch_header import check_crc, walk_batch
+from ledgermq.protocol.frames import ProduceFrame
+from ledgermq.protocol.limits import BATCHES_PER_FRAME_MAX
+from ledgermq.protocol.records import DECODED_BYTES_MAX, SCHEMA_VERSION, decode_batch, largest_record_bytes
+from stateless_broker.bundle.owner import BundleOwner
+from stateless_broker.ownership import Ownership
+from stateless_broker.topics import Topics
+
+PRODUCER_ID_BYTES = 16
+
+
+@dataclass(slots=True)
+class _Entry:
+    """One batch on its way to an answer: refused with `error`, or `done` gives its base offset."""
+
+    bundle: int | None = None
+    batch: Batch | None = None
+    error: LedgerMQError | None = None
+    done: asyncio.Future[int] | None = None
+
+
+@dataclass(slots=True)
+class Admitted:
+    """A frame whose batches are with their bundles. `durable`: answer only when they are in the store."""
+
+    durable: bool
+    entries: list[_Entry] = field(default_factory=list)
+
+
+class ProducePath:
+    def __init__(self, topics: Topics, ownership: Ownership, window: int) -> None:
+        self._topics = topics
+        self._ownership = ownership
+        self._window = window
+
+    async def stream(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
+        """Answers in the order of the requests; at most `window` of them wait."""
+        waiting: asyncio.Queue[Admitted | LedgerMQError | None] = asyncio.Queue(self._window)
+        reader = asyncio.create_task(self._admit_all(requests, waiting), name="produce stream")
+        try:
+            while (admitted := await waiting.get()) is not None:
+                if isinstance(admitted, LedgerMQError):
+                    raise admitted
+                yield await self.answer(admitted)
+            await reader
+        finally:
+            reader.cancel()
+
+    async def _admit_all(self, requests: AsyncIterator[ProduceFrame], waiting: asyncio.Queue[Admitted | LedgerMQError | None]) -> None:
+        end: LedgerMQError | None = None
+        try:
+            async for frame in requests:
+                await waiting.put(await self.admit(frame))
+        except LedgerMQError as error:
+            end = error
+        await waiting.put(end)
+
+    async def admit(self, frame: ProduceFrame) -> Admitted:
+        """Raises CorruptFrame where the frame's parts do not fit together; all else is an error of one batch."""
+        durable = frame.header.acks == pb.DURABLE
+        entries = []
+        for header, data in _batches(frame):
+            try:
+                entries.append(await self._checked(header, data, durable))
+            except LedgerMQError as error:
+                entries.append(_Entry(error=error))
+        owners = await self._owners({entry.bundle for entry in entries if entry.bundle is not None})
+        by_bundle: dict[int, list[_Entry]] = {}
+        for entry in entries:
+            if entry.bundle is not None:
+                by_bundle.setdefault(entry.bundle, []).append(entry)
+        for bundle, group in by_bundle.items():
+            _hand_over(group, owners[bundle], durable)
+        return Admitted(durable, entries)
+
+    async def answer(self, admitted: Admitted) -> pb.ProduceResponse:
+        return pb.ProduceResponse(results=[await self._result(entry, admitted.durable) for entry in admitted.entries])
+
+    async def _result(self, entry: _Entry, durable: bool) -> pb.ProduceResult:
+        topic_id = entry.batch.topic_id if entry.batch is not None else 0
+        error = entry.error
+        if entry.done is not None:
+            if not durable and not entry.done.done():
+                entry.done.add_done_callback(_look_at)  # nobody waits for what becomes of it
+                return pb.ProduceResult(topic_id=topic_id)
+            try:
+                return pb.ProduceResult(base_offset=await entry.done, topic_id=topic_id)
+            except LedgerMQError as failed:
+                error = failed
+        assert error is not None
+        return pb.ProduceResult(topic_id=topic_id, error=self._topics.error(error, entry.bundle))
+
+    async def _owners(self, bundles: set[int]) -> dict[int, BundleOwner | LedgerMQError]:
+        """Those that are not open here are waited for side by side."""
+
+        async def find(bundle: int) -> BundleOwner | LedgerMQError:
+            try:
+                return await self._ownership.owner(bundle)
+            except LedgerMQError as error:
+                return error
+
+        if len(bundles) == 1:
+            [bundle] = bundles
+            return {bundle: await find(bundle)}
+        return dict(zip(bundles, await asyncio.gather(*(find(bundle) for bundle in bundles)), strict=True))
+
+    async def _checked(self, header: pb.ProduceBatch, data: memoryview, durable: bool) -> _Entry:
+        topic, bundle = await self._topics.partition(header.topic, header.partition, header.topic_id)
+        if topic.internal:
+            raise PublishNotAccepted(f"topic {topic.name!r} belongs to the system")
+        if not topic.settings.accept_publish:
+            raise PublishNotAccepted(f"topic {topic.name!r} does not accept producing at present (accept.publish = false)")
+        if header.schema not in (0, SCHEMA_VERSION):
+            raise CorruptFrame(f"record schema {header.schema} is not known, {SCHEMA_VERSION} is")
+        check_crc(data, header.crc)
+        found = walk_batch(data, decoded_bytes_max=DECODED_BYTES_MAX)
+        if found.record_count != header.record_count:
+            raise CorruptFrame(f"the batch has {found.record_count} records, the frame says {header.record_count}")
+        if header.timestamp_min_us > header.timestamp_max_us:
+            raise CorruptFrame(f"the frame says timestamps from {header.timestamp_min_us} to {header.timestamp_max_us}")
+        if found.decoded_bytes > topic.settings.max_message_bytes:
+            _check_largest_record(topic, data)
+        batch = Batch(
+            topic_id=topic.id,
+            partition=header.partition,
+            record_count=header.record_count,
+            crc=header.crc,
+            timestamp_min_us=header.timestamp_min_us,
+            timestamp_max_us=header.timestamp_max_us,
+            data=data,
+            producer=_session(header, durable),
+        )
+        return _Entry(bundle=bundle, batch=batch)
+
+
+def _batches(frame: ProduceFrame) -> list[tuple[pb.ProduceBatch, memoryview]]:
+    """Each batch's header with its part of the payload. Raises CorruptFrame."""
+    headers: Sequence[pb.ProduceBatch] = frame.header.batches
+    if not 0 < len(headers) <= BATCHES_PER_FRAME_MAX:
+        raise CorruptFrame(f"a frame has 1 to {BATCHES_PER_FRAME_MAX} batches, not {len(headers)}")
+    if sum(header.length for header in headers) != frame.payload_bytes:
+        raise CorruptFrame(
+            f"the frame names {sum(header.length for header in headers)} bytes of batches, its payload has {frame.payload_bytes}"
+        )
+    if len(frame.payload) == len(headers) and all(len(p) == h.length for p, h in zip(frame.payload, headers, strict=True)):
+        return [(header, memoryview(piece)) for header, piece in zip(headers, frame.payload, strict=True)]
+    payload = memoryview(frame.payload[0] if len(frame.payload) == 1 else b"".join(frame.payload))
+    found, at = [], 0
+    for header in headers:
+        found.append((header, payload[at : at + header.length]))
+        at += header.length
+    return found
+
+
+def _session(header: pb.ProduceBatch, durable: bool) -> ProducerSession | None:
+    if not header.HasField("producer"):
+        return None
+    if not durable:
+        raise InvalidRequest("batches that are acknowledged on receipt carry no producer session")
+    session = header.producer
+    if len(session.id) != PRODUCER_ID_BYTES:
+        raise InvalidRequest(f"a producer id has {PRODUCER_ID_BYTES} bytes, not {len(session.id)}")
+    return ProducerSession(session.id, session.epoch, session.sequence, session.opened_slot)
+
+
+def _check_largest_record(topic: Topic, data: memoryview) -> None:
+    """Only a batch that decodes to more than the limit can hold a record above it."""
+    largest = largest_record_bytes(decode_batch(data))
+    if largest > topic.settings.max_message_bytes:
+        raise MessageTooLarge(
+            f"a record of {largest} bytes; topic {topic.name!r} takes at most {topic.settings.max_message_bytes} (max.message.bytes)"
+        )
+
+
+def _hand_over(group: Sequence[_Entry], owner: BundleOwner | LedgerMQError, durable: bool) -> None:
+    """All of a frame's batches of one bundle, at once: taken together or refused together."""
+    error = owner if isinstance(owner, LedgerMQError) else None
+    if isinstance(owner, BundleOwner):
+        try:
+            futures = owner.produce([entry.batch for entry in group if entry.batch is not None], durable=durable)
+            for entry, done in zip(group, futures, strict=True):
+                entry.done = done
+            return
+        except LedgerMQError as refused:
+            error = refused
+    for entry in group:
+        entry.error = error or NotOwner("the bundle is not served here")
+
+
+def _look_at(done: asyncio.Future[int]) -> None:
+    if not done.cancelled():
+        done.exception()

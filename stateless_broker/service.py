@@ -1,0 +1,202 @@
+"""The broker's service: every method of `BrokerApi`, put together from the paths; without gRPC, so that it runs in any event loop.
+
+Any broker answers who owns what. Changes of topics go to the controller: this broker itself, or passed on, once, to whoever is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from ledger import keys
+from ledger.catalog import Topic
+from ledger.cluster import ClusterSettings
+from ledgermq.errors import DeadlineExceeded, InvalidRequest, LedgerMQError, NotOwner, TopicExists, UnknownTopic
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.api import BrokerApi, Connection
+from ledgermq.protocol.frames import FetchFrame, ProduceFrame
+from stateless_broker.controller import Controller
+from stateless_broker.directory import Directory
+from stateless_broker.fetch_path import FetchPath
+from stateless_broker.membership import Membership
+from stateless_broker.metadata import Metadata
+from stateless_broker.ownership import Ownership
+from stateless_broker.produce_path import ProducePath
+from stateless_broker.topics import Topics
+
+QUERIES_MAX = 10_000
+FORWARD_S_MAX = 15.0
+PARALLEL_QUERIES = 16
+
+R = TypeVar("R", pb.CreateTopicRequest, pb.AlterTopicRequest, pb.DeleteTopicRequest)
+A = TypeVar("A")
+Q = TypeVar("Q")
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the service is put together from."""
+
+    cluster: ClusterSettings
+    root_url: str
+    version: str
+    auto_create_topics: bool
+    membership: Membership
+    directory: Directory
+    ownership: Ownership
+    metadata: Metadata
+    controller: Controller
+    topics: Topics
+    produce_path: ProducePath
+    fetch_path: FetchPath
+    connect: Callable[[str], Connection]
+
+
+class BrokerService(BrokerApi):
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    def produce(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
+        return self._parts.produce_path.stream(requests)
+
+    async def produce_once(self, request: ProduceFrame) -> pb.ProduceResponse:
+        path = self._parts.produce_path
+        return await path.answer(await path.admit(request))
+
+    def fetch(self, request: pb.FetchRequest) -> AsyncIterator[FetchFrame]:
+        return self._parts.fetch_path.stream(request)
+
+    async def fetch_once(self, request: pb.FetchRequest) -> FetchFrame:
+        return await self._parts.fetch_path.once(request)
+
+    async def list_offsets(self, request: pb.ListOffsetsRequest) -> pb.ListOffsetsResponse:
+        return pb.ListOffsetsResponse(results=await _side_by_side(self._offset, request.queries))
+
+    async def open_producer(self, request: pb.OpenProducerRequest) -> pb.OpenProducerResponse:
+        return pb.OpenProducerResponse(partitions=await _side_by_side(self._opened, request.partitions))
+
+    async def describe_cluster(self, request: pb.DescribeClusterRequest) -> pb.DescribeClusterResponse:
+        parts = self._parts
+        live = parts.membership.present()
+        known = {name: member.heartbeat for name, member in parts.membership.members.items()} | live
+        return pb.DescribeClusterResponse(
+            cluster_id=parts.cluster.cluster_id,
+            root=parts.root_url,
+            brokers=[pb.BrokerInfo(id=name, address=known[name].address, alive=name in live) for name in sorted(known)],
+            bundles=[self._bundle_info(bundle) for bundle in range(parts.cluster.bundles)],
+            version=parts.version,
+            controller=parts.ownership.address_of(keys.METADATA_BUNDLE),
+        )
+
+    async def describe_topics(self, request: pb.DescribeTopicsRequest) -> pb.DescribeTopicsResponse:
+        if len(request.topics) > QUERIES_MAX:
+            raise InvalidRequest(f"at most {QUERIES_MAX} topics in one request, not {len(request.topics)}")
+        if request.topics:
+            return pb.DescribeTopicsResponse(topics=[await self._describe(name, request.auto_create) for name in request.topics])
+        await self._parts.metadata.catch_up()
+        topics = sorted(self._parts.metadata.catalog.living_topics(), key=lambda topic: topic.name)
+        return pb.DescribeTopicsResponse(topics=[self._parts.topics.info(topic) for topic in topics if not topic.internal])
+
+    async def create_topic(self, request: pb.CreateTopicRequest) -> pb.CreateTopicResponse:
+        async def here() -> pb.CreateTopicResponse:
+            topic = await self._parts.controller.create_topic(request.name, request.partitions, dict(request.settings))
+            return pb.CreateTopicResponse(topic=self._parts.topics.info(topic))
+
+        keys.check_topic_name(request.name)
+        return await self._at_controller(request, here, lambda line, passed: line.create_topic(passed))
+
+    async def alter_topic(self, request: pb.AlterTopicRequest) -> pb.AlterTopicResponse:
+        async def here() -> pb.AlterTopicResponse:
+            topic = await self._parts.controller.alter_topic(request.name, request.partitions, dict(request.set), list(request.unset))
+            return pb.AlterTopicResponse(topic=self._parts.topics.info(topic))
+
+        return await self._at_controller(request, here, lambda line, passed: line.alter_topic(passed))
+
+    async def delete_topic(self, request: pb.DeleteTopicRequest) -> pb.DeleteTopicResponse:
+        async def here() -> pb.DeleteTopicResponse:
+            await self._parts.controller.delete_topic(request.name)
+            return pb.DeleteTopicResponse()
+
+        return await self._at_controller(request, here, lambda line, passed: line.delete_topic(passed))
+
+    async def _at_controller(self, request: R, here: Callable[[], Awaitable[A]], there: Callable[[Connection, R], Awaitable[A]]) -> A:
+        """Here, if this broker is the controller or about to be; else passed on once, and known here when the answer is given."""
+        parts = self._parts
+        try:
+            async with asyncio.timeout(FORWARD_S_MAX):
+                try:
+                    return await here()
+                except NotOwner as error:
+                    if request.forwarded or not error.owner:
+                        raise
+                    address = error.owner
+                passed = type(request)()
+                passed.CopyFrom(request)
+                passed.forwarded = True
+                answer = await there(parts.connect(address), passed)
+                await parts.metadata.catch_up()
+                return answer
+        except TimeoutError:
+            raise DeadlineExceeded(f"the controller has not answered within {FORWARD_S_MAX:g} s; the change may still happen") from None
+
+    async def _describe(self, name: str, auto_create: bool) -> pb.TopicInfo:
+        try:
+            return self._parts.topics.info(await self._find_or_create(name, auto_create and self._parts.auto_create_topics))
+        except LedgerMQError as error:
+            return pb.TopicInfo(name=name, error=self._parts.topics.error(error))
+
+    async def _find_or_create(self, name: str, auto_create: bool) -> Topic:
+        try:
+            return await self._parts.topics.find(name)
+        except UnknownTopic:
+            if not auto_create:
+                raise
+        try:
+            await self.create_topic(pb.CreateTopicRequest(name=name))
+        except TopicExists:
+            pass
+        return await self._parts.topics.find(name)
+
+    async def _offset(self, query: pb.OffsetQuery) -> pb.OffsetResult:
+        bundle = None
+        try:
+            topic, bundle = await self._parts.topics.partition(query.topic, query.partition)
+            owner = await self._parts.ownership.owner(bundle)
+            kind = query.WhichOneof("at")
+            if kind is None:
+                raise InvalidRequest("an offset query says earliest, latest or a time")
+            if kind == "timestamp_us":
+                return pb.OffsetResult(offset=await owner.list_offset(topic, query.partition, query.timestamp_us))
+            return pb.OffsetResult(offset=await owner.list_offset(topic, query.partition, kind))
+        except LedgerMQError as error:
+            return pb.OffsetResult(error=self._parts.topics.error(error, bundle))
+
+    async def _opened(self, wanted: pb.TopicPartition) -> pb.OpenedPartition:
+        bundle = None
+        try:
+            _, bundle = await self._parts.topics.partition(wanted.topic, wanted.partition)
+            owner = await self._parts.ownership.owner(bundle)
+            return pb.OpenedPartition(opened_slot=owner.opened_slot())
+        except LedgerMQError as error:
+            return pb.OpenedPartition(error=self._parts.topics.error(error, bundle))
+
+    def _bundle_info(self, bundle: int) -> pb.BundleInfo:
+        owner = self._parts.directory.owners.get(bundle)
+        return pb.BundleInfo(
+            bundle=bundle,
+            owner=owner.address if owner else "",
+            epoch=self._parts.directory.claims[bundle].epoch,
+            trouble=self._parts.directory.troubles.get(bundle, ""),
+        )
+
+
+async def _side_by_side(ask: Callable[[Q], Awaitable[A]], queries: Sequence[Q]) -> list[A]:
+    """Answers in the order of the queries, some at a time."""
+    if len(queries) > QUERIES_MAX:
+        raise InvalidRequest(f"at most {QUERIES_MAX} partitions in one request, not {len(queries)}")
+    answers: list[A] = []
+    for first in range(0, len(queries), PARALLEL_QUERIES):
+        answers += await asyncio.gather(*(ask(query) for query in queries[first : first + PARALLEL_QUERIES]))
+    return answers

@@ -1,0 +1,160 @@
+"""Terms: the bundles that this broker owns now, and the tasks that open, hand over and drop them.
+
+At most one task a bundle at a time. What goes wrong with a bundle becomes its trouble: told to whoever asks for it, retried after a
+pause (damaged data slowly), and no concern of the other bundles.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+
+import structlog
+
+from ledgermq.errors import DataDamaged, FormatNotSupported, LedgerMQError, NotOwner
+from stateless_broker.bundle.context import BundleContext
+from stateless_broker.bundle.owner import BundleOwner
+from stateless_broker.takeover import ClaimHistory
+
+TROUBLE_FIRST_S = 0.5
+TROUBLE_S_MAX = 30.0
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why a bundle that should be served here is not."""
+
+    error: LedgerMQError
+    retry_at: float
+    pause_s: float
+
+
+class Terms:
+    """`on_change` is called after each change of `opened` or `troubles`. `damaged_retry_s`: pause after damaged data."""
+
+    def __init__(
+        self, context: BundleContext, claims: dict[int, ClaimHistory], damaged_retry_s: float, on_change: Callable[[], None]
+    ) -> None:
+        self.opened: dict[int, BundleOwner] = {}
+        self.opened_at: dict[int, float] = {}
+        self.troubles: dict[int, Trouble] = {}
+        self._context = context
+        self._claims = claims
+        self._damaged_retry_s = damaged_retry_s
+        self._on_change = on_change
+        self._busy: dict[int, asyncio.Task[None]] = {}
+        self._watches: dict[int, asyncio.Task[None]] = {}
+
+    def is_busy(self, bundle: int) -> bool:
+        return bundle in self._busy
+
+    def open(self, bundle: int, wait_s: float, is_still_due: Callable[[], bool]) -> None:
+        """Claim the bundle after `wait_s`, if it is still due then."""
+        self._start(bundle, self._open(bundle, wait_s, is_still_due))
+
+    def release(self, bundle: int, successor: str) -> None:
+        """Hand the bundle over to the broker at address `successor`."""
+        self._start(bundle, self._release(bundle, successor))
+
+    def drop(self, bundle: int, why: str) -> None:
+        """Forget a term that somebody else's has ended."""
+        self._start(bundle, self._drop(bundle, why))
+
+    async def release_all(self, successor: Callable[[int], str]) -> None:
+        """Finish or give up what is under way, then hand over everything."""
+        await self._cancel(list(self._busy.values()))
+        for bundle in list(self.opened):
+            self.release(bundle, successor(bundle))
+        if self._busy:
+            await asyncio.wait(list(self._busy.values()))
+
+    async def close(self) -> None:
+        """Drop everything at once, without a word to anybody."""
+        await self._cancel([*self._busy.values(), *self._watches.values()])
+        for bundle in list(self.opened):
+            await self.opened.pop(bundle).close()
+
+    async def _cancel(self, tasks: list[asyncio.Task[None]]) -> None:
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def _start(self, bundle: int, work: Coroutine[None, None, None]) -> None:
+        assert bundle not in self._busy, f"bundle {bundle} is being opened or released already"
+        self._busy[bundle] = asyncio.create_task(self._guarded(bundle, work), name=f"ownership of bundle {bundle}")
+
+    async def _guarded(self, bundle: int, work: Coroutine[None, None, None]) -> None:
+        try:
+            await work
+        except LedgerMQError as error:
+            self._note(bundle, error)
+        except Exception as error:  # a bug of ours: this bundle stops and says so, the others go on
+            log.exception("bundle stopped", bundle=bundle)
+            self._note(bundle, LedgerMQError(f"bundle {bundle}: {error!r}"))
+        finally:
+            work.close()
+            del self._busy[bundle]
+            self._on_change()
+
+    async def _open(self, bundle: int, wait_s: float, is_still_due: Callable[[], bool]) -> None:
+        await asyncio.sleep(wait_s)
+        if not is_still_due():
+            return
+        loop = asyncio.get_running_loop()
+        try:
+            owner = await BundleOwner.open(bundle, self._context)
+        except LedgerMQError:
+            self._claims[bundle].note_attempt(loop.time())
+            raise
+        self.troubles.pop(bundle, None)
+        self.opened[bundle], self.opened_at[bundle] = owner, loop.time()
+        self._claims[bundle].note(owner.epoch, loop.time())
+        self._watches[bundle] = asyncio.create_task(self._watch(bundle, owner), name=f"watch bundle {bundle}")
+        log.info("bundle opened", bundle=bundle, epoch=owner.epoch)
+
+    async def _watch(self, bundle: int, owner: BundleOwner) -> None:
+        """A term that ends by itself, fenced or by a store error, is dropped."""
+        await owner.ended.wait()
+        if self.opened.get(bundle) is owner and bundle not in self._busy:
+            self.drop(bundle, str(owner.lost))
+
+    async def _release(self, bundle: int, successor: str) -> None:
+        owner = self.opened[bundle]
+        try:
+            await owner.release(successor)
+            log.info("bundle handed over", bundle=bundle, successor=successor)
+        except NotOwner as error:
+            log.info("bundle was taken before it was handed over", bundle=bundle, error=str(error))
+        finally:
+            await self._forget(bundle)
+
+    async def _drop(self, bundle: int, why: str) -> None:
+        owner = self.opened[bundle]
+        log.warning("bundle lost", bundle=bundle, epoch=owner.epoch, why=why)
+        if owner.lost is None or isinstance(owner.lost, NotOwner):
+            self._claims[bundle].note_lost(asyncio.get_running_loop().time())
+        else:
+            self._note(bundle, owner.lost)
+        await self._forget(bundle)
+
+    async def _forget(self, bundle: int) -> None:
+        owner = self.opened.pop(bundle)
+        watch = self._watches.pop(bundle)
+        watch.cancel()
+        await owner.close()
+
+    def _note(self, bundle: int, error: LedgerMQError) -> None:
+        now = asyncio.get_running_loop().time()
+        if isinstance(error, NotOwner):  # somebody was faster: no trouble, and the claims tell how long to wait
+            self.troubles.pop(bundle, None)
+            return
+        before = self.troubles.get(bundle)
+        pause_s = min(TROUBLE_S_MAX, 2 * before.pause_s if before else TROUBLE_FIRST_S)
+        if type(error) is LedgerMQError or isinstance(error, (DataDamaged, FormatNotSupported)):
+            pause_s = self._damaged_retry_s
+        self.troubles[bundle] = Trouble(error, now + pause_s, pause_s)
+        log.error("bundle cannot be served", bundle=bundle, error=str(error), code=error.code, retry_s=pause_s)

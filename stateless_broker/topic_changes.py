@@ -1,0 +1,88 @@
+"""Changes of topics, as pure decisions: a catalog and a wish in, the topic as it will be (or a typed error) out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ledger import keys
+from ledger.catalog import Catalog, Topic
+from ledger.topic_settings import NAMES, parse_settings
+from ledgermq.errors import InvalidConfig, InvalidRequest, InvalidTopicName, ResourceExhausted, TopicBeingDeleted, TopicExists
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLimits:
+    default_partitions: int
+    partitions_max: int
+    topics_max: int
+
+
+def created(
+    catalog: Catalog, name: str, partitions: int, settings: Mapping[str, str], bundles: int, limits: TopicLimits, now_ms: int
+) -> Topic:
+    """The new topic; its id is told by the offset of its record. `partitions` 0 = the default.
+
+    Raises InvalidTopicName, InvalidConfig, TopicExists, TopicBeingDeleted, InvalidRequest, ResourceExhausted.
+    """
+    _check_user_topic(name)
+    wanted = partitions or limits.default_partitions
+    _check_partitions(wanted, limits)
+    before = catalog.topics_by_name.get(name)
+    if before is not None and before.removed:
+        raise TopicBeingDeleted(f"topic {name!r} is being deleted; its name is not free yet", retry_after_ms=1000)
+    if before is not None:
+        raise TopicExists(f"topic {name!r} exists, with {before.partitions} partitions")
+    if len(catalog.topics_by_name) > limits.topics_max:
+        raise ResourceExhausted(f"the cluster has {limits.topics_max} topics, the most that are allowed")
+    raw = dict(settings)
+    return Topic(-1, name, assign(catalog, wanted, bundles), raw, parse_settings(raw), now_ms)
+
+
+def altered(
+    catalog: Catalog, name: str, partitions: int, change: Mapping[str, str], unset: Sequence[str], bundles: int, limits: TopicLimits
+) -> Topic:
+    """`partitions` 0 = as many as there are. Raises UnknownTopic, TopicBeingDeleted, InvalidTopicName, InvalidConfig, InvalidRequest."""
+    _check_user_topic(name)
+    topic = catalog.living(name)
+    if partitions and partitions < topic.partitions:
+        raise InvalidRequest(f"topic {name!r} has {topic.partitions} partitions; their number may only grow, not become {partitions}")
+    _check_partitions(partitions or topic.partitions, limits)
+    for setting in unset:
+        if setting not in NAMES:
+            raise InvalidConfig(f"unknown topic setting {setting!r}")
+        if setting in change:
+            raise InvalidConfig(f"topic setting {setting!r} cannot be set and unset at once")
+    raw = {key: value for key, value in (topic.raw_settings | dict(change)).items() if key not in unset}
+    more = assign(catalog, partitions - topic.partitions, bundles) if partitions else ()
+    return replace(topic, bundles=topic.bundles + more, raw_settings=raw, settings=parse_settings(raw))
+
+
+def deleted(catalog: Catalog, name: str) -> Topic:
+    """Raises UnknownTopic, TopicBeingDeleted, InvalidTopicName."""
+    _check_user_topic(name)
+    return replace(catalog.living(name), removed=True)
+
+
+def assign(catalog: Catalog, partitions: int, bundles: int) -> tuple[int, ...]:
+    """A bundle for each new partition: always the one with fewest partitions; bundle 0 holds `__metadata` alone."""
+    load = Counter(dict.fromkeys(range(1, bundles), 0))
+    for topic in catalog.living_topics():
+        load.update(bundle for bundle in topic.bundles if bundle != keys.METADATA_BUNDLE)
+    chosen = []
+    for _ in range(partitions):
+        bundle = min(range(1, bundles), key=lambda b: (load[b], b))
+        load[bundle] += 1
+        chosen.append(bundle)
+    return tuple(chosen)
+
+
+def _check_user_topic(name: str) -> None:
+    if keys.is_internal(keys.check_topic_name(name)):
+        raise InvalidTopicName(f"topic name {name!r}: names that begin with two underscores belong to the system")
+
+
+def _check_partitions(partitions: int, limits: TopicLimits) -> None:
+    if partitions > limits.partitions_max:
+        raise InvalidRequest(f"a topic has at most {limits.partitions_max} partitions, not {partitions}")
