@@ -11,6 +11,7 @@ import typer
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the application."""
-    from ledger.commands import inspect
+    from ledger.commands import compact, inspect
 
+    compact.register(app)
     inspect.register(app)

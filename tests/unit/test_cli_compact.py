@@ -1,0 +1,83 @@
+"""`ledgermq compact`: Parquet files from all that a root holds, told as a table or as JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from ledger import keys
+from ledger.commands import compact
+from tests.roots import fill_root
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    asyncio.run(fill_root(tmp_path / "root"))
+    return tmp_path / "root"
+
+
+def run(*arguments: object) -> tuple[int, str, str]:
+    app = typer.Typer()
+    compact.register(app)
+    app.callback()(lambda: None)
+    result = CliRunner().invoke(app, ["compact", *map(str, arguments)])
+    return result.exit_code, result.stdout, result.stderr
+
+
+def run_json(*arguments: object) -> tuple[int, Any]:
+    code, out, _ = run(*arguments, "--output", "json")
+    return code, json.loads(out)
+
+
+def test_everything_goes_to_parquet(root: Path) -> None:
+    code, found = run_json(root)
+    assert code == 0
+    assert (found["files"], found["records"], found["engine"]) == (1, 4, "local")
+    (file,) = (root / "parquet" / "topic=flights" / "partition=0").glob("*.parquet")
+    assert pq.read_table(file, partitioning=None)["value"].to_pylist() == [b"one", b"two", b"three", b"four"]
+    assert run_json(root)[1]["records"] == 0
+
+
+def test_the_table_says_the_same(root: Path) -> None:
+    code, text, _ = run(root)
+    assert code == 0
+    assert "flights" not in text
+    assert "records" in text
+    assert "no damage found" in text
+
+
+def test_only_the_bundles_that_are_named(root: Path) -> None:
+    assert run_json(root, "--bundle", 2)[1]["records"] == 0
+    assert run_json(root, "--bundle", 2, "--bundle", 1)[1]["records"] == 4
+
+
+def test_a_damaged_ledger_is_reported_and_the_others_go_on(root: Path) -> None:
+    path = root / keys.segment(1, 4)
+    data = bytearray(path.read_bytes())
+    data[-40] ^= 1
+    path.chmod(0o644)
+    path.write_bytes(data)
+    code, found = run_json(root)
+    assert code == 6
+    assert [(f["object_key"], f["code"]) for f in found["findings"]] == [(keys.segment(1, 4), "DATA_DAMAGED")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (("{root}", "--engine", "flink"), 2, "there is no engine 'flink'; there are local, spark"),
+        (("{root}", "--bundle", "3"), 2, "bundles 0 to 2"),
+        (("{root}/nothing",), 4, "there is no cluster at"),
+    ],
+)
+def test_errors(root: Path, arguments: tuple[str, ...], code: int, text: str) -> None:
+    found, _, stderr = run(*(a.format(root=root) for a in arguments))
+    assert found == code
+    assert text in stderr
