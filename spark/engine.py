@@ -1,0 +1,114 @@
+"""`SparkEngine`: the tasks of a round as one Spark job. A task carries the root URL; each executor opens its own store.
+
+Spark only distributes: a task is the same plain function as everywhere else, and Spark may run it again, elsewhere, at any time, for all
+of its effects are fenced puts of the plan's own files. A task's typed error comes back as a value, not as a stack trace through the JVM.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from pyspark import AccumulatorParam, SparkContext
+from pyspark.sql import SparkSession
+
+from ledger.object_store.contract import ObjectStore
+from ledger.object_store.open import open_store
+from ledger.parquet.engine import OnTaskDone
+from ledger.parquet.plan_chain import PlanOvertaken
+from ledger.parquet.task import CompactionTask, TaskOutcome, run_task
+from ledgermq.errors import LedgerMQError, from_code
+from ledgermq.sources import Sources
+
+PROGRESS_EVERY_S = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFailure:
+    """An error of `ledgermq.errors` on its way back to the driver."""
+
+    code: str
+    message: str
+    object_key: str | None
+
+    @classmethod
+    def of(cls, error: LedgerMQError) -> TaskFailure:
+        return cls(error.code, error.message, error.object_key)
+
+    def error(self) -> LedgerMQError:
+        if self.code == PlanOvertaken.code:
+            return PlanOvertaken(self.message)
+        return from_code(self.code, self.message, object_key=self.object_key)
+
+
+class _Finished(AccumulatorParam[list[tuple[int, TaskOutcome]]]):
+    """Outcomes as they come in, for progress; what counts is what the job returns."""
+
+    def zero(self, value: list[tuple[int, TaskOutcome]]) -> list[tuple[int, TaskOutcome]]:
+        return []
+
+    def addInPlace(  # noqa: N802 (Spark's name)
+        self, value1: list[tuple[int, TaskOutcome]], value2: list[tuple[int, TaskOutcome]]
+    ) -> list[tuple[int, TaskOutcome]]:
+        return value1 + value2
+
+
+class SparkEngine:
+    """Runs in the driver; `spark` stays the caller's. Needs a classic session: Spark Connect has no RDDs."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._context: SparkContext = spark.sparkContext
+
+    @property
+    def parallel(self) -> int:
+        return self._context.defaultParallelism
+
+    async def run(self, store: ObjectStore, tasks: Sequence[CompactionTask], on_done: OnTaskDone) -> list[TaskOutcome]:
+        """`store` is not used by the executors: they open `store.url`, which a task carries. Raises what a task raised."""
+        finished = self._context.accumulator([], _Finished())
+
+        def run_one(numbered: tuple[int, CompactionTask]) -> TaskOutcome | TaskFailure:
+            number, task = numbered
+            outcome = run_on_executor(task)
+            if isinstance(outcome, TaskOutcome):
+                finished.add([(number, outcome)])
+            return outcome
+
+        job = self._context.parallelize(list(enumerate(tasks)), len(tasks)).map(run_one)
+        running = asyncio.create_task(asyncio.to_thread(job.collect))
+        told: set[int] = set()
+        while not running.done():
+            await asyncio.wait([running], timeout=PROGRESS_EVERY_S)
+            _tell(finished.value, tasks, told, on_done)
+        return _outcomes(await running)
+
+
+def _tell(finished: Iterable[tuple[int, TaskOutcome]], tasks: Sequence[CompactionTask], told: set[int], on_done: OnTaskDone) -> None:
+    for number, outcome in finished:
+        if number not in told:
+            told.add(number)
+            on_done(tasks[number], outcome)
+
+
+def _outcomes(returned: Iterable[TaskOutcome | TaskFailure]) -> list[TaskOutcome]:
+    outcomes = []
+    for found in returned:
+        if isinstance(found, TaskFailure):
+            raise found.error()
+        outcomes.append(found)
+    return outcomes
+
+
+def run_on_executor(task: CompactionTask) -> TaskOutcome | TaskFailure:
+    """One task from start to end in its own event loop."""
+
+    async def run() -> TaskOutcome:
+        sources = Sources()
+        async with await open_store(task.store_url, sources=sources) as store:
+            return await run_task(task, store, sources, asyncio.to_thread)
+
+    try:
+        return asyncio.run(run())
+    except LedgerMQError as error:
+        return TaskFailure.of(error)
