@@ -1,44 +1,126 @@
-"""Roots with a small cluster in them, as brokers would have written it."""
+"""Whole roots for tests of Parquet compaction: a cluster, topics in `__metadata`, records in ledgers, and what Parquet holds of them."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import io
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from crc32c import crc32c
 
 from ledger import keys
-from ledger.catalog import METADATA, Topic, encode_topic_record, topic_key
-from ledger.cluster import ClusterDefaults, open_cluster
-from ledger.recovery import advance_checkpoint
+from ledger.catalog import METADATA, Catalog, Topic, encode_topic_record, read_catalog, removed, topic_key
+from ledger.checkpoint import newest_checkpoint, partition_of
+from ledger.cluster import ClusterDefaults, ClusterSettings, open_cluster
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.history import read_history
+from ledger.object_store.contract import ObjectStore
+from ledger.parquet.engine import LocalEngine
+from ledger.parquet.group_build import run_inline
+from ledger.parquet.report import CompactionReport
+from ledger.parquet.runner import compact_root
 from ledger.segment import Batch
-from ledgermq.protocol.records import SCHEMA, encode_batch
+from ledger.topic_settings import parse_settings
+from ledger.writer import LedgerWriter, claim
+from ledgermq.protocol.records import SCHEMA, decode_batch, encode_batch
 from ledgermq.sources import Sources
-from tests.ledgers import STATES_MAX, append_and_wait, batch, own
-from tests.stores import file_store
-
-BUNDLES = 3
-FLIGHTS = Topic(1, "flights", (1,), {"cleanup.policy": "delete"})
+from tests.ledgers import append_and_wait, batch
 
 
-async def fill_root(folder: Path) -> None:
-    """Topic flights with one partition: two terms of bundle 1, a checkpoint between them, three segments, four records."""
-    sources = Sources()
-    async with file_store(folder) as store:
-        await open_cluster(store, sources, ClusterDefaults(bundles=BUNDLES, producer_states_max=STATES_MAX))
-        metadata = await own(store, sources, "a", keys.METADATA_BUNDLE)
-        for topic in (METADATA, FLIGHTS):
-            await append_and_wait(metadata, creation(topic))
-        first = await own(store, sources, "a")
-        await append_and_wait(first, batch(b"one", b"two", topic_id=FLIGHTS.id))
-        await advance_checkpoint(store, 1, sources, STATES_MAX)
-        second = await own(store, sources, "b")
-        for value in (b"three", b"four"):
-            await append_and_wait(second, batch(value, topic_id=FLIGHTS.id, timestamp_ms=1_700_000_000_000))
-        await store.put(keys.broker("a"), b'{"address": "127.0.0.1:9650"}')
+class Root:
+    """`produced`: every acknowledged value, by (topic name, partition), in order of offset."""
+
+    def __init__(self, store: ObjectStore, sources: Sources, cluster: ClusterSettings) -> None:
+        self.store = store
+        self.sources = sources
+        self.cluster = cluster
+        self.produced: dict[tuple[str, int], list[bytes]] = {}
+        self.topics: dict[str, Topic] = {}
+        self.writers: dict[int, LedgerWriter] = {}
+
+    @classmethod
+    async def open(cls, store: ObjectStore, sources: Sources, bundles: int = 2) -> Root:
+        defaults = ClusterDefaults(bundles=bundles, url_life_ms=5_000, parquet_min_age_ms=20_000)
+        root = cls(store, sources, await open_cluster(store, sources, defaults))
+        await root.put_internal(METADATA, topic_key(METADATA.name), encode_topic_record(METADATA, creation=True))
+        return root
+
+    async def writer(self, bundle: int) -> LedgerWriter:
+        if bundle not in self.writers or self.writers[bundle].lost is not None:
+            self.writers[bundle], _ = await claim(self.store, bundle, "test", self.sources, self.cluster.producer_states_max)
+        return self.writers[bundle]
+
+    async def put_internal(self, topic: Topic, key: bytes, value: bytes | None, partition: int = 0) -> int:
+        """One record of an internal topic; its offset."""
+        data = encode_batch(pa.RecordBatch.from_pylist([{"key": key, "value": value}], SCHEMA))
+        writer = await self.writer(topic.bundles[partition])
+        return (await append_and_wait(writer, Batch(topic.id, partition, 1, crc32c(data), 0, 0, data)))[0]
+
+    async def create_topic(self, name: str, partitions: int = 1, bundle: int = 1, **settings: str) -> Topic:
+        raw = {key.replace("_", "."): value for key, value in settings.items()}
+        topic = Topic(0, name, (bundle,) * partitions, raw, parse_settings(raw))
+        offset = await self.put_internal(METADATA, topic_key(name), encode_topic_record(topic, creation=True))
+        self.topics[name] = Topic(offset, name, topic.bundles, raw, topic.settings)
+        return self.topics[name]
+
+    async def remove_topic(self, name: str) -> None:
+        await self.put_internal(METADATA, topic_key(name), encode_topic_record(removed(self.topics[name])))
+
+    async def produce(self, name: str, *batches: tuple[int, list[bytes]], timestamp_ms: int = 1000) -> None:
+        """One segment with these batches: (partition, values)."""
+        topic = self.topics[name]
+        writer = await self.writer(topic.bundles[batches[0][0]])
+        await append_and_wait(writer, *(batch(*v, topic_id=topic.id, partition=p, timestamp_ms=timestamp_ms) for p, v in batches))
+        for partition, values in batches:
+            self.produced.setdefault((name, partition), []).extend(values)
+
+    async def catalog(self) -> Catalog:
+        return await read_catalog(self.store, self.cluster.producer_states_max)
+
+    async def compact(self, store: ObjectStore | None = None, sources: Sources | None = None) -> CompactionReport:
+        """By hand, everything; another `store` may be a wrapper of the same objects."""
+        engine = LocalEngine(sources or self.sources, run_inline)
+        return await compact_root(store or self.store, sources or self.sources, engine)
+
+    async def newest(self, bundle: int = 1) -> fmt.Checkpoint:
+        return await newest_checkpoint(self.store, bundle)
 
 
-def creation(topic: Topic) -> Batch:
-    row = {"key": topic_key(topic.name), "value": encode_topic_record(topic, creation=True)}
-    data = encode_batch(pa.RecordBatch.from_pylist([row], schema=SCHEMA))
-    return Batch(METADATA.id, 0, 1, crc32c(data), 0, 0, data)
+async def parquet_keys(store: ObjectStore) -> list[str]:
+    return [info.key async for info in store.list(keys.PARQUET)]
+
+
+async def read_parquet_rows(store: ObjectStore) -> dict[tuple[str, int], dict[int, bytes]]:
+    """What a plain reader of all of `parquet/` sees: (topic, partition) → offset → value; asserts that each offset is there once, gapless."""
+    found: dict[tuple[str, int], dict[int, bytes]] = {}
+    for key in await parquet_keys(store):
+        table = pq.ParquetFile(io.BytesIO(await store.get(key))).read()
+        for row in table.select(["topic", "partition", "offset", "value"]).to_pylist():
+            rows = found.setdefault((row["topic"], row["partition"]), {})
+            assert row["offset"] not in rows, f"{key}: offset {row['offset']} is there twice"
+            rows[row["offset"]] = row["value"]
+    for part, rows in found.items():
+        assert sorted(rows) == list(range(min(rows), max(rows) + 1)), f"{part}: a gap"
+    return found
+
+
+async def read_everything(root: Root) -> dict[tuple[str, int], list[bytes]]:
+    """Parquet, then the segments behind it: what all readers together see, by (topic, partition); asserts that nothing is missing."""
+    parquet = await read_parquet_rows(root.store)
+    result: dict[tuple[str, int], list[bytes]] = {}
+    for topic in root.topics.values():
+        for partition, bundle in enumerate(topic.bundles):
+            history = await read_history(root.store, bundle, root.cluster.producer_states_max)
+            counters = partition_of(history.checkpoint, topic.id, partition)
+            rows = {o: v for o, v in parquet.get((topic.name, partition), {}).items() if o < counters.parquet_end}
+            for slot in history.segments:
+                for entry in slot.index.batches:
+                    if (entry.topic_id, entry.partition) != (topic.id, partition):
+                        continue
+                    data = await root.store.get_range(keys.segment(bundle, slot.index.slot), entry.position, entry.length)
+                    for i, value in enumerate(decode_batch(data).column("value").to_pylist()):
+                        rows.setdefault(entry.base_offset + i, value)
+            if rows:
+                assert sorted(rows) == list(range(min(rows), max(rows) + 1)), f"{topic.name}/{partition}: a gap"
+                result[topic.name, partition] = [rows[offset] for offset in sorted(rows)]
+    return result

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from ledger import keys
 from ledger.commands import inspect
-from tests.roots import fill_root
+from tests.filled_root import fill_root
 from tests.stores import file_store
 
 
