@@ -1,0 +1,214 @@
+"""What `S3Store` makes of every answer that S3 may give, and that it asks only once."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from email.utils import formatdate
+
+import pytest
+
+from ledger.object_store import s3_client
+from ledger.object_store.contract import (
+    AlreadyExists,
+    FenceClosed,
+    ObjectMissing,
+    ObjectStore,
+    StoreThrottled,
+    StoreUncertain,
+)
+from ledger.object_store.s3 import S3Store, open_s3
+from ledger.object_store.s3_client import S3Client
+from ledger.object_store.s3_location import parse_s3_url
+from ledgermq.errors import LedgerMQError, StoreUnusable, Unauthorized
+from tests.scripted_server import Answer, ScriptedServer, scripted_server
+
+LIFE_MS = 900_000
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[tuple[ScriptedServer, S3Store]]:
+    with scripted_server() as server, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ACCESS_KEY_ID", "key")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "hush-hush")
+        patch.setattr(s3_client, "SILENCE_S_MAX", 0.3)
+        location = parse_s3_url(f"s3://bucket/root?endpoint={server.endpoint}&region=eu-central-1")
+        yield server, S3Store(location, S3Client(location, 8))
+
+
+@pytest.fixture
+def server(running: tuple[ScriptedServer, S3Store]) -> ScriptedServer:
+    running[0].answer = Answer()
+    running[0].requests.clear()
+    return running[0]
+
+
+@pytest.fixture
+def store(running: tuple[ScriptedServer, S3Store]) -> ObjectStore:
+    return running[1]
+
+
+def xml(code: str, message: str = "why") -> bytes:
+    return f"<?xml version='1.0'?>\n<Error><Code>{code}</Code><Message>{message}</Message></Error>".encode()
+
+
+CALLS: dict[str, Callable[[ObjectStore], Awaitable[object]]] = {
+    "put_if_absent": lambda store: store.put_if_absent("a/b", [b"x" * 100_000]),
+    "put": lambda store: store.put("a/b", b"x"),
+    "get": lambda store: store.get("a/b"),
+    "get_range": lambda store: store.get_range("a/b", 3, 4),
+    "get_suffix": lambda store: store.get_suffix("a/b", 4),
+    "delete": lambda store: store.delete(["a/b"]),
+    "delete many": lambda store: store.delete(["a/b", "a/c"]),
+    "list": lambda store: anext(aiter(store.list("a/"))),
+}
+
+ANSWERS: list[tuple[Answer, type[LedgerMQError]]] = [
+    (Answer(400, xml("ExpiredToken")), Unauthorized),
+    (Answer(400, xml("RequestTimeout")), StoreUncertain),
+    (Answer(400, xml("InvalidRequest")), StoreUnusable),
+    (Answer(401, b""), Unauthorized),
+    (Answer(403, xml("SignatureDoesNotMatch")), Unauthorized),
+    (Answer(403, xml("AccessDenied", "Request has expired")), Unauthorized),
+    (Answer(404, xml("NoSuchBucket")), StoreUnusable),
+    (Answer(408, b""), StoreUncertain),
+    (Answer(409, xml("ConditionalRequestConflict")), StoreUncertain),
+    (Answer(409, xml("OperationAborted")), StoreUncertain),
+    (Answer(429, b"go away"), StoreThrottled),
+    (Answer(500, xml("InternalError")), StoreUncertain),
+    (Answer(501, xml("NotImplemented")), StoreUnusable),
+    (Answer(502, b"<html>"), StoreUncertain),
+    (Answer(503, xml("SlowDown")), StoreThrottled),
+    (Answer(503, b""), StoreThrottled),
+    (Answer(504, b""), StoreUncertain),
+    (Answer(507, xml("XMinioStorageFull")), StoreUnusable),
+    (Answer(failure="reset"), StoreUncertain),
+    (Answer(failure="silent"), StoreUncertain),
+    (Answer(500, b"<Error>", failure="truncated"), StoreUncertain),
+]
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize(("answer", "error"), ANSWERS, ids=lambda v: f"{v.status}-{v.failure}" if isinstance(v, Answer) else v.__name__)
+async def test_each_answer_is_one_error_of_the_contract(
+    store: ObjectStore, server: ScriptedServer, call: str, answer: Answer, error: type[LedgerMQError]
+) -> None:
+    server.answer = answer
+    with pytest.raises(LedgerMQError) as raised:
+        await CALLS[call](store)
+    assert type(raised.value) is error
+    assert len(server.requests) == 1, "asked more than once: a hidden retry"
+    assert "hush-hush" not in str(raised.value)
+    assert "Signature=" not in str(raised.value)
+
+
+async def test_only_412_says_that_an_object_exists(store: ObjectStore, server: ScriptedServer) -> None:
+    server.answer = Answer(412, xml("PreconditionFailed"))
+    with pytest.raises(AlreadyExists):
+        await store.put_if_absent("a/b", [b"x"])
+    assert server.requests == ["PUT /bucket/root/a/b"]
+
+
+async def test_throttling_carries_the_stores_wish(store: ObjectStore, server: ScriptedServer) -> None:
+    server.answer = Answer(503, xml("SlowDown"), {"Retry-After": "7"})
+    with pytest.raises(StoreThrottled) as raised:
+        await store.get("a/b")
+    assert raised.value.retry_after_ms == 7000
+
+
+@pytest.mark.parametrize("retry_after", ["soon", "-1", "Fri, 21 Nov 2026 07:28:00 GMT", "²"])
+async def test_an_odd_wish_is_ignored(store: ObjectStore, server: ScriptedServer, retry_after: str) -> None:
+    server.answer = Answer(503, b"", {"Retry-After": retry_after.encode().decode("latin-1")})
+    with pytest.raises(StoreThrottled) as raised:
+        await store.get("a/b")
+    assert raised.value.retry_after_ms is None
+
+
+async def test_redirects_are_not_followed(store: ObjectStore, server: ScriptedServer) -> None:
+    server.answer = Answer(301, xml("PermanentRedirect"), {"Location": f"{server.endpoint}/elsewhere", "x-amz-bucket-region": "us-west-2"})
+    with pytest.raises(StoreUnusable):
+        await store.put_if_absent("a/b", [b"x"])
+    server.answer = Answer(307, xml("TemporaryRedirect"), {"Location": f"{server.endpoint}/elsewhere"})
+    with pytest.raises(StoreUncertain):
+        await store.put_if_absent("a/b", [b"x"])
+    assert server.requests == ["PUT /bucket/root/a/b"] * 2
+
+
+async def test_half_a_body_is_no_body(store: ObjectStore, server: ScriptedServer) -> None:
+    server.answer = Answer(200, b"half of it", failure="truncated")
+    with pytest.raises(StoreUncertain):
+        await store.get("a/b")
+
+
+async def test_a_store_that_ignores_ranges_is_refused(store: ObjectStore, server: ScriptedServer) -> None:
+    server.answer = Answer(200, b"the whole object")
+    with pytest.raises(StoreUnusable):
+        await store.get_range("a/b", 3, 2)
+
+
+async def test_a_missing_object_and_a_missing_bucket_differ(store: ObjectStore, server: ScriptedServer) -> None:
+    server.answer = Answer(404, xml("NoSuchKey"))
+    with pytest.raises(ObjectMissing):
+        await store.get("a/b")
+    await store.delete(["a/b"])
+
+
+async def test_one_failed_delete_of_many_is_told(store: ObjectStore, server: ScriptedServer) -> None:
+    for code, error in (("AccessDenied", Unauthorized), ("InternalError", StoreUncertain), ("SlowDown", StoreThrottled)):
+        failed = f"<Error><Key>root/a/c</Key><Code>{code}</Code><Message>no</Message></Error>"
+        server.answer = Answer(200, f'<DeleteResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">{failed}</DeleteResult>'.encode())
+        with pytest.raises(error):
+            await store.delete(["a/b", "a/c"])
+
+
+async def test_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush-hush")
+    async with await open_s3("s3://bucket/root?endpoint=http://127.0.0.1:1&region=eu-central-1") as store:
+        for call in CALLS.values():
+            with pytest.raises(StoreUncertain):
+                await call(store)
+
+
+@pytest.mark.parametrize("away_s", [-400, 400])
+async def test_no_fenced_puts_when_the_clocks_are_too_far_apart(store: ObjectStore, server: ScriptedServer, away_s: int) -> None:
+    now_s = s3_client.date_ms(formatdate(usegmt=True)) / 1000
+    server.answer = Answer(200, date=formatdate(now_s + away_s, usegmt=True))
+    with pytest.raises(StoreUncertain, match="clock"):
+        await store.fenced_puts("fence", ["a/b"], LIFE_MS)
+    server.answer = Answer(200, date=formatdate(now_s + away_s / 2, usegmt=True))
+    await store.fenced_puts("fence", ["a/b"], LIFE_MS)
+
+
+async def test_a_store_without_a_clock_is_refused(store: ObjectStore, server: ScriptedServer) -> None:
+    server.answer = Answer(200, date="")
+    with pytest.raises(StoreUnusable, match="time"):
+        await store.store_time_ms()
+
+
+async def test_the_clock_is_read_from_refusals_but_not_from_breakdowns(store: ObjectStore, server: ScriptedServer) -> None:
+    server.answer = Answer(403, b"", date="Sat, 21 Nov 2026 08:00:00 GMT")
+    assert await store.store_time_ms() == 1_795_248_000_000
+    server.answer = Answer(503, b"", date="Sat, 21 Nov 2026 08:00:00 GMT")
+    with pytest.raises(StoreThrottled):
+        await store.store_time_ms()
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (Answer(403, xml("AccessDenied", "Request has expired")), FenceClosed),
+        (Answer(400, xml("ExpiredToken", "The provided token has expired.")), FenceClosed),
+        (Answer(403, xml("AccessDenied", "Access Denied")), Unauthorized),
+        (Answer(412, xml("PreconditionFailed")), AlreadyExists),
+        (Answer(409, xml("ConditionalRequestConflict")), StoreUncertain),
+        (Answer(503, xml("SlowDown")), StoreThrottled),
+        (Answer(failure="silent"), StoreUncertain),
+    ],
+)
+async def test_answers_to_fenced_puts(store: ObjectStore, server: ScriptedServer, answer: Answer, error: type[LedgerMQError]) -> None:
+    puts = await store.fenced_puts("fence", ["a/b"], LIFE_MS)
+    server.requests.clear()
+    server.answer = answer
+    with pytest.raises(error):
+        await puts.put_if_absent("a/b", [b"x"])
+    assert server.requests == ["PUT /bucket/root/a/b"]
