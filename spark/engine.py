@@ -7,7 +7,8 @@ of its effects are fenced puts of the plan's own files. A task's typed error com
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pyspark import AccumulatorParam, SparkContext
@@ -20,6 +21,7 @@ from ledger.parquet.plan_chain import PlanOvertaken
 from ledger.parquet.task import CompactionTask, TaskOutcome, run_task
 from ledgermq.errors import LedgerMQError, from_code
 from ledgermq.sources import Sources
+from spark.session import open_session
 
 PROGRESS_EVERY_S = 0.25
 
@@ -82,6 +84,17 @@ class SparkEngine:
             await asyncio.wait([running], timeout=PROGRESS_EVERY_S)
             _tell(finished.value, tasks, told, on_done)
         return _outcomes(await running)
+
+
+@contextmanager
+def open_engine(sources: Sources) -> Iterator[SparkEngine]:
+    """For `ledgermq compact --engine spark`: a session for as long as the run lasts."""
+    spark = open_session()
+    spark.sparkContext.setLogLevel("ERROR")
+    try:
+        yield SparkEngine(spark)
+    finally:
+        spark.stop()
 
 
 def _tell(finished: Iterable[tuple[int, TaskOutcome]], tasks: Sequence[CompactionTask], told: set[int], on_done: OnTaskDone) -> None:

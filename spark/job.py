@@ -10,7 +10,6 @@ bundle could not be compacted or a partition is parked, 2 wrong usage or no clus
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from collections.abc import Sequence
 
@@ -22,14 +21,7 @@ from ledger.parquet.runner import compact_root
 from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
 from spark.engine import SparkEngine
-
-APP_NAME = "ledgermq-parquet-compaction"
-
-
-def open_session() -> SparkSession:
-    """The session of spark-submit; a local one when the script is run by Python itself."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    return SparkSession.builder.appName(APP_NAME).getOrCreate()
+from spark.session import open_session
 
 
 async def compact(root: str, spark: SparkSession, bundles: Sequence[int] | None = None) -> CompactionReport:

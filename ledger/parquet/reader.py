@@ -1,0 +1,204 @@
+"""Reads records back from Parquet as record batches, for fetches below what is still in segments.
+
+Files are found over the page list of a checkpoint; footers, pages and decoded row groups are kept in a bounded cache, for whoever reads
+old data reads on. Only the bytes of the row group that is wanted are fetched. Rows are encoded again as Arrow batches: same values, same
+offsets, other bytes than the producer's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections import OrderedDict
+from dataclasses import dataclass
+from functools import partial
+from weakref import WeakKeyDictionary, proxy
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from crc32c import crc32c
+
+from ledger import keys
+from ledger.checkpoint import partition_of
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.object_store.contract import ObjectStore
+from ledger.parquet.columns import SCHEMA as PARQUET_SCHEMA
+from ledger.parquet.group_build import RunBlocking
+from ledger.parquet.pages import PageReader
+from ledger.parquet.stored_file import read_footer
+from ledger.stored_batch import StoredBatch
+from ledgermq.errors import DataDamaged, OffsetOutOfRange
+from ledgermq.protocol.records import SCHEMA, Compression, encode_batch
+
+DECODED_BYTES_MAX = 256 * 1024 * 1024
+FOOTERS_MAX = 256
+BATCH_BYTES_MAX = 1024 * 1024
+"""Decoded rows of one batch that is sent; a single larger row makes a larger one."""
+
+
+@dataclass(frozen=True, slots=True)
+class _RowGroup:
+    first_offset: int
+    rows: pa.Table
+    bytes: int
+
+
+class ParquetCache:
+    """Of one store. Everything in it is immutable; the bounds are on counts and decoded bytes."""
+
+    def __init__(
+        self, store: ObjectStore, run_blocking: RunBlocking = asyncio.to_thread, decoded_bytes_max: int = DECODED_BYTES_MAX
+    ) -> None:
+        self._store = store
+        self._run_blocking = run_blocking
+        self._decoded_bytes_max = decoded_bytes_max
+        self._pages: dict[int, PageReader] = {}
+        self._footers: OrderedDict[str, pq.FileMetaData] = OrderedDict()
+        self._groups: OrderedDict[tuple[str, int], _RowGroup] = OrderedDict()
+        self._room = asyncio.Semaphore(1)
+        """One row group is decoded at a time: it may be large, and cold readers must not take the memory of producers."""
+
+    def pages(self, bundle: int) -> PageReader:
+        return self._pages.setdefault(bundle, PageReader(self._store, bundle))
+
+    async def row_group(self, key: str, file_first: int, offset: int) -> _RowGroup:
+        """The row group of a file that holds `offset`. Raises ObjectMissing, DataDamaged."""
+        footer = await self._footer(key)
+        first = file_first
+        for number in range(footer.num_row_groups):
+            end = first + footer.row_group(number).num_rows
+            if offset < end:
+                return await self._group(key, footer, number, first)
+            first = end
+        raise DataDamaged(f"{key}: it ends at offset {first - 1}, the file list says that it holds {offset}", object_key=key)
+
+    async def _footer(self, key: str) -> pq.FileMetaData:
+        if key not in self._footers:
+            self._footers[key] = await read_footer(self._store, key)
+            while len(self._footers) > FOOTERS_MAX:
+                self._footers.popitem(last=False)
+        return self._footers[key]
+
+    async def _group(self, key: str, footer: pq.FileMetaData, number: int, first: int) -> _RowGroup:
+        async with self._room:
+            found = self._groups.get((key, number))
+            if found is None:
+                start, length = _bytes_of(footer.row_group(number))
+                data = await self._store.get_range(key, start, length)
+                table = await self._run_blocking(partial(_decode, footer, number, start, data, key))
+                found = _RowGroup(first, table, table.get_total_buffer_size())
+                self._groups[key, number] = found
+                self._evict()
+            self._groups.move_to_end((key, number))
+        return found
+
+    def _evict(self) -> None:
+        while len(self._groups) > 1 and sum(group.bytes for group in self._groups.values()) > self._decoded_bytes_max:
+            self._groups.popitem(last=False)
+
+    async def encode(self, group: _RowGroup, offset: int, bytes_max: int, end: int, compression: Compression) -> list[StoredBatch]:
+        return list(await self._run_blocking(partial(_encode, group, offset, bytes_max, end, compression)))
+
+
+_caches: WeakKeyDictionary[ObjectStore, ParquetCache] = WeakKeyDictionary()
+"""The caches of those who bring none; each goes with its store, to which it holds a weak proxy only."""
+
+
+async def read_parquet(
+    store: ObjectStore,
+    bundle: int,
+    checkpoint: fmt.Checkpoint,
+    topic_id: int,
+    partition: int,
+    offset: int,
+    bytes_max: int,
+    *,
+    compression: Compression = "none",
+    cache: ParquetCache | None = None,
+) -> list[StoredBatch]:
+    """Batches from exactly `offset` on, at least one, about `bytes_max` bytes; at most to the end of the row group.
+
+    Raises OffsetOutOfRange where `checkpoint` says that Parquet does not hold the offset, ObjectMissing when a newer checkpoint has moved
+    on (look at it), DataDamaged. Without `cache` the store's own is used.
+    """
+    counters = partition_of(checkpoint, topic_id, partition)
+    if not counters.parquet_start <= offset < counters.parquet_end:
+        raise OffsetOutOfRange(f"Parquet holds offsets {counters.parquet_start} to {counters.parquet_end - 1}, not {offset}")
+    if cache is None:
+        cache = _caches.get(store) or _caches.setdefault(store, ParquetCache(proxy(store)))
+    files = await cache.pages(bundle).files_from(counters, offset)
+    file = files[0]
+    parsed = keys.parse_parquet(file.key)
+    if parsed is None or (parsed.topic_id, parsed.partition) != (topic_id, partition) or file.first_offset > offset:
+        raise DataDamaged(f"{file.key} is listed for topic id {topic_id} partition {partition}, offset {offset}", object_key=file.key)
+    group = await cache.row_group(file.key, file.first_offset, offset)
+    return await cache.encode(group, offset, bytes_max, file.last_offset + 1, compression)
+
+
+def _bytes_of(group: pq.RowGroupMetaData) -> tuple[int, int]:
+    """Where the column chunks of a row group stand: start and length."""
+    columns = [group.column(i) for i in range(group.num_columns)]
+    starts = [c.dictionary_page_offset if c.has_dictionary_page else c.data_page_offset for c in columns]
+    starts = [min(start, c.data_page_offset) for start, c in zip(starts, columns, strict=True)]
+    ends = [start + c.total_compressed_size for start, c in zip(starts, columns, strict=True)]
+    return min(starts), max(ends) - min(starts)
+
+
+class _Part(io.RawIOBase):
+    """A file of which only some bytes are here; enough for a reader that has the footer already."""
+
+    def __init__(self, start: int, data: bytes) -> None:
+        self._start = start
+        self._data = memoryview(data)
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._start + len(self._data)}[whence]
+        self._at = base + offset
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        begin = self._at - self._start
+        if begin < 0:
+            raise OSError(f"byte {self._at} was not fetched")
+        found = bytes(self._data[begin:] if size < 0 else self._data[begin : begin + size])
+        self._at += len(found)
+        return found
+
+
+def _decode(footer: pq.FileMetaData, number: int, start: int, data: bytes, key: str) -> pa.Table:
+    try:
+        columns = [name for name in PARQUET_SCHEMA.names if name in SCHEMA.names]
+        file = pq.ParquetFile(_Part(start, data), metadata=footer, pre_buffer=False, page_checksum_verification=False)
+        table = file.read_row_group(number, columns=columns, use_threads=False).select(SCHEMA.names).cast(SCHEMA)
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+        raise DataDamaged(f"{key}: row group {number} cannot be read: {error}", object_key=key) from error
+    return table
+
+
+def _encode(group: _RowGroup, offset: int, bytes_max: int, end: int, compression: Compression) -> list[StoredBatch]:
+    """Batches from `offset` up to `end`, of about BATCH_BYTES_MAX decoded bytes each."""
+    rows = group.rows.num_rows
+    step = max(1, rows * min(bytes_max, BATCH_BYTES_MAX) // max(1, group.bytes))
+    at = offset - group.first_offset
+    sent = 0
+    batches: list[StoredBatch] = []
+    while at < min(rows, end - group.first_offset):
+        part = group.rows.slice(at, step).combine_chunks().to_batches()[0]
+        data = encode_batch(part, compression)
+        if batches and sent + len(data) > bytes_max:
+            break
+        batches.append(StoredBatch(group.first_offset + at, part.num_rows, crc32c(data), data))
+        sent += len(data)
+        at += part.num_rows
+    return batches

@@ -1,0 +1,95 @@
+"""Removed topics: take them out of every bundle, step by step, until their names are free (DESIGN section 10).
+
+Any process may do it, at any time, several at once: each step is a checkpoint move of `ledger.topic_removal`, or a delete that may be
+done twice. Idle bundles need no owner for it. A step that has to wait (late puts on S3) is simply not taken yet.
+"""
+
+from __future__ import annotations
+
+from ledger import keys
+from ledger.catalog import Catalog, Topic
+from ledger.checkpoint import Move, newest_checkpoint
+from ledger.cluster import ClusterSettings
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.object_store.contract import ObjectStore
+from ledger.parquet.delete import close_finished_fences
+from ledger.parquet.engine import Engine
+from ledger.parquet.round import run_round
+from ledger.recovery import advance_checkpoint
+from ledger.topic_removal import confirm_deleted, is_past_barrier, note_barrier, note_of, take_in_facts
+from ledgermq.sources import Sources
+
+
+async def remove_topics(store: ObjectStore, cluster: ClusterSettings, catalog: Catalog, sources: Sources, engine: Engine) -> list[Topic]:
+    """Go as far as possible now; the topics whose names are free, for which the controller may write tombstones.
+
+    Raises DataDamaged, Unavailable, the store's errors; what was done stays done.
+    """
+    free = []
+    for topic in sorted((t for t in catalog.topics_by_name.values() if t.removed), key=lambda t: t.id):
+        gone = [await _Removal(store, bundle, topic, cluster, catalog, sources).advance(engine) for bundle in sorted(set(topic.bundles))]
+        if all(gone):
+            free.append(topic)
+    return free
+
+
+class _Removal:
+    """One topic in one bundle."""
+
+    def __init__(self, store: ObjectStore, bundle: int, topic: Topic, cluster: ClusterSettings, catalog: Catalog, sources: Sources) -> None:
+        self._store = store
+        self._bundle = bundle
+        self._topic = topic
+        self._cluster = cluster
+        self._catalog = catalog
+        self._sources = sources
+
+    async def advance(self, engine: Engine) -> bool:
+        """True: nothing of the topic is left in the bundle, and its newest checkpoint says so."""
+        checkpoint = await newest_checkpoint(self._store, self._bundle)
+        if note_of(checkpoint, self._topic.id) is None:
+            checkpoint = await self._move(take_in_facts(self._catalog))
+        if not is_past_barrier(checkpoint, self._topic.id):
+            await run_round(self._store, self._bundle, self._cluster, self._catalog, self._sources, engine, everything=False, barrier=True)
+            checkpoint = await newest_checkpoint(self._store, self._bundle)
+        note = note_of(checkpoint, self._topic.id)
+        if note is not None and not note.barrier_ms:
+            await close_finished_fences(self._store, self._bundle)
+            checkpoint = await self._move(note_barrier(self._topic.id, await self._store.store_time_ms()))
+            note = note_of(checkpoint, self._topic.id)
+        if note is None or note.files_deleted:
+            return note is not None
+        if not await self._late_puts_are_over(checkpoint, note):
+            return False
+        await self._delete_files()
+        checkpoint = await self._move(confirm_deleted(self._topic.id))
+        note = note_of(checkpoint, self._topic.id)
+        return note is not None and note.files_deleted
+
+    async def _move(self, move: Move) -> fmt.Checkpoint:
+        """The checkpoint that was put, or the newest one where another process has made the move."""
+        put = await advance_checkpoint(self._store, self._bundle, self._sources, self._cluster.producer_states_max, move)
+        return put if put is not None else await newest_checkpoint(self._store, self._bundle)
+
+    async def _late_puts_are_over(self, checkpoint: fmt.Checkpoint, note: fmt.RemovedTopic) -> bool:
+        """Could a task that sleeps since before the barrier still create a file of the topic?"""
+        if self._store.fences_close_at_once:
+            return True
+        planned = any(part.topic_id == note.topic_id and part.newest_page for part in checkpoint.partitions)
+        if not planned:  # no plan ever named a file of the topic, for every plan up to the barrier is finished
+            return True
+        return await self._store.store_time_ms() - note.barrier_ms >= self._cluster.parquet_min_age_ms
+
+    async def _delete_files(self) -> None:
+        """In ascending order, each confirmed before the next: a plain read sees a run without gaps, or fails."""
+        for partition, bundle in enumerate(self._topic.bundles):
+            if bundle != self._bundle:
+                continue
+            prefix = keys.parquet_partition(self._topic.name, partition)
+            while found := [info.key async for info in self._store.list(prefix) if self._is_ours(info.key)]:
+                for key in found:
+                    await self._store.delete([key])
+
+    def _is_ours(self, key: str) -> bool:
+        name = keys.parse_parquet(key)
+        return name is not None and name.topic_id == self._topic.id

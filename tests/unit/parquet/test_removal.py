@@ -1,0 +1,131 @@
+"""Removed topics leave every bundle, whatever stage of compaction they are in; a name that is created again never sees old data."""
+
+from __future__ import annotations
+
+import pytest
+
+from ledger import keys
+from ledger.catalog import METADATA, topic_key
+from ledger.checkpoint import newest_checkpoint
+from ledger.history import read_history
+from ledger.object_store.contract import ObjectStore
+from ledger.object_store.memory import MemoryStore
+from ledger.parquet.engine import LocalEngine
+from ledger.parquet.group_build import run_inline
+from ledger.parquet.plan import make_plan
+from ledger.parquet.plan_chain import put_plan
+from ledger.parquet.removal import remove_topics
+from ledger.recovery import advance_checkpoint
+from ledger.topic_removal import note_of, take_in_facts
+from ledgermq.sources import Sources
+from tests.passing_store import PassingStore
+from tests.roots import Root, parquet_keys, read_everything
+
+
+class SleepyStore(PassingStore):
+    """As S3: late puts are refused by their age only."""
+
+    fences_close_at_once = False
+    now_ms = 1_000_000
+
+    def __init__(self, inner: ObjectStore) -> None:
+        super().__init__(inner)
+        self.fences_close_at_once = False
+
+    async def store_time_ms(self) -> int:
+        return self.now_ms
+
+
+async def removal(root: Root, store: ObjectStore | None = None) -> list[str]:
+    free = await remove_topics(store or root.store, root.cluster, await root.catalog(), root.sources, LocalEngine(root.sources, run_inline))
+    return [topic.name for topic in free]
+
+
+@pytest.fixture
+async def root(sources: Sources) -> Root:
+    root = await Root.open(MemoryStore("removal", sources), sources)
+    await root.create_topic("gone", partitions=2)
+    await root.create_topic("kept")
+    await root.produce("gone", (0, [b"a", b"b"]), (1, [b"c"]))
+    await root.produce("kept", (0, [b"k"]))
+    return root
+
+
+@pytest.mark.parametrize("compacted", ["never", "all", "partly"])
+async def test_a_removed_topic_is_gone_and_the_others_are_not(root: Root, compacted: str) -> None:
+    if compacted != "never":
+        await root.compact()
+    if compacted == "partly":
+        await root.produce("gone", (0, [b"tail"]))
+        await root.produce("kept", (0, [b"tail"]))
+    await root.remove_topic("gone")
+    assert await removal(root) == ["gone"]
+    assert not [key for key in await parquet_keys(root.store) if "topic=gone" in key]
+    kept = {part: values for part, values in root.produced.items() if part[0] == "kept"}
+    assert {part: values for part, values in (await read_everything(root)).items() if part[0] == "kept"} == kept
+    checkpoint = await newest_checkpoint(root.store, 1)
+    gone = root.topics["gone"].id
+    assert note_of(checkpoint, gone) is not None
+    assert gone not in {part.topic_id for part in checkpoint.partitions}
+    assert await removal(root) == ["gone"]  # once more changes nothing
+    await root.compact()
+    assert not [key for key in await parquet_keys(root.store) if "topic=gone" in key]
+
+
+async def test_a_name_that_is_created_again_never_sees_old_data(root: Root) -> None:
+    await root.compact()
+    old = root.topics["gone"].id
+    await root.remove_topic("gone")
+    assert await removal(root) == ["gone"]
+    await root.put_internal(METADATA, topic_key("gone"), None)
+    new = await root.create_topic("gone")
+    assert new.id != old
+    root.produced = {part: values for part, values in root.produced.items() if part[0] != "gone"}
+    await root.produce("gone", (0, [b"new"]))
+    await root.compact()
+    assert await read_everything(root) == root.produced
+    assert [key for key in await parquet_keys(root.store) if "topic=gone" in key] == [
+        keys.ParquetName("gone", 0, 0, 0, new.id, (await newest_checkpoint(root.store, 1)).finished_plan).key
+    ]
+
+
+async def test_an_open_plan_that_names_files_of_the_topic_is_finished_first(root: Root) -> None:
+    """The barrier: the plan was frozen before the removal; a rival may run it at any time, so it must be over before anything is deleted."""
+    history = await read_history(root.store, 1, root.cluster.producer_states_max)
+    plan = make_plan(history, await root.catalog(), everything=True, now_ms=root.sources.now_ms(), put_id=root.sources.new_id())
+    assert plan is not None
+    assert await put_plan(root.store, plan, root.sources)
+    await root.remove_topic("gone")
+    await advance_checkpoint(root.store, 1, root.sources, root.cluster.producer_states_max, take_in_facts(await root.catalog()))
+    assert await removal(root) == ["gone"]
+    assert (await newest_checkpoint(root.store, 1)).finished_plan == plan.number
+    assert not [key for key in await parquet_keys(root.store) if "topic=gone" in key]
+    assert (await root.compact()).failures == {}
+
+
+async def test_what_a_stale_owner_appends_afterwards_goes_nowhere_and_harms_nobody(root: Root) -> None:
+    await root.remove_topic("gone")
+    assert await removal(root) == ["gone"]
+    await root.produce("gone", (0, [b"late"]))
+    await root.produce("kept", (0, [b"more"]))
+    assert (await root.compact()).failures == {}
+    assert not [key for key in await parquet_keys(root.store) if "topic=gone" in key]
+    root.writers.clear()
+    await root.produce("kept", (0, [b"after a takeover"]))
+
+
+async def test_where_late_puts_are_refused_by_age_only_files_stay_until_then(root: Root) -> None:
+    await root.compact()
+    await root.remove_topic("gone")
+    store = SleepyStore(root.store)
+    assert await removal(root, store) == []
+    assert [key for key in await parquet_keys(root.store) if "topic=gone" in key]
+    store.now_ms += root.cluster.parquet_min_age_ms - 1
+    assert await removal(root, store) == []
+    store.now_ms += 1
+    assert await removal(root, store) == ["gone"]
+
+
+async def test_a_topic_without_any_planned_file_need_not_wait(root: Root) -> None:
+    await root.remove_topic("gone")
+    assert await removal(root, SleepyStore(root.store)) == ["gone"]
