@@ -1,0 +1,96 @@
+"""The commands `ledgermq dev` and `ledgermq broker`, found through the entry-point group "ledgermq.commands".
+
+Every setting of `BrokerSettings` is a flag, made from its name and description, so that there is one place that documents it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, get_args
+
+import typer
+from pydantic.fields import FieldInfo
+
+from ledger.commands.root import root_url
+from ledgermq.cli.options import Debug
+from ledgermq.cli.reporting import command
+from stateless_broker.settings import PORT, BrokerSettings, load_settings
+
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", "-c", envvar="LEDGERMQ_CONFIG", help="TOML file of settings; flags and LEDGERMQ_… go before it.")
+]
+Root = Annotated[
+    str,
+    typer.Argument(envvar="LEDGERMQ_ROOT", metavar="ROOT", help="Root of the cluster: file:///folder, s3://bucket/prefix, or a folder."),
+]
+Folder = Annotated[Path, typer.Argument(help="Where everything is kept; made if it does not exist.")]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the application."""
+    command(app, "dev")(dev)
+    command(app, "broker")(with_settings(broker))
+
+
+def dev(folder: Folder = Path("ledgermq-data"), port: Port = PORT, config: ConfigFile = None, debug: Debug = False) -> None:
+    """Run an all-in-one broker on a local folder; topics are created when they are first used. Ctrl-C ends it."""
+    settings = load_settings(config, port=port, auto_create_topics=True, log_level=None if debug else "warning")
+    url = root_url(str(folder))
+    _run(url, settings, lambda address: typer.echo(_welcome(address, folder, url)))
+
+
+def broker(root: Root, config: ConfigFile = None, debug: Debug = False, **flags: Any) -> None:
+    """Run a broker of the cluster at ROOT, until SIGTERM or Ctrl-C; then it hands its bundles over."""
+    settings = load_settings(config, **flags)
+    url = root_url(root)
+    _run(url, settings, lambda address: typer.echo(f"broker listens on {address}, root {url}"))
+
+
+def _run(url: str, settings: BrokerSettings, on_ready: Callable[[str], None]) -> None:
+    from stateless_broker.process import run_node
+
+    run_node(url, settings, lambda node: on_ready(node.address))
+
+
+def with_settings(function: Callable[..., None]) -> Callable[..., None]:
+    """`function` takes **flags: give it one typed, documented option for each setting of a broker."""
+    plain = [p for p in inspect.signature(function, eval_str=True).parameters.values() if p.kind is not p.VAR_KEYWORD]
+    options = [_option(name, field) for name, field in BrokerSettings.model_fields.items()]
+    function.__signature__ = inspect.Signature([*plain, *options])  # type: ignore[attr-defined]
+    function.__annotations__ = {p.name: p.annotation for p in [*plain, *options]}
+    return function
+
+
+def _option(name: str, field: FieldInfo) -> inspect.Parameter:
+    """None stands for "not given": then the environment, the file and the default count, in this order."""
+    kind = next((k for k in (get_args(field.annotation) or [field.annotation]) if k in (bool, int)), str)
+    flag = "--" + name.replace("_", "-")
+    known = "" if field.default is None else f" [default: {field.default}]"
+    choices = "" if kind is not str or "Literal" not in str(field.annotation) else f" ({' | '.join(get_args(field.annotation))})"
+    option = typer.Option(
+        f"{flag}/--no-{flag[2:]}" if kind is bool else flag,
+        help=f"{field.description or name.replace('_', ' ')}{choices}{known}",
+        show_default=False,
+    )
+    annotation: Any = Annotated[kind | None, option]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def _welcome(address: str, folder: Path, url: str) -> str:
+    target = "" if address == f"127.0.0.1:{PORT}" else f" --target {address}"
+    return f"""\
+LedgerMQ is ready at {address}; everything it knows is in {folder}/. Ctrl-C ends it.
+
+In another terminal:
+  ledgermq topic create hello --partitions 4{target}
+  echo "first message" | ledgermq produce hello{target}
+  ledgermq consume hello --from earliest --until-end{target}
+  ledgermq compact {folder} && python -c "import pyarrow.dataset as d; print(d.dataset('{folder}/parquet').count_rows())"
+
+In Python:
+  import ledgermq.sync
+  client = ledgermq.sync.connect("{address}")        # or, without this broker: "{url}"
+"""

@@ -1,0 +1,71 @@
+"""Embedded brokers: a broker inside the client's own process, behind a root URL.
+
+On a store that processes share it also listens on a free local port, so that the embedded brokers of several processes are one cluster. On
+``memory://name`` all brokers of this process on the same name are one cluster, connected by direct calls.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from ledger.object_store.open import open_store
+from ledgermq.client.grpc_connection import GrpcConnector
+from ledgermq.protocol.api import Connection, Connector
+from ledgermq.sources import Sources
+from stateless_broker.broker import Broker
+from stateless_broker.in_process import InProcessConnector, Network
+from stateless_broker.node import Node
+from stateless_broker.settings import BrokerSettings, load_settings
+
+_networks: dict[str, Network] = {}
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """How a client reaches the cluster, by `connector` at `addresses`; `close` hands the broker's bundles over and ends it."""
+
+    connector: Connector
+    addresses: Sequence[str]
+    close: Callable[[], Awaitable[None]]
+
+
+async def open_embedded(url: str, *, sources: Sources | None = None, settings: BrokerSettings | None = None) -> Embedded:
+    """Start a broker in this process. Raises InvalidConfig, Unauthorized, StoreUnusable, FormatNotSupported, DataDamaged, Unavailable."""
+    chosen = settings or load_settings(port=0, auto_create_topics=True)
+    if url.startswith("memory:"):
+        return await _open_in_memory(url, chosen, sources or Sources())
+    node = await Node.start(url, chosen, sources or Sources())
+    network = Network()
+    network.listen(node.address, node.broker.service)
+    return Embedded(_OwnFirst(network), [node.address], node.stop)
+
+
+async def _open_in_memory(url: str, settings: BrokerSettings, sources: Sources) -> Embedded:
+    store = await open_store(url, sources=sources)
+    network = _networks.setdefault(store.url, Network())
+    connector = InProcessConnector(network)
+    address = f"embedded-{next(_numbers)}:0"
+    broker = await Broker.start(store, sources, settings, address, connector)
+    network.listen(address, broker.service)
+
+    async def close() -> None:
+        await broker.stop()
+        network.stop_listening(address)
+        if not network.addresses():
+            _networks.pop(store.url, None)
+
+    return Embedded(connector, [address], close)
+
+
+class _OwnFirst(Connector):
+    """Direct calls to the broker of this process, gRPC to all others."""
+
+    def __init__(self, own: Network) -> None:
+        self._own = own
+        self._grpc = GrpcConnector()
+
+    def connect(self, address: str) -> Connection:
+        return InProcessConnector(self._own).connect(address) if address in self._own.addresses() else self._grpc.connect(address)

@@ -1,0 +1,139 @@
+"""The gRPC server of a broker: generic handlers from the method table, the standard health service, reflection.
+
+gRPC carries bytes; this module decodes them and turns `ledgermq.errors` into statuses. It is put up before the broker is, so that the
+port is known when the broker announces it; until `serve` is called every method answers UNAVAILABLE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Any
+
+import grpc
+import grpc.aio
+import structlog
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from ledgermq.errors import InvalidConfig, LedgerMQError, Unavailable
+from ledgermq.protocol.api import BrokerApi
+from ledgermq.protocol.limits import GRPC_OPTIONS
+from ledgermq.protocol.methods import METHODS, SERVICE, Kind, Method
+from ledgermq.protocol.status import abort
+
+KEEPALIVE_MS = 20_000
+KEEPALIVE_TIMEOUT_MS = 10_000
+
+_OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.so_reuseport", 0),  # a second broker on the port is an error, not a twin
+    ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+    ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
+    ("grpc.http2.max_ping_strikes", 0),
+)
+
+Context = grpc.aio.ServicerContext[bytes, bytes]
+
+log = structlog.get_logger()
+
+
+class GrpcServer:
+    def __init__(self, calls_max: int) -> None:
+        self._server = grpc.aio.server(options=GRPC_OPTIONS + _OPTIONS, maximum_concurrent_rpcs=calls_max)
+        self._service: BrokerApi | None = None
+        self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # missing in the stubs
+
+    async def listen(self, host: str, port: int) -> int:
+        """The port; `port` 0 takes a free one. Raises InvalidConfig where it cannot be had."""
+        try:
+            bound = self._server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+        except RuntimeError as error:
+            raise InvalidConfig(
+                f"cannot listen on {host}:{port}: the port is in use, or the address is not one of this machine's"
+            ) from error
+        handlers = {method.name: self._handler(method) for method in METHODS}
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
+        await self._set_health(serving=False)
+        await self._server.start()
+        return bound
+
+    async def serve(self, service: BrokerApi) -> None:
+        self._service = service
+        await self._set_health(serving=True)
+
+    async def drain(self) -> None:
+        """Tell load balancers to look elsewhere; calls are still answered."""
+        await self._set_health(serving=False)
+
+    async def stop(self, grace_s: float) -> None:
+        """Refuse new calls, give those under way `grace_s` seconds."""
+        await self._server.stop(grace_s)
+
+    async def _set_health(self, *, serving: bool) -> None:
+        status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
+        for name in (health.OVERALL_HEALTH, SERVICE):
+            await self._health.set(name, status)
+
+    def _handler(self, method: Method) -> grpc.RpcMethodHandler[bytes, bytes]:
+        if method.kind is Kind.UNARY:
+            return grpc.unary_unary_rpc_method_handler(self._unary(method))
+        if method.kind is Kind.SERVER_STREAM:
+            return grpc.unary_stream_rpc_method_handler(self._server_stream(method))
+        return grpc.stream_stream_rpc_method_handler(self._bidi_stream(method))
+
+    def _call(self, method: Method) -> Callable[[Any], Any]:
+        if self._service is None:
+            raise Unavailable("the broker is starting", retry_after_ms=200)
+        call: Callable[[Any], Any] = getattr(self._service, method.attribute)
+        return call
+
+    def _unary(self, method: Method) -> Callable[[bytes, Context], Awaitable[bytes]]:
+        async def handle(data: bytes, context: Context) -> bytes:
+            try:
+                return method.encode_response(await self._call(method)(method.decode_request(data)))
+            except Exception as error:
+                return await _refuse(method, context, error)
+
+        return handle
+
+    def _server_stream(self, method: Method) -> Callable[[bytes, Context], AsyncIterator[bytes]]:
+        async def handle(data: bytes, context: Context) -> AsyncIterator[bytes]:
+            try:
+                async with aclosing(self._call(method)(method.decode_request(data))) as answers:
+                    async for answer in answers:
+                        yield method.encode_response(answer)
+            except Exception as error:
+                await _refuse(method, context, error)
+
+        return handle
+
+    def _bidi_stream(self, method: Method) -> Callable[[AsyncIterator[bytes], Context], AsyncIterator[bytes]]:
+        async def handle(requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[bytes]:
+            try:
+                async with aclosing(self._call(method)(_decoded(method, requests))) as answers:
+                    async for answer in answers:
+                        yield method.encode_response(answer)
+            except Exception as error:
+                await _refuse(method, context, error)
+
+        return handle
+
+
+async def _decoded(method: Method, requests: AsyncIterator[bytes]) -> AsyncIterator[Any]:
+    async for data in requests:
+        yield method.decode_request(data)
+
+
+async def _refuse(method: Method, context: Context, error: Exception) -> bytes:
+    """End the call with the error; one that is not ours is a bug, which the client learns without our insides."""
+    if isinstance(error, grpc.aio.AbortError):
+        raise error
+    if not isinstance(error, LedgerMQError):
+        log.error("call failed", method=method.name, exc_info=error)
+        error = LedgerMQError(f"{method.name} failed inside of the broker ({type(error).__name__}); its log says more")
+    await abort(context, error)
