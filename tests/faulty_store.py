@@ -43,6 +43,7 @@ class FaultyStore(ObjectStore):
     ) -> None:
         self.inner = inner
         self.url = inner.url
+        self.fences_close_at_once = inner.fences_close_at_once
         self.faults = faults
         self.operations = operations
         self.calls: Counter[str] = Counter()

@@ -11,6 +11,7 @@ class PassingStore(ObjectStore):
     def __init__(self, inner: ObjectStore) -> None:
         self.inner = inner
         self.url = inner.url
+        self.fences_close_at_once = inner.fences_close_at_once
 
     async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
         await self.inner.put_if_absent(key, buffers)

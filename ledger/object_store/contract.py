@@ -71,6 +71,9 @@ class ObjectStore(ABC):
     url: str
     """The root URL with which `open_store` opens this store again, in any process; no secrets in it."""
 
+    fences_close_at_once: bool = True
+    """False where late puts are refused only by their age (S3: presigned URLs that expire)."""
+
     @abstractmethod
     async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
         """Create `key` with the joined buffers, durable on return; atomic: readers see all of it or nothing.

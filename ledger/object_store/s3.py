@@ -40,6 +40,8 @@ async def open_s3(url: str) -> S3Store:
 
 
 class S3Store(ObjectStore):
+    fences_close_at_once = False
+
     def __init__(self, location: S3Location, client: S3Client) -> None:
         self.url = location.url
         self._root = f"{location.prefix}/" if location.prefix else ""

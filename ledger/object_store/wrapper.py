@@ -25,6 +25,7 @@ class StoreWrapper(ObjectStore):
     def __init__(self, inner: ObjectStore) -> None:
         self.inner = inner
         self.url = inner.url
+        self.fences_close_at_once = inner.fences_close_at_once
 
     @abstractmethod
     async def run(self, operation: str, bytes_known: int, step: Callable[[], Awaitable[T]]) -> T:

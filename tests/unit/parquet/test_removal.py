@@ -90,7 +90,7 @@ async def test_a_name_that_is_created_again_never_sees_old_data(root: Root) -> N
 
 
 async def test_an_open_plan_that_names_files_of_the_topic_is_finished_first(root: Root) -> None:
-    """The barrier: the plan was frozen before the removal; a rival may run it at any time, so it must be over before anything is deleted."""
+    """The barrier: the plan was frozen before the removal; a rival may run it at any time, so it has to be over before any delete."""
     history = await read_history(root.store, 1, root.cluster.producer_states_max)
     plan = make_plan(history, await root.catalog(), everything=True, now_ms=root.sources.now_ms(), put_id=root.sources.new_id())
     assert plan is not None
