@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from ledgermq.errors import Unavailable
+
 
 class SharedRun:
     """`run` returns after a run of `work` that *began* after the call; those who ask during a run share the next one.
@@ -16,11 +18,27 @@ class SharedRun:
         self._work = work
         self._current: asyncio.Task[None] | None = None
         self._next: asyncio.Task[None] | None = None
+        self._closed = False
 
     async def run(self) -> None:
+        """Raises what the work raised; Unavailable after `close`. A caller that is cancelled leaves the run to the others."""
+        if self._closed:
+            raise Unavailable("closed")
         if self._next is None:
             self._next = asyncio.create_task(self._after(self._current))
-        await asyncio.shield(self._next)
+        shared = self._next
+        await asyncio.wait([shared])
+        if shared.cancelled():
+            raise Unavailable("the run that this call shared was given up")
+        shared.result()
+
+    async def close(self) -> None:
+        """Give up what runs; leaves no task behind."""
+        self._closed = True
+        tasks = [task for task in (self._current, self._next) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _after(self, current: asyncio.Task[None] | None) -> None:
         if current is not None:

@@ -1,14 +1,15 @@
 """One term of ownership of a ledger: claim it, append to it, be fenced from it, release it (DESIGN section 7).
 
-Appends are pipelined: up to `puts_in_flight_max` segments are on their way, each linked to the one before. A segment is acknowledged
-only when it and all below it, down to the claim, are won. The first lost slot ends the term: every waiter gets NotOwner, the state is
-dropped, and nothing is ever served from it again. Two folds of the same code are kept: `issued`, by which offsets are given
-out and sequences judged, and `durable`, which alone may be shown to anybody.
+Appends are pipelined: several segments may be on their way (the caller bounds how many), each linked to the one before. A
+segment is acknowledged only when it and all below it, down to the claim, are won. The first lost slot ends the term: every waiter
+gets NotOwner, the state is dropped, and nothing is ever served from it again. Two folds of the same code are kept: `issued`, by which
+offsets are given out and sequences judged, and `durable`, which alone may be shown to anybody.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ from ledger.shared_run import SharedRun
 from ledgermq.errors import LedgerMQError, NotOwner
 from ledgermq.sources import Sources
 
-PUTS_IN_FLIGHT_MAX = 4
+log = logging.getLogger(__name__)
 
 OnDurable = Callable[[fmt.SegmentIndex, Sequence[Buffer]], None]
 """Told of each segment once it is acknowledged, in order: its index and the bytes of its batches."""
@@ -89,7 +90,7 @@ class LedgerWriter:
         self._store = store
         self._sources = sources
         self._broker = broker
-        self._on_durable = on_durable
+        self.on_durable = on_durable
         self._in_flight: deque[_InFlight] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._fence_check = SharedRun(self._look_for_claim)
@@ -110,9 +111,10 @@ class LedgerWriter:
 
         Batches of one partition keep their order. Refused sequences fail at once; repeated ones join the segment that holds them.
         """
-        if self.lost is not None:
+        over = self.lost or (NotOwner(f"bundle {self.bundle} is being released") if self._issued.released else None)
+        if over is not None:
             for append in appends:
-                fail(append, self.lost)
+                fail(append, over)
             return False
         flight = _InFlight(self._next_index(fmt.DATA))
         for append in sorted(appends, key=lambda a: (a.batch.topic_id, a.batch.partition)):
@@ -180,7 +182,11 @@ class LedgerWriter:
             raise self.lost
 
     async def _look_for_claim(self) -> None:
-        """GETs from the lowest slot not known won upward; an absent slot of our own may have landed and been deleted, so look beyond it."""
+        """GETs from the lowest slot not known won upward; an absent slot of our own may have landed and been deleted, so look beyond it.
+
+        Ends at the first slot above `highest` that is empty, or holds a put of our own: that one began after this look, and a
+        claim from before the look would stand in a slot below it. So a busy writer cannot keep the look from ending.
+        """
         slot = self._in_flight[0].index.slot if self._in_flight else self.issued_slot + 1
         highest = self.issued_slot
         while self.lost is None:
@@ -192,6 +198,8 @@ class LedgerWriter:
             else:
                 if found.kind == fmt.CLAIM and found.writer != self.durable.writer:
                     self.end(NotOwner(f"bundle {self.bundle}: claimed by {found.broker} in slot {slot}"))
+                if slot > highest and found.writer == self.durable.writer:
+                    return
             slot += 1
 
     def end(self, error: LedgerMQError) -> None:
@@ -206,6 +214,11 @@ class LedgerWriter:
         for task in self._tasks - {asyncio.current_task()}:
             task.cancel()
         self.put_ended.set()
+
+    async def close(self) -> None:
+        """End the term here (its last puts may still land), and wait until no task of it runs. Idempotent."""
+        self.end(NotOwner(f"bundle {self.bundle} was closed"))
+        await asyncio.gather(*self._tasks, self._fence_check.close(), return_exceptions=True)
 
     def _next_index(self, kind: fmt.SegmentKind) -> fmt.SegmentIndex:
         return fmt.SegmentIndex(
@@ -227,34 +240,43 @@ class LedgerWriter:
         task.add_done_callback(self._tasks.discard)
 
     async def _settle(self, flight: _InFlight) -> None:
-        slot = flight.index.slot
-        begun = asyncio.get_running_loop().time()
         try:
-            outcome = await settle_put(
-                self._store,
-                keys.segment(self.bundle, slot),
-                encode_segment(flight.index, flight.data),
-                sources=self._sources,
-                hedge_after_s=self._latency.hedge_after_s(),
-            )
+            outcome = await self._put_and_look(flight)
+            if self.lost is None:
+                self._take_outcome(flight, outcome)
         except LedgerMQError as error:
             self.end(error)
-            return
-        if self.lost is not None:
-            return
+        except Exception as error:  # a bug, here or in the backend: no waiter may be left without an answer
+            log.exception("bundle %d: slot %d", self.bundle, flight.index.slot)
+            self.end(NotOwner(f"bundle {self.bundle}: slot {flight.index.slot} failed: {error!r}"))
+
+    async def _put_and_look(self, flight: _InFlight) -> PutOutcome:
+        begun = asyncio.get_running_loop().time()
+        outcome = await settle_put(
+            self._store,
+            keys.segment(self.bundle, flight.index.slot),
+            encode_segment(flight.index, flight.data),
+            sources=self._sources,
+            hedge_after_s=self._latency.hedge_after_s(),
+        )
+        self._latency.add(asyncio.get_running_loop().time() - begun)
+        return outcome
+
+    def _take_outcome(self, flight: _InFlight, outcome: PutOutcome) -> None:
         if outcome is not PutOutcome.WON:
+            slot = flight.index.slot
             self.end(NotOwner(f"bundle {self.bundle}: slot {slot} was {outcome.name.lower()}, the term is over"))
             return
-        self._latency.add(asyncio.get_running_loop().time() - begun)
         flight.won = True
         while self._in_flight and self._in_flight[0].won:
-            self._acknowledge(self._in_flight.popleft())
+            self._acknowledge(self._in_flight[0])
+            self._in_flight.popleft()
         self.put_ended.set()
 
     def _acknowledge(self, flight: _InFlight) -> None:
         if not self.durable.apply(flight.index):
             raise AssertionError(f"bundle {self.bundle}: slot {flight.index.slot} was won but is void")
-        self._on_durable(flight.index, flight.data)
+        self.on_durable(flight.index, flight.data)
         for append, base_offset in flight.answers:
             succeed(append, base_offset)
 

@@ -1,0 +1,112 @@
+"""What all bundles of one broker share: their surroundings, their limits, and the memory and requests that they divide among them.
+
+One `BundleContext` per broker; the budgets below are bounds of the whole broker, however many bundles it owns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from ledger.catalog import Catalog
+from ledger.cluster import ClusterSettings
+from ledger.object_store.contract import ObjectStore
+from ledgermq.sources import Sources
+from stateless_broker.bundle.tail_cache import TailCache
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class BundleLimits:
+    """Plain data. Those of memory, cache and cold reads hold for the broker, all others for each bundle."""
+
+    flush_spacing_s: float = 0.0
+    """While a put is in flight the next one begins no earlier than this after it, unless one ends or `flush_bytes` wait."""
+    flush_bytes: int = 8 * MIB
+    flush_batches: int = 4096
+    puts_in_flight_max: int = 4
+    produce_memory_bytes_max: int = 256 * MIB
+    """Batches admitted and not yet durable."""
+    queue_batches_max: int = 50_000
+    """The same, counted, per bundle."""
+    cache_bytes_max: int = 256 * MIB
+    cold_reads_max: int = 16
+    """Range GETs at the same time for readers that are not near the end."""
+    index_batches_max: int = 500_000
+    """Batches that the fetch index holds (52 bytes each); older ones are looked up in the store again."""
+    checkpoint_slots: int = 256
+    checkpoint_bytes: int = 64 * MIB
+    look_interval_s: float = 15.0
+    """How often a bundle that is written to or read looks for checkpoints that others made."""
+    background_compaction: bool = True
+    compaction_interval_s: float = 10.0
+    """How often the owner considers, without a request, whether a round is due."""
+    parked_slots_max: int = 20_000
+    """Slots that a parked partition may keep from being trimmed before produce to the bundle is refused."""
+
+
+class BundleMetrics:
+    """What an owner tells about itself; every method may be overridden. Called on the event loop, must return at once."""
+
+    def flushed(self, bundle: int, batches: int, size_bytes: int, seconds: float) -> None:
+        """A segment became durable `seconds` after its put began."""
+
+    def refused(self, bundle: int) -> None:
+        """Produce was answered with ResourceExhausted."""
+
+    def fetched(self, bundle: int, source: str, size_bytes: int) -> None:
+        """`source`: cache, segment or parquet."""
+
+    def checkpointed(self, bundle: int, number: int) -> None: ...
+
+    def upkeep_failed(self, bundle: int, work: str, error: BaseException) -> None:
+        """`work`: checkpoint, look or compaction. It is tried again."""
+
+    def parked(self, bundle: int, partitions: int) -> None: ...
+
+
+class ByteBudget:
+    """Bytes that may be held at once. Taken before anything is queued; never waited for."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.taken = 0
+
+    def take(self, size_bytes: int) -> bool:
+        """False: there is no room now. What is larger than the whole budget is let through when nothing else is held."""
+        if self.taken and self.taken + size_bytes > self.bytes_max:
+            return False
+        self.taken += size_bytes
+        return True
+
+    def give(self, size_bytes: int) -> None:
+        self.taken -= size_bytes
+        assert self.taken >= 0
+
+
+@dataclass(frozen=True)
+class BundleContext:
+    """`catalog`: what this broker knows of `__metadata` at present."""
+
+    store: ObjectStore
+    sources: Sources
+    cluster: ClusterSettings
+    broker_id: str
+    catalog: Callable[[], Catalog]
+    limits: BundleLimits = field(default_factory=BundleLimits)
+    metrics: BundleMetrics = field(default_factory=BundleMetrics)
+
+    @cached_property
+    def produce_memory(self) -> ByteBudget:
+        return ByteBudget(self.limits.produce_memory_bytes_max)
+
+    @cached_property
+    def tail_cache(self) -> TailCache:
+        return TailCache(self.limits.cache_bytes_max)
+
+    @cached_property
+    def cold_reads(self) -> asyncio.Semaphore:
+        return asyncio.Semaphore(self.limits.cold_reads_max)

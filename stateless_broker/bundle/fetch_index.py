@@ -1,0 +1,172 @@
+"""Where each batch of a bundle is that need not be read from Parquet: per partition, by offset.
+
+Fed in ledger order by valid, durable segments only, so each partition's entries are one dense run of offsets that ends at the high
+watermark; what is below the run's begin is in Parquet or in segments that were not loaded (`covered_from` says from which slot on all
+are). Compact arrays, some 60 bytes a batch; when `batches_max` is reached the oldest slots go, and `covered_from` moves up. No I/O.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ledger.fold import PartitionKey
+from ledger.format import ledgermq_format_pb2 as fmt
+
+
+class IndexedBatch(NamedTuple):
+    base_offset: int
+    record_count: int
+    slot: int
+    position: int
+    length: int
+    crc: int
+    timestamp_min_us: int
+    timestamp_max_us: int
+
+    @property
+    def end(self) -> int:
+        return self.base_offset + self.record_count
+
+
+def indexed(slot: int, entry: fmt.BatchEntry) -> IndexedBatch:
+    return IndexedBatch(
+        entry.base_offset,
+        entry.record_count,
+        slot,
+        entry.position,
+        entry.length,
+        entry.crc,
+        entry.timestamp_min_us,
+        entry.timestamp_max_us,
+    )
+
+
+class PartitionIndex:
+    """The batches of one partition, ascending and dense. Columns are those of IndexedBatch."""
+
+    __slots__ = ("_columns", "size_bytes")
+
+    def __init__(self, batches: Iterable[IndexedBatch] = ()) -> None:
+        self._columns = tuple(array(code) for code in "QIQQIIqq")
+        self.size_bytes = 0
+        for batch in batches:
+            self.append(batch)
+
+    def __len__(self) -> int:
+        return len(self._columns[0])
+
+    def __getitem__(self, at: int) -> IndexedBatch:
+        return IndexedBatch._make(column[at] for column in self._columns)
+
+    @property
+    def begin(self) -> int:
+        """First offset; only where there are batches."""
+        return self._columns[0][0]
+
+    @property
+    def end(self) -> int:
+        return self[-1].end
+
+    def append(self, batch: IndexedBatch) -> None:
+        assert not len(self) or batch.base_offset == self.end, (batch, self.end)
+        for column, value in zip(self._columns, batch, strict=True):
+            column.append(value)
+        self.size_bytes += batch.length
+
+    def at(self, offset: int) -> int | None:
+        """Place of the batch that holds `offset`; None where it is below `begin` or not below `end`."""
+        place = bisect_right(self._columns[0], offset) - 1
+        if place < 0 or offset >= self.end:
+            return None
+        return place
+
+    def first_at_or_after(self, timestamp_us: int) -> int | None:
+        """Place of the first batch that holds a record of this time or later."""
+        return next((place for place, latest in enumerate(self._columns[7]) if latest >= timestamp_us), None)
+
+    def place_of_slot(self, slot: int) -> int:
+        """How many batches lie below `slot`."""
+        return bisect_left(self._columns[2], slot)
+
+    def drop_first(self, count: int) -> int:
+        """Forget the oldest `count` batches; returns `count`."""
+        if count:
+            self.size_bytes -= sum(self._columns[4][:count])
+            for column in self._columns:
+                del column[:count]
+        return count
+
+
+class FetchIndex:
+    def __init__(self, batches_max: int, covered_from: int) -> None:
+        self.batches_max = batches_max
+        self.covered_from = covered_from
+        self.batches = 0
+        self.partitions: dict[PartitionKey, PartitionIndex] = {}
+        self._slots: deque[tuple[int, int]] = deque()
+        """(slot, batches in it), to know what goes first."""
+
+    def add(self, index: fmt.SegmentIndex) -> None:
+        """The next valid segment."""
+        for entry in index.batches:
+            key = (entry.topic_id, entry.partition)
+            partition = self.partitions.get(key)
+            if partition is None:
+                partition = self.partitions[key] = PartitionIndex()
+            partition.append(indexed(index.slot, entry))
+        if index.batches:
+            self._slots.append((index.slot, len(index.batches)))
+            self.batches += len(index.batches)
+            if self.batches > self.batches_max:
+                self._drop_oldest()
+
+    def prepend(self, segments: Iterable[fmt.SegmentIndex], covered_from: int) -> None:
+        """Valid segments from slot `covered_from` on; those that are covered already are passed over."""
+        older: dict[PartitionKey, PartitionIndex] = {}
+        slots = []
+        for index in segments:
+            if index.slot >= self.covered_from:
+                break
+            slots.append((index.slot, len(index.batches)))
+            for entry in index.batches:
+                older.setdefault((entry.topic_id, entry.partition), PartitionIndex()).append(indexed(index.slot, entry))
+        for key, partition in older.items():
+            known = self.partitions.get(key)
+            for place in range(len(known) if known else 0):
+                assert known is not None
+                partition.append(known[place])
+            self.partitions[key] = partition
+        self._slots.extendleft(reversed(slots))
+        self.batches += sum(count for _, count in slots)
+        self.covered_from = min(covered_from, self.covered_from)
+        if self.batches > self.batches_max:
+            self._drop_oldest()
+
+    def find(self, key: PartitionKey, offset: int) -> tuple[PartitionIndex, int] | None:
+        """The partition's index and the place in it of the batch that holds `offset`."""
+        partition = self.partitions.get(key)
+        place = partition.at(offset) if partition else None
+        return None if partition is None or place is None else (partition, place)
+
+    def drop_below(self, slot: int) -> None:
+        """Forget the slots below `slot`: what they hold is in Parquet, or will be looked up again."""
+        while self._slots and self._slots[0][0] < slot:
+            self._slots.popleft()
+        self.covered_from = max(self.covered_from, slot)
+        for key in list(self.partitions):
+            partition = self.partitions[key]
+            self.batches -= partition.drop_first(partition.place_of_slot(slot))
+            if not len(partition):
+                del self.partitions[key]
+
+    def _drop_oldest(self) -> None:
+        """Forget a tenth, in whole slots; the newest slot always stays."""
+        keep = self.batches_max - self.batches_max // 10
+        left = self.batches
+        while left > keep and len(self._slots) > 1:
+            left -= self._slots.popleft()[1]
+        self.drop_below(self._slots[0][0])

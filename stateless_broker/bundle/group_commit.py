@@ -1,0 +1,239 @@
+"""Group commit: from admitted batches to segments, adaptively (DESIGN section 10).
+
+A segment is put at once when no put is in flight; otherwise when one ends, when `flush_bytes` wait, or when `flush_spacing_s` has passed
+since the last one, and never more than `puts_in_flight_max` at a time. So a lone producer waits for one put only, and a
+busy store gets few, large segments.
+Admission is synchronous and all or nothing: memory is taken before anything is queued, and given back when the segment is durable.
+A batch leaves the queue either into the writer, which answers it whatever happens, or by `close`, which fails it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.producers import WINDOW_BATCHES, ProducerKey
+from ledger.segment import Batch
+from ledger.writer import Append, LedgerWriter, fail
+from ledgermq.errors import InvalidRequest, LedgerMQError, ResourceExhausted
+from stateless_broker.bundle.context import BundleContext
+
+OFFSET_NOT_KNOWN = -1
+"""Result of a batch that is answered on receipt: nobody knows its offset yet."""
+RETRY_MS_MIN, RETRY_MS_MAX = 20, 5000
+FLUSHES_REMEMBERED = 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Flush:
+    """Batches handed to the writer together; they are done when slot `slot` is durable."""
+
+    slot: int
+    size_bytes: int
+    batches: int
+    begun_s: float
+
+
+class GroupCommit:
+    def __init__(self, writer: LedgerWriter, context: BundleContext) -> None:
+        self._writer = writer
+        self._limits = context.limits
+        self._memory = context.produce_memory
+        self._metrics = context.metrics
+        self._queue: deque[Append] = deque()
+        self._queued_bytes = 0
+        self._flushes: deque[_Flush] = deque()
+        self._flushing_batches = 0
+        self._windows: dict[ProducerKey, dict[tuple[int, int], int]] = {}
+        self._last_flush_s = float("-inf")
+        self._in_flight_before = 0  # after the last flush: fewer now means that one has ended since
+        self._recent: deque[tuple[float, int]] = deque(maxlen=FLUSHES_REMEMBERED)
+        self._wake = asyncio.Event()
+        self._closed: LedgerMQError | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is queued and nothing is on its way."""
+        return not self._queue and not self._flushes
+
+    def admit(self, batches: Sequence[Batch], *, durable: bool) -> list[asyncio.Future[int]]:
+        """Queue all of `batches` or none. Raises ResourceExhausted, InvalidRequest (a sequence with acks=RECEIVED), the term's end."""
+        if self._closed is not None:
+            raise self._closed
+        if not durable and any(batch.producer for batch in batches):
+            raise InvalidRequest("a batch that is answered on receipt carries no sequence")
+        self._check_windows(batches)
+        self._take_memory(batches)
+        loop = asyncio.get_running_loop()
+        was_empty = not self._queue
+        appends = [Append(batch, loop.create_future()) for batch in batches]
+        self._enter_windows(appends)
+        self._queue.extend(appends)
+        self._queued_bytes += sum(len(batch.data) for batch in batches)
+        if was_empty or self._queued_bytes >= self._limits.flush_bytes:
+            self._wake.set()
+        if durable:
+            return [append.done for append in appends]
+        return [self._answer_now(append.done) for append in appends]
+
+    def on_durable(self, index: fmt.SegmentIndex) -> None:
+        """The writer has acknowledged this segment and is about to answer its waiters."""
+        now = asyncio.get_running_loop().time()
+        while self._flushes and self._flushes[0].slot <= index.slot:
+            flush = self._flushes.popleft()
+            self._give_back(flush)
+            self._recent.append((now, flush.size_bytes))
+            self._metrics.flushed(self._writer.bundle, flush.batches, flush.size_bytes, now - flush.begun_s)
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Flushes until cancelled or until the term has ended."""
+        while self._closed is None:
+            self._wake.clear()
+            pause_s = self._pause_s()
+            if pause_s == 0:
+                self._flush()
+                await asyncio.sleep(0)
+                continue
+            try:
+                async with asyncio.timeout(pause_s):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+
+    def close(self, error: LedgerMQError) -> None:
+        """Admit nothing any more and fail what is queued; what the writer has it answers itself."""
+        self._closed = self._closed or error
+        while self._queue:
+            append = self._queue.popleft()
+            self._memory.give(len(append.batch.data))
+            fail(append, error)
+        self._queued_bytes = 0
+        while self._flushes and self._writer.lost is not None:
+            self._give_back(self._flushes.popleft())
+        self._wake.set()
+
+    async def drain(self, error: LedgerMQError) -> None:
+        """Admit nothing any more (`error` says why), and wait until all that was admitted is durable. Raises what ended the term."""
+        self._closed = error
+        while self._queue and self._writer.lost is None:
+            if self._writer.puts_in_flight < self._limits.puts_in_flight_max:
+                self._flush()
+            else:
+                self._writer.put_ended.clear()
+                await self._writer.put_ended.wait()
+        await self._writer.drain()
+
+    def _pause_s(self) -> float | None:
+        """How long the next flush has to wait; 0: it is due; None: until something happens."""
+        in_flight = self._writer.puts_in_flight
+        if not self._queue or in_flight >= self._limits.puts_in_flight_max:
+            return None
+        if in_flight == 0 or in_flight < self._in_flight_before or self._queued_bytes >= self._limits.flush_bytes:
+            return 0.0
+        due_s = self._last_flush_s + self._limits.flush_spacing_s
+        return max(0.0, due_s - asyncio.get_running_loop().time())
+
+    def _flush(self) -> None:
+        taken = self._take_segment()
+        now = asyncio.get_running_loop().time()
+        wrote = self._writer.write(taken)
+        flush = _Flush(self._writer.issued_slot, sum(len(a.batch.data) for a in taken), len(taken), now)
+        if self._writer.puts_in_flight:
+            self._flushes.append(flush)
+            self._flushing_batches += flush.batches
+        else:
+            self._memory.give(flush.size_bytes)
+        if wrote:
+            self._last_flush_s = now
+        self._in_flight_before = self._writer.puts_in_flight
+
+    def _take_segment(self) -> list[Append]:
+        """What goes into the next segment: in order of arrival, at least one batch."""
+        taken: list[Append] = []
+        size_bytes = 0
+        while self._queue and len(taken) < self._limits.flush_batches:
+            length = len(self._queue[0].batch.data)
+            if taken and size_bytes + length > self._limits.flush_bytes:
+                break
+            size_bytes += length
+            taken.append(self._queue.popleft())
+        self._queued_bytes -= size_bytes
+        return taken
+
+    def _check_windows(self, batches: Sequence[Batch]) -> None:
+        """No producer has more batches under way in a partition than a later owner would remember."""
+        new: dict[ProducerKey, set[tuple[int, int]]] = {}
+        for batch in batches:
+            if batch.producer is None:
+                continue
+            key = (batch.producer.id, batch.topic_id, batch.partition)
+            under_way = self._windows.get(key, {})
+            token = (batch.producer.epoch, batch.producer.sequence)
+            if token not in under_way:
+                entering = new.setdefault(key, set())
+                entering.add(token)
+                if len(under_way) + len(entering) > WINDOW_BATCHES:
+                    raise ResourceExhausted(
+                        f"a producer may have {WINDOW_BATCHES} batches under way in a partition, this would be one more",
+                        retry_after_ms=RETRY_MS_MIN,
+                    )
+
+    def _enter_windows(self, appends: Sequence[Append]) -> None:
+        for append in appends:
+            producer = append.batch.producer
+            if producer is None:
+                continue
+            key = (producer.id, append.batch.topic_id, append.batch.partition)
+            token = (producer.epoch, producer.sequence)
+            under_way = self._windows.setdefault(key, {})
+            under_way[token] = under_way.get(token, 0) + 1
+            append.done.add_done_callback(lambda _, key=key, token=token: self._leave_window(key, token))  # type: ignore[misc]
+
+    def _leave_window(self, key: ProducerKey, token: tuple[int, int]) -> None:
+        under_way = self._windows[key]
+        under_way[token] -= 1
+        if not under_way[token]:
+            del under_way[token]
+        if not under_way:
+            del self._windows[key]
+
+    def _take_memory(self, batches: Sequence[Batch]) -> None:
+        waiting = len(self._queue) + self._flushing_batches
+        room = not waiting or waiting + len(batches) <= self._limits.queue_batches_max
+        if not room or not self._memory.take(sum(len(batch.data) for batch in batches)):
+            self._metrics.refused(self._writer.bundle)
+            raise ResourceExhausted(
+                f"bundle {self._writer.bundle}: {waiting} batches wait for the store, {self._memory.taken} bytes in this broker",
+                retry_after_ms=self._retry_after_ms(),
+            )
+
+    def _retry_after_ms(self) -> int:
+        """When a quarter of what waits should be durable, at the pace of the last flushes."""
+        if len(self._recent) < 2:
+            return 100
+        seconds = asyncio.get_running_loop().time() - self._recent[0][0]
+        flushed_bytes = sum(size for _, size in list(self._recent)[1:])
+        waiting_bytes = self._queued_bytes + sum(flush.size_bytes for flush in self._flushes)
+        expected_ms = 1000 * seconds * waiting_bytes / 4 / max(1, flushed_bytes)
+        return round(min(RETRY_MS_MAX, max(RETRY_MS_MIN, expected_ms)))
+
+    def _give_back(self, flush: _Flush) -> None:
+        self._memory.give(flush.size_bytes)
+        self._flushing_batches -= flush.batches
+
+    @staticmethod
+    def _answer_now(done: asyncio.Future[int]) -> asyncio.Future[int]:
+        done.add_done_callback(_look_away)
+        received: asyncio.Future[int] = done.get_loop().create_future()
+        received.set_result(OFFSET_NOT_KNOWN)
+        return received
+
+
+def _look_away(done: asyncio.Future[int]) -> None:
+    """Nobody waits for this answer: what was answered on receipt may be lost."""
+    if not done.cancelled():
+        done.exception()

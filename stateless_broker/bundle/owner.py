@@ -1,0 +1,146 @@
+"""`BundleOwner`: one term of ownership of a bundle, from the claim to its end.
+
+Invariants: what the ledger's writer has not acknowledged is shown to nobody; when the term has ended (lost, released or closed) every
+waiter fails with a retriable NotOwner and nothing is ever served from this object again. All background tasks live in one TaskGroup.
+Must not know: gRPC, who should own what, how clients find the owner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from ledger.catalog import Topic
+from ledger.fold import PartitionKey
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.object_store.contract import Buffer
+from ledger.recovery import Recovered
+from ledger.segment import Batch
+from ledger.writer import LedgerWriter, claim
+from ledgermq.errors import LedgerMQError, NotOwner, UnknownPartition
+from stateless_broker.bundle.context import BundleContext
+from stateless_broker.bundle.group_commit import GroupCommit
+from stateless_broker.bundle.reads import BundleReads, PartitionFetch
+
+log = logging.getLogger(__name__)
+
+
+class BundleOwner:
+    """Made by `open`. `ended` is set when the term is over, for whatever reason; `lost` then says why."""
+
+    def __init__(self, context: BundleContext, writer: LedgerWriter, recovered: Recovered) -> None:
+        self.bundle = writer.bundle
+        self.epoch = writer.epoch
+        self.ended = writer.ended
+        self._writer = writer
+        self._reads = BundleReads(context, writer, recovered)
+        self._commit = GroupCommit(writer, context)
+        writer.on_durable = self._on_durable
+        self._tasks = asyncio.create_task(self._run(), name=f"bundle {self.bundle} epoch {self.epoch}")
+
+    @classmethod
+    async def open(cls, bundle: int, context: BundleContext) -> BundleOwner:
+        """Claim the ledger. Raises NotOwner (somebody else was faster: pause), DataDamaged, FormatNotSupported, the store's errors."""
+        writer, recovered = await claim(context.store, bundle, context.broker_id, context.sources, context.cluster.producer_states_max)
+        return cls(context, writer, recovered)
+
+    @property
+    def lost(self) -> LedgerMQError | None:
+        return self._writer.lost
+
+    @property
+    def claims(self) -> Sequence[fmt.ClaimNote]:
+        """The newest valid claims of the ledger, oldest first."""
+        return self._writer.durable.claims
+
+    def opened_slot(self) -> int:
+        """What an idempotent producer has to carry: no batch of its, in this term or a later one, gets a slot below it."""
+        self._check_term()
+        return self._writer.durable.slot + 1
+
+    def produce(self, batches: Sequence[Batch], *, durable: bool) -> list[asyncio.Future[int]]:
+        """Admit all of `batches` or none; each future gets the base offset once its segment is durable, or an error.
+
+        With `durable` False the futures are done at once, with OFFSET_NOT_KNOWN. Raises NotOwner, ResourceExhausted, InvalidRequest.
+        """
+        self._check_term()
+        return self._commit.admit(batches, durable=durable)
+
+    async def fetch(self, topic: Topic, partition: int, offset: int, bytes_max: int) -> PartitionFetch:
+        """Batches from `offset` on, `bytes_max` in all but at least one.
+
+        Raises OffsetOutOfRange, UnknownPartition, NotOwner, DataDamaged, Unavailable, the store's errors.
+        """
+        self._check_term()
+        self._check_partition(topic, partition)
+        found = await self._reads.fetch(topic, partition, offset, bytes_max)
+        self._check_term()
+        return found
+
+    async def wait_for_data(self, positions: Mapping[PartitionKey, int]) -> None:
+        """Returns when a partition has grown and reaches beyond its offset, or the term has ended."""
+        await self._reads.waiters.wait(positions)
+
+    async def list_offset(self, topic: Topic, partition: int, at: Literal["earliest", "latest"] | int) -> int:
+        """`at`: or a time in microseconds since the epoch: the first offset of that time or later, the high watermark if there is none."""
+        self._check_term()
+        self._check_partition(topic, partition)
+        if at == "earliest":
+            return self._reads.log_start(topic, partition)
+        end = self._reads.high_watermark((topic.id, partition))
+        await self._writer.check_fence()  # a zombie must not call an old end the latest
+        return end
+
+    async def release(self, successor: str) -> None:
+        """Flush, hand over by a RELEASE segment, close. Raises NotOwner where the term was lost before; it is closed all the same."""
+        try:
+            await self._commit.drain(NotOwner(f"bundle {self.bundle} is being handed over", owner=successor or None, retry_after_ms=100))
+            await self._writer.release(successor)
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """End the term without a word to the ledger, as a crash would; what is in flight may land. Idempotent, leaves no task behind."""
+        self._writer.end(NotOwner(f"bundle {self.bundle} was closed"))
+        self._end()
+        self._tasks.cancel()
+        await asyncio.gather(self._tasks, return_exceptions=True)
+        await self._writer.close()
+
+    def _on_durable(self, index: fmt.SegmentIndex, data: Sequence[Buffer]) -> None:
+        self._reads.on_durable(index, data)
+        self._commit.on_durable(index)
+
+    async def _run(self) -> None:
+        """All background work of the term; when one part of it breaks the term is over."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                workers = [group.create_task(self._commit.run(), name=f"group commit of bundle {self.bundle}")]
+                await self.ended.wait()
+                for worker in workers:
+                    worker.cancel()
+        except Exception as error:
+            log.exception("bundle %d: background work failed, the term of epoch %d is over", self.bundle, self.epoch)
+            self._writer.end(NotOwner(f"bundle {self.bundle}: background work failed: {error!r}"))
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        """Drop everything and answer everybody. Idempotent."""
+        error = self.lost or NotOwner(f"bundle {self.bundle} was closed")
+        self._writer.end(error)
+        self._commit.close(error)
+        self._reads.close()
+
+    def _check_term(self) -> None:
+        lost = self.lost
+        if lost is not None:
+            raise NotOwner(f"bundle {self.bundle}: the term of epoch {self.epoch} is over: {lost.message}", owner=lost.owner) from lost
+
+    def _check_partition(self, topic: Topic, partition: int) -> None:
+        if not 0 <= partition < topic.partitions:
+            raise UnknownPartition(f"topic {topic.name!r} has partitions 0 to {topic.partitions - 1}, not {partition}")
+        if topic.bundles[partition] != self.bundle:
+            raise NotOwner(f"{topic.name}-{partition} is in bundle {topic.bundles[partition]}, not {self.bundle}")

@@ -1,0 +1,202 @@
+"""The read side of an owned bundle: fetch index, tail cache, cold reads and Parquet behind one `fetch`.
+
+Nothing above the high watermark can be found here: the index is fed by acknowledged segments only, and `fetch` asserts it again.
+What is below `trim_slot` of the newest known checkpoint may vanish at any moment; ObjectMissing therefore means "look at the newest
+checkpoint and continue by offset", and only where that shows nothing new it means damage.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ledger.catalog import Topic
+from ledger.checkpoint import newest_checkpoint, partitions_by_key
+from ledger.fold import PartitionKey
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.history import read_history
+from ledger.object_store.contract import Buffer, ObjectMissing
+from ledger.recovery import Recovered
+from ledger.stored_batch import StoredBatch
+from ledger.writer import LedgerWriter
+from ledgermq.errors import DataDamaged, OffsetOutOfRange, Unavailable
+from stateless_broker.bundle.cold_reader import ColdReader
+from stateless_broker.bundle.context import BundleContext
+from stateless_broker.bundle.fetch_index import FetchIndex, IndexedBatch, PartitionIndex, indexed
+from stateless_broker.bundle.waiters import Waiters
+
+ATTEMPTS_MAX = 5
+COLD_BATCHES_MAX = 64
+"""Batches of one cold fetch: a bound on its requests where segments are small."""
+FAR_PARTITIONS_MAX = 8
+FAR_BATCHES_MAX = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFetch:
+    """`batches` begin with the one that holds the offset asked for; none: it is the high watermark."""
+
+    high_watermark: int
+    log_start: int
+    batches: list[StoredBatch]
+
+
+class BundleReads:
+    def __init__(self, context: BundleContext, writer: LedgerWriter, recovered: Recovered) -> None:
+        self.bundle = writer.bundle
+        self.waiters = Waiters(writer.durable.end)
+        self.checkpoint = recovered.checkpoint
+        self.counters = partitions_by_key(recovered.checkpoint)
+        self.index = FetchIndex(context.limits.index_batches_max, recovered.checkpoint.state.slot + 1)
+        for slot in recovered.tail:
+            self.index.add(slot.index)
+        self._context = context
+        self._writer = writer
+        self._cold = ColdReader(context.store, self.bundle, context.cold_reads)
+        self._loading = asyncio.Lock()
+        self._far: dict[PartitionKey, PartitionIndex] = {}
+
+    def on_durable(self, index: fmt.SegmentIndex, data: Sequence[Buffer]) -> None:
+        self.index.add(index)
+        self._context.tail_cache.add(index, data)
+        self.waiters.wake({(entry.topic_id, entry.partition) for entry in index.batches})
+
+    def close(self) -> None:
+        """The term is over: drop what it knew, wake who waits."""
+        self.index = FetchIndex(self.index.batches_max, self.index.covered_from)
+        self._far.clear()
+        self._context.tail_cache.drop_bundle(self.bundle)
+        self.waiters.close()
+
+    def high_watermark(self, key: PartitionKey) -> int:
+        return self._writer.durable.end(*key)
+
+    def parquet_end(self, key: PartitionKey) -> int:
+        counters = self.counters.get(key)
+        return counters.parquet_end if counters else 0
+
+    def log_start(self, topic: Topic, partition: int) -> int:
+        """Of an internal topic only what is behind its snapshot can be fetched: who needs more begins with the snapshot."""
+        counters = self.counters.get((topic.id, partition))
+        if counters is None:
+            return 0
+        return max(counters.log_start, counters.parquet_end) if topic.internal else counters.log_start
+
+    async def fetch(self, topic: Topic, partition: int, offset: int, bytes_max: int) -> PartitionFetch:
+        """Raises OffsetOutOfRange, DataDamaged, Unavailable, the store's errors."""
+        key = (topic.id, partition)
+        for attempt in range(ATTEMPTS_MAX):
+            high, start = self.high_watermark(key), self.log_start(topic, partition)
+            if not start <= offset <= high:
+                raise OffsetOutOfRange(f"{topic.name}-{partition}: offset {offset} is not within log start {start} and end {high}")
+            if offset == high:
+                return PartitionFetch(high, start, [])
+            try:
+                batches = await self._read(topic, partition, offset, bytes_max)
+            except ObjectMissing as error:
+                if not await self.look() and attempt > 0:
+                    raise DataDamaged(f"{error.message}, though no checkpoint has trimmed it", object_key=error.object_key) from error
+                continue
+            high = self.high_watermark(key)
+            assert batches[0].base_offset <= offset < batches[0].end, (key, offset)
+            assert batches[-1].end <= high, "nobody reads above the high watermark"
+            return PartitionFetch(high, start, batches)
+        raise Unavailable(f"bundle {self.bundle}: its segments are trimmed faster than they can be read", retry_after_ms=100)
+
+    async def look(self) -> bool:
+        """Take in the newest checkpoint. True: it is newer than the one known."""
+        return self.see(await newest_checkpoint(self._context.store, self.bundle))
+
+    def see(self, checkpoint: fmt.Checkpoint) -> bool:
+        if checkpoint.number <= self.checkpoint.number:
+            return False
+        self.checkpoint = checkpoint
+        self.counters = partitions_by_key(checkpoint)
+        cached = self._context.tail_cache.first_slot(self.bundle)
+        self.index.drop_below(min(checkpoint.trim_slot, cached or checkpoint.trim_slot))
+        self._far.clear()
+        return True
+
+    async def _read(self, topic: Topic, partition: int, offset: int, bytes_max: int) -> list[StoredBatch]:
+        key = (topic.id, partition)
+        found = self._find(key, offset)
+        if found is None and offset >= self.parquet_end(key):
+            found = await self._find_older(key, offset)
+        if found is not None:
+            index, place = found
+            if cached := self._from_cache(index, place, bytes_max):
+                return cached
+            if index[place].slot >= self.checkpoint.trim_slot or offset >= self.parquet_end(key):
+                return self._told("segment", await self._cold.read(self._choose(index, place, bytes_max)))
+        return self._told("parquet", await self._from_parquet(topic, partition, offset, bytes_max))
+
+    def _find(self, key: PartitionKey, offset: int) -> tuple[PartitionIndex, int] | None:
+        found = self.index.find(key, offset)
+        far = self._far.get(key)
+        if found is None and far is not None and (place := far.at(offset)) is not None:
+            return far, place
+        return found
+
+    async def _find_older(self, key: PartitionKey, offset: int) -> tuple[PartitionIndex, int] | None:
+        """Load the index of the segments below those that are covered. None: the offset is in Parquet by now."""
+        async with self._loading:
+            found = self._find(key, offset)
+            if found is not None:
+                return found
+            await self.load_older(key, offset)
+        found = self._find(key, offset)
+        if found is None and offset >= self.parquet_end(key):
+            raise DataDamaged(f"bundle {self.bundle}: offset {offset} of topic {key[0]} partition {key[1]} is in no segment")
+        return found
+
+    async def load_older(self, key: PartitionKey, offset: int) -> None:
+        history = await read_history(self._context.store, self.bundle, self._context.cluster.producer_states_max)
+        self.see(history.checkpoint)
+        older = [slot.index for slot in history.segments if slot.index.slot < self.index.covered_from]
+        if self.index.batches + sum(len(index.batches) for index in older) <= self.index.batches_max:
+            self.index.prepend(older, history.checkpoint.trim_slot)
+            return
+        far = PartitionIndex()
+        for index in older:
+            for entry in index.batches:
+                if (entry.topic_id, entry.partition) == key and entry.base_offset + entry.record_count > offset:
+                    far.append(indexed(index.slot, entry))
+            if len(far) >= FAR_BATCHES_MAX:
+                break
+        while len(self._far) >= FAR_PARTITIONS_MAX:
+            self._far.pop(next(iter(self._far)))
+        self._far[key] = far
+
+    def _from_cache(self, index: PartitionIndex, place: int, bytes_max: int) -> list[StoredBatch]:
+        """As many batches from `place` on as are in the tail cache and fit; the first may be larger than `bytes_max`."""
+        batches: list[StoredBatch] = []
+        size_bytes = 0
+        for at in range(place, len(index)):
+            batch = index[at]
+            data = self._context.tail_cache.get(self.bundle, batch.slot, batch.position)
+            size_bytes += batch.length
+            if data is None or (batches and size_bytes > bytes_max):
+                break
+            batches.append(StoredBatch(batch.base_offset, batch.record_count, batch.crc, data))
+        return self._told("cache", batches)
+
+    @staticmethod
+    def _choose(index: PartitionIndex, place: int, bytes_max: int) -> list[IndexedBatch]:
+        chosen = [index[place]]
+        size_bytes = chosen[0].length
+        for at in range(place + 1, min(len(index), place + COLD_BATCHES_MAX)):
+            batch = index[at]
+            size_bytes += batch.length
+            if size_bytes > bytes_max:
+                break
+            chosen.append(batch)
+        return chosen
+
+    async def _from_parquet(self, topic: Topic, partition: int, offset: int, bytes_max: int) -> list[StoredBatch]:
+        raise Unavailable(f"{topic.name}-{partition}: offset {offset} is in Parquet only")
+
+    def _told(self, source: str, batches: list[StoredBatch]) -> list[StoredBatch]:
+        if batches:
+            self._context.metrics.fetched(self.bundle, source, sum(len(batch.data) for batch in batches))
+        return batches
