@@ -13,6 +13,7 @@ import structlog
 from ledger import keys
 from ledger.cluster import ClusterSettings, open_cluster
 from ledger.object_store.contract import ObjectStore
+from ledger.parquet.engine import LocalEngine
 from ledgermq.protocol.api import Connector
 from ledgermq.sources import Sources
 from stateless_broker.bundle.context import BundleContext, BundleLimits
@@ -51,7 +52,7 @@ class Broker:
         times = OwnershipTimes(interval_s, settings.holding_ms / 1000, settings.trouble_retry_ms / 1000, settings.ownership_wait_ms / 1000)
         self.ownership = Ownership(self.membership, self._peers, self.directory, context, sources, times, self._ownership_changed)
         limits = TopicLimits(settings.default_partitions, settings.partitions_max, settings.topics_max)
-        self.controller = Controller(store, cluster, self.metadata, self.ownership, sources, limits)
+        self.controller = Controller(store, cluster, self.metadata, self.ownership, sources, limits, LocalEngine(sources))
         self.service = self._put_service_together(cluster, store.url)
         self._run: asyncio.Task[None] | None = None
 

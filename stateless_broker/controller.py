@@ -18,6 +18,8 @@ from ledger import keys
 from ledger.catalog import METADATA, Catalog, Topic, encode_topic_record, topic_key
 from ledger.cluster import ClusterSettings
 from ledger.object_store.contract import ObjectStore
+from ledger.parquet.engine import Engine
+from ledger.parquet.removal import remove_topics
 from ledger.segment import Batch
 from ledgermq.errors import LedgerMQError
 from ledgermq.protocol.records import SCHEMA, encode_batch
@@ -35,7 +37,14 @@ log = structlog.get_logger()
 
 class Controller:
     def __init__(
-        self, store: ObjectStore, cluster: ClusterSettings, metadata: Metadata, ownership: Ownership, sources: Sources, limits: TopicLimits
+        self,
+        store: ObjectStore,
+        cluster: ClusterSettings,
+        metadata: Metadata,
+        ownership: Ownership,
+        sources: Sources,
+        limits: TopicLimits,
+        engine: Engine,
     ) -> None:
         self._store = store
         self._cluster = cluster
@@ -43,6 +52,7 @@ class Controller:
         self._ownership = ownership
         self._sources = sources
         self._limits = limits
+        self._engine = engine
         self._lock = asyncio.Lock()
         self._changed = asyncio.Event()
         self._changes: set[asyncio.Task[Topic]] = set()
@@ -122,4 +132,16 @@ class Controller:
         self._metadata.catalog.apply(await done, key, value)
 
     async def _free_names(self) -> bool:
-        return False
+        """Let removed topics leave their bundles as far as they can now; write the tombstones of those that have left all."""
+        catalog = self._metadata.catalog
+        if not any(topic.removed for topic in catalog.topics_by_name.values()):
+            return False
+        free = await remove_topics(self._store, self._cluster, catalog, self._sources, self._engine)
+        for topic in free:
+            async with self._lock:
+                owner = await self._ready()
+                known = self._metadata.catalog.topics_by_id.get(topic.id)
+                if known is not None and known.removed:
+                    await self._append(owner, topic_key(topic.name), None)
+                    log.info("topic is gone, its name is free", topic=topic.name, topic_id=topic.id)
+        return bool(free)
