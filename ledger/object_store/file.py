@@ -34,7 +34,7 @@ from ledger.object_store.contract import (
 from ledger.object_store.file_disk import Disk, read, remove, store_errors, write_temp
 from ledger.object_store.file_walk import info_of, walk
 from ledger.object_store.names import TEMPORARY, check_fence, check_key, check_prefix, is_shown
-from ledgermq.errors import InvalidRequest, StoreUnusable
+from ledgermq.errors import InvalidRequest, LedgerMQError, StoreUnusable
 from ledgermq.sources import Sources
 
 READERS_MAX = 8
@@ -127,6 +127,9 @@ class FileStore(ObjectStore):
         return await self._run(self._readers, FENCES, lambda: _folders(self._fences))
 
     async def close(self) -> None:
+        if self._is_prepared:
+            with suppress(LedgerMQError):
+                await self._run(self._writers, "clock", partial(remove, self._clock))
         for pool in (self._readers, self._writers):
             await asyncio.to_thread(pool.shutdown, True, cancel_futures=True)
 
@@ -162,7 +165,10 @@ class FileStore(ObjectStore):
         return await asyncio.get_running_loop().run_in_executor(pool, guarded)
 
     def _prepare(self) -> None:
-        self._disk.prepare(self._temporary)
+        try:
+            self._disk.prepare(self._temporary)
+        except NotADirectoryError as e:
+            raise StoreUnusable(f"{self._root} is not a folder") from e
         oldest_ms = self._touch() - TEMPORARY_AGE_MS_MAX
         with os.scandir(self._temporary) as entries:
             for entry in islice(entries, TEMPORARY_REMOVALS_MAX):
