@@ -13,6 +13,7 @@ import structlog
 from ledger import keys
 from ledger.cluster import ClusterSettings, open_cluster
 from ledger.object_store.contract import ObjectStore
+from ledger.parquet.engine import Engine, LocalEngine
 from ledger.parquet.engine import LocalEngine
 from ledgermq.protocol.api import Connector
 from ledgermq.sources import Sources
@@ -57,10 +58,21 @@ class Broker:
         self._run: asyncio.Task[None] | None = None
 
     @classmethod
-    async def start(cls, store: ObjectStore, sources: Sources, settings: BrokerSettings, address: str, connector: Connector) -> Broker:
-        """A broker that takes part in the cluster of this root. Raises FormatNotSupported, DataDamaged, the store's errors."""
+    async def start(
+        cls,
+        store: ObjectStore,
+        sources: Sources,
+        settings: BrokerSettings,
+        address: str,
+        connector: Connector,
+        engine: Engine | None = None,
+    ) -> Broker:
+        """A broker that takes part in the cluster of this root; `engine` runs its Parquet work (default: threads of this process).
+
+        Raises FormatNotSupported, DataDamaged, the store's errors.
+        """
         cluster = await open_cluster(store, sources, settings.cluster_defaults())
-        broker = cls(store, sources, settings, cluster, address, connector)
+        broker = cls(store, sources, settings, cluster, address, connector, engine)
         await broker.membership.join()
         broker._run = asyncio.create_task(broker._main(), name=f"broker {broker.broker_id}")
         log.info("broker started", broker=broker.broker_id, address=address, root=store.url, cluster=cluster.cluster_id)

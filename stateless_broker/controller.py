@@ -20,6 +20,8 @@ from ledger.cluster import ClusterSettings
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.engine import Engine
 from ledger.parquet.removal import remove_topics
+from ledger.parquet.engine import Engine
+from ledger.parquet.removal import remove_topics
 from ledger.segment import Batch
 from ledgermq.errors import LedgerMQError
 from ledgermq.protocol.records import SCHEMA, encode_batch
@@ -52,6 +54,7 @@ class Controller:
         self._ownership = ownership
         self._sources = sources
         self._limits = limits
+        self._engine = engine
         self._engine = engine
         self._lock = asyncio.Lock()
         self._changed = asyncio.Event()
@@ -90,11 +93,13 @@ class Controller:
                     freed = await self._free_names()
                 except LedgerMQError as error:
                     log.info("controller's work put off", error=str(error))
-            busy = any(topic.removed for topic in self._metadata.catalog.topics_by_name.values())
-            pause_s = REMOVAL_PAUSE_S_MIN if freed or not busy else min(REMOVAL_PAUSE_S_MAX, 2 * pause_s)
+                except Exception:  # a bug in background work must not take the bundles of this broker down
+                    log.exception("controller's work failed")
+            pause_s = REMOVAL_PAUSE_S_MIN if freed else min(REMOVAL_PAUSE_S_MAX, 2 * pause_s)
             try:
-                async with asyncio.timeout(pause_s if busy else REMOVAL_PAUSE_S_MAX):
+                async with asyncio.timeout(pause_s if self._removed() else None):
                     await self._changed.wait()
+                pause_s = REMOVAL_PAUSE_S_MIN
             except TimeoutError:
                 pass
 

@@ -258,11 +258,12 @@ class Ownership:
             self._wanted_elsewhere.pop(bundle, None)
         elif since is None or since[0] != wanted:
             self._wanted_elsewhere[bundle] = (wanted, now)
-        elif (
-            now - self.terms.opened_at[bundle] >= self._times.holding_s
-            and now - since[1] >= HANDOVER_AFTER_INTERVALS * self._times.interval_s
-        ):
+        elif self._is_held_long_enough(bundle, now) and now - since[1] >= HANDOVER_AFTER_INTERVALS * self._times.interval_s:
             self.terms.release(bundle, self._successor_address(bundle))
+
+    def _is_held_long_enough(self, bundle: int, now: float) -> bool:
+        """The first term of a bundle need not be held: nobody had it before, and a young cluster spreads quickly."""
+        return self.terms.opened[bundle].epoch == 1 or now - self.terms.opened_at[bundle] >= self._times.holding_s
 
     def _successor_address(self, bundle: int) -> str:
         heartbeat = self._membership.live().get(self.wanted.get(bundle, ""))

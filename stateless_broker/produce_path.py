@@ -97,11 +97,9 @@ class ProducePath:
         topic_id = entry.batch.topic_id if entry.batch is not None else 0
         error = entry.error
         if entry.done is not None:
-            if not durable and not entry.done.done():
-                entry.done.add_done_callback(_look_at)  # nobody waits for what becomes of it
-                return pb.ProduceResult(topic_id=topic_id)
             try:
-                return pb.ProduceResult(base_offset=await entry.done, topic_id=topic_id)
+                base_offset = await entry.done
+                return pb.ProduceResult(base_offset=base_offset if durable else 0, topic_id=topic_id)
             except LedgerMQError as failed:
                 error = failed
         assert error is not None
@@ -202,8 +200,3 @@ def _hand_over(group: Sequence[_Entry], owner: BundleOwner | LedgerMQError, dura
             error = refused
     for entry in group:
         entry.error = error or NotOwner("the bundle is not served here")
-
-
-def _look_at(done: asyncio.Future[int]) -> None:
-    if not done.cancelled():
-        done.exception()
