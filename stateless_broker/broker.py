@@ -14,7 +14,6 @@ from ledger import keys
 from ledger.cluster import ClusterSettings, open_cluster
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.engine import Engine, LocalEngine
-from ledger.parquet.engine import LocalEngine
 from ledgermq.protocol.api import Connector
 from ledgermq.sources import Sources
 from stateless_broker.bundle.context import BundleContext, BundleLimits
@@ -38,7 +37,14 @@ class Broker:
     """`service` is what clients and other brokers call. `failed` is set to the error that ended the broker by itself, if one did."""
 
     def __init__(
-        self, store: ObjectStore, sources: Sources, settings: BrokerSettings, cluster: ClusterSettings, address: str, connector: Connector
+        self,
+        store: ObjectStore,
+        sources: Sources,
+        settings: BrokerSettings,
+        cluster: ClusterSettings,
+        address: str,
+        connector: Connector,
+        engine: Engine | None = None,
     ) -> None:
         self.broker_id = settings.broker_id or f"b-{sources.new_id().hex()[:12]}"
         self.address = address
@@ -53,7 +59,7 @@ class Broker:
         times = OwnershipTimes(interval_s, settings.holding_ms / 1000, settings.trouble_retry_ms / 1000, settings.ownership_wait_ms / 1000)
         self.ownership = Ownership(self.membership, self._peers, self.directory, context, sources, times, self._ownership_changed)
         limits = TopicLimits(settings.default_partitions, settings.partitions_max, settings.topics_max)
-        self.controller = Controller(store, cluster, self.metadata, self.ownership, sources, limits, LocalEngine(sources))
+        self.controller = Controller(store, cluster, self.metadata, self.ownership, sources, limits, engine or LocalEngine(sources))
         self.service = self._put_service_together(cluster, store.url)
         self._run: asyncio.Task[None] | None = None
 

@@ -20,8 +20,6 @@ from ledger.cluster import ClusterSettings
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.engine import Engine
 from ledger.parquet.removal import remove_topics
-from ledger.parquet.engine import Engine
-from ledger.parquet.removal import remove_topics
 from ledger.segment import Batch
 from ledgermq.errors import LedgerMQError
 from ledgermq.protocol.records import SCHEMA, encode_batch
@@ -54,7 +52,6 @@ class Controller:
         self._ownership = ownership
         self._sources = sources
         self._limits = limits
-        self._engine = engine
         self._engine = engine
         self._lock = asyncio.Lock()
         self._changed = asyncio.Event()
@@ -137,16 +134,17 @@ class Controller:
         self._metadata.catalog.apply(await done, key, value)
 
     async def _free_names(self) -> bool:
-        """Let removed topics leave their bundles as far as they can now; write the tombstones of those that have left all."""
-        catalog = self._metadata.catalog
-        if not any(topic.removed for topic in catalog.topics_by_name.values()):
+        """Let removed topics leave their bundles as far as they can now; True: the name of one is free, its tombstone is written."""
+        if not self._removed():
             return False
-        free = await remove_topics(self._store, self._cluster, catalog, self._sources, self._engine)
+        free = await remove_topics(self._store, self._cluster, self._metadata.catalog, self._sources, self._engine)
         for topic in free:
             async with self._lock:
                 owner = await self._ready()
-                known = self._metadata.catalog.topics_by_id.get(topic.id)
-                if known is not None and known.removed:
+                if any(removed.id == topic.id for removed in self._removed()):
                     await self._append(owner, topic_key(topic.name), None)
-                    log.info("topic is gone, its name is free", topic=topic.name, topic_id=topic.id)
+                    log.info("topic removed", topic=topic.name, topic_id=topic.id)
         return bool(free)
+
+    def _removed(self) -> list[Topic]:
+        return [topic for topic in self._metadata.catalog.topics_by_name.values() if topic.removed]
