@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import cache
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -31,6 +32,7 @@ from botocore.exceptions import (
     ProfileNotFound,
 )
 from botocore.httpsession import get_cert_path
+from botocore.loaders import create_loader
 from botocore.utils import get_environ_proxies
 
 from ledger.object_store.contract import Buffer, StoreUncertain
@@ -60,6 +62,7 @@ class S3Client:
     def __init__(self, location: S3Location, connections_max: int) -> None:
         """Reads configuration and credentials. Raises Unauthorized when there are none, StoreUnusable."""
         session = botocore.session.get_session()
+        session.register_component("data_loader", _loader())
         with _botocore_errors("credentials"):
             if session.get_credentials() is None:
                 raise Unauthorized(NO_CREDENTIALS)
@@ -133,6 +136,12 @@ class S3Client:
     def close(self) -> None:
         self._http.clear()
         self._botocore.close()
+
+
+@cache
+def _loader() -> Any:
+    """One for all clients: it keeps the description of S3, which takes longer to parse than all the rest of opening."""
+    return create_loader()
 
 
 def signed_ms(url: str) -> int:

@@ -1,0 +1,135 @@
+"""Root URLs: what opens, and what a wrong one is told."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from ledger.object_store.contract import ObjectStore
+from ledger.object_store.open import open_store
+from ledger.object_store.s3_location import S3Location, parse_s3_url
+from ledgermq.errors import InvalidConfig, Unauthorized
+from ledgermq.sources import Sources
+
+
+async def test_a_file_root_is_opened_again_by_its_url(tmp_path: Path, sources: Sources) -> None:
+    folder = tmp_path / "with space, ä and %20"
+    async with await open_store(folder.as_uri(), sources=sources) as store:
+        await store.put_if_absent("a/b", [b"x"])
+        url = store.url
+    assert (folder / "a" / "b").read_bytes() == b"x"
+    async with await open_store(url, sources=sources) as store:
+        assert await store.get("a/b") == b"x"
+
+
+async def test_memory_roots_of_one_name_are_one_store(sources: Sources) -> None:
+    name = sources.new_id().hex()
+    first = await open_store(f"memory://{name}", sources=sources)
+    await first.put_if_absent("a", [b"x"])
+    await first.close()
+    again = await open_store(first.url, sources=sources)
+    assert await again.get("a") == b"x"
+    other = await open_store(f"memory://{name}/other", sources=sources)
+    assert [info.key async for info in other.list("")] == []
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "data",
+        "./data",
+        "/data",
+        "file:data",
+        "file:./data",
+        "file://data",
+        "file://host/data",
+        "file:///a?b=c",
+        "file:///a#b",
+        "ftp://a/b",
+        "S4://a",
+    ],
+)
+async def test_a_wrong_root_url_is_told_what_is_wrong(url: str, sources: Sources) -> None:
+    with pytest.raises(InvalidConfig, match="root URL"):
+        await open_store(url, sources=sources)
+
+
+async def test_hdfs_is_named_as_what_is_to_come(sources: Sources) -> None:
+    with pytest.raises(InvalidConfig, match="hdfs"):
+        await open_store("hdfs://namenode:8020/root", sources=sources)
+
+
+async def test_s3_without_its_extra(sources: Sources, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("ledger.object_store.s3")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "botocore.session", None)
+    with pytest.raises(InvalidConfig, match=r'pip install "ledgermq\[s3\]"'):
+        await open_store("s3://bucket/root", sources=sources)
+
+
+async def test_s3_without_credentials(sources: Sources, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    with pytest.raises(Unauthorized, match="AWS_ACCESS_KEY_ID"):
+        await open_store("s3://bucket/root", sources=sources)
+
+
+@pytest.mark.parametrize(
+    ("url", "location"),
+    [
+        ("s3://bucket", S3Location("bucket")),
+        ("s3://bucket/", S3Location("bucket")),
+        ("s3://my.bucket-1/a/b_c=d/", S3Location("my.bucket-1", "a/b_c=d")),
+        ("s3://bucket/a?region=eu-central-1", S3Location("bucket", "a", region="eu-central-1")),
+        (
+            "s3://bucket/a?endpoint=http://127.0.0.1:9000&path_style=true",
+            S3Location("bucket", "a", endpoint="http://127.0.0.1:9000", path_style=True),
+        ),
+        (
+            "s3://bucket/a?endpoint=https%3A%2F%2Fs3.example.com&path_style=false",
+            S3Location("bucket", "a", "https://s3.example.com", None, False),
+        ),
+    ],
+)
+def test_s3_urls(url: str, location: S3Location) -> None:
+    assert parse_s3_url(url) == location
+    assert parse_s3_url(location.url) == location
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "s3://",
+        "s3:///key",
+        "s3://a",
+        "s3://bucket:80/a",
+        "s3://bucket/a//b",
+        "s3://bucket/a/../b",
+        "s3://bucket/ä",
+        "s3://bucket/" + "x" * 200,
+        "s3://bucket/a?endpoint=127.0.0.1:9000",
+        "s3://bucket/a?endpoint=",
+        "s3://bucket/a?endpoint=http://host:notaport",
+        "s3://bucket/a?endpoint=http://user:hush@host",
+        "s3://bucket/a?endpoint=http://host/path",
+        "s3://bucket/a?path_style=maybe",
+        "s3://bucket/a?secret_access_key=hush",
+        "s3://key:hush@bucket/a",
+        "s3://bucket--usw2-az1--x-s3/a",
+    ],
+)
+def test_wrong_s3_urls_are_refused_and_secrets_not_repeated(url: str) -> None:
+    with pytest.raises(InvalidConfig) as raised:
+        parse_s3_url(url)
+    assert "hush" not in str(raised.value)
+
+
+async def test_what_open_store_gives_is_a_store(tmp_path: Path, sources: Sources) -> None:
+    async with await open_store(tmp_path.as_uri(), sources=sources, in_flight_max=2) as store:
+        assert isinstance(store, ObjectStore)
