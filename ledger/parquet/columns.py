@@ -5,7 +5,7 @@
 
 `topic` and `partition` stand inside the files although the folders say them too: docs/decisions/0004-parquet-columns.md says why.
 zstd level 1, page index, statistics on key, offset and timestamp; row groups of about 64 MB. The footer's key-value metadata names cluster,
-topic id, partition, offsets, plan and its put id, by which whoever finds the file knows whether it is the plan's; and the outcome:
+bundle, topic id, partition, offsets, plan and its put id, by which whoever finds the file knows whether it is the plan's; and the outcome:
 "done", or "failed" for a file without rows that stands for a batch that cannot be read.
 """
 
@@ -45,6 +45,7 @@ class FooterNote:
     """Kept as JSON under the key "ledgermq" of a footer. `failed` is empty for a file that holds its records."""
 
     cluster: str
+    bundle: int
     topic_id: int
     partition: int
     first_offset: int
@@ -69,7 +70,7 @@ class FooterNote:
 
     def is_same_file(self, other: FooterNote) -> bool:
         """Same place, range and plan, whatever came of it."""
-        names = ("cluster", "topic_id", "partition", "first_offset", "last_offset", "plan", "plan_put_id")
+        names = ("cluster", "bundle", "topic_id", "partition", "first_offset", "last_offset", "plan", "plan_put_id")
         return all(getattr(self, name) == getattr(other, name) for name in names)
 
 
@@ -77,6 +78,7 @@ def note_of_file(file: fmt.PlannedFile, plan: fmt.CompactionPlan, cluster_id: st
     """`damaged`: the object that holds the batch which cannot be read."""
     return FooterNote(
         cluster=cluster_id,
+        bundle=plan.bundle,
         topic_id=file.topic_id,
         partition=file.partition,
         first_offset=file.first_offset,

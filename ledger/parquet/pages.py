@@ -62,7 +62,7 @@ class PageReader:
     async def files_from(self, counters: fmt.PartitionCheckpoint, offset: int) -> list[fmt.ParquetFile]:
         """The live files of a partition that hold records at or above `offset`, ascending."""
         found: list[fmt.ParquetFile] = []
-        page = counters.newest_page
+        page = counters.newest_page if counters.parquet_start < counters.parquet_end else 0
         least = max(offset, counters.parquet_start)
         while page:
             part = await self.part(page, (counters.topic_id, counters.partition))

@@ -50,10 +50,15 @@ OnProgress = Callable[[Progress], None]
 
 @dataclass(slots=True)
 class CompactionReport:
-    """A run over a root: finished rounds, and bundles that could not be compacted with the reason."""
+    """A run over a root: finished rounds, and bundles that could not be compacted with the reason.
+
+    `collected`: keys of garbage that was deleted; `not_collected`: why it could not be told, or not all be deleted.
+    """
 
     rounds: list[RoundReport] = field(default_factory=list)
     failures: dict[int, LedgerMQError] = field(default_factory=dict)
+    collected: list[str] = field(default_factory=list)
+    not_collected: LedgerMQError | None = None
 
     @property
     def files(self) -> int:

@@ -54,9 +54,9 @@ async def run_round(
         if plan is None:
             return None
         try:
-            base = await require_open(store, plan)
+            await require_open(store, plan)
             stored = await _run_tasks(store, plan, cluster, engine, on_progress)
-            if await _commit(store, plan, base, stored, cluster, sources):
+            if await _commit(store, plan, stored, cluster, sources):
                 return _report(plan, stored)
         except (PlanOvertaken, FenceClosed, ObjectMissing):
             # What is closed or gone is so because somebody finished the plan: go on with the next. Otherwise it is an error.
@@ -93,21 +93,25 @@ async def _run_tasks(
 
 
 async def _commit(
-    store: ObjectStore,
-    plan: fmt.CompactionPlan,
-    base: fmt.Checkpoint,
-    stored: Sequence[StoredFile],
-    cluster: ClusterSettings,
-    sources: Sources,
+    store: ObjectStore, plan: fmt.CompactionPlan, stored: Sequence[StoredFile], cluster: ClusterSettings, sources: Sources
 ) -> bool:
     """Snapshot and page first, then the checkpoint that names them. False: another process finished the plan."""
     if plan.internal:
         await put_snapshot(store, await build_snapshot(store, plan), sources)
-    page = await build_page(PageReader(store, plan.bundle), base, plan, stored)
+    page = await _page(store, plan, stored)
     if page.partitions:
         await put_page(store, page, sources)
     committed = await advance_checkpoint(store, plan.bundle, sources, cluster.producer_states_max, commit_move(plan, stored))
     return committed is not None
+
+
+async def _page(store: ObjectStore, plan: fmt.CompactionPlan, stored: Sequence[StoredFile]) -> fmt.FilePage:
+    for _ in range(ATTEMPTS_MAX):
+        try:
+            return await build_page(PageReader(store, plan.bundle), await require_open(store, plan), plan, stored)
+        except ObjectMissing:
+            continue  # the files of an older page were deleted, and so it was: a newer checkpoint says so
+    raise Unavailable(f"bundle {plan.bundle}: its file pages vanish faster than they can be read")
 
 
 def _report(plan: fmt.CompactionPlan, stored: Sequence[StoredFile]) -> RoundReport:

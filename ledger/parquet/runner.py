@@ -13,6 +13,7 @@ from ledger.history import read_history
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.parquet.delete import tidy_bundle
 from ledger.parquet.engine import Engine
+from ledger.parquet.gc import collect_garbage
 from ledger.parquet.plan import Fate, fate_of
 from ledger.parquet.report import CompactionReport, OnProgress, RoundReport
 from ledger.parquet.round import run_round
@@ -50,6 +51,10 @@ async def compact_root(
             await _compact_all(store, bundle, cluster, catalog, sources, engine, report, on_progress)
         except LedgerMQError as error:
             report.failures[bundle] = error
+    try:
+        report.collected = await collect_garbage(store, cluster)
+    except LedgerMQError as error:
+        report.not_collected = error
     return report
 
 

@@ -1,0 +1,137 @@
+"""Garbage collection: objects that nothing refers to any more (DESIGN section 10; safety invariant 9).
+
+First LIST everything, then read the plans, then the newest checkpoints and their pages: what a plan was about to refer to at the LIST is
+referred to at the end. Then delete, by the rules for late puts: only what belongs to a finished plan, after its fence is closed,
+and Parquet files only `parquet_min_age` after the commit, in ascending order, each gone before the next.
+
+    Parquet files   in no page above `parquet_start`, in no open plan: files that stand for a failed batch, once recorded
+    pages           of finished plans, in no partition's chain
+    snapshots       of finished plans, not in force
+    fences          of finished plans
+
+A file that is no LedgerMQ file, of another cluster, or of a plan that is not finished is never touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from ledger import keys
+from ledger.checkpoint import newest_checkpoint
+from ledger.cluster import ClusterSettings
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledger.parquet.columns import FooterNote
+from ledger.parquet.delete import close_finished_fences, finished_long_ago
+from ledger.parquet.pages import PageReader
+from ledger.parquet.plan_chain import read_plan
+from ledger.parquet.stored_file import read_footer
+from ledgermq.errors import DataDamaged, Unavailable
+
+ATTEMPTS_MAX = 10
+
+
+@dataclass(slots=True)
+class Garbage:
+    """`parquet`: files by (bundle, plan), keys ascending. `records`: pages and snapshots. `foreign`: files that are not ours to judge."""
+
+    parquet: dict[tuple[int, int], list[str]] = field(default_factory=dict)
+    records: list[str] = field(default_factory=list)
+    foreign: list[str] = field(default_factory=list)
+
+
+async def collect_garbage(store: ObjectStore, cluster: ClusterSettings) -> list[str]:
+    """Delete what may be deleted now; the keys. Raises DataDamaged, Unavailable, the store's errors: then nothing more is deleted."""
+    garbage = await find_garbage(store, cluster)
+    deleted = []
+    for bundle in range(cluster.bundles):
+        await close_finished_fences(store, bundle)
+    for bundle in sorted({bundle for bundle, _ in garbage.parquet}):
+        old_enough = await finished_long_ago(store, bundle, cluster.parquet_min_age_ms)
+        expired = [key for (b, plan), found in garbage.parquet.items() if b == bundle and plan <= old_enough for key in found]
+        for key in sorted(expired):
+            await store.delete([key])
+            deleted.append(key)
+    if garbage.records:
+        await store.delete(garbage.records)
+    return deleted + garbage.records
+
+
+async def find_garbage(store: ObjectStore, cluster: ClusterSettings) -> Garbage:
+    """What nothing refers to; deletes nothing. Raises as `collect_garbage` does."""
+    for _ in range(ATTEMPTS_MAX):
+        listed = await _Listed.take(store, range(cluster.bundles))
+        try:
+            return await _judge(store, cluster, listed)
+        except ObjectMissing:
+            continue  # a page or checkpoint was replaced meanwhile
+    raise Unavailable("the root changes faster than its garbage can be told")
+
+
+@dataclass(slots=True)
+class _Listed:
+    parquet: list[str]
+    pages: dict[int, list[int]]
+    snapshots: dict[int, list[int]]
+    plans: dict[int, list[int]]
+
+    @classmethod
+    async def take(cls, store: ObjectStore, bundles: Iterable[int]) -> _Listed:
+        """Parquet first: a file that shows was made by a plan that was there before."""
+        listed = cls([info.key async for info in store.list(keys.PARQUET)], {}, {}, {})
+        for bundle in bundles:
+            listed.pages[bundle] = [keys.number(info.key) async for info in store.list(keys.file_pages(bundle))]
+            listed.snapshots[bundle] = [keys.number(info.key) async for info in store.list(keys.snapshots(bundle))]
+        for bundle in bundles:
+            listed.plans[bundle] = [keys.number(info.key) async for info in store.list(keys.compactions(bundle))]
+        return listed
+
+
+async def _judge(store: ObjectStore, cluster: ClusterSettings, listed: _Listed) -> Garbage:
+    plans = {bundle: [await read_plan(store, bundle, number) for number in numbers] for bundle, numbers in listed.plans.items()}
+    checkpoints = {bundle: await newest_checkpoint(store, bundle) for bundle in listed.pages}
+    garbage = Garbage()
+    live: set[str] = set()
+    for bundle, checkpoint in checkpoints.items():
+        pages = PageReader(store, bundle)
+        used: set[int] = set()
+        for part in checkpoint.partitions:
+            if part.newest_page:
+                used.update(await pages.chain(part))
+                live.update(file.key for file in await pages.files_from(part, 0))
+        live.update(
+            file.key for plan in plans[bundle] if plan is not None and plan.number > checkpoint.finished_plan for file in plan.files
+        )
+        garbage.records += _unused(checkpoint, used, listed)
+    for key in listed.parquet:
+        if key not in live:
+            await _add(store, cluster, checkpoints, key, garbage)
+    return garbage
+
+
+def _unused(checkpoint: fmt.Checkpoint, pages_used: set[int], listed: _Listed) -> list[str]:
+    bundle, finished = checkpoint.bundle, checkpoint.finished_plan
+    pages = [keys.file_page(bundle, n) for n in listed.pages[bundle] if n <= finished and n not in pages_used]
+    snapshots = [keys.snapshot(bundle, n) for n in listed.snapshots[bundle] if n <= finished and n != checkpoint.snapshot_plan]
+    return pages + snapshots
+
+
+async def _add(store: ObjectStore, cluster: ClusterSettings, checkpoints: dict[int, fmt.Checkpoint], key: str, garbage: Garbage) -> None:
+    """Whose is a file that nothing refers to? Its own footer says; where that cannot be read, nobody may delete it."""
+    name = keys.parse_parquet(key)
+    try:
+        note = FooterNote.decode((await read_footer(store, key)).metadata) if name is not None else None
+    except DataDamaged:
+        note = None
+    except ObjectMissing:
+        return  # deleted meanwhile
+    if name is None or note is None or (note.cluster, note.topic_id, note.plan) != (cluster.cluster_id, name.topic_id, name.plan):
+        garbage.foreign.append(key)
+    elif note.bundle in checkpoints and note.plan <= checkpoints[note.bundle].finished_plan:
+        garbage.parquet.setdefault((note.bundle, note.plan), []).append(key)
+
+
+def keys_of(garbage: Garbage) -> Sequence[str]:
+    """Everything found, for a report."""
+    return sorted([*garbage.records, *(key for found in garbage.parquet.values() for key in found)])
