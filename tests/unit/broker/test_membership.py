@@ -1,0 +1,167 @@
+"""Membership by heartbeats in the store, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from ledger import keys
+from ledger.object_store.contract import ObjectInfo
+from ledger.object_store.memory import MemoryStore
+from stateless_broker.heartbeat import Heartbeat, decode_heartbeat, encode_heartbeat
+from stateless_broker.membership import Membership, Superseded
+from tests.passing_store import PassingStore
+from tests.virtual_time import run_virtual, virtual_sources
+
+INTERVAL_S = 1.0
+
+
+class ContentStore(PassingStore):
+    """ETags by content, as S3 gives them; counts the bodies that are read."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStore("", virtual_sources()))
+        self.reads = 0
+
+    async def get(self, key: str) -> bytes:
+        self.reads += 1
+        return await super().get(key)
+
+    async def list(self, prefix: str, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+        async for info in super().list(prefix, start_after):
+            data = await self.inner.get(info.key)
+            yield ObjectInfo(info.key, info.size, str(hash(data)), info.modified_ms)
+
+
+def member(store: PassingStore | MemoryStore, name: str, address: str = "") -> Membership:
+    return Membership(store, virtual_sources(sum(name.encode())), name, address or f"{name}:1", INTERVAL_S)
+
+
+async def joined(store: PassingStore | MemoryStore, name: str, address: str = "") -> Membership:
+    found = member(store, name, address)
+    await found.join()
+    return found
+
+
+def test_brokers_see_each_other_and_what_they_own() -> None:
+    async def scenario() -> None:
+        store = MemoryStore()
+        a, b = await joined(store, "a"), await joined(store, "b")
+        await a.beat({1: 4, 2: 9}, {3: "damaged"})
+        await b.look()
+        assert b.live()["a"].bundles == {1: 4, 2: 9}
+        assert b.live()["a"].troubles == {3: "damaged"}
+        assert sorted(b.live()) == ["a", "b"]
+        await a.leave()
+        await b.look()
+        assert sorted(b.live()) == ["b"]
+
+    run_virtual(scenario)
+
+
+def test_an_unchanged_heartbeat_is_seen_alive_without_being_read_again() -> None:
+    async def scenario() -> None:
+        store = ContentStore()
+        a, b = await joined(store, "a"), await joined(store, "b")
+        await b.look()
+        read = store.reads
+        for _ in range(30):
+            await asyncio.sleep(INTERVAL_S)
+            await a.beat({}, {})
+            await b.look()
+            assert "a" in b.live()
+        assert store.reads == read
+        await a.beat({1: 1}, {})
+        await b.look()
+        assert store.reads == read + 1
+        assert b.live()["a"].bundles == {1: 1}
+
+    run_virtual(scenario)
+
+
+def test_silence_alone_is_believed_late_a_refusal_at_once_and_after_an_hour_the_heartbeat_is_removed() -> None:
+    async def scenario() -> None:
+        store = MemoryStore()
+        await joined(store, "a")
+        b = await joined(store, "b")
+        await b.look()
+        await asyncio.sleep(9 * INTERVAL_S)
+        assert "a" in b.live()
+        await asyncio.sleep(2 * INTERVAL_S)
+        assert "a" not in b.live()
+        await joined(store, "c")
+        await b.look()
+        b.report_lost("c", refused=False)
+        assert "c" in b.live()
+        b.report_lost("c", refused=True)
+        assert "c" not in b.live()
+        await asyncio.sleep(3601)
+        await b.look()
+        assert [info.key async for info in store.list(keys.BROKERS)] == [keys.broker("b")]
+
+    run_virtual(scenario)
+
+
+def test_a_leaving_broker_still_owns_but_gets_nothing() -> None:
+    async def scenario() -> None:
+        store = MemoryStore()
+        a, b = await joined(store, "a"), await joined(store, "b")
+        await a.beat({1: 3}, {}, leaving=True)
+        await b.look()
+        assert b.present()["a"].bundles == {1: 3}
+        assert sorted(b.live()) == ["b"]
+
+    run_virtual(scenario)
+
+
+def test_of_two_brokers_with_one_address_the_later_stays() -> None:
+    async def scenario() -> None:
+        store = MemoryStore()
+        old, other = await joined(store, "old", "same:1"), await joined(store, "other")
+        new = await joined(store, "new", "same:1")
+        assert new.me.incarnation == old.me.incarnation + 1
+        with pytest.raises(Superseded, match="give each broker its own address"):
+            await old.look()
+        await new.look()
+        await other.look()
+        assert sorted(other.live()) == ["new", "other"]
+        assert sorted(new.live()) == ["new", "other"]
+
+    run_virtual(scenario)
+
+
+def test_of_two_processes_with_one_id_the_later_stays() -> None:
+    async def scenario() -> None:
+        store = MemoryStore()
+        old = member(store, "same", "one:1")
+        await old.join()
+        new = Membership(store, virtual_sources(99), "same", "two:1", INTERVAL_S)
+        await new.join()
+        with pytest.raises(Superseded, match="own id"):
+            await old.look()
+        await new.look()
+
+    run_virtual(scenario)
+
+
+def test_foreign_objects_among_the_heartbeats_are_ignored_and_removed_in_the_end() -> None:
+    async def scenario() -> None:
+        store = MemoryStore()
+        a = await joined(store, "a")
+        for body in (b"", b"{}", b"[1]", b'{"broker": 1}', b"\xff", b"[" * 100_000):
+            await store.put(keys.broker("junk"), body)
+            await a.look()
+            assert sorted(a.live()) == ["a"]
+        await asyncio.sleep(3601)
+        await a.beat({}, {})
+        await a.look()
+        assert [info.key async for info in store.list(keys.BROKERS)] == [keys.broker("a")]
+
+    run_virtual(scenario)
+
+
+def test_heartbeats_round_trip() -> None:
+    heartbeat = Heartbeat("b", "h:1", 3, "ab", 7, {1: 2, 40: 3}, {5: "why"}, leaving=True)
+    assert decode_heartbeat(encode_heartbeat(heartbeat)) == heartbeat

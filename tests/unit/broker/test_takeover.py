@@ -1,0 +1,68 @@
+"""Takeover: eager where there is evidence, patient where there is none, and no fights."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from stateless_broker.takeover import ClaimHistory, Evidence, is_gone, may_claim_back, wait_before_claim_s
+
+INTERVAL_S = 2.0
+
+
+@pytest.mark.parametrize(
+    ("evidence", "now", "gone"),
+    [
+        (Evidence(advanced_at=100.0), 101.0, False),
+        (Evidence(advanced_at=100.0), 119.0, False),  # silent for long, but nothing else speaks against it
+        (Evidence(advanced_at=100.0), 120.1, True),
+        (Evidence(advanced_at=100.0, refused_at=100.5), 100.6, True),  # its port is closed: no need to wait
+        (Evidence(advanced_at=101.0, refused_at=100.5), 101.1, False),  # and then it spoke again
+        (Evidence(advanced_at=100.0, lost_at=100.5), 103.9, False),  # a broken line alone proves nothing
+        (Evidence(advanced_at=100.0, lost_at=100.5), 104.1, True),
+        (Evidence(advanced_at=100.0, lost_at=90.0), 104.1, False),  # an old broken line is forgotten
+    ],
+)
+def test_gone(evidence: Evidence, now: float, gone: bool) -> None:
+    assert is_gone(evidence, now, INTERVAL_S) is gone
+
+
+def test_waits_double_with_jitter_up_to_half_a_minute() -> None:
+    generator = random.Random(1)
+    assert wait_before_claim_s(0, generator) == 0
+    for claims, longest in ((1, 0.5), (2, 1.0), (3, 2.0), (6, 16.0), (7, 30.0), (1000, 30.0)):
+        waits = [wait_before_claim_s(claims, generator) for _ in range(200)]
+        assert longest / 2 <= min(waits) < max(waits) <= longest
+        assert max(waits) - min(waits) > longest / 4
+
+
+def test_claims_are_counted_by_epochs_and_only_for_a_minute() -> None:
+    history = ClaimHistory()
+    history.note(17, now=0.0)
+    assert history.recent(0.0) == 0, "who held the bundle before we came is no fight that we saw"
+    history.note(18, now=10.0)
+    history.note(18, now=11.0)
+    history.note(21, now=20.0)
+    history.note(19, now=21.0)
+    assert history.recent(21.0) == 4
+    assert history.recent(75.0) == 3
+    assert history.recent(90.0) == 0
+    assert history.epoch == 21
+
+
+def test_failed_attempts_count_and_memory_is_bounded() -> None:
+    history = ClaimHistory()
+    for i in range(1000):
+        history.note_attempt(now=i / 1000)
+    assert history.recent(1.0) == 64
+
+
+def test_who_lost_a_term_leaves_the_winner_alone_for_the_holding_time() -> None:
+    history = ClaimHistory()
+    assert may_claim_back(history, winner_gone=False, now=0.0, holding_s=10)
+    history.note_lost(now=100.0)
+    assert not may_claim_back(history, winner_gone=False, now=105.0, holding_s=10)
+    assert may_claim_back(history, winner_gone=True, now=105.0, holding_s=10)
+    assert may_claim_back(history, winner_gone=False, now=110.0, holding_s=10)
+    assert history.recent(105.0) == 1

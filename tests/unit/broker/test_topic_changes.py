@@ -1,0 +1,123 @@
+"""Changes of topics: what is allowed, what is refused and how, where partitions go."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from ledger.catalog import Catalog, Topic, encode_topic_record, topic_key
+from ledgermq.errors import (
+    InvalidConfig,
+    InvalidRequest,
+    InvalidTopicName,
+    LedgerMQError,
+    ResourceExhausted,
+    TopicBeingDeleted,
+    TopicExists,
+    UnknownTopic,
+)
+from stateless_broker.topic_changes import TopicLimits, altered, created, deleted
+
+LIMITS = TopicLimits(default_partitions=4, partitions_max=100, topics_max=5)
+BUNDLES = 5
+
+
+def put(catalog: Catalog, topic: Topic) -> Topic:
+    catalog.apply(catalog.offset, topic_key(topic.name), encode_topic_record(topic, creation=topic.id < 0))
+    return catalog.topics_by_name[topic.name]
+
+
+def create(catalog: Catalog, name: str, partitions: int = 0, **settings: str) -> Topic:
+    named = {key.replace("_", "."): value for key, value in settings.items()}
+    return put(catalog, created(catalog, name, partitions, named, BUNDLES, LIMITS, now_ms=7))
+
+
+@pytest.fixture
+def catalog() -> Catalog:
+    catalog = Catalog()
+    catalog.apply(0, b"founding", b"")
+    return catalog
+
+
+@pytest.mark.parametrize("name", ["123", "2024-01-01", "true", "a", "x" * 249, "A.b_c-d", "_single", "1e5", "null"])
+def test_names_that_look_like_something_else_are_names(catalog: Catalog, name: str) -> None:
+    topic = create(catalog, name)
+    assert (topic.name, topic.partitions, topic.id, topic.created_ms) == (name, 4, 1, 7)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "x" * 250, "naïve", "a b", "a\n", "__metadata", "__own", "a\x00"])
+def test_names_that_are_refused(catalog: Catalog, name: str) -> None:
+    with pytest.raises(InvalidTopicName):
+        create(catalog, name)
+
+
+def test_partitions_go_where_fewest_are_and_never_to_bundle_0(catalog: Catalog) -> None:
+    topics = [create(catalog, "a", 3), create(catalog, "b", 6), create(catalog, "c", 7)]
+    load = Counter(bundle for topic in topics for bundle in topic.bundles)
+    assert load == {1: 4, 2: 4, 3: 4, 4: 4}
+
+
+def test_existing_names_and_names_that_are_not_free_yet(catalog: Catalog) -> None:
+    topic = create(catalog, "a")
+    with pytest.raises(TopicExists):
+        create(catalog, "a")
+    put(catalog, deleted(catalog, "a"))
+    with pytest.raises(TopicBeingDeleted) as refused:
+        create(catalog, "a")
+    assert refused.value.retry_after_ms
+    with pytest.raises(TopicBeingDeleted):
+        deleted(catalog, "a")
+    catalog.apply(catalog.offset, topic_key("a"), None)
+    assert create(catalog, "a").id > topic.id
+
+
+def test_bounds(catalog: Catalog) -> None:
+    with pytest.raises(InvalidRequest):
+        create(catalog, "a", 101)
+    for i in range(5):
+        create(catalog, f"t{i}")
+    with pytest.raises(ResourceExhausted):
+        create(catalog, "one-more")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"retention.ms": "soon"}, "retention.ms"),
+        ({"retention.msx": "1"}, "did you mean 'retention.ms'"),
+        ({"cleanup.policy": "x"}, "one of"),
+    ],
+)
+def test_settings_are_checked(catalog: Catalog, settings: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidConfig, match=message):
+        created(catalog, "a", 1, settings, BUNDLES, LIMITS, 0)
+
+
+def test_alter_grows_and_sets(catalog: Catalog) -> None:
+    topic = create(catalog, "a", 2, retention_ms="5")
+    changed = put(catalog, altered(catalog, "a", 5, {"accept.publish": "false"}, ["retention.ms"], BUNDLES, LIMITS))
+    assert changed.bundles[:2] == topic.bundles
+    assert (changed.id, changed.partitions, changed.raw_settings) == (topic.id, 5, {"accept.publish": "false"})
+    assert not changed.settings.accept_publish
+    assert changed.settings.retention_ms == -1
+
+
+@pytest.mark.parametrize(
+    ("name", "partitions", "change", "unset", "error"),
+    [
+        ("a", 1, {}, [], InvalidRequest),
+        ("a", 101, {}, [], InvalidRequest),
+        ("b", 0, {}, [], UnknownTopic),
+        ("__metadata", 9, {}, [], InvalidTopicName),
+        ("a", 0, {}, ["retention.mss"], InvalidConfig),
+        ("a", 0, {"retention.ms": "1"}, ["retention.ms"], InvalidConfig),
+        ("a", 0, {"retention.ms": "-2"}, [], InvalidConfig),
+    ],
+)
+def test_alterations_that_are_refused(
+    catalog: Catalog, name: str, partitions: int, change: dict[str, str], unset: list[str], error: type[LedgerMQError]
+) -> None:
+    create(catalog, "a", 2)
+    with pytest.raises(error):
+        altered(catalog, name, partitions, change, unset, BUNDLES, LIMITS)
