@@ -284,6 +284,7 @@ class LedgerWriter:
 def fail(append: Append, error: LedgerMQError) -> None:
     if not append.done.done():
         append.done.set_exception(error)
+        append.done.exception()  # whoever waits gets it; who has gone away needs no reminder in the log
 
 
 def succeed(append: Append, base_offset: int) -> None:

@@ -13,6 +13,9 @@ from functools import cached_property
 from ledger.catalog import Catalog
 from ledger.cluster import ClusterSettings
 from ledger.object_store.contract import ObjectStore
+from ledger.parquet.engine import LocalEngine
+from ledger.parquet.group_build import RunBlocking
+from ledger.parquet.reader import ParquetCache
 from ledgermq.sources import Sources
 from stateless_broker.bundle.tail_cache import TailCache
 
@@ -44,6 +47,8 @@ class BundleLimits:
     background_compaction: bool = True
     compaction_interval_s: float = 10.0
     """How often the owner considers, without a request, whether a round is due."""
+    retention_interval_s: float = 600.0
+    """How often old Parquet files are looked for, in bundles whose topics have a retention."""
     parked_slots_max: int = 20_000
     """Slots that a parked partition may keep from being trimmed before produce to the bundle is refused."""
 
@@ -89,7 +94,7 @@ class ByteBudget:
 
 @dataclass(frozen=True)
 class BundleContext:
-    """`catalog`: what this broker knows of `__metadata` at present."""
+    """`catalog`: what this broker knows of `__metadata` at present. `run_blocking`: threads, or `run_inline` in a simulation."""
 
     store: ObjectStore
     sources: Sources
@@ -98,6 +103,7 @@ class BundleContext:
     catalog: Callable[[], Catalog]
     limits: BundleLimits = field(default_factory=BundleLimits)
     metrics: BundleMetrics = field(default_factory=BundleMetrics)
+    run_blocking: RunBlocking = asyncio.to_thread
 
     @cached_property
     def produce_memory(self) -> ByteBudget:
@@ -110,3 +116,16 @@ class BundleContext:
     @cached_property
     def cold_reads(self) -> asyncio.Semaphore:
         return asyncio.Semaphore(self.limits.cold_reads_max)
+
+    @cached_property
+    def parquet_cache(self) -> ParquetCache:
+        return ParquetCache(self.store, self.run_blocking)
+
+    @cached_property
+    def compaction_engine(self) -> LocalEngine:
+        return LocalEngine(self.sources, self.run_blocking, tasks_at_once=1)
+
+    @cached_property
+    def compaction_turn(self) -> asyncio.Lock:
+        """One bundle of a broker is compacted at a time, so that it stays in the background."""
+        return asyncio.Lock()

@@ -84,13 +84,17 @@ class PartitionIndex:
             return None
         return place
 
-    def first_at_or_after(self, timestamp_us: int) -> int | None:
-        """Place of the first batch that holds a record of this time or later."""
-        return next((place for place, latest in enumerate(self._columns[7]) if latest >= timestamp_us), None)
+    def first_at_or_after(self, timestamp_us: int, place: int) -> int | None:
+        """Place of the first batch, from `place` on, that holds a record of this time or later."""
+        latest = self._columns[7]
+        return next((at for at in range(place, len(latest)) if latest[at] >= timestamp_us), None)
 
     def place_of_slot(self, slot: int) -> int:
         """How many batches lie below `slot`."""
         return bisect_left(self._columns[2], slot)
+
+    def size_from(self, place: int) -> int:
+        return self.size_bytes if place == 0 else sum(self._columns[4][place:])
 
     def drop_first(self, count: int) -> int:
         """Forget the oldest `count` batches; returns `count`."""
@@ -109,6 +113,7 @@ class FetchIndex:
         self.partitions: dict[PartitionKey, PartitionIndex] = {}
         self._slots: deque[tuple[int, int]] = deque()
         """(slot, batches in it), to know what goes first."""
+        self._created_ms: dict[int, int] = {}
 
     def add(self, index: fmt.SegmentIndex) -> None:
         """The next valid segment."""
@@ -120,6 +125,7 @@ class FetchIndex:
             partition.append(indexed(index.slot, entry))
         if index.batches:
             self._slots.append((index.slot, len(index.batches)))
+            self._created_ms[index.slot] = index.created_ms
             self.batches += len(index.batches)
             if self.batches > self.batches_max:
                 self._drop_oldest()
@@ -132,6 +138,7 @@ class FetchIndex:
             if index.slot >= self.covered_from:
                 break
             slots.append((index.slot, len(index.batches)))
+            self._created_ms[index.slot] = index.created_ms
             for entry in index.batches:
                 older.setdefault((entry.topic_id, entry.partition), PartitionIndex()).append(indexed(index.slot, entry))
         for key, partition in older.items():
@@ -146,16 +153,29 @@ class FetchIndex:
         if self.batches > self.batches_max:
             self._drop_oldest()
 
+    def backlog(self, key: PartitionKey, parquet_end: int) -> tuple[int, int] | None:
+        """(bytes, time of the oldest segment in ms) of what is here and not in Parquet; None where there is nothing."""
+        partition = self.partitions.get(key)
+        if partition is None or partition.end <= parquet_end:
+            return None
+        place = partition.at(parquet_end) or 0
+        return partition.size_from(place), self.created_ms(partition[place].slot)
+
     def find(self, key: PartitionKey, offset: int) -> tuple[PartitionIndex, int] | None:
         """The partition's index and the place in it of the batch that holds `offset`."""
         partition = self.partitions.get(key)
         place = partition.at(offset) if partition else None
         return None if partition is None or place is None else (partition, place)
 
+    def created_ms(self, slot: int) -> int:
+        """When a segment that is in the index was made, by its writer's clock."""
+        return self._created_ms[slot]
+
     def drop_below(self, slot: int) -> None:
         """Forget the slots below `slot`: what they hold is in Parquet, or will be looked up again."""
         while self._slots and self._slots[0][0] < slot:
-            self._slots.popleft()
+            dropped, _ = self._slots.popleft()
+            del self._created_ms[dropped]
         self.covered_from = max(self.covered_from, slot)
         for key in list(self.partitions):
             partition = self.partitions[key]
@@ -165,8 +185,10 @@ class FetchIndex:
 
     def _drop_oldest(self) -> None:
         """Forget a tenth, in whole slots; the newest slot always stays."""
-        keep = self.batches_max - self.batches_max // 10
         left = self.batches
-        while left > keep and len(self._slots) > 1:
-            left -= self._slots.popleft()[1]
-        self.drop_below(self._slots[0][0])
+        slot = 0
+        for slot, count in self._slots:  # noqa: B007 – the slot at which it stops is the first one kept
+            if left <= self.batches_max - self.batches_max // 10:
+                break
+            left -= count
+        self.drop_below(slot)

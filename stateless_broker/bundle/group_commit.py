@@ -77,7 +77,7 @@ class GroupCommit:
             self._wake.set()
         if durable:
             return [append.done for append in appends]
-        return [self._answer_now(append.done) for append in appends]
+        return [_received() for _ in appends]
 
     def on_durable(self, index: fmt.SegmentIndex) -> None:
         """The writer has acknowledged this segment and is about to answer its waiters."""
@@ -225,15 +225,8 @@ class GroupCommit:
         self._memory.give(flush.size_bytes)
         self._flushing_batches -= flush.batches
 
-    @staticmethod
-    def _answer_now(done: asyncio.Future[int]) -> asyncio.Future[int]:
-        done.add_done_callback(_look_away)
-        received: asyncio.Future[int] = done.get_loop().create_future()
-        received.set_result(OFFSET_NOT_KNOWN)
-        return received
 
-
-def _look_away(done: asyncio.Future[int]) -> None:
-    """Nobody waits for this answer: what was answered on receipt may be lost."""
-    if not done.cancelled():
-        done.exception()
+def _received() -> asyncio.Future[int]:
+    done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    done.set_result(OFFSET_NOT_KNOWN)
+    return done

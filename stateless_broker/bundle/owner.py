@@ -8,9 +8,10 @@ Must not know: gRPC, who should own what, how clients find the owner.
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Literal
+
+import structlog
 
 from ledger.catalog import Topic
 from ledger.fold import PartitionKey
@@ -23,8 +24,10 @@ from ledgermq.errors import LedgerMQError, NotOwner, UnknownPartition
 from stateless_broker.bundle.context import BundleContext
 from stateless_broker.bundle.group_commit import GroupCommit
 from stateless_broker.bundle.reads import BundleReads, PartitionFetch
+from stateless_broker.bundle.time_search import offset_at
+from stateless_broker.bundle.upkeep import Upkeep
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger()
 
 
 class BundleOwner:
@@ -37,6 +40,7 @@ class BundleOwner:
         self._writer = writer
         self._reads = BundleReads(context, writer, recovered)
         self._commit = GroupCommit(writer, context)
+        self._upkeep = Upkeep(context, writer, self._reads)
         writer.on_durable = self._on_durable
         self._tasks = asyncio.create_task(self._run(), name=f"bundle {self.bundle} epoch {self.epoch}")
 
@@ -66,6 +70,7 @@ class BundleOwner:
         With `durable` False the futures are done at once, with OFFSET_NOT_KNOWN. Raises NotOwner, ResourceExhausted, InvalidRequest.
         """
         self._check_term()
+        self._upkeep.check_parked()
         return self._commit.admit(batches, durable=durable)
 
     async def fetch(self, topic: Topic, partition: int, offset: int, bytes_max: int) -> PartitionFetch:
@@ -75,7 +80,12 @@ class BundleOwner:
         """
         self._check_term()
         self._check_partition(topic, partition)
-        found = await self._reads.fetch(topic, partition, offset, bytes_max)
+        self._upkeep.on_read()
+        try:
+            found = await self._reads.fetch(topic, partition, offset, bytes_max)
+        except LedgerMQError:
+            self._check_term()  # what it knew was dropped under it
+            raise
         self._check_term()
         return found
 
@@ -87,8 +97,11 @@ class BundleOwner:
         """`at`: or a time in microseconds since the epoch: the first offset of that time or later, the high watermark if there is none."""
         self._check_term()
         self._check_partition(topic, partition)
+        self._upkeep.on_read()
         if at == "earliest":
             return self._reads.log_start(topic, partition)
+        if at != "latest":
+            return await offset_at(self._reads, topic, partition, at)
         end = self._reads.high_watermark((topic.id, partition))
         await self._writer.check_fence()  # a zombie must not call an old end the latest
         return end
@@ -112,17 +125,18 @@ class BundleOwner:
     def _on_durable(self, index: fmt.SegmentIndex, data: Sequence[Buffer]) -> None:
         self._reads.on_durable(index, data)
         self._commit.on_durable(index)
+        self._upkeep.on_durable(index)
 
     async def _run(self) -> None:
         """All background work of the term; when one part of it breaks the term is over."""
         try:
             async with asyncio.TaskGroup() as group:
-                workers = [group.create_task(self._commit.run(), name=f"group commit of bundle {self.bundle}")]
+                workers = [group.create_task(_forever(work)) for work in (self._commit.run, *self._upkeep.workers())]
                 await self.ended.wait()
                 for worker in workers:
                     worker.cancel()
         except Exception as error:
-            log.exception("bundle %d: background work failed, the term of epoch %d is over", self.bundle, self.epoch)
+            log.exception("background work failed, the term is over", bundle=self.bundle, epoch=self.epoch)
             self._writer.end(NotOwner(f"bundle {self.bundle}: background work failed: {error!r}"))
         finally:
             self._end()
@@ -144,3 +158,7 @@ class BundleOwner:
             raise UnknownPartition(f"topic {topic.name!r} has partitions 0 to {topic.partitions - 1}, not {partition}")
         if topic.bundles[partition] != self.bundle:
             raise NotOwner(f"{topic.name}-{partition} is in bundle {topic.bundles[partition]}, not {self.bundle}")
+
+
+async def _forever(work: Callable[[], Awaitable[None]]) -> None:
+    await work()

@@ -17,10 +17,12 @@ from ledger.fold import PartitionKey
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.history import read_history
 from ledger.object_store.contract import Buffer, ObjectMissing
+from ledger.parquet.reader import read_parquet
 from ledger.recovery import Recovered
 from ledger.stored_batch import StoredBatch
 from ledger.writer import LedgerWriter
-from ledgermq.errors import DataDamaged, OffsetOutOfRange, Unavailable
+from ledgermq.errors import DataDamaged, NotOwner, OffsetOutOfRange, Unavailable
+from ledgermq.protocol.records import Compression
 from stateless_broker.bundle.cold_reader import ColdReader
 from stateless_broker.bundle.context import BundleContext
 from stateless_broker.bundle.fetch_index import FetchIndex, IndexedBatch, PartitionIndex, indexed
@@ -51,22 +53,24 @@ class BundleReads:
         self.index = FetchIndex(context.limits.index_batches_max, recovered.checkpoint.state.slot + 1)
         for slot in recovered.tail:
             self.index.add(slot.index)
-        self._context = context
+        self.parked = _parked(recovered.checkpoint)
+        self.context = context
         self._writer = writer
         self._cold = ColdReader(context.store, self.bundle, context.cold_reads)
         self._loading = asyncio.Lock()
         self._far: dict[PartitionKey, PartitionIndex] = {}
+        self._too_many = False
 
     def on_durable(self, index: fmt.SegmentIndex, data: Sequence[Buffer]) -> None:
         self.index.add(index)
-        self._context.tail_cache.add(index, data)
+        self.context.tail_cache.add(index, data)
         self.waiters.wake({(entry.topic_id, entry.partition) for entry in index.batches})
 
     def close(self) -> None:
         """The term is over: drop what it knew, wake who waits."""
         self.index = FetchIndex(self.index.batches_max, self.index.covered_from)
         self._far.clear()
-        self._context.tail_cache.drop_bundle(self.bundle)
+        self.context.tail_cache.drop_bundle(self.bundle)
         self.waiters.close()
 
     def high_watermark(self, key: PartitionKey) -> int:
@@ -95,8 +99,7 @@ class BundleReads:
             try:
                 batches = await self._read(topic, partition, offset, bytes_max)
             except ObjectMissing as error:
-                if not await self.look() and attempt > 0:
-                    raise DataDamaged(f"{error.message}, though no checkpoint has trimmed it", object_key=error.object_key) from error
+                await self._look_for(error, attempt)
                 continue
             high = self.high_watermark(key)
             assert batches[0].base_offset <= offset < batches[0].end, (key, offset)
@@ -106,14 +109,18 @@ class BundleReads:
 
     async def look(self) -> bool:
         """Take in the newest checkpoint. True: it is newer than the one known."""
-        return self.see(await newest_checkpoint(self._context.store, self.bundle))
+        return self.see(await newest_checkpoint(self.context.store, self.bundle))
 
     def see(self, checkpoint: fmt.Checkpoint) -> bool:
         if checkpoint.number <= self.checkpoint.number:
             return False
         self.checkpoint = checkpoint
         self.counters = partitions_by_key(checkpoint)
-        cached = self._context.tail_cache.first_slot(self.bundle)
+        self.parked = _parked(checkpoint)
+        if checkpoint.state.epoch > self._writer.epoch:
+            self._writer.end(NotOwner(f"bundle {self.bundle}: checkpoint {checkpoint.number} knows epoch {checkpoint.state.epoch}"))
+        cached = self.context.tail_cache.first_slot(self.bundle)
+        self._too_many = False
         self.index.drop_below(min(checkpoint.trim_slot, cached or checkpoint.trim_slot))
         self._far.clear()
         return True
@@ -144,18 +151,69 @@ class BundleReads:
             found = self._find(key, offset)
             if found is not None:
                 return found
-            await self.load_older(key, offset)
+            await self._load_older(key, offset)
         found = self._find(key, offset)
         if found is None and offset >= self.parquet_end(key):
             raise DataDamaged(f"bundle {self.bundle}: offset {offset} of topic {key[0]} partition {key[1]} is in no segment")
         return found
 
-    async def load_older(self, key: PartitionKey, offset: int) -> None:
-        history = await read_history(self._context.store, self.bundle, self._context.cluster.producer_states_max)
+    @property
+    def has_older_segments(self) -> bool:
+        """Segments that are not trimmed and not in the index."""
+        return self.checkpoint.trim_slot < self.index.covered_from and not self.is_partial
+
+    @property
+    def is_partial(self) -> bool:
+        """The segments that are not trimmed have more batches than the index holds."""
+        return self._too_many
+
+    async def load_all(self) -> None:
+        """Bring what is missing into the index, if it has room for it."""
+        async with self._loading:
+            if self.has_older_segments:
+                await self._load_older(None, 0)
+
+    async def candidate(self, topic: Topic, partition: int, offset: int, timestamp_us: int) -> tuple[int, int] | None:
+        """The next run of offsets, from `offset` on, that may hold a record of this time or a later one: first and end."""
+        for attempt in range(ATTEMPTS_MAX):
+            try:
+                return await self._candidate((topic.id, partition), offset, timestamp_us)
+            except ObjectMissing as error:
+                await self._look_for(error, attempt)
+        raise Unavailable(f"bundle {self.bundle}: its file lists change faster than they can be read", retry_after_ms=100)
+
+    async def _look_for(self, missing: ObjectMissing, attempt: int) -> None:
+        """An object was gone: somebody must have put a checkpoint that no longer needs it. Raises DataDamaged where nobody has."""
+        if not await self.look() and attempt > 0:
+            raise DataDamaged(f"{missing.message}, and no checkpoint says so", object_key=missing.object_key) from missing
+
+    async def _candidate(self, key: PartitionKey, offset: int, timestamp_us: int) -> tuple[int, int] | None:
+        counters = self.counters.get(key)
+        if counters is not None and max(offset, counters.parquet_start) < counters.parquet_end and self._find(key, offset) is None:
+            for file in await self.context.parquet_cache.pages(self.bundle).files_from(counters, offset):
+                if file.timestamp_max_us >= timestamp_us:
+                    return max(offset, file.first_offset), file.last_offset + 1
+            offset = counters.parquet_end
+        if offset >= self.high_watermark(key):
+            return None
+        found = self._find(key, offset) or await self._find_older(key, offset)
+        if found is None:  # moved to Parquet meanwhile
+            return await self._candidate(key, offset, timestamp_us)
+        index, place = found
+        later = index.first_at_or_after(timestamp_us, place)
+        if later is None:
+            return None if index.end >= self.high_watermark(key) else (index.end, index.end)
+        return max(offset, index[later].base_offset), index[later].end
+
+    async def _load_older(self, key: PartitionKey | None, offset: int) -> None:
+        history = await read_history(self.context.store, self.bundle, self.context.cluster.producer_states_max)
         self.see(history.checkpoint)
         older = [slot.index for slot in history.segments if slot.index.slot < self.index.covered_from]
         if self.index.batches + sum(len(index.batches) for index in older) <= self.index.batches_max:
             self.index.prepend(older, history.checkpoint.trim_slot)
+            return
+        self._too_many = True
+        if key is None:
             return
         far = PartitionIndex()
         for index in older:
@@ -174,7 +232,7 @@ class BundleReads:
         size_bytes = 0
         for at in range(place, len(index)):
             batch = index[at]
-            data = self._context.tail_cache.get(self.bundle, batch.slot, batch.position)
+            data = self.context.tail_cache.get(self.bundle, batch.slot, batch.position)
             size_bytes += batch.length
             if data is None or (batches and size_bytes > bytes_max):
                 break
@@ -194,9 +252,27 @@ class BundleReads:
         return chosen
 
     async def _from_parquet(self, topic: Topic, partition: int, offset: int, bytes_max: int) -> list[StoredBatch]:
-        raise Unavailable(f"{topic.name}-{partition}: offset {offset} is in Parquet only")
+        context = self.context
+        kind = topic.settings.compression_type
+        compression: Compression = "lz4" if kind == "lz4" else "zstd" if kind == "zstd" else "none"
+        async with context.cold_reads:
+            return await read_parquet(
+                context.store,
+                self.bundle,
+                self.checkpoint,
+                topic.id,
+                partition,
+                offset,
+                bytes_max,
+                compression=compression,
+                cache=context.parquet_cache,
+            )
 
     def _told(self, source: str, batches: list[StoredBatch]) -> list[StoredBatch]:
         if batches:
-            self._context.metrics.fetched(self.bundle, source, sum(len(batch.data) for batch in batches))
+            self.context.metrics.fetched(self.bundle, source, sum(len(batch.data) for batch in batches))
         return batches
+
+
+def _parked(checkpoint: fmt.Checkpoint) -> list[fmt.PartitionCheckpoint]:
+    return [part for part in checkpoint.partitions if part.HasField("parked")]

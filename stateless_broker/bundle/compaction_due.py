@@ -1,0 +1,44 @@
+"""When is a round of Parquet compaction worth asking the store for? Pure; by the rules of `ledger.parquet.plan`, from what the owner knows.
+
+May say "due" too early (the plan then says no), never too late by more than the owner's ignorance of newer checkpoints.
+"""
+
+from __future__ import annotations
+
+from ledger.catalog import Catalog
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.parquet.plan import INTERNAL_LAG_MS, INTERNAL_TARGET_BYTES
+from stateless_broker.bundle.reads import BundleReads
+
+
+def next_compaction_ms(reads: BundleReads, catalog: Catalog) -> int | None:
+    """The wall-clock time at which a round is due; 0: at once; None: nothing waits for one."""
+    times = [0] if reads.is_partial else []
+    parked = {(part.topic_id, part.partition) for part in reads.parked}
+    for key in reads.index.partitions:
+        topic = catalog.topics_by_id.get(key[0])
+        backlog = reads.index.backlog(key, reads.parquet_end(key))
+        if backlog is None or topic is None or topic.removed or key in parked:
+            continue
+        size_bytes, oldest_ms = backlog
+        target_bytes = INTERNAL_TARGET_BYTES if topic.internal else topic.settings.parquet_target_bytes
+        lag_ms = INTERNAL_LAG_MS if topic.internal else topic.settings.parquet_max_lag_ms
+        times.append(0 if size_bytes >= target_bytes else oldest_ms + lag_ms)
+    return min(times, default=None)
+
+
+def wants_retention(checkpoint: fmt.Checkpoint, catalog: Catalog) -> bool:
+    """Is there anything in Parquet that may grow too old or too much?"""
+    for part in checkpoint.partitions:
+        topic = catalog.topics_by_id.get(part.topic_id)
+        if (
+            topic is not None
+            and part.parquet_start < part.parquet_end
+            and _has_retention(topic.settings.retention_ms, topic.settings.retention_bytes)
+        ):
+            return True
+    return False
+
+
+def _has_retention(retention_ms: int, retention_bytes: int) -> bool:
+    return retention_ms >= 0 or retention_bytes >= 0

@@ -1,0 +1,157 @@
+"""Background work of a term: checkpoints, news of checkpoints that others made, Parquet compaction.
+
+None of it is needed for safety, so a failure never ends the term: it is logged, counted and tried again with back-off. An idle bundle
+costs no requests: checkpoints follow writes, looks follow writes and reads, and whether a round of compaction is due is told from
+the fetch index (`compaction_due`), without asking the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+import structlog
+
+from ledger.checkpoint import delete_older_checkpoints
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.parquet.runner import compact_bundle
+from ledger.recovery import advance_checkpoint
+from ledger.writer import LedgerWriter
+from ledgermq.errors import ResourceExhausted
+from stateless_broker.bundle.compaction_due import next_compaction_ms, wants_retention
+from stateless_broker.bundle.context import BundleContext
+from stateless_broker.bundle.reads import BundleReads
+
+RETRY_FIRST_S, RETRY_S_MAX = 1.0, 120.0
+COMPACTION_PAUSE_S_MAX = 600.0
+"""Between two looks at a bundle of which the owner believes that a round is due, and the plan says no."""
+
+log = structlog.get_logger()
+
+
+class Upkeep:
+    def __init__(self, context: BundleContext, writer: LedgerWriter, reads: BundleReads) -> None:
+        self.bundle = writer.bundle
+        self._context = context
+        self._limits = context.limits
+        self._writer = writer
+        self._reads = reads
+        self._used = asyncio.Event()
+        self._checkpoint_due = asyncio.Event()
+        self._sizes: deque[tuple[int, int]] = deque()
+        self._bytes_since = 0
+        self._retention_s = asyncio.get_running_loop().time()
+        self._compaction_pause_s = self._limits.compaction_interval_s
+        self._consider_checkpoint()
+
+    def workers(self) -> list[Callable[[], Awaitable[None]]]:
+        """Each runs until it is cancelled."""
+        found: list[Callable[[], Awaitable[None]]] = [self._checkpoints, self._looks]
+        return [*found, self._compactions] if self._limits.background_compaction else found
+
+    def on_durable(self, index: fmt.SegmentIndex) -> None:
+        self._used.set()
+        size_bytes = sum(entry.length for entry in index.batches)
+        self._sizes.append((index.slot, size_bytes))
+        self._bytes_since += size_bytes
+        self._consider_checkpoint()
+
+    def on_read(self) -> None:
+        self._used.set()
+
+    def check_parked(self) -> None:
+        """Raises ResourceExhausted when a parked partition has kept too many slots from being trimmed."""
+        untrimmed = self._writer.durable.slot + 1 - self._reads.checkpoint.trim_slot
+        if untrimmed <= self._limits.parked_slots_max or not self._reads.parked:
+            return
+        named = ", ".join(f"{self._name(part.topic_id)}-{part.partition} ({part.parked.object_key})" for part in self._reads.parked[:3])
+        raise ResourceExhausted(
+            f"bundle {self.bundle}: {untrimmed} segments cannot be trimmed, for {len(self._reads.parked)} partitions are parked: {named}; "
+            "repair them",
+            retry_after_ms=30_000,
+        )
+
+    def _name(self, topic_id: int) -> str:
+        topic = self._context.catalog().topics_by_id.get(topic_id)
+        return topic.name if topic is not None else f"topic {topic_id}"
+
+    def _consider_checkpoint(self) -> None:
+        done = self._reads.checkpoint.state.slot
+        while self._sizes and self._sizes[0][0] <= done:
+            self._bytes_since -= self._sizes.popleft()[1]
+        if self._writer.durable.slot - done >= self._limits.checkpoint_slots or self._bytes_since >= self._limits.checkpoint_bytes:
+            self._checkpoint_due.set()
+
+    async def _checkpoints(self) -> None:
+        while True:
+            await self._checkpoint_due.wait()
+            await self._insist("checkpoint", self._checkpoint)
+            self._checkpoint_due.clear()
+            self._consider_checkpoint()
+
+    async def _checkpoint(self) -> None:
+        context = self._context
+        await advance_checkpoint(
+            context.store, self.bundle, context.sources, context.cluster.producer_states_max, durable=self._writer.durable
+        )
+        await self._reads.look()  # what was put need not be the newest
+        await delete_older_checkpoints(context.store, self.bundle, self._reads.checkpoint.number)
+        context.metrics.checkpointed(self.bundle, self._reads.checkpoint.number)
+
+    async def _looks(self) -> None:
+        loop = asyncio.get_running_loop()
+        looked_s = loop.time()
+        while True:
+            await self._used.wait()
+            await asyncio.sleep(looked_s + self._limits.look_interval_s - loop.time())
+            self._used.clear()
+            looked_s = loop.time()
+            await self._insist("look", self._look)
+
+    async def _look(self) -> None:
+        if await self._reads.look():
+            self._context.metrics.parked(self.bundle, len(self._reads.parked))
+
+    async def _compactions(self) -> None:
+        while True:
+            await asyncio.sleep(self._compaction_pause_s)
+            if self._reads.has_older_segments:
+                await self._insist("look", self._reads.load_all)
+            if self._is_due():
+                await self._insist("compaction", self._compact)
+
+    def _is_due(self) -> bool:
+        catalog, now_s = self._context.catalog(), asyncio.get_running_loop().time()
+        due_ms = next_compaction_ms(self._reads, catalog)
+        if due_ms is not None and due_ms <= self._context.sources.now_ms():
+            return True
+        return now_s - self._retention_s >= self._limits.retention_interval_s and wants_retention(self._reads.checkpoint, catalog)
+
+    async def _compact(self) -> None:
+        context = self._context
+        compact = partial(compact_bundle, context.store, self.bundle, context.cluster)
+        async with context.compaction_turn:
+            self._retention_s = asyncio.get_running_loop().time()
+            report = await compact(context.catalog(), context.sources, context.compaction_engine, everything=False)
+        await self._look()
+        usual_s = self._limits.compaction_interval_s
+        self._compaction_pause_s = usual_s if report else min(COMPACTION_PAUSE_S_MAX, 2 * self._compaction_pause_s)
+        if report is not None:
+            log.info("compacted", bundle=self.bundle, plan=report.plan, files=report.files, records=report.records)
+            for parked in report.parked:
+                log.error("parked", bundle=self.bundle, topic=parked.topic, partition=parked.partition, damaged=parked.object_key)
+
+    async def _insist(self, work: str, step: Callable[[], Awaitable[object]]) -> None:
+        """Do it until it succeeds; only the end of the term ends that."""
+        pause_s = RETRY_FIRST_S
+        while True:
+            try:
+                await step()
+                return
+            except Exception as error:  # whatever it is, bugs included: the term goes on without it for now
+                self._context.metrics.upkeep_failed(self.bundle, work, error)
+                log.warning("upkeep failed", bundle=self.bundle, work=work, error=repr(error), retry_s=pause_s)
+            await asyncio.sleep(pause_s * self._context.sources.random.uniform(0.75, 1.25))
+            pause_s = min(RETRY_S_MAX, 2 * pause_s)
