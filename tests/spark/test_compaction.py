@@ -1,0 +1,154 @@
+"""Parquet compaction on Spark executors, and plain Spark reads of what it made."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from ledger import keys
+from ledger.object_store.contract import ObjectStore
+from ledger.parquet.delete import delete_expired_parquet, log_start_move
+from ledger.parquet.plan_chain import PlanOvertaken, read_plan
+from ledger.parquet.report import CompactionReport, Progress
+from ledger.parquet.runner import compact_root
+from ledger.parquet.task import split_plan
+from ledger.recovery import advance_checkpoint
+from ledgermq.errors import DataDamaged
+from ledgermq.sources import Sources
+from spark.engine import SparkEngine, TaskFailure, run_on_executor
+from tests.passing_store import PassingStore
+from tests.roots import Root
+from tests.stores import file_store
+
+pytestmark = pytest.mark.spark
+
+KAFKA_COLUMNS = [
+    ("key", "binary"),
+    ("value", "binary"),
+    ("topic", "string"),
+    ("partition", "int"),
+    ("offset", "bigint"),
+    ("timestamp", "timestamp"),
+    ("timestampType", "int"),
+    ("headers", "array<struct<key:string,value:binary>>"),
+    ("tag", "string"),
+]
+
+
+async def _root(store: ObjectStore) -> Root:
+    root = await Root.open(store, Sources(), bundles=3)
+    await root.create_topic("flights", partitions=4)
+    await root.create_topic("weather", bundle=2)
+    for i in range(4):
+        await root.produce("flights", *((p, [b"%d-%d-%d" % (p, i, j) for j in range(50)]) for p in (0, 1, 3)), timestamp_ms=1000 + i)
+        await root.produce("weather", (0, [b"w%d" % i]))
+    return root
+
+
+async def _compact(root: Root, spark: SparkSession, progress: list[Progress] | None = None) -> CompactionReport:
+    show = progress.append if progress is not None else None
+    return await compact_root(root.store, root.sources, SparkEngine(spark), on_progress=show)
+
+
+def _values(frame: DataFrame) -> dict[tuple[str, int], list[bytes]]:
+    found: dict[tuple[str, int], list[bytes]] = {}
+    for row in frame.orderBy("topic", "partition", "offset").collect():
+        values = found.setdefault((row.topic, row.partition), [])
+        assert row.offset == len(values), "dense, from 0"
+        values.append(bytes(row.value))
+    return found
+
+
+async def test_spark_reads_exactly_what_was_produced(spark: SparkSession, tmp_path: Path) -> None:
+    async with file_store(tmp_path / "root") as store:
+        root = await _root(store)
+        progress: list[Progress] = []
+        report = await _compact(root, spark, progress)
+        assert not report.failures
+        assert report.records == 604
+        assert progress[-1].files_done == progress[-1].files_total
+        frame = spark.read.parquet(str(tmp_path / "root" / "parquet"))
+        assert frame.dtypes == KAFKA_COLUMNS
+        assert _values(frame) == root.produced
+        first = frame.where("topic = 'flights' and partition = 3 and offset = 0").collect()
+        assert first[0].asDict() == {
+            "key": bytearray(b"3"),
+            "value": bytearray(b"3-0-0"),
+            "topic": "flights",
+            "partition": 3,
+            "offset": 0,
+            "timestamp": dt.datetime(1970, 1, 1, 0, 0, 1),  # noqa: DTZ001 (Spark gives naive times of the session's zone)
+            "timestampType": 0,
+            "headers": None,
+            "tag": None,
+        }
+
+
+async def test_every_folder_has_the_columns_of_the_kafka_source(spark: SparkSession, tmp_path: Path) -> None:
+    async with file_store(tmp_path / "root") as store:
+        root = await _root(store)
+        await _compact(root, spark)
+        for folder in ("topic=flights", "topic=flights/partition=1"):
+            assert spark.read.parquet(str(tmp_path / "root" / "parquet" / folder)).dtypes == KAFKA_COLUMNS
+
+
+async def test_a_read_ends_with_file_not_found_or_a_run_without_gaps(spark: SparkSession, tmp_path: Path) -> None:
+    """A DataFrame made before old files were deleted fails; made again, it sees the run that is left."""
+    async with file_store(tmp_path / "root") as store:
+        root = await _root(store)
+        await _compact(root, spark)
+        await root.produce("flights", (0, [b"new"]))
+        await _compact(root, spark)
+        path = str(tmp_path / "root" / "parquet")
+        before = spark.read.parquet(path)
+        topic = root.topics["flights"].id
+        states_max = root.cluster.producer_states_max
+        await advance_checkpoint(store, 1, root.sources, states_max, log_start_move({(topic, 0): 200}))
+        assert await delete_expired_parquet(_LaterStore(store), 1, root.cluster, root.sources) == 1
+        with pytest.raises((PySparkException, Py4JJavaError), match="FILE_NOT_EXIST"):
+            before.collect()
+        left = spark.read.parquet(path).where("topic = 'flights' and partition = 0").collect()
+        assert [(row.offset, bytes(row.value)) for row in left] == [(200, b"new")]
+
+
+class _LaterStore(PassingStore):
+    """A store whose clock is an hour ahead: files are old enough to be deleted."""
+
+    async def store_time_ms(self) -> int:
+        return await self.inner.store_time_ms() + 3_600_000
+
+
+async def test_typed_errors_come_back_from_executors(spark: SparkSession, tmp_path: Path) -> None:
+    async with file_store(tmp_path / "root") as store:
+        root = await _root(store)
+        key = keys.segment(1, 3)
+        from tests.unit.parquet.test_damage import NoTasks
+
+        await root.compact(NoTasks(store), root.sources)
+        await store.delete([key])  # after the plan has named it
+        report = await _compact(root, spark)
+        assert isinstance(report.failures[1], DataDamaged)
+        assert report.failures[1].object_key == key
+        assert set(report.failures) == {1}, "the other bundles are done"
+
+
+async def test_a_task_of_a_finished_plan_writes_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    async with file_store(tmp_path / "root") as store:
+        root = await _root(store)
+        from tests.unit.parquet.test_damage import NoTasks
+
+        await root.compact(NoTasks(store), root.sources)
+        plan = await read_plan(store, 1, 1)
+        assert plan is not None
+        tasks = split_plan(plan, store.url, root.cluster.cluster_id, root.cluster.url_life_ms, 2)
+        assert not (await _compact(root, spark)).failures
+        for file in plan.files:
+            await store.delete([file.key])
+        found = spark.sparkContext.parallelize(tasks, len(tasks)).map(run_on_executor).collect()
+        assert [outcome.code for outcome in found if isinstance(outcome, TaskFailure)] == [PlanOvertaken.code] * len(tasks)
+        assert not [info.key async for info in store.list(keys.parquet_topic("flights"))]
