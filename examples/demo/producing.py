@@ -1,0 +1,113 @@
+"""All flights into the topic, with an idempotent producer; half-way the broker that owns most partitions is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from flights import Flights
+from rich.progress import Progress
+
+import ledgermq
+
+TOPIC = "flights"
+PARTITIONS = 8
+PIECE = 2000
+LOOK_S = 0.005
+
+
+@dataclass
+class Outage:
+    """What the kill did. `gaps`: seconds until the next record of a partition of the killed broker was stored by somebody else."""
+
+    address: str
+    partitions: set[int]
+    killed_at: float
+    gaps: dict[int, float] = field(default_factory=dict)
+
+    def stored(self, partition: int, sent_at: float) -> None:
+        """A record was just acknowledged that was sent at `sent_at`; what was sent before the kill proves nothing."""
+        if partition in self.partitions and partition not in self.gaps and sent_at > self.killed_at:
+            self.gaps[partition] = time.monotonic() - sent_at
+
+    @property
+    def gap_s(self) -> float:
+        return max(self.gaps.values(), default=0.0)
+
+
+class Watch:
+    """Records on their way, one queue a key: records of a key are acknowledged in their order, those of different keys are not."""
+
+    def __init__(self, on_stored: Callable[[int], None]) -> None:
+        self.outage: Outage | None = None
+        self.stored = 0
+        self._on_stored = on_stored
+        self._queues: dict[bytes, deque[tuple[float, ledgermq.Delivery]]] = {}
+
+    def add(self, keys: Sequence[bytes], deliveries: Sequence[ledgermq.Delivery]) -> None:
+        now = time.monotonic()
+        for key, delivery in zip(keys, deliveries, strict=True):
+            self._queues.setdefault(key, deque()).append((now, delivery))
+
+    def look(self) -> None:
+        """Raises what happened to a record that could not be stored."""
+        for queue in self._queues.values():
+            while queue and queue[0][1].done():
+                sent_at, delivery = queue.popleft()
+                result = delivery.result()
+                self.stored += 1
+                if self.outage is not None:
+                    self.outage.stored(result.partition, sent_at)
+        self._on_stored(self.stored)
+
+    async def look_on(self) -> None:
+        while True:
+            self.look()
+            await asyncio.sleep(LOOK_S)
+
+
+@dataclass(frozen=True)
+class Produced:
+    records: int
+    bytes: int
+    seconds: float
+    outage: Outage
+
+    @property
+    def records_per_s(self) -> float:
+        return self.records / self.seconds
+
+
+async def produce(client: ledgermq.Client, flights: Flights, kill: Callable[[str], None], progress: Progress) -> Produced:
+    """`kill`: ends the broker at an address. On return every record is acknowledged; raises if one could not be stored."""
+    bar = progress.add_task("Producing", total=len(flights), note="")
+    watch = Watch(lambda stored: progress.update(bar, completed=stored))
+    begun = time.monotonic()
+    async with client.producer(idempotent=True) as producer:
+        looking = asyncio.create_task(watch.look_on())
+        for first in range(0, len(flights), PIECE):
+            if watch.outage is None and first >= len(flights) // 2:
+                watch.outage = await kill_busiest(client, kill)
+                progress.update(bar, note=f"broker {watch.outage.address} killed")
+            keys = flights.keys[first : first + PIECE]
+            values = flights.values[first : first + PIECE]
+            records = [ledgermq.Record(value, key) for value, key in zip(values, keys, strict=True)]
+            watch.add(keys, await producer.send_many(TOPIC, records))
+        await producer.flush()
+        looking.cancel()
+    watch.look()
+    seconds = time.monotonic() - begun
+    if watch.outage is None or watch.stored != len(flights):
+        raise RuntimeError(f"{watch.stored} of {len(flights)} flights were acknowledged")
+    return Produced(len(flights), sum(map(len, flights.values)), seconds, watch.outage)
+
+
+async def kill_busiest(client: ledgermq.Client, kill: Callable[[str], None]) -> Outage:
+    owners = [partition.owner for partition in (await client.describe_topic(TOPIC)).partitions]
+    address, _ = Counter(owner for owner in owners if owner).most_common(1)[0]
+    partitions = {number for number, owner in enumerate(owners) if owner == address}
+    kill(address)
+    return Outage(address, partitions, time.monotonic())

@@ -1,0 +1,102 @@
+"""Every error becomes one line on stderr, with a code, a hint where there is one, an exit code, and no traceback."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from ledgermq import errors
+from ledgermq.cli.exit_codes import EPILOG, ExitCode, exit_code
+from ledgermq.cli.options import Debug, OutputFormat
+from ledgermq.cli.report import Finding, Report, Rows, show
+from ledgermq.cli.reporting import command
+
+
+def run(raised: Callable[[], BaseException], *arguments: str) -> Result:
+    app = typer.Typer()
+
+    @command(app, "fail")
+    async def fail(debug: Debug = False) -> None:
+        raise raised()
+
+    return CliRunner().invoke(app, arguments)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (errors.UnknownTopic("there is no topic 'x'"), 4, "error [UNKNOWN_TOPIC] there is no topic 'x' (hint: `ledgermq topic list`"),
+        (errors.InvalidTopicName("topic name '[bold]'"), 2, "error [INVALID_TOPIC_NAME] topic name '[bold]'"),
+        (errors.TopicExists("it exists"), 5, "error [TOPIC_EXISTS] it exists"),
+        (errors.Unavailable("localhost:9650 refuses\nthe connection"), 3, "error [UNAVAILABLE] localhost:9650 refuses the connection"),
+        (errors.DataDamaged("bad", object_key="ledgers/1"), 6, "error [DATA_DAMAGED] bad"),
+        (errors.Unauthorized("no"), 7, "error [UNAUTHORIZED] no"),
+        (errors.OutcomeUnknown("perhaps"), 8, "error [OUTCOME_UNKNOWN] perhaps"),
+        (TimeoutError(), 3, "error [DEADLINE_EXCEEDED] TimeoutError"),
+        (FileNotFoundError(2, "No such file", "x"), 1, "error [SYSTEM] [Errno 2] No such file: 'x'"),
+        (ValueError("oops"), 1, "error [INTERNAL] ValueError: oops (hint: this is a bug; --debug shows where)"),
+        (ExceptionGroup("tasks", [ValueError("x"), errors.UnknownTopic("inner")]), 4, "error [UNKNOWN_TOPIC] inner"),
+        (KeyboardInterrupt(), 130, ""),
+    ],
+)
+def test_an_error_is_one_line(error: BaseException, code: int, line: str) -> None:
+    result = run(lambda: error)
+    assert result.exit_code == code
+    assert result.stderr.startswith(line)
+    assert result.stderr.count("\n") == bool(line)
+    assert result.stdout == ""
+
+
+def test_debug_shows_where() -> None:
+    result = run(lambda: errors.UnknownTopic("x"), "--debug")
+    assert result.exit_code == 4
+    assert "Traceback" in result.stderr
+    assert result.stderr.splitlines()[-1].startswith("error [UNKNOWN_TOPIC]")
+
+
+def test_every_error_of_the_tree_has_an_exit_code() -> None:
+    for kind in errors.BY_CODE.values():
+        code = exit_code(kind("x"))
+        general = kind in (errors.LedgerMQError, errors.ProducerError, errors.UnknownProducer, errors.OutOfOrderSequence)
+        assert (code is ExitCode.ERROR) == general
+
+
+def test_the_epilog_names_every_exit_code() -> None:
+    for code in ExitCode:
+        assert f"{code.value} " in EPILOG
+
+
+def test_a_broken_pipe_is_no_error() -> None:
+    assert run(BrokenPipeError).exit_code == 0
+
+
+REPORT = Report(
+    "cluster [x]",
+    {"root": "file:///r", "topics": 2, "controller": "", "settings": {"a": "1"}},
+    [Rows("brokers", ("broker", "alive"), [{"broker": "b[1]", "alive": True, "more": 7}])],
+    [Finding("ledgers/0001", "DATA_DAMAGED", "its [checksum] does not fit")],
+)
+
+
+def test_a_report_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    show(REPORT, OutputFormat.TABLE)
+    out = capsys.readouterr().out
+    for text in ("cluster [x]", "file:///r", "–", "a=1", "b[1]", "yes", "1 finding", "[DATA_DAMAGED]", "its [checksum] does not fit"):
+        assert text in out
+    assert "more" not in out
+
+
+def test_a_report_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    show(REPORT, OutputFormat.JSON)
+    assert json.loads(capsys.readouterr().out) == {
+        "root": "file:///r",
+        "topics": 2,
+        "controller": "",
+        "settings": {"a": "1"},
+        "brokers": [{"broker": "b[1]", "alive": True, "more": 7}],
+        "findings": [{"object_key": "ledgers/0001", "code": "DATA_DAMAGED", "problem": "its [checksum] does not fit"}],
+    }
