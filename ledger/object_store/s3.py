@@ -75,13 +75,16 @@ class S3Store(ObjectStore):
 
     async def list(self, prefix: str, start_after: str = "") -> AsyncIterator[ObjectInfo]:
         check_prefix(prefix)
-        token: str | None = None
-        start = self._root + start_after if start_after else ""
+        token = None
+        last = start = self._root + start_after if start_after else ""
         while True:
             entries, token = await self._run(self._readers, partial(self._client.list_page, self._root + prefix, start, token))
             for entry in entries:
-                key = entry["Key"].removeprefix(self._root)
-                if is_shown(key):
+                if entry["Key"] <= last:
+                    raise StoreUnusable(f"the object store does not list in ascending order: {entry['Key']!r} after {last!r}")
+                last = entry["Key"]
+                key = last.removeprefix(self._root)
+                if is_shown(key) and not key.endswith("/"):  # some tools put empty objects where a file system has folders
                     modified_ms = int(entry["LastModified"].timestamp() * 1000)
                     yield ObjectInfo(key, entry["Size"], entry["ETag"].strip('"'), modified_ms)
             if token is None:

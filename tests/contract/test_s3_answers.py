@@ -212,3 +212,11 @@ async def test_answers_to_fenced_puts(store: ObjectStore, server: ScriptedServer
     with pytest.raises(error):
         await puts.put_if_absent("a/b", [b"x"])
     assert server.requests == ["PUT /bucket/root/a/b"]
+
+
+async def test_a_store_that_lists_in_no_order_is_refused(store: ObjectStore, server: ScriptedServer) -> None:
+    entry = "<Contents><Key>root/a/{}</Key><Size>1</Size><ETag>x</ETag><LastModified>2026-11-21T08:00:00.000Z</LastModified></Contents>"
+    page = "".join(entry.format(name) for name in ("1", "3", "2"))
+    server.answer = Answer(200, f'<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">{page}</ListBucketResult>'.encode())
+    with pytest.raises(StoreUnusable, match="ascending"):
+        _ = [info async for info in store.list("a/")]

@@ -146,3 +146,16 @@ async def test_the_root_of_a_bucket_needs_no_prefix(minio_root: str) -> None:
         await store.put_if_absent("at-the-root/a", [b"x"])
         assert [info.key async for info in store.list("at-the-root/")] == ["at-the-root/a"]
         await store.delete(["at-the-root/a"])
+
+
+async def test_what_other_tools_leave_in_the_bucket_does_not_confuse_a_list(minio_root: str) -> None:
+    location = parse_s3_url(minio_root)
+    client = S3Client(location, 2)
+    for name in ("", "/", "/a/", "/a/b c+ä&%.txt", "/ledgers/", "-other/a"):
+        url = client.presign("put_object", Key=f"{location.prefix}{name}")
+        assert client.send(name, "PUT", url, None, [b""]).status == 200, name
+    client.close()
+    async with s3_store(minio_root) as store:
+        await store.put_if_absent("a/b", [b"x"])
+        assert [info.key async for info in store.list("")] == ["a/b", "a/b c+ä&%.txt"]
+        assert [info.key async for info in store.list("a/", "a/b")] == ["a/b c+ä&%.txt"]
