@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from infra.minio import Minio, running
 from ledgermq.sources import Sources
@@ -13,6 +14,10 @@ from tests.stores import seeded_sources
 
 BUCKET = "ledgermq-test"
 _numbers = itertools.count(1)
+
+# Two shared cores, tests side by side: how long an example takes says nothing about the code.
+settings.register_profile("ledgermq", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("ledgermq")
 
 
 @pytest.fixture

@@ -6,6 +6,9 @@ below a cap. Only the metadata (a flatbuffer of Arrow's Message.fbs and the eigh
 
     | 0xFFFFFFFF | metadata length i32 | metadata (flatbuffer Message > RecordBatch) | body: the buffers |
 
+Everything stands on multiples of 8 bytes, so that batches put behind one another are an Arrow stream. Refused is Arrow's format of before
+0.15 (no marker), and custom metadata in version 4: it may name a codec there, which readers obey and this header does not show.
+
 Invariant: any input gives a BatchInfo or CorruptFrame / MessageTooLarge, in time linear in the number of buffers.
 """
 
@@ -21,6 +24,8 @@ from ledgermq.errors import CorruptFrame, MessageTooLarge
 Buffer = bytes | bytearray | memoryview
 
 RECORD_BATCH = 3
+ALIGNMENT = 8
+_V4, _V5 = 3, 4
 CODECS = {0: "lz4", 1: "zstd"}
 _PREFIX = struct.Struct("<II")
 _PAIR = struct.Struct("<qq")
@@ -71,7 +76,10 @@ def _walk(view: memoryview, decoded_bytes_max: int) -> BatchInfo:
     marker, metadata_length = _PREFIX.unpack_from(view)
     body_start = _PREFIX.size + metadata_length
     _require(marker == 0xFFFFFFFF and body_start <= len(view), "it is not an Arrow IPC message")
+    _require(body_start % ALIGNMENT == 0 and len(view) % ALIGNMENT == 0, f"its parts do not end on multiples of {ALIGNMENT} bytes")
     message = _Table.root(view[_PREFIX.size : body_start])
+    version = message.u8(0)
+    _require(version == _V5 or (version == _V4 and not message.has(4)), f"metadata version {version + 1}, or custom metadata in version 4")
     _require(message.u8(1) == RECORD_BATCH, f"it is message type {message.u8(1)}, not a record batch")
     body = view[body_start:]
     _require(message.i64(3) == len(body), f"its body has {len(body)} bytes, the header says {message.i64(3)}")
@@ -102,9 +110,14 @@ def _decoded_lengths(body: memoryview, buffers: list[tuple[int, int]], compresse
     lengths = []
     end = 0
     for offset, length in buffers:
+        if not length:  # some writers give any place to a buffer without bytes
+            _require(0 <= offset <= len(body), "an empty buffer lies outside of the message")
+            lengths.append(0)
+            continue
         _require(offset >= end and length >= 0 and offset + length <= len(body), "a buffer lies outside of the message or in another")
+        _require(offset % ALIGNMENT == 0, f"a buffer does not begin on a multiple of {ALIGNMENT} bytes")
         end = offset + length
-        lengths.append(_decoded_length(body[offset:end]) if compressed and length else length)
+        lengths.append(_decoded_length(body[offset:end]) if compressed else length)
     return lengths
 
 

@@ -4,6 +4,7 @@
 
 This is the protobuf encoding of ProduceRequest and FetchResponse with both fields present, in order; `tests` hold it to the
 generated code. A decoder of ours also accepts what other protobuf encoders may write: an absent field, fields in the other order.
+No encoder writes a field twice, so that is refused: merged headers would escape the bound on one.
 """
 
 from __future__ import annotations
@@ -64,11 +65,15 @@ def decode_fetch(data: Buffer) -> FetchFrame:
 def _decode_into(header: Message, data: Buffer) -> Sequence[Buffer]:
     view = memoryview(data)
     payload = view[:0]
+    seen: set[int] = set()
     at = 0
     while at < len(view):
         tag = view[at]
         if tag not in (_HEADER_TAG, _PAYLOAD_TAG):
             raise CorruptFrame(f"a frame has fields 1 and 2 only, found tag {tag:#x} at byte {at}")
+        if tag in seen:
+            raise CorruptFrame(f"field {tag >> 3} of the frame is there twice")
+        seen.add(tag)
         length, start = _read_varint(view, at + 1)
         at = start + length
         if at > len(view):
