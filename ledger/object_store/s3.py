@@ -84,7 +84,7 @@ class S3Store(ObjectStore):
                     raise StoreUnusable(f"the object store does not list in ascending order: {entry['Key']!r} after {last!r}")
                 last = entry["Key"]
                 key = last.removeprefix(self._root)
-                if is_shown(key) and not key.endswith("/"):  # some tools put empty objects where a file system has folders
+                if key and is_shown(key) and not key.endswith("/"):  # some tools put empty objects where a file system has folders
                     modified_ms = int(entry["LastModified"].timestamp() * 1000)
                     yield ObjectInfo(key, entry["Size"], entry["ETag"].strip('"'), modified_ms)
             if token is None:

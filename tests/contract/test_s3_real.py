@@ -151,7 +151,7 @@ async def test_the_root_of_a_bucket_needs_no_prefix(minio_root: str) -> None:
 async def test_what_other_tools_leave_in_the_bucket_does_not_confuse_a_list(minio_root: str) -> None:
     location = parse_s3_url(minio_root)
     client = S3Client(location, 2)
-    for name in ("", "/", "/a/", "/a/b c+ä&%.txt", "/ledgers/", "-other/a"):
+    for name in ("/", "/a/", "/a/b c+ä&%.txt", "/ledgers/", "-other/a"):
         url = client.presign("put_object", Key=f"{location.prefix}{name}")
         assert client.send(name, "PUT", url, None, [b""]).status == 200, name
     client.close()
