@@ -121,6 +121,8 @@ class Upkeep:
                 await self._insist("look", self._reads.load_all)
             if self._is_due():
                 await self._insist("compaction", self._compact)
+            else:
+                self._compaction_pause_s = self._limits.compaction_interval_s
 
     def _is_due(self) -> bool:
         catalog, now_s = self._context.catalog(), asyncio.get_running_loop().time()

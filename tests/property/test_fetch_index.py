@@ -1,0 +1,96 @@
+"""The fetch index against a plain list: what it holds it finds, and what it forgot it does not pretend to have."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ledger.format import ledgermq_format_pb2 as fmt
+from stateless_broker.bundle.fetch_index import FetchIndex, indexed
+
+KEYS = [(1, 0), (1, 1), (2, 0)]
+
+segments = st.lists(st.lists(st.tuples(st.integers(0, len(KEYS) - 1), st.integers(1, 5)), max_size=6), min_size=1, max_size=30)
+
+
+def build(shape: list[list[tuple[int, int]]]) -> list[fmt.SegmentIndex]:
+    """Segments as a ledger would have them: dense offsets per partition, in slots 1, 2, …"""
+    ends = dict.fromkeys(KEYS, 0)
+    made = []
+    for slot, batches in enumerate(shape, 1):
+        index = fmt.SegmentIndex(bundle=1, slot=slot, created_ms=1000 + slot)
+        position = 100
+        for which, count in batches:
+            topic_id, partition = KEYS[which]
+            base = ends[topic_id, partition]
+            ends[topic_id, partition] = base + count
+            index.batches.add(
+                topic_id=topic_id,
+                partition=partition,
+                base_offset=base,
+                record_count=count,
+                position=position,
+                length=10 * count,
+                crc=base,
+                timestamp_min_us=base,
+                timestamp_max_us=base + count,
+            )
+            position += 10 * count
+        made.append(index)
+    return made
+
+
+def check(index: FetchIndex, made: list[fmt.SegmentIndex]) -> None:
+    held = [(s.slot, e) for s in made if s.slot >= index.covered_from for e in s.batches]
+    assert index.batches == len(held) == sum(len(p) for p in index.partitions.values())
+    for key in KEYS:
+        mine = [indexed(slot, e) for slot, e in held if (e.topic_id, e.partition) == key]
+        assert sum(b.length for b in mine) == (index.partitions[key].size_bytes if mine else 0)
+        end = max((b.end for b in mine), default=0)
+        for offset in range(-1, end + 2):
+            found = index.find(key, offset)
+            expected = next((b for b in mine if b.base_offset <= offset < b.end), None)
+            assert (found[0][found[1]] if found else None) == expected
+        for parquet_end in range(end + 1):
+            left = [b for b in mine if b.end > parquet_end]
+            backlog = index.backlog(key, parquet_end)
+            assert backlog == ((sum(b.length for b in left), 1000 + left[0].slot) if left else None)
+
+
+@given(segments, st.integers(1, 40), st.integers(0, 35))
+def test_appending_and_dropping(shape: list[list[tuple[int, int]]], batches_max: int, drop_below: int) -> None:
+    made = build(shape)
+    index = FetchIndex(batches_max, 1)
+    for segment in made:
+        index.add(segment)
+    newest = max((len(s.batches) for s in made), default=0)
+    assert index.batches <= max(batches_max, newest)
+    check(index, made)
+    index.drop_below(drop_below)
+    check(index, made)
+
+
+@given(segments, st.integers(1, 30), st.integers(1, 30), st.integers(20, 200))
+def test_older_segments_go_in_front(shape: list[list[tuple[int, int]]], begin: int, older: int, batches_max: int) -> None:
+    made = build(shape)
+    index = FetchIndex(batches_max, begin)
+    for segment in made[begin - 1 :]:
+        index.add(segment)
+    index.prepend([s for s in made if s.slot >= older], older)
+    check(index, made)
+    if made and len(made) >= begin:
+        last = made[-1]
+        index.add(fmt.SegmentIndex(bundle=1, slot=last.slot + 1, created_ms=1))
+        check(index, made)
+
+
+@given(segments, st.integers(0, 60), st.integers(0, 10))
+def test_times_find_the_first_batch_that_may_hold_them(shape: list[list[tuple[int, int]]], timestamp_us: int, from_place: int) -> None:
+    made = build(shape)
+    index = FetchIndex(1000, 1)
+    for segment in made:
+        index.add(segment)
+    for key in index.partitions:
+        partition = index.partitions[key]
+        expected = next((i for i in range(from_place, len(partition)) if partition[i].timestamp_max_us >= timestamp_us), None)
+        assert partition.first_at_or_after(timestamp_us, from_place) == expected

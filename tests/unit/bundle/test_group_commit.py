@@ -1,0 +1,286 @@
+"""When segments are put, what is refused, and that nobody waits for ever. Virtual time: a put takes 100 ms here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from ledger.object_store.contract import Buffer, ObjectStore
+from ledger.object_store.memory import MemoryStore
+from ledger.segment import read_index
+from ledgermq.errors import LedgerMQError, NotOwner, ResourceExhausted, StoreUnusable
+from stateless_broker.bundle.context import BundleContext, BundleLimits
+from stateless_broker.bundle.group_commit import RETRY_MS_MAX, RETRY_MS_MIN
+from stateless_broker.bundle.owner import BundleOwner
+from tests.bundles import bundle_context, opened, produce
+from tests.ledgers import batch, session
+from tests.passing_store import PassingStore
+from tests.virtual_time import run_virtual, virtual_sources
+
+PUT_S = 0.1
+
+
+class SlowPuts(PassingStore):
+    """Puts of segments take `put_s`; `begun` says when each began. `broken`: what the next ones raise."""
+
+    def __init__(self, inner: ObjectStore, put_s: float = PUT_S) -> None:
+        super().__init__(inner)
+        self.put_s = put_s
+        self.begun: list[float] = []
+        self.broken: Exception | None = None
+
+    async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
+        if "/segments/" in key:
+            self.begun.append(round(asyncio.get_running_loop().time(), 6))
+            await asyncio.sleep(self.put_s)
+            if self.broken is not None:
+                raise self.broken
+        await self.inner.put_if_absent(key, buffers)
+
+
+@dataclass
+class World:
+    store: SlowPuts
+    context: BundleContext
+    owner: BundleOwner
+    t0: float = field(default_factory=lambda: asyncio.get_running_loop().time())
+
+    def flushes(self) -> list[float]:
+        """When puts began, in seconds since the bundle was opened."""
+        return [round(at - self.t0, 6) for at in self.store.begun if at >= self.t0]
+
+    def send(self, value: bytes = b"a") -> asyncio.Future[int]:
+        return self.owner.produce([batch(value)], durable=True)[0]
+
+
+def in_world(test: Callable[[World], Awaitable[None]], **limits: float) -> None:
+    async def main() -> None:
+        sources = virtual_sources()
+        store = SlowPuts(MemoryStore("t", sources))
+        chosen = {"background_compaction": False, "flush_spacing_s": 0.03, **limits}
+        context = bundle_context(store, sources, BundleLimits(**chosen))  # type: ignore[arg-type]
+        async with opened(context) as owner:
+            await test(World(store, context, owner))
+        assert context.produce_memory.taken == 0
+
+    run_virtual(main)
+
+
+def test_a_lone_batch_is_put_at_once() -> None:
+    async def test(world: World) -> None:
+        await world.send()
+        assert world.flushes() == [0]
+        await asyncio.sleep(1)
+        await world.send()
+        assert world.flushes() == [0, 1.1]
+
+    in_world(test, flush_spacing_s=10.0)
+
+
+def test_while_a_put_is_in_flight_the_next_waits_for_the_spacing() -> None:
+    async def test(world: World) -> None:
+        first = world.send()
+        await asyncio.sleep(0.001)
+        rest = [world.send(), world.send()]
+        await asyncio.gather(first, *rest)
+        assert world.flushes() == [0, 0.03]
+
+    in_world(test)
+
+
+def test_or_until_one_ends() -> None:
+    async def test(world: World) -> None:
+        first = world.send()
+        await asyncio.sleep(0.001)
+        second = world.send()
+        await asyncio.gather(first, second)
+        assert world.flushes() == [0, 0.1]
+
+    in_world(test, flush_spacing_s=10.0)
+
+
+def test_or_until_enough_bytes_wait() -> None:
+    async def test(world: World) -> None:
+        first = world.send()
+        await asyncio.sleep(0.001)
+        second = [world.send(b"x" * 400)]
+        await asyncio.sleep(0.001)
+        assert world.flushes() == [0]
+        second.append(world.send(b"x" * 4000))
+        await asyncio.gather(first, *second)
+        assert world.flushes()[1] == 0.002
+
+    in_world(test, flush_spacing_s=10.0, flush_bytes=4000)
+
+
+def test_no_more_puts_in_flight_than_allowed() -> None:
+    async def test(world: World) -> None:
+        waiting = []
+        for _ in range(50):
+            waiting.append(world.send())
+            await asyncio.sleep(0.005)
+        assert sorted(await asyncio.gather(*waiting)) == list(range(50))
+        assert max(sum(1 for b in world.flushes() if a <= b < a + PUT_S - 1e-4) for a in world.flushes()) == 3
+
+    in_world(test, flush_spacing_s=0.0, puts_in_flight_max=3)
+
+
+def test_a_segment_holds_no_more_than_its_limits() -> None:
+    async def test(world: World) -> None:
+        big = batch(b"x" * 3000)
+        length = len(big.data)
+        offsets = await produce(world.owner, *[big] * 10)
+        assert offsets == list(range(10))
+        first = len(world.store.begun) - len(world.flushes()) + 1
+        sizes = [len((await read_index(world.store, 1, first + i)).index.batches) for i in range(len(world.flushes()))]
+        assert sum(sizes) == 10
+        assert max(sizes) == 8192 // length
+
+    in_world(test, flush_bytes=8192)
+
+
+def test_overload_is_refused_with_a_time_and_takes_nothing() -> None:
+    async def test(world: World) -> None:
+        admitted: list[asyncio.Future[int]] = []
+        with pytest.raises(ResourceExhausted) as caught:
+            while True:
+                admitted += world.owner.produce([batch(b"x" * 1000), batch(b"y")], durable=True)
+        assert caught.value.retry_after_ms is not None
+        assert RETRY_MS_MIN <= caught.value.retry_after_ms <= RETRY_MS_MAX
+        assert world.context.produce_memory.taken <= 20_000
+        assert len(admitted) >= 8
+        assert await asyncio.gather(*admitted) == list(range(len(admitted)))
+        assert world.context.produce_memory.taken == 0
+        await world.send()
+
+    in_world(test, produce_memory_bytes_max=20_000)
+
+
+def test_the_retry_time_follows_the_pace_of_the_store() -> None:
+    async def test(world: World) -> None:
+        async def overload() -> int:
+            while True:
+                try:
+                    world.owner.produce([batch(b"x" * 2000)], durable=True)
+                except ResourceExhausted as error:
+                    assert error.retry_after_ms is not None
+                    return error.retry_after_ms
+                await asyncio.sleep(0)
+
+        async def settle() -> int:
+            for _ in range(20):
+                waited_ms = await overload()
+                await asyncio.sleep(world.store.put_s)
+            return waited_ms
+
+        fast = await settle()
+        world.store.put_s = 3.0
+        await asyncio.sleep(10)
+        assert await settle() > 3 * fast
+
+    in_world(test, produce_memory_bytes_max=50_000, flush_bytes=8000)
+
+
+def test_the_count_of_waiting_batches_is_bounded_too() -> None:
+    async def test(world: World) -> None:
+        waiting = world.owner.produce([batch(b"a")] * 10, durable=True)
+        with pytest.raises(ResourceExhausted):
+            world.owner.produce([batch(b"a")], durable=True)
+        await asyncio.gather(*waiting)
+        await asyncio.gather(*world.owner.produce([batch(b"a")] * 20, durable=True))  # alone, a request of any size goes through
+
+    in_world(test, queue_batches_max=10)
+
+
+def test_all_waiters_of_a_failed_flush_fail_and_so_does_what_is_queued() -> None:
+    async def test(world: World) -> None:
+        world.store.broken = StoreUnusable("the disk is full")
+        waiting = [world.send() for _ in range(3)]
+        await asyncio.sleep(0.001)
+        waiting += [world.send() for _ in range(3)]
+        results = await asyncio.gather(*waiting, return_exceptions=True)
+        assert all(isinstance(r, StoreUnusable) for r in results), results
+        await world.owner.ended.wait()
+        with pytest.raises(NotOwner, match="disk is full"):
+            world.send()
+
+    in_world(test)
+
+
+def test_a_bug_in_a_backend_leaves_no_waiter_behind() -> None:
+    async def test(world: World) -> None:
+        world.store.broken = RuntimeError("a bug")
+        with pytest.raises(LedgerMQError):
+            await world.send()
+        await world.owner.ended.wait()
+
+    in_world(test)
+
+
+def test_a_producer_may_have_only_so_many_batches_under_way() -> None:
+    async def test(world: World) -> None:
+        def send(sequence: int, producer: int = 1) -> asyncio.Future[int]:
+            return world.owner.produce([batch(b"a", producer=session(sequence, producer))], durable=True)[0]
+
+        waiting = [send(sequence) for sequence in range(5)]
+        with pytest.raises(ResourceExhausted, match="5 batches"):
+            send(5)
+        again = [send(sequence) for sequence in range(5)]  # retries of the same are no more batches
+        other = send(0, producer=2)
+        assert await asyncio.gather(*waiting) == await asyncio.gather(*again) == list(range(5))
+        assert await other == 5
+        assert await send(5) == 6
+
+    in_world(test)
+
+
+def test_retries_join_the_flush_in_flight_and_give_their_memory_back() -> None:
+    async def test(world: World) -> None:
+        first = world.owner.produce([batch(b"a", producer=session(0))], durable=True)[0]
+        await asyncio.sleep(0.05)
+        again = world.owner.produce([batch(b"a", producer=session(0))], durable=True)[0]
+        assert await again == await first == 0
+        late = world.owner.produce([batch(b"a", producer=session(0))], durable=True)[0]
+        assert await late == 0
+        assert world.flushes() == [0]
+
+    in_world(test)
+
+
+def test_a_caller_that_goes_away_disturbs_nobody() -> None:
+    async def test(world: World) -> None:
+        waiting = [world.send() for _ in range(3)]
+        waiting[1].cancel()
+        assert await waiting[0] == 0
+        assert await waiting[2] == 2
+
+    in_world(test)
+
+
+def test_release_flushes_what_is_queued_behind_full_puts() -> None:
+    async def test(world: World) -> None:
+        waiting = [world.send() for _ in range(20)]
+        release = asyncio.create_task(world.owner.release("b"))
+        await asyncio.sleep(0)
+        with pytest.raises(NotOwner):
+            world.send()
+        await release
+        assert await asyncio.gather(*waiting) == list(range(20))
+
+    in_world(test, flush_batches=1, puts_in_flight_max=2)
+
+
+def test_release_of_a_lost_term_says_so_and_closes() -> None:
+    async def test(world: World) -> None:
+        async with opened(world.context):
+            waiting = world.send()
+            with pytest.raises(NotOwner):
+                await world.owner.release("b")
+            with pytest.raises(NotOwner):
+                await waiting
+        assert world.owner.ended.is_set()
+
+    in_world(test)
