@@ -104,12 +104,11 @@ class ParquetBuilder:
 
     def add(self, batch: pa.RecordBatch, base_offset: int) -> None:
         """The part of a record batch that belongs to the file; its first row has offset `base_offset`."""
-        skip = self._file.first_offset - base_offset if base_offset < self._file.first_offset else 0
-        batch = batch.slice(skip, min(batch.num_rows, self._file.last_offset + 1 - base_offset) - skip)
-        if base_offset + skip != self._next:  # safety invariants 2, 3 and 8
-            raise AssertionError(f"{self._file.key}: offset {self._next} is next, not {base_offset + skip}")
-        if batch.num_rows == 0:
-            raise AssertionError(f"{self._file.key}: no row of the batch at {base_offset} belongs to it")
+        skip = max(0, self._file.first_offset - base_offset)
+        rows = min(batch.num_rows, self._file.last_offset + 1 - base_offset) - skip
+        if rows <= 0 or base_offset + skip != self._next:  # safety invariants 2, 3 and 8
+            raise AssertionError(f"{self._file.key}: offset {self._next} is next, the batch has {batch.num_rows} rows from {base_offset}")
+        batch = batch.slice(skip, rows)
         self._rows.append(_with_place(batch, self._file.topic, self._file.partition, self._next))
         self._next += batch.num_rows
         self.pending_bytes += batch.get_total_buffer_size() if skip == 0 else batch.nbytes

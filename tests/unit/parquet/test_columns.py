@@ -1,0 +1,104 @@
+"""The Parquet files that users read: schema, encodings and footer are held to a golden text."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.parquet import columns
+from ledger.parquet.columns import FooterNote, ParquetBuilder, empty_file, note_of_file
+from ledger.parquet.stored_file import describe, parse_footer
+from ledgermq.errors import DataDamaged
+from ledgermq.protocol.records import SCHEMA as RECORD_SCHEMA
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "parquet-schema-v1.txt"
+PLAN = fmt.CompactionPlan(bundle=1, number=4, put_id=b"\x01" * 16)
+FILE = fmt.PlannedFile(topic_id=7, topic="flights", partition=2, first_offset=10, last_offset=19, key="k", bloom_columns=["key"])
+
+
+def _batch(rows: int) -> pa.RecordBatch:
+    when = dt.datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=dt.UTC)
+    row = {"key": b"k", "value": b"v", "headers": [{"key": "h", "value": b"x"}], "timestamp": when, "timestampType": 0, "tag": "t"}
+    return pa.RecordBatch.from_pylist([row] * rows, RECORD_SCHEMA)
+
+
+def _file(*batches: tuple[int, int]) -> pa.Buffer:
+    builder = ParquetBuilder(FILE)
+    for base, rows in batches:
+        builder.add(_batch(rows), base)
+    return builder.finish(note_of_file(FILE, PLAN, "cluster"))
+
+
+def _describe(data: pa.Buffer) -> str:
+    footer = pq.read_metadata(pa.BufferReader(data))
+    group = footer.row_group(0)
+    lines = [str(footer.schema).split("\n", 1)[1].strip(), "", str(footer.schema.to_arrow_schema().remove_metadata()), ""]
+    for i in range(group.num_columns):
+        c = group.column(i)
+        stats = "statistics" if c.statistics is not None and c.statistics.has_min_max else "no statistics"
+        indexes = f"column index {c.has_column_index}, offset index {c.has_offset_index}"
+        lines.append(f"{c.path_in_schema}: {c.compression}, {', '.join(sorted(c.encodings))}, {stats}, {indexes}")
+    lines += ["", f"sorted by: {[FOOTER_NAMES[s.column_index] for s in group.sorting_columns]}"]
+    assert footer.metadata is not None
+    lines.append(f"ledgermq: {footer.metadata[b'ledgermq'].decode()}")
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+FOOTER_NAMES = columns.SCHEMA.names
+
+
+def test_the_files_are_as_the_golden_text_says() -> None:
+    assert _describe(_file((10, 10))) == GOLDEN.read_text()
+
+
+def test_only_the_planned_range_is_written_with_its_offsets() -> None:
+    table = pq.read_table(pa.BufferReader(_file((8, 5), (13, 3), (16, 40))))
+    assert table.column("offset").to_pylist() == list(range(10, 20))
+    assert set(table.column("topic").to_pylist()) == {"flights"}
+    assert set(table.column("partition").to_pylist()) == {2}
+    assert table.schema.remove_metadata() == columns.SCHEMA
+
+
+@pytest.mark.parametrize("batches", [[(10, 3), (14, 6)], [(10, 3), (12, 8)], [(10, 9)], [(11, 9)], [(0, 5)]])
+def test_a_gap_an_overlap_or_a_missing_end_is_an_assertion(batches: list[tuple[int, int]]) -> None:
+    with pytest.raises(AssertionError):
+        _file(*batches)
+
+
+def test_row_groups_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "ROW_GROUP_BYTES", 1)
+    footer = pq.read_metadata(pa.BufferReader(_file((10, 4), (14, 4), (18, 2))))
+    assert [footer.row_group(i).num_rows for i in range(footer.num_row_groups)] == [4, 4, 2]
+
+
+def test_a_footer_tells_the_plans_file_from_any_other() -> None:
+    data = _file((10, 10))
+    note = note_of_file(FILE, PLAN, "cluster")
+    stored = describe(parse_footer(data, "k"), "k", data.size, note)
+    assert (stored.rows, stored.timestamp_min_us) == (10, 1767323045000006)
+    for other in (
+        note_of_file(FILE, PLAN, "another cluster"),
+        note_of_file(FILE, fmt.CompactionPlan(bundle=1, number=4, put_id=b"\x02" * 16), "cluster"),
+        note_of_file(FILE, fmt.CompactionPlan(bundle=2, number=4, put_id=b"\x01" * 16), "cluster"),
+    ):
+        with pytest.raises(DataDamaged, match="another file"):
+            describe(parse_footer(data, "k"), "k", data.size, other)
+
+
+def test_a_failed_file_says_why_and_has_no_rows() -> None:
+    note = note_of_file(FILE, PLAN, "cluster", "batch at byte 7: bad", "ledgers/0001/segments/1")
+    data = empty_file(note)
+    stored = describe(parse_footer(data, "k"), "k", data.size, note_of_file(FILE, PLAN, "cluster"))
+    assert (stored.rows, stored.note.failed, stored.note.damaged_object) == (0, "batch at byte 7: bad", "ledgers/0001/segments/1")
+    assert pq.read_table(pa.BufferReader(data)).schema.remove_metadata() == columns.SCHEMA
+
+
+def test_files_of_others_have_no_note() -> None:
+    assert FooterNote.decode(None) is None
+    assert FooterNote.decode({b"ledgermq": b"{}"}) is None
+    assert FooterNote.decode({b"ledgermq": b"[1]"}) is None
