@@ -13,7 +13,7 @@ import structlog
 from ledger import keys
 from ledger.cluster import ClusterSettings, open_cluster
 from ledger.object_store.contract import ObjectStore
-from ledger.parquet.engine import Engine, LocalEngine
+from ledger.parquet.group_build import RunBlocking
 from ledgermq.protocol.api import Connector
 from ledgermq.sources import Sources
 from stateless_broker.bundle.context import BundleContext, BundleLimits
@@ -44,7 +44,7 @@ class Broker:
         cluster: ClusterSettings,
         address: str,
         connector: Connector,
-        engine: Engine | None = None,
+        run_blocking: RunBlocking = asyncio.to_thread,
     ) -> None:
         self.broker_id = settings.broker_id or f"b-{sources.new_id().hex()[:12]}"
         self.address = address
@@ -55,11 +55,19 @@ class Broker:
         self.directory = Directory(cluster.bundles)
         self._peers = Peers(connector, interval_s, self._peer_lost)
         self.metadata = Metadata(store, cluster, sources, self._metadata_source, self._peers.connection)
-        context = BundleContext(store, sources, cluster, self.broker_id, lambda: self.metadata.catalog, _bundle_limits(settings, store.url))
+        context = BundleContext(
+            store,
+            sources,
+            cluster,
+            self.broker_id,
+            lambda: self.metadata.catalog,
+            _bundle_limits(settings, store.url),
+            run_blocking=run_blocking,
+        )
         times = OwnershipTimes(interval_s, settings.holding_ms / 1000, settings.trouble_retry_ms / 1000, settings.ownership_wait_ms / 1000)
         self.ownership = Ownership(self.membership, self._peers, self.directory, context, sources, times, self._ownership_changed)
         limits = TopicLimits(settings.default_partitions, settings.partitions_max, settings.topics_max)
-        self.controller = Controller(store, cluster, self.metadata, self.ownership, sources, limits, engine or LocalEngine(sources))
+        self.controller = Controller(store, cluster, self.metadata, self.ownership, sources, limits, context.compaction_engine)
         self.service = self._put_service_together(cluster, store.url)
         self._run: asyncio.Task[None] | None = None
 
@@ -71,14 +79,14 @@ class Broker:
         settings: BrokerSettings,
         address: str,
         connector: Connector,
-        engine: Engine | None = None,
+        run_blocking: RunBlocking = asyncio.to_thread,
     ) -> Broker:
-        """A broker that takes part in the cluster of this root; `engine` runs its Parquet work (default: threads of this process).
+        """A broker that takes part in the cluster of this root; `run_blocking` runs Arrow and Parquet work (default: threads).
 
         Raises FormatNotSupported, DataDamaged, the store's errors.
         """
         cluster = await open_cluster(store, sources, settings.cluster_defaults())
-        broker = cls(store, sources, settings, cluster, address, connector, engine)
+        broker = cls(store, sources, settings, cluster, address, connector, run_blocking)
         await broker.membership.join()
         broker._run = asyncio.create_task(broker._main(), name=f"broker {broker.broker_id}")
         log.info("broker started", broker=broker.broker_id, address=address, root=store.url, cluster=cluster.cluster_id)

@@ -69,6 +69,7 @@ class Ownership:
         self._round = asyncio.Event()
         self._look_due = self._beat_due = True
         self._looked_at = self._beat_at = float("-inf")
+        self._looks_begun = self._looks_done = 0
 
     @property
     def me(self) -> str:
@@ -78,8 +79,8 @@ class Ownership:
 
     def address_of(self, bundle: int) -> str:
         """Where to ask for a bundle: its owner, else whoever should be; "" when nobody is known."""
-        owner = self._directory.owners.get(bundle)
-        if bundle in self.terms.opened:
+        opened, owner = self.terms.opened.get(bundle), self._directory.owners.get(bundle)
+        if opened is not None and opened.lost is None:
             return self._membership.me.address
         if owner is not None and owner.broker != self.me:
             return owner.address
@@ -90,7 +91,7 @@ class Ownership:
         """The bundle, once it is open here: waits for a takeover that is due. Raises NotOwner, or the bundle's trouble."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._times.request_wait_s
-        looked = False
+        looks_needed = self._looks_begun + 1
         while True:
             found = self.terms.opened.get(bundle)
             if found is not None and found.lost is None:
@@ -98,10 +99,19 @@ class Ownership:
             if bundle in self.terms.troubles:
                 raise self.terms.troubles[bundle].error
             mine = self.wanted.get(bundle) == self.me
+            looked = self._looks_done >= looks_needed
             if self.leaving or (looked and not mine) or loop.time() >= deadline:
                 raise self.not_owner(bundle)
-            looked = True
             await self._next_round(deadline)
+
+    async def redirect(self, bundle: int) -> NotOwner:
+        """What to answer where a term has just ended: whoever ended it is found by one look at the others."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._times.request_wait_s
+        looks_needed = self._looks_begun + 1
+        while self._looks_done < looks_needed and loop.time() < deadline and not self.leaving:
+            await self._next_round(deadline)
+        return self.not_owner(bundle)
 
     def not_owner(self, bundle: int) -> NotOwner:
         """What to answer where a bundle is not served here."""
@@ -163,6 +173,7 @@ class Ownership:
         await asyncio.sleep(max(0.0, self._looked_at + self._times.interval_s / LOOKS_PER_INTERVAL_MAX - loop.time()))
         self._look_due = False
         self._looked_at = loop.time()
+        self._looks_begun += 1
         try:
             async with asyncio.timeout(STORE_PATIENCE_INTERVALS * self._times.interval_s):
                 await self._membership.look()
@@ -170,6 +181,7 @@ class Ownership:
             raise
         except (LedgerMQError, TimeoutError) as error:
             log.warning("heartbeats of the others cannot be read", error=str(error) or "time-out")
+        self._looks_done = self._looks_begun
         present = self._membership.present()
         self._peers.watch({name: heartbeat.address for name, heartbeat in present.items() if name != self.me})
 

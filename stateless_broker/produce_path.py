@@ -100,6 +100,8 @@ class ProducePath:
             try:
                 base_offset = await entry.done
                 return pb.ProduceResult(base_offset=base_offset if durable else 0, topic_id=topic_id)
+            except NotOwner as failed:
+                error = failed if failed.owner or entry.bundle is None else await self._ownership.redirect(entry.bundle)
             except LedgerMQError as failed:
                 error = failed
         assert error is not None

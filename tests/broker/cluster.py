@@ -1,103 +1,189 @@
-"""A cluster of brokers in this process, on one store: what the in-process tests start, stop and ask."""
+"""A cluster of brokers in this process and in virtual time: what the in-process tests start, pause, stop and ask."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
 import pyarrow as pa
 from crc32c import crc32c
 
-from ledger.object_store.contract import ObjectStore
+from ledger.object_store.contract import ObjectInfo, ObjectStore
 from ledger.object_store.memory import MemoryStore
+from ledger.object_store.wrapper import StoreWrapper
+from ledger.parquet.group_build import run_inline
+from ledgermq.errors import NotOwner, RetriableError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
 from ledgermq.protocol.frames import FetchFrame, Frame, ProduceFrame
 from ledgermq.protocol.records import SCHEMA, decode_batch, encode_batch
-from ledgermq.sources import Sources
+from ledgermq.protocol.status import error_from_proto
 from stateless_broker.broker import Broker
 from stateless_broker.in_process import InProcessConnector, Network
 from stateless_broker.settings import BrokerSettings, load_settings
+from tests.virtual_time import run_virtual, virtual_sources
 
-FAST = {
-    "heartbeat_interval_ms": 40,
-    "holding_ms": 200,
-    "ownership_wait_ms": 3000,
-    "trouble_retry_ms": 200,
-    "bundles": 3,
-    "background_compaction": False,
-}
+FAST = {"heartbeat_interval_ms": 500, "holding_ms": 3000, "trouble_retry_ms": 5000, "bundles": 3, "background_compaction": False}
+TIMESTAMP_US = 1_700_000_000_000_000
+
+T = TypeVar("T")
+
+
+class PausableStore(StoreWrapper):
+    """A broker's view of the store; while paused every call stands still before it reaches the store, as in a stopped process."""
+
+    def __init__(self, inner: ObjectStore) -> None:
+        super().__init__(inner)
+        self._running = asyncio.Event()
+        self._running.set()
+
+    def pause(self) -> None:
+        self._running.clear()
+
+    def resume(self) -> None:
+        self._running.set()
+
+    async def run(self, operation: str, bytes_known: int, step: Callable[[], Awaitable[T]]) -> T:
+        await self._running.wait()
+        return await step()
+
+    async def list(self, prefix: str, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+        await self._running.wait()
+        async for info in self.inner.list(prefix, start_after):
+            yield info
 
 
 class Cluster:
-    """`brokers` by address. `store_of(address)` may give a broker its own view of the store (faults, pauses)."""
+    """`brokers` by address, each with its own pausable view of `store`."""
 
-    def __init__(self, store: ObjectStore | None = None, **settings: object) -> None:
-        self.store = store or MemoryStore()
+    def __init__(self, store: ObjectStore, **settings: object) -> None:
+        self.store = store
         self.settings: BrokerSettings = load_settings(None, **(FAST | settings))
         self.network = Network()
-        self.connector = InProcessConnector(self.network)
         self.brokers: dict[str, Broker] = {}
+        self.views: dict[str, PausableStore] = {}
+        self._started = 0
 
-    async def start(self, address: str, store: ObjectStore | None = None) -> Broker:
-        broker = await Broker.start(store or self.store, Sources(), self.settings, address, self.connector)
+    async def start(self, address: str) -> Broker:
+        self._started += 1
+        sources = virtual_sources(self._started)
+        view = self.views[address] = PausableStore(self.store)
+        connector = InProcessConnector(self.network)
+        broker = await Broker.start(view, sources, self.settings, address, connector, run_inline)
         self.network.listen(address, broker.service)
         self.brokers[address] = broker
         return broker
 
     async def stop(self, address: str, *, graceful: bool = True) -> None:
+        """Not graceful: as a killed process, which closes its port at once."""
         if not graceful:
             self.network.stop_listening(address)
         await self.brokers.pop(address).stop(graceful)
         self.network.stop_listening(address)
 
     async def close(self) -> None:
+        for view in self.views.values():
+            view.resume()
         for address in list(self.brokers):
             await self.stop(address, graceful=False)
 
     def line(self, address: str) -> Connection:
-        return self.connector.connect(address)
+        return InProcessConnector(self.network).connect(address)
+
+    async def settled(self) -> None:
+        """Until every bundle is open somewhere that answers, and every such broker has caught up."""
+        listening = [broker for address, broker in self.brokers.items() if address in self.network.addresses()]
+        await until(lambda: len({b for broker in listening for b in broker.ownership.terms.opened}) == self.settings.bundles)
+
+    async def create(self, name: str, partitions: int = 2, **settings: str) -> pb.TopicInfo:
+        request = pb.CreateTopicRequest(name=name, partitions=partitions, settings={k.replace("_", "."): v for k, v in settings.items()})
+        return (await self.line(next(iter(self.brokers))).create_topic(request)).topic
+
+    def serving(self, topic: str, partition: int) -> list[str]:
+        """Addresses of the brokers that believe to own a partition."""
+        return [
+            address
+            for address, broker in self.brokers.items()
+            if (found := broker.metadata.catalog.topics_by_name.get(topic)) and found.bundles[partition] in broker.ownership.terms.opened
+        ]
 
     async def owner_of(self, topic: str, partition: int) -> str:
-        """The address that really serves a partition now; asks until somebody does."""
-        async with asyncio.timeout(10):
-            while True:
-                for address, broker in self.brokers.items():
-                    found = broker.metadata.catalog.topics_by_name.get(topic)
-                    if found is not None and found.bundles[partition] in broker.ownership.terms.opened:
-                        return address
-                await asyncio.sleep(0.01)
+        await until(lambda: len(self.serving(topic, partition)) == 1)
+        return self.serving(topic, partition)[0]
 
-    async def until(self, condition: object) -> None:
-        """Until the callable `condition` is true."""
-        assert callable(condition)
-        async with asyncio.timeout(10):
-            while not condition():
-                await asyncio.sleep(0.01)
+    async def produce(self, topic: str, partition: int, *values: bytes, session: pb.ProducerSession | None = None) -> tuple[int, int]:
+        """As a client does: ask who owns the partition, follow NOT_OWNER, try again. (base offset, number of retries)"""
+        retries = 0
+        frame = frame_of(topic, partition, *values, session=session)
+        address = next(iter(self.network.addresses()))
+        async with asyncio.timeout(60):
+            while True:
+                try:
+                    result = (await self.line(address).produce_once(frame)).results[0]
+                    if not result.HasField("error"):
+                        return result.base_offset, retries
+                    raise error_from_proto(result.error)
+                except NotOwner as error:
+                    address = error.owner or address
+                    wait_s = (error.retry_after_ms or 0) / 1000
+                except RetriableError:
+                    addresses = self.network.addresses()
+                    address = addresses[retries % len(addresses)]
+                    wait_s = 0.05
+                retries += 1
+                await asyncio.sleep(wait_s)
+
+    async def read_all(self, topic: str, partition: int) -> list[bytes]:
+        return await read_all(self.line(await self.owner_of(topic, partition)), topic, partition)
+
+
+async def until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
+    async with asyncio.timeout(timeout_s):
+        while not condition():
+            await asyncio.sleep(0.01)
 
 
 @asynccontextmanager
 async def cluster_of(*addresses: str, store: ObjectStore | None = None, **settings: object) -> AsyncIterator[Cluster]:
-    cluster = Cluster(store, **settings)
+    cluster = Cluster(store or MemoryStore("", virtual_sources(1000)), **settings)
     try:
         for address in addresses:
             await cluster.start(address)
+        await cluster.settled()
         yield cluster
     finally:
         await cluster.close()
 
 
+def in_cluster(*addresses: str, **settings: object) -> Callable[[Callable[[Cluster], Awaitable[None]]], Callable[[], None]]:
+    """The decorated scenario becomes a test that runs it in virtual time, on brokers at `addresses`."""
+
+    def decorate(scenario: Callable[[Cluster], Awaitable[None]]) -> Callable[[], None]:
+        async def main() -> None:
+            async with cluster_of(*addresses, store=None, **settings) as cluster:
+                await scenario(cluster)
+
+        def test() -> None:
+            run_virtual(main)
+
+        test.__name__, test.__doc__ = scenario.__name__, scenario.__doc__
+        return test
+
+    return decorate
+
+
 def encoded(values: Sequence[bytes | None], key: bytes | None = None) -> bytes:
     rows = len(values)
-    columns = [[key] * rows, list(values), [None] * rows, [1_700_000_000_000_000] * rows, [0] * rows, [None] * rows]
+    columns = [[key] * rows, list(values), [None] * rows, [TIMESTAMP_US] * rows, [0] * rows, [None] * rows]
     arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
     return encode_batch(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA))
 
 
 def batch_header(topic: str, partition: int, data: bytes, rows: int, session: pb.ProducerSession | None = None) -> pb.ProduceBatch:
     header = pb.ProduceBatch(topic=topic, partition=partition, length=len(data), crc=crc32c(data), record_count=rows, schema=1)
-    header.timestamp_min_us = header.timestamp_max_us = 1_700_000_000_000_000
+    header.timestamp_min_us = header.timestamp_max_us = TIMESTAMP_US
     if session is not None:
         header.producer.CopyFrom(session)
     return header
@@ -120,15 +206,19 @@ def values_of(frame: FetchFrame) -> list[bytes]:
     return values
 
 
+def fetch_of(topic: str, partition: int, offset: int = 0, **more: int) -> pb.FetchRequest:
+    return pb.FetchRequest(partitions=[pb.FetchPartition(topic=topic, partition=partition, offset=offset)], **more)
+
+
 async def read_all(line: Connection, topic: str, partition: int) -> list[bytes]:
     """Everything from offset 0 to the end of a partition."""
     values: list[bytes] = []
     offset = 0
     while True:
-        request = pb.FetchRequest(partitions=[pb.FetchPartition(topic=topic, partition=partition, offset=offset)])
-        frame = await line.fetch_once(request)
+        frame = await line.fetch_once(fetch_of(topic, partition, offset))
         part = frame.header.partitions[0]
-        assert not part.HasField("error"), part.error
+        if part.HasField("error"):
+            raise error_from_proto(part.error)
         values += values_of(frame)
         if part.batches:
             offset = part.batches[-1].base_offset + part.batches[-1].record_count

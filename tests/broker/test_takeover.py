@@ -1,0 +1,173 @@
+"""Who owns what, when brokers come, go, die and wake up again; in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from ledger import keys
+from ledgermq.errors import NotOwner, TopicExists
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.frames import FetchFrame
+from tests.broker.cluster import Cluster, fetch_of, frame_of, in_cluster, read_all, until, values_of
+
+
+def numbered(first: int, count: int) -> list[bytes]:
+    return [b"%d" % i for i in range(first, first + count)]
+
+
+@in_cluster("a:1", "b:1", "c:1", bundles=7)
+async def test_a_young_cluster_spreads_its_bundles(cluster: Cluster) -> None:
+    await until(lambda: sorted(sum(1 for x in b.ownership.terms.opened if x) for b in cluster.brokers.values()) == [2, 2, 2], 10)
+    described = await cluster.line("b:1").describe_cluster(pb.DescribeClusterRequest())
+    assert [(info.address, info.alive) for info in described.brokers] == [
+        (address, True) for _, address in sorted((b.broker_id, a) for a, b in cluster.brokers.items())
+    ]
+    await until(lambda: cluster.brokers["b:1"].directory.owners.keys() == set(range(7)))
+
+
+@in_cluster("a:1", "b:1", "c:1")
+async def test_a_dead_brokers_bundles_are_taken_within_moments_and_nothing_is_lost(cluster: Cluster) -> None:
+    await cluster.create("t", 2)
+    await asyncio.sleep(10)
+    for i, value in enumerate(numbered(0, 5)):
+        assert await cluster.produce("t", 0, value) == (i, 0) or i == 0
+    dead = await cluster.owner_of("t", 0)
+    await cluster.stop(dead, graceful=False)
+    before = asyncio.get_running_loop().time()
+    offset, _ = await cluster.produce("t", 0, b"5")
+    assert offset == 5
+    assert asyncio.get_running_loop().time() - before < 1.0, "a refused connection is enough: no heartbeat has to be missed"
+    assert await cluster.read_all("t", 0) == numbered(0, 6)
+
+
+@in_cluster("a:1", "b:1")
+async def test_a_broker_that_hands_over_costs_a_client_one_retry_at_most(cluster: Cluster) -> None:
+    await cluster.create("t", 2)
+    await asyncio.sleep(10)
+    retries: list[int] = []
+    count = 0
+
+    async def keep_producing() -> None:
+        nonlocal count
+        while count < 400:
+            offset, tries = await cluster.produce("t", 0, b"%d" % count)
+            assert offset == count
+            retries.append(tries)
+            count += 1
+            await asyncio.sleep(0.005)
+
+    task = asyncio.create_task(keep_producing())
+    await until(lambda: count > 100)
+    leaving = await cluster.owner_of("t", 0)
+    await cluster.stop(leaving)
+    await task
+    # The scenario's client begins each call at the first broker that listens; one redirect is its ordinary way, one more the hand-over.
+    assert max(retries) <= 2
+    assert await cluster.read_all("t", 0) == numbered(0, 400)
+    assert [info.key async for info in cluster.store.list(keys.BROKERS)] == [keys.broker(next(iter(cluster.brokers.values())).broker_id)]
+
+
+@in_cluster("a:1", "b:1")
+async def test_a_paused_zombie_never_acknowledges_and_comes_back_as_a_good_citizen(cluster: Cluster) -> None:
+    await cluster.create("t", 2)
+    await cluster.produce("t", 0, b"before")
+    zombie = await cluster.owner_of("t", 0)
+    other = next(address for address in cluster.brokers if address != zombie)
+    cluster.views[zombie].pause()
+    hanging = asyncio.create_task(cluster.line(zombie).produce_once(frame_of("t", 0, b"zombie's")))
+    cluster.brokers[other].ownership.report_lost(cluster.brokers[zombie].broker_id, False)  # what a lost ping says
+    await until(lambda: other in cluster.serving("t", 0), 5)
+    produced = await cluster.line(other).produce_once(frame_of("t", 0, b"after"))
+    assert produced.results[0].base_offset == 1
+    assert not hanging.done()
+    cluster.views[zombie].resume()
+    result = (await hanging).results[0]
+    assert result.error.code == "NOT_OWNER"
+    assert result.error.owner == other
+    assert await cluster.read_all("t", 0) == [b"before", b"after"]
+    await cluster.settled()
+    assert await cluster.produce("t", 1, b"all is well")
+
+
+@in_cluster("a:1", "b:1")
+async def test_an_idle_zombie_learns_from_heartbeats_that_its_term_is_over(cluster: Cluster) -> None:
+    await cluster.create("t", 2)
+    zombie = await cluster.owner_of("t", 0)
+    other = next(address for address in cluster.brokers if address != zombie)
+    cluster.views[zombie].pause()
+    await until(lambda: other in cluster.serving("t", 0), 30)
+    assert zombie in cluster.serving("t", 0)
+    cluster.views[zombie].resume()
+    await until(lambda: zombie not in cluster.serving("t", 0), 5)
+    assert await cluster.owner_of("t", 0) == other
+
+
+@in_cluster("a:1", "b:1")
+async def test_who_lost_a_term_does_not_fight_for_it(cluster: Cluster) -> None:
+    await cluster.create("t", 2)
+    bundle = 1
+    await asyncio.sleep(10)
+    owner = await cluster.owner_of("t", 0)
+    epoch = cluster.brokers[owner].ownership.terms.opened[bundle].epoch
+    for _ in range(3):
+        for address in cluster.brokers:  # both believe that the other is gone, again and again
+            cluster.brokers[address].ownership.report_lost(next(b.broker_id for a, b in cluster.brokers.items() if a != address), True)
+            await asyncio.sleep(0.7)
+    await asyncio.sleep(20)
+    owner = await cluster.owner_of("t", 0)
+    assert cluster.brokers[owner].ownership.terms.opened[bundle].epoch <= epoch + 4
+    assert await cluster.produce("t", 0, b"x")
+
+
+@in_cluster("a:1", "b:1")
+async def test_two_controllers_that_race_make_one_catalog(cluster: Cluster) -> None:
+    old = next(a for a, b in cluster.brokers.items() if 0 in b.ownership.terms.opened)
+    new = next(address for address in cluster.brokers if address != old)
+    cluster.views[old].pause()
+    late = asyncio.create_task(cluster.line(old).create_topic(pb.CreateTopicRequest(name="raced", partitions=1)))
+    await until(lambda: 0 in cluster.brokers[new].ownership.terms.opened, 30)
+    created = await cluster.line(new).create_topic(pb.CreateTopicRequest(name="raced", partitions=3))
+    assert len(created.topic.partitions) == 3
+    cluster.views[old].resume()
+    with pytest.raises((NotOwner, TopicExists)):
+        await late
+    await until(lambda: "raced" in cluster.brokers[old].metadata.catalog.topics_by_name, 10)
+    topics = [broker.metadata.catalog.topics_by_name["raced"] for broker in cluster.brokers.values()]
+    assert topics[0] == topics[1]
+    assert topics[0].partitions == 3
+
+
+@in_cluster("a:1", "b:1")
+async def test_a_restart_of_everything_finds_everything(cluster: Cluster) -> None:
+    created = await cluster.create("t", 3, retention_ms="1234")
+    for partition in range(3):
+        await cluster.produce("t", partition, *numbered(partition, 3))
+    for address in list(cluster.brokers):
+        await cluster.stop(address, graceful=False)
+    await cluster.start("c:1")
+    await cluster.settled()
+    described = (await cluster.line("c:1").describe_topics(pb.DescribeTopicsRequest(topics=["t"]))).topics[0]
+    assert (described.topic_id, dict(described.settings)) == (created.topic_id, {"retention.ms": "1234"})
+    for partition in range(3):
+        assert await cluster.read_all("t", partition) == numbered(partition, 3)
+
+
+@in_cluster("a:1", "b:1")
+async def test_a_long_poll_ends_when_the_partition_moves_and_a_stream_says_where_it_went(cluster: Cluster) -> None:
+    await cluster.create("t", 2)
+    await asyncio.sleep(10)
+    owner = await cluster.owner_of("t", 0)
+    line = cluster.line(owner)
+    poll = asyncio.create_task(line.fetch_once(fetch_of("t", 0, max_wait_ms=30_000)))
+    stream = line.fetch(fetch_of("t", 0))
+    first = await anext(stream)
+    assert first.header.partitions[0].high_watermark == 0
+    assert not values_of(first)
+    rest: asyncio.Future[FetchFrame] = asyncio.ensure_future(anext(stream))
+    await asyncio.sleep(1)
+    await cluster.stop(owner)
+    assert (await poll).header.partitions[0].error.code == "NOT_OWNER"
+    assert (await rest).header.partitions[0].error.owner in cluster.brokers
+    assert await read_all(cluster.line(await cluster.owner_of("t", 0)), "t", 0) == []
