@@ -1,0 +1,72 @@
+"""The hand that breaks things: pauses, kills, restarts, clocks that jump, by the seed's own dice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from tests.simulation.loop import Process, State
+from tests.simulation.plan import RunPlan
+from tests.simulation.world import World
+
+
+class Disturbances:
+    """`victims`: who may be hurt now. `restart(name)` starts a new incarnation."""
+
+    def __init__(self, world: World, plan: RunPlan, victims: Callable[[], Sequence[Process]], restart: Callable[[str], None]) -> None:
+        self._world = world
+        self._plan = plan
+        self._victims = victims
+        self._restart = restart
+        self._asleep: list[Process] = []
+        self._pending: list[asyncio.Task[None]] = []
+
+    async def run(self) -> None:
+        random = self._world.random
+        while True:
+            await asyncio.sleep(random.expovariate(1 / self._plan.event_every_s))
+            victims = [process for process in self._victims() if process.state is State.RUNNING]
+            if not victims:
+                continue
+            victim = random.choice(victims)
+            what = random.choices((self._pause, self._kill, self._jump), (6, 3, 1))[0]
+            what(victim)
+
+    def _pause(self, victim: Process) -> None:
+        seconds = self._world.random.uniform(0, self._plan.pause_s_max)
+        self._note(victim, f"paused for {seconds:.1f} s", "pause")
+        victim.pause()
+        self._later(seconds, lambda: self._wake(victim))
+
+    def _wake(self, victim: Process) -> None:
+        if victim.state is State.PAUSED:
+            self._world.note(victim.name, "resumed")
+            victim.resume()
+
+    def _kill(self, victim: Process) -> None:
+        seconds = self._world.random.uniform(0, 5)
+        self._note(victim, f"killed, back in {seconds:.1f} s", "kill")
+        victim.kill()
+        self._later(seconds, lambda: self._restart(victim.name))
+
+    def _jump(self, victim: Process) -> None:
+        seconds = self._world.random.uniform(-3600, 3600)
+        self._note(victim, f"clock jumps by {seconds:.0f} s", "clock jump")
+        self._world.skew_us[victim.name] += round(seconds * 1e6)
+
+    def _note(self, victim: Process, what: str, kind: str) -> None:
+        self._world.note(victim.name, what)
+        self._world.coverage.saw(f"disturbance: {kind}")
+
+    def _later(self, seconds: float, work: Callable[[], None]) -> None:
+        async def wait() -> None:
+            await asyncio.sleep(seconds)
+            work()
+
+        self._pending.append(self._world.loop.in_world(wait()))
+
+    async def heal(self) -> None:
+        """Wake and restart at once all that was hurt."""
+        for process in self._world.loop.processes:
+            self._wake(process)
+        await asyncio.gather(*self._pending)

@@ -1,0 +1,103 @@
+"""The least broker that there can be: it claims one ledger by the product's code, serves it, loses it, claims again."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ledger.producers import ProducerSession
+from ledger.recovery import advance_checkpoint
+from ledger.segment import Batch
+from ledger.writer import Append, LedgerWriter, claim
+from ledgermq.errors import LedgerMQError, NotOwner, ResourceExhausted
+from ledgermq.sources import Sources
+from tests.simulation.loop import Process
+from tests.simulation.plan import RunPlan
+from tests.simulation.store import StoreLine
+from tests.simulation.world import World
+
+BUNDLE = 1
+PUTS_IN_FLIGHT_MAX = 4
+
+
+class LedgerBroker:
+    """One incarnation; `process` is its life."""
+
+    def __init__(self, world: World, plan: RunPlan, name: str, incarnation: int) -> None:
+        self.name = name
+        self.process: Process = world.start(name)
+        self.writer: LedgerWriter | None = None
+        self._world = world
+        self._plan = plan
+        self._store: StoreLine = world.line(name)
+        self._sources: Sources = world.sources(f"{name} {incarnation}")
+        self.process.spawn(self._live())
+
+    @property
+    def serves(self) -> bool:
+        return self.writer is not None and self.writer.lost is None
+
+    async def _live(self) -> None:
+        random = self._sources.random
+        while True:
+            await asyncio.sleep(random.uniform(0, self._plan.patience_s if not self._world.healed else 1.0))
+            try:
+                self.writer, _ = await claim(self._store, BUNDLE, self.name, self._sources, self._plan.producer_states_max)
+            except LedgerMQError as error:
+                self._world.note(self.name, f"no claim: {error.message[:80]}")
+                continue
+            self._world.note(self.name, f"owns, epoch {self.writer.epoch}")
+            await self._serve(self.writer)
+            if self._world.healed:
+                return
+
+    async def _serve(self, writer: LedgerWriter) -> None:
+        random = self._sources.random
+        while writer.lost is None:
+            try:
+                async with asyncio.timeout(random.uniform(0, 2 * self._plan.checkpoint_every_s)):
+                    await writer.ended.wait()
+            except TimeoutError:
+                await self._upkeep(writer)
+        self._world.note(self.name, f"term over: {writer.lost.message[:80]}")
+
+    async def _upkeep(self, writer: LedgerWriter) -> None:
+        try:
+            if self._sources.random.random() < 0.1 and not self._world.healed:
+                self._world.coverage.saw("a term was released")
+                await writer.release()
+            else:
+                await advance_checkpoint(self._store, BUNDLE, self._sources, self._plan.producer_states_max, durable=writer.durable)
+        except LedgerMQError as error:
+            self._world.note(self.name, f"upkeep: {error.message[:80]}")
+
+    async def append(self, batch: Batch) -> int:
+        writer = self._owned()
+        if writer.puts_in_flight >= PUTS_IN_FLIGHT_MAX:
+            raise ResourceExhausted("too many puts in flight")
+        append = Append(batch, asyncio.get_running_loop().create_future())
+        writer.write([append])
+        try:
+            return await append.done
+        except NotOwner:
+            if writer.puts_in_flight == 0 and not self.process.alive:
+                raise
+            self._world.coverage.saw("a waiter was told that the term is over")
+            raise
+
+    async def opened_slot(self) -> int:
+        return self._owned().durable.slot + 1
+
+    async def latest(self, topic_id: int, partition: int) -> int:
+        writer = self._owned()
+        end = writer.durable.end(topic_id, partition)
+        await writer.check_fence()
+        return end
+
+    def _owned(self) -> LedgerWriter:
+        if self.writer is None:
+            raise NotOwner(f"{self.name} owns nothing")
+        return self.writer
+
+
+def session(producer: bytes, sequence: int, opened_slot: int) -> ProducerSession:
+    return ProducerSession(producer, 0, sequence, opened_slot)

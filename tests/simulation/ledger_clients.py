@@ -1,0 +1,156 @@
+"""Clients of one ledger: idempotent and pipelined, plain, and one who asks where the log ends. They follow DESIGN section 10."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from typing import TypeVar
+
+from crc32c import crc32c
+
+from ledger.producers import WINDOW_BATCHES
+from ledger.segment import Batch
+from ledgermq.errors import LedgerMQError, NotOwner, OutOfOrderSequence, ResourceExhausted, UnknownProducer
+from tests.ledgers import encode_values
+from tests.simulation.history import Outcome, Partition
+from tests.simulation.ledger_broker import LedgerBroker, session
+from tests.simulation.world import NoAnswer, Unreachable, World
+
+T = TypeVar("T")
+TOPIC_ID = 7
+CALL_TIMEOUT_S = 5.0
+PATIENCE_S = 400.0
+
+
+def partition_of(number: int) -> Partition:
+    return ("topic", number)
+
+
+class Client:
+    def __init__(self, world: World, name: str, brokers: dict[str, LedgerBroker]) -> None:
+        self.name = name
+        self.random = random.Random(f"client {name} {world.seed}")
+        self.stopped = asyncio.Event()
+        self._world = world
+        self._brokers = brokers
+        self._favourite = ""
+        self._values = 0
+
+    def next_values(self) -> tuple[str, ...]:
+        count = self.random.choice((1, 1, 2, 3))
+        self._values += count
+        return tuple(f"{self.name}.{self._values - count + i}" for i in range(count))
+
+    async def ask(self, question: Callable[[LedgerBroker], Coroutine[None, None, T]]) -> T:
+        """One try, at some broker that may be the owner. Raises NoAnswer, Unreachable, LedgerMQError."""
+        names = [name for name, broker in self._brokers.items() if broker.serves]
+        if self._favourite not in names or self.random.random() < 0.05:
+            if not names:
+                raise Unreachable("nobody serves")
+            self._favourite = self.random.choice(names)
+        broker = self._brokers[self._favourite]
+        try:
+            return await self._world.call(broker.process, lambda: question(broker), CALL_TIMEOUT_S)
+        except (NotOwner, NoAnswer, Unreachable):
+            self._favourite = ""
+            raise
+
+    async def pause(self) -> None:
+        await asyncio.sleep(self.random.uniform(0.01, 1.0))
+
+
+def batch_of(values: tuple[str, ...], partition: int, producer: tuple[bytes, int, int] | None = None) -> Batch:
+    data = encode_values([value.encode() for value in values])
+    return Batch(TOPIC_ID, partition, len(values), crc32c(data), 0, 0, data, session(*producer) if producer else None)
+
+
+class PlainProducer(Client):
+    """Sends each value once and takes what it is told."""
+
+    async def run(self, partition: int) -> None:
+        while not self.stopped.is_set():
+            await asyncio.sleep(self.random.expovariate(2.0))
+            values = self.next_values()
+            batch = batch_of(values, partition)
+            op = self._world.history.begin_produce(self.name, partition_of(partition), values, ordered=False)
+            outcome, offset, why = Outcome.INFO, -1, ""
+            try:
+                offset = await self.ask(lambda broker, batch=batch: broker.append(batch))  # type: ignore[misc]
+                outcome = Outcome.OK
+            except (Unreachable, ResourceExhausted) as error:
+                outcome, why = Outcome.FAIL, str(error)
+            except (NoAnswer, LedgerMQError) as error:
+                why = str(error)
+            self._world.history.end_produce(op, outcome, offset, why)
+
+
+class IdempotentProducer(Client):
+    """Up to `window` batches on their way; each is repeated until it is told what became of it."""
+
+    def __init__(self, world: World, name: str, brokers: dict[str, LedgerBroker], window: int = WINDOW_BATCHES) -> None:
+        super().__init__(world, name, brokers)
+        self._window = window
+
+    async def run(self, partition: int) -> None:
+        while not self.stopped.is_set():
+            await self._session(partition)
+
+    async def _session(self, partition: int) -> None:
+        """One producer id. It ends when a batch is refused for good; what is in doubt then stays unknown."""
+        producer = self.random.getrandbits(128).to_bytes(16, "big")
+        opened = await self._opened_slot()
+        sequence = 0
+        over = asyncio.Event()
+        room = asyncio.Semaphore(self._window)
+        deadline = asyncio.get_running_loop().time() + self.random.choice((20.0, 60.0, 1000.0))
+        async with asyncio.TaskGroup() as group:
+            while not over.is_set() and not self.stopped.is_set() and asyncio.get_running_loop().time() < deadline:
+                await room.acquire()
+                if over.is_set():
+                    break
+                values = self.next_values()
+                batch = batch_of(values, partition, (producer, sequence, opened))
+                sequence += len(values)
+                op = self._world.history.begin_produce(self.name, partition_of(partition), values)
+                group.create_task(self._deliver(op, batch, over, room))
+                await asyncio.sleep(self.random.expovariate(4.0))
+
+    async def _deliver(self, op: int, batch: Batch, over: asyncio.Event, room: asyncio.Semaphore) -> None:
+        give_up = asyncio.get_running_loop().time() + PATIENCE_S
+        while not over.is_set() and asyncio.get_running_loop().time() < give_up:
+            try:
+                offset = await self.ask(lambda broker: broker.append(batch))
+            except UnknownProducer as error:
+                self._world.coverage.saw("a producer was not known any more")
+                self._world.note(self.name, f"session over: {error.message[:80]}")
+                break
+            except (NoAnswer, Unreachable, OutOfOrderSequence, LedgerMQError):
+                await self.pause()
+                continue
+            self._world.history.end_produce(op, Outcome.OK, offset)
+            room.release()
+            return
+        over.set()
+        self._world.history.end_produce(op, Outcome.INFO)
+        room.release()
+
+    async def _opened_slot(self) -> int:
+        while True:
+            try:
+                return await self.ask(lambda broker: broker.opened_slot())
+            except (NoAnswer, Unreachable, LedgerMQError):
+                await self.pause()
+
+
+class EndAsker(Client):
+    async def run(self, partition: int) -> None:
+        while not self.stopped.is_set():
+            await asyncio.sleep(self.random.expovariate(1.0))
+            op = self._world.history.ask_end(self.name, partition_of(partition))
+            try:
+                end = await self.ask(lambda broker: broker.latest(TOPIC_ID, partition))
+            except (NoAnswer, Unreachable, LedgerMQError):
+                continue
+            self._world.coverage.saw("the latest offset was told after a fence check")
+            self._world.history.tell_end(op, end)

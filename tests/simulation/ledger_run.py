@@ -1,0 +1,155 @@
+"""Level one: a single ledger, whole. Brokers that take it from each other, clients, rival compactors that trim and delete, all by the
+product's code; the topic counts as removed, so that plans trim it without writing a single Parquet file, and a seed takes milliseconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from ledger.catalog import Catalog
+from ledger.cluster import ClusterSettings
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.parquet.delete import close_finished_fences, delete_replaced, delete_segments
+from ledger.parquet.engine import LocalEngine
+from ledger.parquet.group_build import run_inline
+from ledger.parquet.round import run_round
+from ledger.recovery import advance_checkpoint, recover
+from ledgermq.errors import LedgerMQError
+from tests.simulation.checker import check
+from tests.simulation.disturbances import Disturbances
+from tests.simulation.history import FinalLog, Outcome
+from tests.simulation.ledger_broker import BUNDLE, LedgerBroker
+from tests.simulation.ledger_clients import TOPIC_ID, Client, EndAsker, IdempotentProducer, PlainProducer, partition_of
+from tests.simulation.loop import Process, SimulatedLoop
+from tests.simulation.model import Violation
+from tests.simulation.plan import RunPlan, plan_of
+from tests.simulation.result import Result, finish
+from tests.simulation.store import NO_FAULTS
+from tests.simulation.watch import ledger_log
+from tests.simulation.world import World
+
+PARTITIONS = 2
+HEALING_S = 600.0
+
+
+class LedgerRun:
+    def __init__(self, loop: SimulatedLoop, seed: int, lines_kept: int | None) -> None:
+        self.world = World(loop, seed, lines_kept)
+        self.plan: RunPlan = plan_of(seed)
+        self.brokers: dict[str, LedgerBroker] = {}
+        self._incarnation = 0
+        self._compactors: dict[str, Process] = {}
+        self._clients: list[Client] = []
+        self._work: list[asyncio.Task[None]] = []
+
+    async def run(self) -> Result:
+        world, plan = self.world, self.plan
+        await advance_checkpoint(world.store, BUNDLE, world.sources("genesis"), plan.producer_states_max, _removed)
+        names = [f"b{i}" for i in range(plan.brokers)] + [f"c{i}" for i in range(plan.compactors)]
+        for name in names:
+            self._start(name)
+        self._start_clients()
+        world.weather.faults, world.weather.slow = plan.faults, plan.slow
+        world.lost_calls, world.net_delay_s_max = plan.lost_calls, plan.net_delay_s_max
+        disturbances = Disturbances(world, plan, self._victims, self._start)
+        hand = world.loop.in_world(disturbances.run())
+        await asyncio.sleep(plan.seconds)
+        hand.cancel()
+        await self._heal(disturbances)
+        return await self._conclude()
+
+    def _victims(self) -> list[Process]:
+        return [broker.process for broker in self.brokers.values()] + list(self._compactors.values())
+
+    def _start(self, name: str) -> None:
+        self._incarnation += 1
+        if name.startswith("b"):
+            self.brokers[name] = LedgerBroker(self.world, self.plan, name, self._incarnation)
+        else:
+            self._compactors[name] = self.world.start(name)
+            self._compactors[name].spawn(self._compact(name, self._incarnation))
+
+    def _start_clients(self) -> None:
+        world, brokers = self.world, self.brokers
+        producers: list[IdempotentProducer | PlainProducer | EndAsker] = [
+            IdempotentProducer(world, "pipe", brokers),
+            IdempotentProducer(world, "one", brokers, window=1),
+            PlainProducer(world, "plain", brokers),
+            EndAsker(world, "end", brokers),
+        ]
+        for i, client in enumerate(producers):
+            self._clients.append(client)
+            self._work.append(world.loop.in_world(client.run(i % PARTITIONS)))
+
+    async def _compact(self, name: str, incarnation: int) -> None:
+        store, sources = self.world.line(name), self.world.sources(f"{name} {incarnation}")
+        cluster = ClusterSettings(producer_states_max=self.plan.producer_states_max)
+        engine = LocalEngine(sources, run_inline)
+        while not self.world.healed:
+            await asyncio.sleep(sources.random.uniform(0, 2 * self.plan.compact_every_s))
+            try:
+                done = await run_round(store, BUNDLE, cluster, _catalog(), sources, engine, everything=True)
+                if done is not None:
+                    self.world.coverage.saw("a round was finished")
+                await delete_segments(store, BUNDLE)
+                await close_finished_fences(store, BUNDLE)
+                await delete_replaced(store, BUNDLE)
+            except LedgerMQError as error:
+                self.world.note(name, f"round: {type(error).__name__} {error.message[:80]}")
+
+    async def _heal(self, disturbances: Disturbances) -> None:
+        """All faults end, everybody wakes; then every client must come to an end by itself."""
+        world = self.world
+        world.weather.faults, world.weather.slow, world.lost_calls = NO_FAULTS, 0.0, 0.0
+        world.note("world", "heals")
+        world.healed = True
+        await disturbances.heal()
+        for client in self._clients:
+            client.stopped.set()
+        _, waiting = await asyncio.wait(self._work, timeout=HEALING_S)
+        if waiting:
+            world.violations.append(Violation("stuck", f"{len(waiting)} clients did not end within {HEALING_S:.0f} s of health"))
+
+    async def _conclude(self) -> Result:
+        """A last broker takes over from whatever is left, appends to every partition and is asked for the ends."""
+        world = self.world
+        for broker in self.brokers.values():
+            broker.process.kill()
+        last = LedgerBroker(world, self.plan, "last", 0)
+        while not last.serves:
+            await asyncio.sleep(0.1)
+        asker = PlainProducer(world, "last", {"last": last})
+        recovered = await recover(world.store, BUNDLE, self.plan.producer_states_max)
+        for number in range(PARTITIONS):
+            op = world.history.ask_end("last", partition_of(number))
+            world.history.tell_end(op, await asker.ask(lambda broker, number=number: broker.latest(TOPIC_ID, number)))  # type: ignore[misc]
+        logs = {partition_of(p): FinalLog(log) for (_, p), log in sorted(ledger_log(world.store, BUNDLE).items())}
+        for number in range(PARTITIONS):
+            end = logs.get(partition_of(number), FinalLog({})).end
+            if recovered.state.end(TOPIC_ID, number) != end:
+                told = f"recovery says {recovered.state.end(TOPIC_ID, number)}, all segments together {end}"
+                world.violations.append(Violation("recovery differs", f"partition {number}: {told}"))
+        world.violations += check(world.history, logs)
+        _cover(world)
+        return finish(world)
+
+
+def _removed(draft: fmt.Checkpoint) -> bool:
+    draft.metadata_offset = 100
+    return True
+
+
+def _catalog() -> Catalog:
+    catalog = Catalog()
+    catalog.offset = 100
+    return catalog
+
+
+def _cover(world: World) -> None:
+    void = [segment for segment in world.store.history(BUNDLE) if not segment.valid]
+    claims = [segment for segment in world.store.history(BUNDLE) if segment.valid and segment.index.kind == fmt.CLAIM]
+    world.coverage.saw("a void segment", len(void))
+    world.coverage.saw("a term was opened", len(claims))
+    world.coverage.saw("an object was created again after it was deleted", len(world.store.created_again))
+    acknowledged = sum(1 for event in world.history if getattr(event, "outcome", None) is Outcome.OK)
+    world.coverage.saw("a batch was acknowledged", acknowledged)

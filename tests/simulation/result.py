@@ -1,0 +1,68 @@
+"""What a run leaves: violations, coverage, trace; and running one seed of a level from the outside."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from tests.simulation.loop import SimulatedLoop, run_simulated
+from tests.simulation.model import Violation
+from tests.simulation.trace import Coverage, Trace
+from tests.simulation.world import AssertionCatcher, World, failed_assertions
+
+
+@dataclass(slots=True)
+class Result:
+    seed: int
+    violations: list[Violation]
+    coverage: Coverage
+    trace: Trace
+    virtual_s: float
+    events: int = 0
+    kinds: set[str] = field(default_factory=set)
+
+
+class Run(Protocol):
+    world: World
+
+    async def run(self) -> Result: ...
+
+
+def finish(world: World) -> Result:
+    violations = [*world.store.violations, *world.violations]
+    return Result(
+        world.seed,
+        violations,
+        world.coverage,
+        world.trace,
+        world.loop.time(),
+        len(world.history.events),
+        {violation.kind for violation in violations},
+    )
+
+
+def simulate(make: Callable[[SimulatedLoop, int, int | None], Run], seed: int, lines_kept: int | None = 400) -> Result:
+    """One seed of one level. An error that escapes is a violation too: a simulated cluster never crashes its world."""
+    runs: list[Run] = []
+    logger = logging.getLogger()
+    catchers: list[AssertionCatcher] = []
+
+    async def main(loop: SimulatedLoop) -> Result:
+        run = make(loop, seed, lines_kept)
+        runs.append(run)
+        catchers.append(AssertionCatcher(run.world))
+        logger.addHandler(catchers[0])
+        loop.set_exception_handler(lambda _, what: run.world.violations.extend(failed_assertions(what.get("exception"))))
+        try:
+            return await run.run()
+        except Exception as error:
+            run.world.violations.append(Violation("crash", f"{type(error).__name__}: {error}"))
+            return finish(run.world)
+
+    try:
+        return run_simulated(main)
+    finally:
+        for catcher in catchers:
+            logger.removeHandler(catcher)

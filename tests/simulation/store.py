@@ -1,0 +1,107 @@
+"""What one process sees of the store: a faulty line to it. Requests that were sent go on when their sender sleeps or dies.
+
+On top of `FaultyStore` (fail before, after, late, throttled): now and then a request takes very long, LISTs come in small pages
+between which time passes, and every answer is written into the trace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from ledger.object_store.contract import AlreadyExists, FenceClosed, ObjectInfo, ObjectMissing, ObjectStore, StoreThrottled, StoreUncertain
+from ledgermq.errors import LedgerMQError
+from ledgermq.sources import Sources
+from tests.faulty_store import WRITES, Faults, FaultyStore
+from tests.simulation.loop import SimulatedLoop
+from tests.simulation.trace import Coverage, Trace
+
+T = TypeVar("T")
+PAGE = 5
+NO_FAULTS = Faults(delay_s_max=0.002)
+
+
+@dataclass(slots=True)
+class Weather:
+    """Shared by all lines, changed by the run."""
+
+    faults: Faults = NO_FAULTS
+    slow: float = 0.0
+    """Share of requests that take up to `slow_s` more, before their effect or after it."""
+    slow_s: float = 30.0
+    list_page: int = PAGE
+
+
+class StoreLine(FaultyStore):
+    def __init__(
+        self, inner: ObjectStore, loop: SimulatedLoop, who: str, sources: Sources, weather: Weather, trace: Trace, coverage: Coverage
+    ) -> None:
+        super().__init__(inner, sources)
+        self._loop = loop
+        self._who = who
+        self._weather = weather
+        self._trace = trace
+        self._coverage = coverage
+
+    async def _call(self, operation: str, what: str, effect: Callable[[], Awaitable[T]]) -> T:
+        return await asyncio.shield(self._loop.in_world(self._travel(operation, what, effect)))
+
+    async def _travel(self, operation: str, what: str, effect: Callable[[], Awaitable[T]]) -> T:
+        self.faults = self._weather.faults
+        try:
+            result = await super()._call(operation, what, effect)
+        except LedgerMQError as error:
+            if isinstance(error, StoreUncertain):
+                self._coverage.saw(f"store fault: {fault_of(error)} ({operation})")
+            if operation in WRITES or not isinstance(error, ObjectMissing):
+                self._trace.add(self._loop.time(), self._who, f"{operation} {short(what)} → {answer_of(error)}")
+            raise
+        if operation in WRITES:
+            self._trace.add(self._loop.time(), self._who, f"{operation} {short(what)} → done")
+        return result
+
+    async def _delay(self) -> None:
+        delay = self._random.uniform(0, self.faults.delay_s_max)
+        if self._weather.slow and self._random.random() < self._weather.slow:
+            delay += self._random.uniform(0, self._weather.slow_s)
+            self._coverage.saw("store fault: very slow")
+        await asyncio.sleep(delay)
+
+    async def list(self, prefix: str, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+        last: str = start_after
+        while True:
+            page = await self._call("list", prefix, lambda: self._page(prefix, last))
+            for info in page:
+                yield info
+            if len(page) < self._weather.list_page:
+                return
+            last = page[-1].key
+
+    async def _page(self, prefix: str, start_after: str) -> list[ObjectInfo]:
+        page = []
+        async for info in self.inner.list(prefix, start_after):
+            page.append(info)
+            if len(page) == self._weather.list_page:
+                break
+        return page
+
+
+def fault_of(error: StoreUncertain) -> str:
+    if isinstance(error, StoreThrottled):
+        return "throttled"
+    return next((kind for kind in ("before", "after", "later") if kind in error.message), "uncertain")
+
+
+def answer_of(error: LedgerMQError) -> str:
+    if isinstance(error, AlreadyExists):
+        return "exists"
+    if isinstance(error, (ObjectMissing, FenceClosed)):
+        return error.code.lower()
+    return error.message[:60]
+
+
+def short(keys: str) -> str:
+    """Keys without their runs of zeros."""
+    return ", ".join("/".join(part.lstrip("0") or "0" if part.isdigit() else part for part in key.split("/")) for key in keys.split(", "))

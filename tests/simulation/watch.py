@@ -1,0 +1,144 @@
+"""The one store of a simulated cluster, which forgets nothing: every object that was ever created, and what it may not do.
+
+`ledger_log` folds what was *first* created in each slot into the truth about every partition, by its own few lines: a segment is valid if
+it links to the last valid one, and either opens a higher epoch or belongs to the current term. Deleting anything else than what a
+finished plan may name (DESIGN section 7) is noted at once as a violation.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ledger.checkpoint import decode_checkpoint
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.object_store.contract import Buffer
+from ledger.object_store.memory import MemoryStore
+from ledger.segment import decode_tail
+from ledgermq.protocol.records import decode_batch
+from ledgermq.sources import Sources
+from tests.simulation.model import Violation
+
+_NUMBERED = re.compile(r"ledgers/(\d+)/(segments|checkpoints)/(\d+)\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSegment:
+    slot: int
+    index: fmt.SegmentIndex
+    data: bytes
+    valid: bool
+
+
+class WatchedStore(MemoryStore):
+    def __init__(self, sources: Sources) -> None:
+        super().__init__("simulation", sources)
+        self.violations: list[Violation] = []
+        self.first: dict[str, bytes] = {}
+        self.created_again: set[str] = set()
+        self.segments: defaultdict[int, dict[int, tuple[fmt.SegmentIndex, bytes]]] = defaultdict(dict)
+        self._newest: dict[int, fmt.Checkpoint] = {}
+        self._folds: dict[int, Fold] = defaultdict(Fold)
+        self.on_created: Callable[[str], None] = lambda key: None
+        self.on_deleted: Callable[[str], None] = lambda key: None
+
+    def _create(self, key: str, buffers: Sequence[Buffer]) -> None:
+        super()._create(key, buffers)
+        data = self._stored(key).data
+        if key in self.first:
+            self.created_again.add(key)
+        else:
+            self.first[key] = data
+            self._note(key, data)
+        self.on_created(key)
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            if key in self._objects:
+                self._judge_delete(key)
+                self.on_deleted(key)
+        await super().delete(keys)
+
+    def newest_checkpoint(self, bundle: int) -> fmt.Checkpoint:
+        """The highest number ever created."""
+        return self._newest.get(bundle) or fmt.Checkpoint(bundle=bundle, trim_slot=1)
+
+    def history(self, bundle: int) -> Iterator[StoredSegment]:
+        """Every slot from 1 on, as it was first created."""
+        fold = Fold()
+        slots = self.segments[bundle]
+        for slot in range(1, len(slots) + 1):
+            if slot not in slots:
+                return
+            index, data = slots[slot]
+            yield StoredSegment(slot, index, data, fold.take(index))
+
+    def _note(self, key: str, data: bytes) -> None:
+        found = _NUMBERED.match(key)
+        if found is None:
+            return
+        bundle, number = int(found[1]), int(found[3])
+        if found[2] == "segments":
+            self.segments[bundle][number] = (decode_tail(data, bundle, number).index, data)
+        elif number > self.newest_checkpoint(bundle).number:
+            self._newest[bundle] = decode_checkpoint(data, key)
+
+    def _judge_delete(self, key: str) -> None:
+        found = _NUMBERED.match(key)
+        if found is None:
+            return
+        bundle, number = int(found[1]), int(found[3])
+        if found[2] == "checkpoints":
+            if number >= self.newest_checkpoint(bundle).number:
+                self.violations.append(Violation("live object deleted", f"{key} is the newest checkpoint"))
+            return
+        index, _ = self.segments[bundle][number]
+        if number >= self.newest_checkpoint(bundle).trim_slot:
+            self.violations.append(Violation("live object deleted", f"{key} is not below the trim slot"))
+        if index.kind == fmt.CLAIM or not self._is_valid(bundle, number):
+            self.violations.append(Violation("fence deleted", f"{key} is a claim or void, and was deleted"))
+
+    def _is_valid(self, bundle: int, slot: int) -> bool:
+        fold, slots = self._folds[bundle], self.segments[bundle]
+        while fold.slot < slot:
+            fold.take(slots[fold.slot + 1][0])
+        return slot in fold.valid
+
+
+class Fold:
+    """Validity, told a second time and independently of ledger/fold.py."""
+
+    def __init__(self) -> None:
+        self.slot = 0
+        self.valid: set[int] = set()
+        self._term = (0, b"")
+        self._last = b""
+
+    def take(self, index: fmt.SegmentIndex) -> bool:
+        self.slot += 1
+        opens = index.kind == fmt.CLAIM and index.epoch > self._term[0]
+        continues = index.kind in (fmt.DATA, fmt.RELEASE) and (index.epoch, index.writer) == self._term
+        if index.previous != self._last or not (opens or continues):
+            return False
+        self._term = (index.epoch, index.writer)
+        self._last = index.put_id
+        self.valid.add(self.slot)
+        return True
+
+
+def ledger_log(store: WatchedStore, bundle: int) -> dict[tuple[int, int], dict[int, str]]:
+    """(topic id, partition) → offset → value, of all segments that ever were valid; a doubled offset shows as the value "a|b"."""
+    logs: defaultdict[tuple[int, int], dict[int, str]] = defaultdict(dict)
+    for segment in store.history(bundle):
+        if not segment.valid:
+            continue
+        for entry in segment.index.batches:
+            log = logs[entry.topic_id, entry.partition]
+            data = segment.data[entry.position : entry.position + entry.length]
+            for i, value in enumerate(decode_batch(data).column("value").to_pylist()):
+                text = value.decode() if value is not None else ""
+                offset = entry.base_offset + i
+                log[offset] = f"{log[offset]}|{text}" if offset in log else text
+    return logs

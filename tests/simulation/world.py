@@ -1,0 +1,112 @@
+"""One simulated world: a loop, a store, lines to it, clocks, a network, and the hand that breaks them. Everything comes from one seed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import defaultdict
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from ledgermq.sources import Sources
+from tests.simulation.history import History
+from tests.simulation.loop import Process, SimulatedLoop
+from tests.simulation.model import Violation
+from tests.simulation.store import StoreLine, Weather
+from tests.simulation.trace import Coverage, Trace
+from tests.simulation.watch import WatchedStore
+from tests.virtual_time import EPOCH_US
+
+T = TypeVar("T")
+
+
+class Unreachable(Exception):
+    """The call was not made: nothing listened there."""
+
+
+class NoAnswer(Exception):
+    """The call may or may not have been carried out."""
+
+
+class World:
+    def __init__(self, loop: SimulatedLoop, seed: int, lines_kept: int | None = 400) -> None:
+        self.loop = loop
+        self.seed = seed
+        self.random = random.Random(f"world {seed}")
+        self.trace = Trace(lines_kept)
+        self.coverage = Coverage()
+        self.history = History()
+        self.weather = Weather()
+        self.violations: list[Violation] = []
+        self.skew_us: defaultdict[str, int] = defaultdict(int)
+        self.store = WatchedStore(self.sources("store"))
+        self.lost_calls = 0.0
+        self.net_delay_s_max = 0.005
+        self.healed = False
+        self._incarnations: Coverage = Coverage()
+
+    def sources(self, name: str) -> Sources:
+        """Own randomness and an own clock, which `skew_us` sets wrong."""
+        return Sources(lambda: EPOCH_US + self.skew_us[name] + round(self.loop.time() * 1e6), random.Random(f"{name} {self.seed}"))
+
+    def start(self, name: str) -> Process:
+        return Process(self.loop, name)
+
+    def line(self, name: str) -> StoreLine:
+        """A new line to the store; each incarnation of a process takes one, with other faults than the one before."""
+        self._incarnations[name] += 1
+        sources = self.sources(f"line {name} {self._incarnations[name]}")
+        return StoreLine(self.store, self.loop, name, sources, self.weather, self.trace, self.coverage)
+
+    def note(self, who: str, what: str) -> None:
+        self.trace.add(self.loop.time(), who, what)
+
+    async def call(self, target: Process, work: Callable[[], Coroutine[Any, Any, T]], timeout_s: float) -> T:
+        """Have `target` do `work`, over a network that delays and loses. Raises Unreachable, NoAnswer, whatever `work` raises."""
+        await self.delay()
+        if not target.alive:
+            raise Unreachable(target.name)
+        if self.random.random() < self.lost_calls:
+            self.coverage.saw("network: request lost")
+            await asyncio.sleep(timeout_s)
+            raise NoAnswer(f"request to {target.name} lost")
+        task = target.spawn(work())
+        await asyncio.wait({task, target.died}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise NoAnswer(f"{target.name} did not answer")
+        if self.random.random() < self.lost_calls:
+            self.coverage.saw("network: answer lost")
+            await asyncio.sleep(timeout_s)
+            raise NoAnswer(f"answer of {target.name} lost")
+        await self.delay()
+        return task.result()
+
+    async def delay(self) -> None:
+        await asyncio.sleep(self.random.uniform(0, self.net_delay_s_max))
+
+
+class AssertionCatcher(logging.Handler):
+    """A safety assertion that fires inside the product is a violation, wherever it is caught and logged."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(logging.WARNING)
+        self._world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._world.note("log", record.getMessage()[:200])
+        if record.exc_info and record.exc_info[1] is not None:
+            self._world.violations += failed_assertions(record.exc_info[1])
+
+
+def failed_assertions(error: BaseException | None) -> list[Violation]:
+    """Bugs by their own word: assertions, and errors that no product code should ever raise."""
+    if error is None:
+        return []
+    if isinstance(error, BaseExceptionGroup):
+        return [found for inner in error.exceptions for found in failed_assertions(inner)]
+    if isinstance(
+        error, (AssertionError, TypeError, AttributeError, KeyError, IndexError, NameError, ValueError, asyncio.InvalidStateError)
+    ):
+        return [Violation("assertion", f"{type(error).__name__}: {error}")]
+    return failed_assertions(error.__cause__)
