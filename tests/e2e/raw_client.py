@@ -1,0 +1,107 @@
+"""A client of the bare protocol, without the SDK: it follows NOT_OWNER, retries what may be retried, and counts how often it had to."""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Self
+
+from ledgermq.client.grpc_connection import GrpcConnection, GrpcConnector
+from ledgermq.errors import LedgerMQError, NotOwner, RetriableError, Unavailable
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.status import error_from_proto
+from tests.broker.cluster import frame_of, read_all
+
+DEADLINE_S = 40.0
+ATTEMPT_S = 3.0
+
+
+class RawClient:
+    def __init__(self, *addresses: str) -> None:
+        self._addresses = list(addresses)
+        self._connector = GrpcConnector(request_timeout_s=ATTEMPT_S)
+        self._lines: dict[str, GrpcConnection] = {}
+        self._owner: dict[tuple[str, int], str] = {}
+        self._next = 0
+
+    def line(self, address: str) -> GrpcConnection:
+        if address not in self._lines:
+            self._lines[address] = self._connector.connect(address)
+        return self._lines[address]
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for line in self._lines.values():
+            await line.close()
+
+    async def create(self, name: str, partitions: int) -> pb.TopicInfo:
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                try:
+                    request = pb.CreateTopicRequest(name=name, partitions=partitions)
+                    return (await self.line(self._addresses[0]).create_topic(request)).topic
+                except RetriableError:
+                    await asyncio.sleep(0.1)
+
+    async def describe(self) -> pb.DescribeClusterResponse:
+        return await self.line(self._addresses[0]).describe_cluster(pb.DescribeClusterRequest())
+
+    async def owner(self, topic: str, partition: int) -> str:
+        """Learned from any broker that answers, and kept until it is wrong."""
+        async with asyncio.timeout(DEADLINE_S):
+            while not self._owner.get((topic, partition)):
+                self._next += 1
+                try:
+                    line = self.line(self._addresses[self._next % len(self._addresses)])
+                    [info] = (await line.describe_topics(pb.DescribeTopicsRequest(topics=[topic]))).topics
+                    self._owner[topic, partition] = info.partitions[partition].owner if len(info.partitions) > partition else ""
+                except RetriableError:
+                    pass
+                if not self._owner.get((topic, partition)):
+                    await asyncio.sleep(0.02)
+        return self._owner[topic, partition]
+
+    async def open(self, topic: str, partition: int, producer_id: bytes) -> pb.ProducerSession:
+        wanted = pb.OpenProducerRequest(partitions=[pb.TopicPartition(topic=topic, partition=partition)])
+        [opened] = (await self.line(await self.owner(topic, partition)).open_producer(wanted)).partitions
+        assert not opened.HasField("error"), opened.error
+        return pb.ProducerSession(id=producer_id, opened_slot=opened.opened_slot)
+
+    async def produce(self, topic: str, partition: int, *values: bytes, session: pb.ProducerSession | None = None) -> tuple[int, int]:
+        """(base offset, retries); with a session a retry never stores twice, and the session moves on by the number of values."""
+        frame = frame_of(topic, partition, *values, session=session)
+        retries = 0
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                try:
+                    line = self.line(await self.owner(topic, partition))
+                    [result] = (await line.produce_once(frame)).results
+                    if result.HasField("error"):
+                        raise error_from_proto(result.error)
+                    if session is not None:
+                        session.sequence += len(values)
+                    return result.base_offset, retries
+                except NotOwner as error:
+                    self._owner[topic, partition] = error.owner or ""
+                    await asyncio.sleep((error.retry_after_ms or 0) / 1000)
+                except RetriableError as error:
+                    if isinstance(error, Unavailable):
+                        self._owner[topic, partition] = ""
+                    await asyncio.sleep(0.02)
+                retries += 1
+
+    async def read_all(self, topic: str, partition: int) -> list[bytes]:
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                try:
+                    return await read_all(self.line(await self.owner(topic, partition)), topic, partition)
+                except (NotOwner, Unavailable) as error:
+                    self._owner[topic, partition] = error.owner or ""
+                    await asyncio.sleep(0.05)
+
+    async def error_of(self, topic: str, partition: int) -> LedgerMQError | None:
+        """What producing one record says now, asked once at the owner."""
+        [result] = (await self.line(await self.owner(topic, partition)).produce_once(frame_of(topic, partition, b"?"))).results
+        return error_from_proto(result.error) if result.HasField("error") else None
