@@ -1,0 +1,275 @@
+"""Where fetched bytes come from: tail cache, ranges of segments, Parquet; and what happens when they vanish meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from ledger import keys
+from ledger.checkpoint import newest_checkpoint
+from ledger.object_store.contract import ObjectStore
+from ledger.object_store.memory import MemoryStore
+from ledger.parquet.engine import LocalEngine
+from ledger.parquet.group_build import run_inline
+from ledger.parquet.runner import compact_bundle
+from ledger.recovery import advance_checkpoint
+from ledgermq.errors import DataDamaged, NotOwner, OffsetOutOfRange
+from ledgermq.sources import Sources
+from stateless_broker.bundle.context import BundleContext, BundleLimits, BundleMetrics
+from tests.bundles import TOPIC, bundle_context, fetch_values, opened, produce
+from tests.ledgers import STATES_MAX, batch
+from tests.passing_store import PassingStore
+
+NO_CACHE = BundleLimits(cache_bytes_max=0, background_compaction=False)
+
+
+class Sums(BundleMetrics):
+    """Bytes fetched, by where they came from."""
+
+    def __init__(self) -> None:
+        self.sources: Counter[str] = Counter()
+
+    def fetched(self, bundle: int, source: str, size_bytes: int) -> None:
+        self.sources[source] += size_bytes
+
+
+class CountingStore(PassingStore):
+    """`ranges`: (key, length) of each range GET. `gate`: while closed, range GETs wait."""
+
+    def __init__(self, inner: ObjectStore) -> None:
+        super().__init__(inner)
+        self.ranges: list[tuple[str, int]] = []
+        self.running = self.running_most = 0
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def get_range(self, key: str, start: int, length: int) -> bytes:
+        self.ranges.append((key, length))
+        self.running += 1
+        self.running_most = max(self.running_most, self.running)
+        try:
+            await self.gate.wait()
+            await asyncio.sleep(0)
+            return await self.inner.get_range(key, start, length)
+        finally:
+            self.running -= 1
+
+
+@pytest.fixture
+def store(sources: Sources) -> CountingStore:
+    return CountingStore(MemoryStore("reads", sources))
+
+
+async def compact(context: BundleContext) -> None:
+    """What a Spark job, or another process, does beside the owner."""
+    engine = LocalEngine(context.sources, run_inline)
+    report = await compact_bundle(context.store, 1, context.cluster, context.catalog(), context.sources, engine, everything=True)
+    assert report is not None
+
+
+async def segments(store: ObjectStore) -> list[int]:
+    return [keys.number(info.key) async for info in store.list(keys.segments(1))]
+
+
+async def test_the_tail_comes_from_memory(store: CountingStore, sources: Sources) -> None:
+    sums = Sums()
+    async with opened(bundle_context(store, sources, metrics=sums)) as owner:
+        await produce(owner, *[batch(b"a"), batch(b"b")])
+        assert await fetch_values(owner, 0) == [b"a", b"b"]
+    assert store.ranges == []
+    assert list(sums.sources) == ["cache"]
+
+
+async def test_neighbouring_batches_come_in_one_request(store: CountingStore, sources: Sources) -> None:
+    sums = Sums()
+    async with opened(bundle_context(store, sources, NO_CACHE, sums)) as owner:
+        await produce(owner, batch(b"a"), batch(b"x", partition=1), batch(b"b"), batch(b"c"))
+        await produce(owner, batch(b"d"))
+        assert await fetch_values(owner, 0) == [b"a", b"b", b"c", b"d"]
+    assert len(store.ranges) == 2, store.ranges
+    assert list(sums.sources) == ["segment"]
+
+
+async def test_cold_reads_have_their_own_bound_and_leave_the_cache_alone(store: CountingStore, sources: Sources) -> None:
+    limits = BundleLimits(cache_bytes_max=0, cold_reads_max=3, background_compaction=False)
+    async with opened(bundle_context(store, sources, limits)) as owner:
+        for i in range(20):
+            await produce(owner, batch(b"%d" % i))
+        store.gate.clear()
+        readers = [asyncio.create_task(fetch_values(owner, 0, offset)) for offset in range(10)]
+        await asyncio.sleep(0)
+        assert await produce(owner, batch(b"new")) == [20]  # producers do not wait for cold readers
+        store.gate.set()
+        for offset, values in enumerate(await asyncio.gather(*readers)):
+            assert values[0] == b"%d" % offset
+    assert store.running_most == 3
+
+
+async def test_the_cache_is_bounded_and_the_oldest_go_first(store: CountingStore, sources: Sources) -> None:
+    one = len(batch(b"x" * 1000).data)
+    context = bundle_context(store, sources, BundleLimits(cache_bytes_max=5 * one, background_compaction=False))
+    async with opened(context) as owner:
+        for _ in range(20):
+            await produce(owner, batch(b"x" * 1000))
+            assert context.tail_cache.size_bytes <= 5 * one
+        await owner.fetch(TOPIC, 0, 15, 1 << 20)
+        assert store.ranges == []
+        found = await owner.fetch(TOPIC, 0, 14, 1 << 20)
+        assert found.batches[0].base_offset == 14
+        assert len(store.ranges) >= 1
+
+
+async def test_segments_before_the_checkpoint_are_found_when_somebody_asks(store: CountingStore, sources: Sources) -> None:
+    context = bundle_context(store, sources)
+    async with opened(context) as owner:
+        for i in range(10):
+            await produce(owner, batch(b"%d" % i))
+    await advance_checkpoint(store, 1, sources, STATES_MAX)
+    async with opened(context) as owner:
+        await produce(owner, batch(b"10"))
+        assert await fetch_values(owner, 0, 10) == [b"10"]
+        assert store.ranges == []
+        assert await fetch_values(owner, 0, 4) == [b"%d" % i for i in range(4, 11)]
+        assert await fetch_values(owner, 0) == [b"%d" % i for i in range(11)]
+
+
+async def test_older_segments_are_looked_up_once_for_all_who_ask(store: CountingStore, sources: Sources) -> None:
+    context = bundle_context(store, sources)
+    async with opened(context) as owner:
+        for i in range(10):
+            await produce(owner, batch(b"%d" % i), batch(b"x", partition=1))
+    await advance_checkpoint(store, 1, sources, STATES_MAX)
+    counting = _Lists(store)
+    async with opened(bundle_context(counting, sources)) as owner:
+        before = counting.lists
+        await asyncio.gather(*(fetch_values(owner, partition, offset) for partition in (0, 1) for offset in range(10)))
+        assert 0 < counting.lists - before < 12
+
+
+class _Lists(PassingStore):
+    lists = 0
+
+    def list(self, prefix: str, start_after: str = ""):  # type: ignore[no-untyped-def]
+        self.lists += 1
+        return self.inner.list(prefix, start_after)
+
+
+@pytest.mark.parametrize("batches_max", [12, 30])
+async def test_more_batches_than_the_index_holds_can_still_be_read(store: CountingStore, sources: Sources, batches_max: int) -> None:
+    limits = BundleLimits(cache_bytes_max=0, index_batches_max=batches_max, background_compaction=False)
+    context = bundle_context(store, sources, limits)
+    async with opened(context) as owner:
+        for i in range(50):
+            await produce(owner, batch(b"%d" % i), batch(b"p%d" % i, partition=1))
+        assert owner._reads.index.batches <= batches_max
+        assert await fetch_values(owner, 0) == [b"%d" % i for i in range(50)]
+        assert await fetch_values(owner, 1) == [b"p%d" % i for i in range(50)]
+        assert owner._reads.index.batches <= batches_max
+        assert await owner.list_offset(TOPIC, 0, 1) == 50
+
+
+async def test_a_reader_goes_on_in_parquet_when_segments_are_trimmed_under_it(store: CountingStore, sources: Sources) -> None:
+    sums = Sums()
+    context = bundle_context(store, sources, NO_CACHE, sums)
+    async with opened(context) as owner:
+        for i in range(5):
+            await produce(owner, batch(b"%d" % i, b"%d+" % i))
+        assert len(await fetch_values(owner, 0)) == 10
+        await compact(context)
+        assert len(await segments(store)) == 1  # the claim
+        values = await fetch_values(owner, 0)
+        assert values == [v for i in range(5) for v in (b"%d" % i, b"%d+" % i)]
+        assert sums.sources["parquet"] > 0
+        await produce(owner, batch(b"new"))
+        assert await fetch_values(owner, 0, 3) == [*values[3:], b"new"]
+        assert await fetch_values(owner, 0, 10) == [b"new"]
+
+
+async def test_what_is_cached_needs_no_parquet(store: CountingStore, sources: Sources) -> None:
+    sums = Sums()
+    context = bundle_context(store, sources, metrics=sums)
+    async with opened(context) as owner:
+        await produce(owner, batch(b"a"), batch(b"b"))
+        await compact(context)
+        await owner._reads.look()
+        assert await fetch_values(owner, 0) == [b"a", b"b"]
+    assert list(sums.sources) == ["cache"]
+
+
+async def test_a_new_owner_reads_parquet_and_segments_as_one(store: CountingStore, sources: Sources) -> None:
+    context = bundle_context(store, sources)
+    async with opened(context) as owner:
+        await produce(owner, *[batch(b"%d" % i) for i in range(5)])
+        await compact(context)
+        await produce(owner, *[batch(b"%d" % i) for i in range(5, 8)])
+    async with opened(context) as owner:
+        assert await fetch_values(owner, 0) == [b"%d" % i for i in range(8)]
+        assert await owner.list_offset(TOPIC, 0, "earliest") == 0
+
+
+async def test_below_the_log_start_is_out_of_range(store: CountingStore, sources: Sources) -> None:
+    context = bundle_context(store, sources)
+    async with opened(context) as owner:
+        await produce(owner, *[batch(b"%d" % i) for i in range(5)])
+        await compact(context)
+
+        def move(draft):  # type: ignore[no-untyped-def]
+            draft.partitions[0].log_start = 3
+            return True
+
+        await advance_checkpoint(store, 1, sources, STATES_MAX, move)
+        await owner._reads.look()
+        assert await owner.list_offset(TOPIC, 0, "earliest") == 3
+        with pytest.raises(OffsetOutOfRange, match="offset 2 is not within log start 3 and end 5"):
+            await owner.fetch(TOPIC, 0, 2, 100)
+        assert await fetch_values(owner, 0, 3) == [b"3", b"4"]
+
+
+async def test_a_segment_that_is_gone_without_a_reason_is_damage_and_is_named(store: CountingStore, sources: Sources) -> None:
+    async with opened(bundle_context(store, sources, NO_CACHE)) as owner:
+        await produce(owner, batch(b"a"))
+        await produce(owner, batch(b"b", partition=1))
+        await store.delete([keys.segment(1, 2)])
+        with pytest.raises(DataDamaged) as caught:
+            await fetch_values(owner, 0)
+        assert caught.value.object_key == keys.segment(1, 2)
+        assert await fetch_values(owner, 1) == [b"b"]  # others go on
+        assert await produce(owner, batch(b"c")) == [1]
+
+
+async def test_flipped_bits_in_a_batch_are_damage_and_are_named(store: CountingStore, sources: Sources) -> None:
+    async with opened(bundle_context(store, sources, NO_CACHE)) as owner:
+        await produce(owner, batch(b"a" * 100), batch(b"b", partition=1))
+        key = keys.segment(1, 2)
+        data = bytearray(await store.get(key))
+        data[data.index(b"aaaa")] ^= 1
+        await store.put(key, bytes(data))
+        with pytest.raises(DataDamaged, match="checksum") as caught:
+            await fetch_values(owner, 0)
+        assert caught.value.object_key == key
+        assert await fetch_values(owner, 1) == [b"b"]
+
+
+async def test_a_fetch_that_outlives_its_term_tells_nothing(store: CountingStore, sources: Sources) -> None:
+    async with opened(bundle_context(store, sources, NO_CACHE)) as owner:
+        await produce(owner, batch(b"a"))
+        store.gate.clear()
+        fetch = asyncio.create_task(owner.fetch(TOPIC, 0, 0, 100))
+        await asyncio.sleep(0)
+        await owner.close()
+        store.gate.set()
+        with pytest.raises(NotOwner):
+            await fetch
+
+
+async def test_a_checkpoint_of_a_later_epoch_ends_the_term(store: CountingStore, sources: Sources) -> None:
+    context = bundle_context(store, sources)
+    async with opened(context) as first, opened(context):
+        await advance_checkpoint(store, 1, sources, STATES_MAX)
+        assert (await newest_checkpoint(store, 1)).state.epoch == first.epoch + 1
+        await first._reads.look()
+        await first.ended.wait()
+        with pytest.raises(NotOwner):
+            await first.fetch(TOPIC, 0, 0, 100)

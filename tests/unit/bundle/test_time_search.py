@@ -1,0 +1,81 @@
+"""Offsets by time: over segments, over Parquet, over both, and with times that do not ascend."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from crc32c import crc32c
+
+from ledger.object_store.memory import MemoryStore
+from ledger.parquet.engine import LocalEngine
+from ledger.parquet.group_build import run_inline
+from ledger.parquet.runner import compact_bundle
+from ledger.segment import Batch
+from ledgermq.protocol.records import SCHEMA, encode_batch
+from ledgermq.sources import Sources
+from stateless_broker.bundle.context import BundleContext
+from stateless_broker.bundle.owner import BundleOwner
+from stateless_broker.bundle.time_search import first_row_at
+from tests.bundles import TOPIC, bundle_context, opened, produce
+from tests.ledgers import TOPIC_ID, batch
+
+
+def timed(*times_us: int | None) -> Batch:
+    columns = {"value": [b"v"] * len(times_us), "timestamp": list(times_us)}
+    arrays = [pa.array(columns.get(f.name, [None] * len(times_us)), f.type) for f in SCHEMA]
+    data = encode_batch(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA))
+    known = [t for t in times_us if t is not None] or [0]
+    return Batch(TOPIC_ID, 0, len(times_us), crc32c(data), min(known), max(known), data)
+
+
+TIMES: list[list[int | None]] = [[10, 20], [5, None, 40], [30], [None], [25, 60, 50]]
+FLAT = [time for times in TIMES for time in times]
+
+
+def expected(at: int) -> int:
+    return next((offset for offset, time in enumerate(FLAT) if time is not None and time >= at), len(FLAT))
+
+
+@pytest.fixture
+def context(sources: Sources) -> BundleContext:
+    return bundle_context(MemoryStore("times", sources), sources)
+
+
+async def compact(context: BundleContext) -> None:
+    engine = LocalEngine(context.sources, run_inline)
+    assert await compact_bundle(context.store, 1, context.cluster, context.catalog(), context.sources, engine, everything=True)
+
+
+async def check(owner: BundleOwner) -> None:
+    assert [await owner.list_offset(TOPIC, 0, at) for at in range(70)] == [expected(at) for at in range(70)]
+
+
+@pytest.mark.parametrize("in_parquet", [[], [4], [1], [0, 2, 4], [0, 1, 2, 3, 4]])
+async def test_the_lowest_offset_at_or_after_a_time(context: BundleContext, in_parquet: list[int]) -> None:
+    async with opened(context) as owner:
+        for i, times in enumerate(TIMES):
+            await produce(owner, timed(*times))
+            if i in in_parquet:
+                await compact(context)
+        await check(owner)
+    async with opened(context) as owner:
+        await check(owner)
+
+
+async def test_an_empty_partition_has_only_its_end(context: BundleContext) -> None:
+    async with opened(context) as owner:
+        assert await owner.list_offset(TOPIC, 0, 0) == 0
+
+
+async def test_times_that_the_producer_misstated_are_found_in_the_rows(context: BundleContext) -> None:
+    async with opened(context) as owner:
+        lie = timed(10, 20)
+        await produce(owner, Batch(TOPIC_ID, 0, 2, lie.crc, 10, 10**9, lie.data), timed(50))
+        assert await owner.list_offset(TOPIC, 0, 30) == 2
+        assert await owner.list_offset(TOPIC, 0, 51) == 3
+
+
+def test_a_batch_that_nobody_can_decode_counts_from_its_first_record_on() -> None:
+    data = bytearray(batch(b"a", b"b").data)
+    assert first_row_at(bytes(data[:-8]), 5, 0) == 0
+    assert first_row_at(b"garbage", 5, 3) == 3
