@@ -1,0 +1,154 @@
+"""Random histories of a bundle: producing, rounds, crashes, retention, time. After every step readers see each kept record exactly once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ledger import keys
+from ledger.checkpoint import partition_of
+from ledger.history import read_history
+from ledger.object_store.memory import MemoryStore
+from ledger.parquet.delete import log_start_move, tidy_bundle
+from ledger.parquet.engine import LocalEngine
+from ledger.parquet.gc import collect_garbage
+from ledger.parquet.group_build import run_inline
+from ledger.parquet.pages import PageReader
+from ledger.parquet.runner import compact_bundle
+from ledger.recovery import advance_checkpoint
+from ledgermq.protocol.records import decode_batch
+from ledgermq.sources import Sources
+from tests.roots import Root, parquet_keys, read_parquet_rows
+from tests.stores import seeded_sources
+from tests.unit.parquet.test_crashes import Crash, DyingStore
+from tests.virtual_time import run_virtual
+
+PARTITIONS = 3
+
+_produce = st.tuples(
+    st.just("produce"),
+    st.lists(st.tuples(st.integers(0, PARTITIONS - 1), st.integers(1, 4), st.sampled_from([1, 300, 2000])), min_size=1, max_size=4),
+)
+_steps = st.lists(
+    st.one_of(
+        _produce,
+        _produce,
+        st.tuples(st.just("round"), st.booleans()),
+        st.tuples(st.just("crash"), st.integers(1, 60)),
+        st.tuples(st.just("log start"), st.tuples(st.integers(0, PARTITIONS - 1), st.integers(1, 12))),
+        st.tuples(st.just("new owner"), st.none()),
+        st.tuples(st.just("wait"), st.sampled_from([1, 15, 30, 4000])),
+        st.tuples(st.just("tidy"), st.none()),
+    ),
+    max_size=25,
+)
+
+
+@dataclass
+class _Clock:
+    now_us: int = 1_764_547_200_000_000
+
+    def __call__(self) -> int:
+        return self.now_us
+
+
+@dataclass
+class _World:
+    root: Root
+    clock: _Clock
+    log_starts: dict[int, int] = field(default_factory=dict)
+    numbers: int = 0
+
+    async def step(self, what: str, detail: object) -> None:
+        root = self.root
+        if what == "produce":
+            assert isinstance(detail, list)
+            batches = [(p, [self._value(size) for _ in range(count)]) for p, count, size in detail]
+            await root.produce("t", *batches, timestamp_ms=self.clock.now_us // 1000)
+        elif what == "round":
+            await self._round(everything=bool(detail), store=root.store)
+        elif what == "crash":
+            assert isinstance(detail, int)
+            try:
+                await self._round(everything=True, store=DyingStore(root.store, detail, after_effect=detail % 2 == 0))
+            except Crash:
+                pass
+        elif what == "log start":
+            assert isinstance(detail, tuple)
+            await self._move_log_start(*detail)
+        elif what == "new owner":
+            root.writers.pop(1, None)
+        elif what == "wait":
+            assert isinstance(detail, int)
+            self.clock.now_us += detail * 1_000_000
+        else:
+            await tidy_bundle(root.store, 1, root.cluster, await root.catalog(), root.sources)
+            await collect_garbage(root.store, root.cluster)
+
+    def _value(self, size: int) -> bytes:
+        self.numbers += 1
+        return b"%d" % self.numbers + b"x" * size
+
+    async def _round(self, *, everything: bool, store: object) -> None:
+        root = self.root
+        engine = LocalEngine(root.sources, run_inline, 1)
+        await compact_bundle(store, 1, root.cluster, await root.catalog(), root.sources, engine, everything=everything)  # type: ignore[arg-type]
+
+    async def _move_log_start(self, partition: int, by: int) -> None:
+        """Somewhere in the kept records, in Parquet or behind it."""
+        end = len(self.root.produced.get(("t", partition), []))
+        start = min(end, self.log_starts.get(partition, 0) + by)
+        move = log_start_move({(self.root.topics["t"].id, partition): start})
+        if await advance_checkpoint(self.root.store, 1, self.root.sources, self.root.cluster.producer_states_max, move):
+            self.log_starts[partition] = start
+
+    async def check(self) -> None:
+        root = self.root
+        topic = root.topics["t"]
+        parquet = await read_parquet_rows(root.store)  # asserts: once each, no gap
+        history = await read_history(root.store, 1, root.cluster.producer_states_max)
+        pages = PageReader(root.store, 1)
+        for partition in range(PARTITIONS):
+            produced = root.produced.get(("t", partition), [])
+            counters = partition_of(history.checkpoint, topic.id, partition)
+            rows = parquet.get(("t", partition), {})
+            for offset, value in rows.items():
+                assert produced[offset] == value
+            listed = [file.key for file in await pages.files_from(counters, 0)]
+            stored = [key for key in await parquet_keys(root.store) if f"/partition={partition}/" in key]
+            assert set(listed) <= set(stored) or counters.parquet_start < counters.log_start, "no live file is ever missing"
+            live = {o: v for o, v in rows.items() if o < counters.parquet_end}
+            for slot in history.segments:
+                for entry in slot.index.batches:
+                    if entry.partition == partition and entry.topic_id == topic.id:
+                        data = await root.store.get_range(keys.segment(1, slot.index.slot), entry.position, entry.length)
+                        for i, value in enumerate(decode_batch(data).column("value").to_pylist()):
+                            assert live.setdefault(entry.base_offset + i, value) == value
+            kept = range(counters.log_start, len(produced))
+            assert [live.get(offset) for offset in kept] == produced[counters.log_start :]
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps=_steps, seed=st.integers(0, 2**32))
+def test_each_kept_record_is_there_exactly_once(steps: list[tuple[str, object]], seed: int) -> None:
+    async def run() -> None:
+        clock = _Clock()
+        sources = Sources(clock, seeded_sources(seed).random)
+        root = await Root.open(MemoryStore("test", sources), sources)
+        await root.create_topic("t", partitions=PARTITIONS, parquet_target_bytes="2048", parquet_max_lag_ms="20000")
+        world = _World(root, clock)
+        for what, detail in steps:
+            await world.step(what, detail)
+            await world.check()
+        await world.step("round", True)
+        report = await root.compact()
+        assert not report.failures
+        await world.check()
+        checkpoint = await root.newest()
+        for partition in range(PARTITIONS):
+            counters = partition_of(checkpoint, root.topics["t"].id, partition)
+            assert counters.parquet_end == len(root.produced.get(("t", partition), []))
+
+    run_virtual(run)
