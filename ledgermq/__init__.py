@@ -1,0 +1,61 @@
+"""LedgerMQ: a message broker with nothing durable but an object-store bucket. This package is its client.
+
+    async with ledgermq.connect("localhost:9200") as client:
+        async with client.producer() as producer:
+            result = await producer.send("flights", b"...", key=b"UA")
+        async for message in client.consumer("flights"):
+            ...
+
+`ledgermq.sync` offers the same without asyncio.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+
+from ledgermq.client.client import Client, connect
+from ledgermq.client.consumer import Consumer
+from ledgermq.client.delivery import BatchResult, Delivery, SendResult
+from ledgermq.client.descriptions import (
+    BrokerDescription,
+    BundleDescription,
+    ClusterDescription,
+    PartitionDescription,
+    TopicDescription,
+    TopicPartition,
+)
+from ledgermq.client.message import Message
+from ledgermq.client.producer import Producer
+from ledgermq.client.record import Record
+from ledgermq.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
+from ledgermq.client.unrouted import BatchDelivery
+from ledgermq.errors import LedgerMQError
+
+try:
+    __version__ = version("ledgermq")
+except PackageNotFoundError:  # a checkout that was not installed
+    __version__ = "0"
+
+__all__ = [
+    "BatchDelivery",
+    "BatchResult",
+    "BrokerDescription",
+    "BundleDescription",
+    "Client",
+    "ClientSettings",
+    "ClusterDescription",
+    "Consumer",
+    "ConsumerSettings",
+    "Delivery",
+    "LedgerMQError",
+    "Message",
+    "PartitionDescription",
+    "Producer",
+    "ProducerSettings",
+    "Record",
+    "SendResult",
+    "TopicDescription",
+    "TopicPartition",
+    "__version__",
+    "connect",
+]

@@ -1,0 +1,95 @@
+"""Administration of topics. Retries are safe: an attempt whose answer was lost is recognized by what it left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ledgermq.client.connections import Connections
+from ledgermq.client.descriptions import ClusterDescription, TopicDescription, cluster_description, topic_description
+from ledgermq.client.routing import Routing
+from ledgermq.errors import InvalidConfig, TopicExists, UnknownTopic
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.api import Connection
+from ledgermq.protocol.status import error_from_proto
+
+
+class Admin:
+    def __init__(self, connections: Connections, routing: Routing) -> None:
+        self._connections = connections
+        self._routing = routing
+
+    async def create_topic(self, name: str, partitions: int, settings: Mapping[str, object]) -> TopicDescription:
+        request = pb.CreateTopicRequest(name=name, partitions=_whole("partitions", partitions), settings=_texts(settings))
+        attempts = 0
+
+        async def create(connection: Connection) -> pb.TopicInfo:
+            nonlocal attempts
+            attempts += 1
+            return (await connection.create_topic(request)).topic
+
+        try:
+            info = await self._connections.ask(create, self._connections.deadline())
+        except TopicExists:
+            if attempts == 1:
+                raise
+            # An earlier attempt of ours may have made it: then it looks as we wanted it.
+            info = await self._info(name)
+            if dict(info.settings) != dict(request.settings) or partitions not in (0, len(info.partitions)):
+                raise
+        self._routing.learn(info)
+        return topic_description(info)
+
+    async def list_topics(self) -> list[TopicDescription]:
+        answer = await self._connections.ask(lambda at: at.describe_topics(pb.DescribeTopicsRequest()), self._connections.deadline())
+        return [topic_description(info) for info in answer.topics if not info.HasField("error")]
+
+    async def describe_topic(self, name: str) -> TopicDescription:
+        deadline = self._connections.deadline()
+        await self._routing.refresh(name, deadline)
+        return topic_description(await self._info(name))
+
+    async def _info(self, name: str) -> pb.TopicInfo:
+        request = pb.DescribeTopicsRequest(topics=[name])
+        answer = await self._connections.ask(lambda at: at.describe_topics(request), self._connections.deadline())
+        for info in answer.topics:
+            if info.HasField("error"):
+                raise error_from_proto(info.error)
+            return info
+        raise UnknownTopic(f"there is no topic {name!r}")
+
+    async def alter_topic(self, name: str, partitions: int, settings: Mapping[str, object], unset: Iterable[str]) -> TopicDescription:
+        request = pb.AlterTopicRequest(name=name, partitions=_whole("partitions", partitions), set=_texts(settings), unset=list(unset))
+        answer = await self._connections.ask(lambda at: at.alter_topic(request), self._connections.deadline())
+        self._routing.learn(answer.topic)
+        return topic_description(answer.topic)
+
+    async def delete_topic(self, name: str) -> None:
+        request = pb.DeleteTopicRequest(name=name)
+        attempts = 0
+
+        async def delete(connection: Connection) -> None:
+            nonlocal attempts
+            attempts += 1
+            await connection.delete_topic(request)
+
+        try:
+            await self._connections.ask(delete, self._connections.deadline())
+        except UnknownTopic:
+            if attempts == 1:
+                raise
+        self._routing.forget(name)
+
+    async def describe_cluster(self) -> ClusterDescription:
+        request = pb.DescribeClusterRequest()
+        return cluster_description(await self._connections.ask(lambda at: at.describe_cluster(request), self._connections.deadline()))
+
+
+def _whole(name: str, number: int) -> int:
+    if type(number) is not int or not 0 <= number < 2**32:
+        raise InvalidConfig(f"{name} is a whole number of 0 or more, not {number!r}")
+    return number
+
+
+def _texts(settings: Mapping[str, object]) -> dict[str, str]:
+    """Topic settings as the wire has them: text; true and false in small letters."""
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in settings.items()}

@@ -1,0 +1,155 @@
+"""The client: one cluster, its connections, what is known of its topics; makes producers and consumers.
+
+`connect` is the composition root of the SDK: it turns a target into a connector (gRPC, or an embedded broker found through the entry
+point group "ledgermq.embedded") and closes everything at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from ledgermq.client.admin import Admin
+from ledgermq.client.connections import Connections
+from ledgermq.client.consumer import Consumer
+from ledgermq.client.descriptions import ClusterDescription, TopicDescription, TopicPartition
+from ledgermq.client.grpc_connection import GrpcConnector
+from ledgermq.client.offsets import Offsets
+from ledgermq.client.producer import Producer
+from ledgermq.client.routing import Routing
+from ledgermq.client.settings import ClientSettings, ConsumerSettings, ProducerSettings, settings_from
+from ledgermq.client.start import Start
+from ledgermq.client.target import is_root_url, open_embedded, parse_addresses
+from ledgermq.protocol.api import Connector
+from ledgermq.sources import Sources
+
+
+class Client:
+    """Use within one event loop. `async with`, or `close()` at the end. Every call ends within `timeout_s`."""
+
+    def __init__(
+        self,
+        connector: Connector,
+        addresses: Sequence[str],
+        settings: ClientSettings | None = None,
+        sources: Sources | None = None,
+    ) -> None:
+        self.settings = settings or ClientSettings()
+        self._sources = sources or Sources()
+        self._connections = Connections(connector, addresses, self.settings, self._sources)
+        self._routing = Routing(self._connections, self.settings.metadata_age_s_max)
+        self._admin = Admin(self._connections, self._routing)
+        self._offsets = Offsets(self._connections, self._routing)
+        self._made: list[Producer | Consumer] = []
+
+    async def create_topic(self, name: str, partitions: int = 0, settings: Mapping[str, object] | None = None) -> TopicDescription:
+        """`partitions=0`: the cluster's default. `settings`: topic settings by their names, as {"retention.ms": 3600000}.
+
+        Raises InvalidTopicName, InvalidConfig, TopicExists, TopicBeingDeleted, Unavailable.
+        """
+        return await self._admin.create_topic(name, partitions, settings or {})
+
+    async def list_topics(self) -> list[TopicDescription]:
+        """All user topics."""
+        return await self._admin.list_topics()
+
+    async def describe_topic(self, name: str) -> TopicDescription:
+        """Raises UnknownTopic, Unavailable."""
+        return await self._admin.describe_topic(name)
+
+    async def alter_topic(
+        self, name: str, partitions: int = 0, settings: Mapping[str, object] | None = None, unset: Iterable[str] = ()
+    ) -> TopicDescription:
+        """Add partitions (`partitions` is the new number; 0 = unchanged), change settings, or take them back to their defaults.
+
+        Raises UnknownTopic, InvalidConfig, Unavailable.
+        """
+        return await self._admin.alter_topic(name, partitions, settings or {}, unset)
+
+    async def delete_topic(self, name: str) -> None:
+        """With all its records. The name may be used again once every broker has let go of it. Raises UnknownTopic, Unavailable."""
+        await self._admin.delete_topic(name)
+
+    async def describe_cluster(self) -> ClusterDescription:
+        return await self._admin.describe_cluster()
+
+    async def list_offsets(self, topic: str, at: Literal["earliest", "latest"] | datetime = "latest") -> dict[int, int]:
+        """By partition: the first offset kept, the next one to be written, or the first at or after a time (the latest when none is).
+
+        Raises UnknownTopic, Unavailable.
+        """
+        deadline = self._connections.deadline()
+        route = await self._routing.refresh(topic, deadline)
+        wanted = {TopicPartition(topic, partition): at for partition in range(route.partitions)}
+        found = await self._offsets.find(wanted, deadline)
+        return {partition.partition: found[partition] for partition in wanted}
+
+    def producer(self, **settings: Any) -> Producer:
+        """Settings: the fields of `ProducerSettings`. Raises InvalidConfig."""
+        producer = Producer(self._routing, self._connections, settings_from(ProducerSettings, settings), self._sources)
+        self._made.append(producer)
+        return producer
+
+    def consumer(
+        self,
+        topics: str | Iterable[str],
+        partitions: Iterable[int] | None = None,
+        start: Start = "earliest",
+        **settings: Any,
+    ) -> Consumer:
+        """Reads the partitions given (all, if None) of one or more topics. Settings: the fields of `ConsumerSettings`.
+
+        `start`: "earliest", "latest", a datetime with time zone (first record at or after it), or {partition: offset}; with several
+        topics {(topic, partition): offset}. Partitions that such a mapping does not name begin at the earliest. Raises InvalidConfig.
+        """
+        names = [topics] if isinstance(topics, str) else list(topics)
+        chosen = None if partitions is None else list(partitions)
+        parsed = settings_from(ConsumerSettings, settings)
+        consumer = Consumer(self._connections, self._routing, self._offsets, names, chosen, start, parsed)
+        self._made.append(consumer)
+        return consumer
+
+    async def close(self) -> None:
+        """Producers are flushed within their delivery timeout; then everything ends. Raises what a producer's `close` raises."""
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._connections.close)
+            stack.push_async_callback(self._routing.close)
+            for made in self._made:
+                stack.push_async_callback(made.close)
+            self._made = []
+
+    async def abort(self) -> None:
+        """End at once; what producers hold fails."""
+        for made in self._made:
+            if isinstance(made, Producer):
+                await made.abort()
+        await self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await (self.close() if kind is None else self.abort())
+
+
+@asynccontextmanager
+async def connect(target: str, *, sources: Sources | None = None, **settings: Any) -> AsyncIterator[Client]:
+    """`async with ledgermq.connect("localhost:9200") as client`.
+
+    `target`: "host:port[,host:port]" of any brokers of a cluster, or a root URL (file:///…, s3://…, hdfs://…, memory://) for a broker
+    within this process, which needs the extra "broker". Settings: the fields of `ClientSettings`.
+    Nothing is asked of the cluster before the first call. Raises InvalidConfig; embedded: what starting a broker raises.
+    """
+    parsed = settings_from(ClientSettings, settings)
+    async with AsyncExitStack() as stack:
+        if is_root_url(target):
+            embedded = await open_embedded(target)
+            stack.push_async_callback(embedded.close)
+            client = Client(embedded.connector, embedded.addresses, parsed, sources)
+        else:
+            addresses = parse_addresses(target)
+            client = Client(GrpcConnector(request_timeout_s=parsed.attempt_timeout_s), addresses, parsed, sources)
+        yield await stack.enter_async_context(client)

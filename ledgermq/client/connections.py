@@ -1,0 +1,116 @@
+"""One connection per broker, and calls that any broker may answer.
+
+Invariants: a call ends within its deadline with an answer or a typed error; the brokers known are bounded in number; a broker that
+does not answer is asked last next time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from ledgermq.client.backoff import Backoff
+from ledgermq.client.settings import ClientSettings
+from ledgermq.errors import DeadlineExceeded, InvalidConfig, NotOwner, ResourceExhausted, RetriableError, Unavailable
+from ledgermq.protocol.api import Connection, Connector
+from ledgermq.sources import Sources
+
+T = TypeVar("T")
+
+LEARNED_BROKERS_MAX = 64
+
+
+class Connections:
+    def __init__(self, connector: Connector, bootstrap: Sequence[str], settings: ClientSettings, sources: Sources) -> None:
+        if not bootstrap:
+            raise InvalidConfig("no broker address is given")
+        self._connector = connector
+        self._bootstrap = list(dict.fromkeys(bootstrap))
+        self._learned: dict[str, None] = {}
+        self._open: dict[str, Connection] = {}
+        self._settings = settings
+        self._sources = sources
+        self._last_good: str | None = None
+        self._closed = False
+
+    def at(self, address: str) -> Connection:
+        if self._closed:
+            raise Unavailable("the client is closed")
+        if address not in self._open:
+            self._open[address] = self._connector.connect(address)
+        return self._open[address]
+
+    def learn(self, address: str) -> None:
+        """A broker that was named by another; asked when those given by the user do not answer."""
+        if address and address not in self._bootstrap and address not in self._learned:
+            self._learned[address] = None
+            if len(self._learned) > LEARNED_BROKERS_MAX:
+                del self._learned[next(iter(self._learned))]
+
+    def backoff(self) -> Backoff:
+        return Backoff(self._sources, self._settings.backoff_ms_first, self._settings.backoff_ms_max)
+
+    def deadline(self, timeout_s: float | None = None) -> float:
+        """A moment of the loop's clock."""
+        return asyncio.get_running_loop().time() + (self._settings.timeout_s if timeout_s is None else timeout_s)
+
+    async def ask_at(self, address: str, call: Callable[[Connection], Awaitable[T]], deadline: float) -> T:
+        """One attempt. Raises DeadlineExceeded after the time of one attempt, or at the deadline."""
+        until = min(deadline, asyncio.get_running_loop().time() + self._settings.attempt_timeout_s)
+        try:
+            async with asyncio.timeout_at(until):
+                return await call(self.at(address))
+        except TimeoutError as error:
+            raise DeadlineExceeded(f"{address} did not answer in time") from error
+
+    async def ask(self, call: Callable[[Connection], Awaitable[T]], deadline: float) -> T:
+        """An answer of any broker, or of the one that they redirect to. Errors that a retry may cure are retried until the deadline."""
+        backoff = self.backoff()
+        while True:
+            wait_ms: int | None = None
+            last: RetriableError | None = None
+            for address in self._candidates():
+                try:
+                    return await self._ask_redirected(address, call, deadline)
+                except (Unavailable, DeadlineExceeded) as error:
+                    last = error
+                except (NotOwner, ResourceExhausted) as error:
+                    last, wait_ms = error, error.retry_after_ms
+                    break
+                if asyncio.get_running_loop().time() >= deadline:
+                    break
+            await self._pause(backoff.next_s(wait_ms), deadline, last)
+
+    async def _ask_redirected(self, address: str, call: Callable[[Connection], Awaitable[T]], deadline: float) -> T:
+        try:
+            answer = await self.ask_at(address, call, deadline)
+        except NotOwner as error:
+            if not error.owner or error.owner == address:
+                raise
+            self.learn(error.owner)
+            return await self.ask_at(error.owner, call, deadline)
+        self._last_good = address
+        return answer
+
+    async def _pause(self, wait_s: float, deadline: float, last: RetriableError | None) -> None:
+        now = asyncio.get_running_loop().time()
+        if now + wait_s < deadline:
+            await asyncio.sleep(wait_s)
+            return
+        if isinstance(last, ResourceExhausted):
+            raise last
+        raise Unavailable(f"no broker of {', '.join(self._candidates())} answered in time; the last said: {last}") from last
+
+    def _candidates(self) -> list[str]:
+        addresses = [*self._bootstrap, *self._learned]
+        if self._last_good is not None and self._last_good in addresses:
+            addresses.remove(self._last_good)
+            addresses.insert(0, self._last_good)
+        return addresses
+
+    async def close(self) -> None:
+        self._closed = True
+        connections, self._open = list(self._open.values()), {}
+        for connection in connections:
+            await connection.close()

@@ -1,0 +1,124 @@
+"""What a producer's caller holds of a record on its way: light awaitables that share their batch's outcome.
+
+A million records in flight are a million small objects but only a few futures, and no task at all (a future per record costs four
+times as much, a task forty times). Invariant: every outcome is settled exactly once, with an offset or an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+from datetime import datetime
+from typing import Any, NamedTuple, Protocol
+
+from ledgermq.client.record import datetime_of
+from ledgermq.errors import LedgerMQError
+
+
+class SendResult(NamedTuple):
+    """Where a record is stored. `offset` is -1 with acks="received": nobody knows it yet."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_us: int
+
+    @property
+    def timestamp(self) -> datetime:
+        return datetime_of(self.timestamp_us)
+
+
+class BatchResult(NamedTuple):
+    """Where a run of rows of `send_batch` is stored: offsets base_offset to base_offset + record_count − 1."""
+
+    topic: str
+    partition: int
+    base_offset: int
+    record_count: int
+
+
+class Outcome:
+    """Settled once, awaited by any number."""
+
+    __slots__ = ("_future", "error", "reported", "settled")
+
+    def __init__(self) -> None:
+        self.settled = False
+        self.error: LedgerMQError | None = None
+        self.reported = False
+        """Somebody has been told of the error."""
+        self._future: asyncio.Future[None] | None = None
+
+    def settle(self, error: LedgerMQError | None = None) -> None:
+        assert not self.settled, "an outcome is settled once"
+        self.settled = True
+        self.error = error
+        if self._future is not None:
+            self._future.set_result(None)
+
+    async def wait(self) -> None:
+        """Returns when settled; raises nothing of it."""
+        if not self.settled:
+            if self._future is None:
+                self._future = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._future)
+
+    def raise_error(self) -> None:
+        if self.error is not None:
+            self.reported = True
+            # A fresh object each time: many records share the error, and a traceback belongs to one raise.
+            raise _again(self.error) from self.error
+
+
+class Place(Protocol):
+    """Where a record waits: in a batch, or in a queue for a topic whose partitions are not known yet."""
+
+    outcome: Outcome
+
+    def result(self, row: int) -> SendResult: ...
+
+
+class Delivery:
+    """Await it for the `SendResult`; any number of times, or never. Raises what happened to the record."""
+
+    __slots__ = ("place", "row")
+
+    def __init__(self, place: Place, row: int) -> None:
+        self.place = place
+        self.row = row
+
+    def __await__(self) -> Generator[Any, None, SendResult]:
+        return self._result().__await__()
+
+    async def _result(self) -> SendResult:
+        while not self.place.outcome.settled:
+            await self.place.outcome.wait()
+        return self.result()
+
+    def done(self) -> bool:
+        return self.place.outcome.settled
+
+    def result(self) -> SendResult:
+        """Of a delivery that is done. Raises what happened to the record."""
+        self.place.outcome.raise_error()
+        return self.place.result(self.row)
+
+    def exception(self) -> LedgerMQError | None:
+        """Of a delivery that is done; None: it is stored."""
+        self.place.outcome.reported = True
+        return self.place.outcome.error
+
+
+class Refused:
+    """The place of a record that was found too large, or without a partition, once its topic was known."""
+
+    def __init__(self, error: LedgerMQError) -> None:
+        self.outcome = Outcome()
+        self.outcome.settle(error)
+
+    def result(self, row: int) -> SendResult:
+        raise AssertionError(f"row {row} was refused")
+
+
+def _again(error: LedgerMQError) -> LedgerMQError:
+    return type(error)(error.message, retry_after_ms=error.retry_after_ms, owner=error.owner, object_key=error.object_key)

@@ -1,0 +1,84 @@
+"""What a cluster says of itself and its topics, as plain frozen values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from ledgermq.protocol import ledgermq_pb2 as pb
+
+
+class TopicPartition(NamedTuple):
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDescription:
+    """`owner`: address of the broker that serves it, empty when nobody does at present."""
+
+    partition: int
+    bundle: int
+    owner: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """`settings`: those that were set; all others have their default."""
+
+    name: str
+    topic_id: int
+    partitions: tuple[PartitionDescription, ...]
+    settings: Mapping[str, str]
+    created_ms: int
+
+    @property
+    def created(self) -> datetime:
+        return datetime.fromtimestamp(self.created_ms / 1000, UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerDescription:
+    id: str
+    address: str
+    alive: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BundleDescription:
+    """`trouble`: why the bundle refuses to serve; empty if it does not."""
+
+    bundle: int
+    owner: str
+    epoch: int
+    trouble: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDescription:
+    """`version`: of the broker that answered. `controller`: address of the owner of bundle 0, if known."""
+
+    cluster_id: str
+    root: str
+    brokers: tuple[BrokerDescription, ...]
+    bundles: tuple[BundleDescription, ...]
+    version: str
+    controller: str
+
+
+def topic_description(info: pb.TopicInfo) -> TopicDescription:
+    partitions = tuple(PartitionDescription(number, part.bundle, part.owner) for number, part in enumerate(info.partitions))
+    return TopicDescription(info.name, info.topic_id, partitions, dict(info.settings), info.created_ms)
+
+
+def cluster_description(answer: pb.DescribeClusterResponse) -> ClusterDescription:
+    return ClusterDescription(
+        answer.cluster_id,
+        answer.root,
+        tuple(BrokerDescription(broker.id, broker.address, broker.alive) for broker in answer.brokers),
+        tuple(BundleDescription(bundle.bundle, bundle.owner, bundle.epoch, bundle.trouble) for bundle in answer.bundles),
+        answer.version,
+        answer.controller,
+    )

@@ -1,0 +1,203 @@
+"""The producer's background: seals batches in time, finds owners, opens sessions, sends frames, takes in answers.
+
+One task takes turns: in a turn it looks at every partition that has something to do, decides (`PartitionQueue` does), and puts what may be
+sent into one frame per broker; it sleeps until the next moment that matters. Errors of brokers never end it. If it ends all the same,
+every record gets the error, and so does the next call of the producer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from ledgermq.client.batch import Batch
+from ledgermq.client.connections import Connections
+from ledgermq.client.partition_queue import Failure, PartitionQueue
+from ledgermq.client.produce_stream import Answer, ProduceStream, SentFrame
+from ledgermq.client.producer_routes import ProducerRoutes
+from ledgermq.client.send_buffer import SendBuffer
+from ledgermq.client.sessions import Sessions
+from ledgermq.client.settings import ProducerSettings
+from ledgermq.client.unreported import Unreported
+from ledgermq.errors import LedgerMQError, MessageTooLarge, Unavailable, UnknownPartition, UnknownTopic
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.frames import Frame
+from ledgermq.protocol.limits import BATCHES_PER_FRAME_MAX, FRAME_PAYLOAD_BYTES_MAX
+from ledgermq.protocol.status import error_from_proto
+
+UNKNOWN_TOPIC_GRACE_S = 5.0
+"""A broker may not have heard yet of a topic that another one knows: its refusal counts only after this time."""
+
+
+@dataclass(slots=True)
+class Draft:
+    """A frame in the making for one broker."""
+
+    payload: list[bytes] = field(default_factory=list)
+    batches: list[Batch] = field(default_factory=list)
+    entries: list[pb.ProduceBatch] = field(default_factory=list)
+    size: int = 0
+
+    def fits(self, data: bytes, size_max: int) -> bool:
+        if not self.batches:
+            return True
+        return self.size + len(data) <= size_max and len(self.batches) < BATCHES_PER_FRAME_MAX
+
+
+class Dispatcher:
+    def __init__(
+        self,
+        connections: Connections,
+        routes: ProducerRoutes,
+        sessions: Sessions,
+        settings: ProducerSettings,
+        buffer: SendBuffer,
+        unreported: Unreported,
+    ) -> None:
+        self._connections = connections
+        self._routes = routes
+        self._sessions = sessions
+        self._settings = settings
+        self._buffer = buffer
+        self._wake = asyncio.Event()
+        self._streams: dict[str, ProduceStream] = {}
+        self._group: asyncio.TaskGroup | None = None
+        self.flushing = 0
+        self.unreported = unreported
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            self._routes.group = self._sessions.group = group
+            while True:
+                self._wake.clear()
+                due_s = self._turn(asyncio.get_running_loop().time())
+                try:
+                    async with asyncio.timeout_at(due_s):
+                        await self._wake.wait()
+                except TimeoutError:
+                    pass
+
+    def _turn(self, now_s: float) -> float | None:
+        """Do all that can be done now; returns when to look again at the latest."""
+        self._routes.find_waiting()
+        drafts: dict[str, Draft] = {}
+        due_s: list[float] = []
+        without_session: list[PartitionQueue] = []
+        for queue in self._routes.busy():
+            self.settle(queue.expire(now_s - self._settings.delivery_timeout_s))
+            self._seal(queue, now_s, due_s)
+            if not queue:
+                continue
+            if queue.wants_session(now_s):
+                without_session.append(queue)
+            self._draft(queue, now_s, drafts)
+            self._note_due(queue, now_s, due_s)
+        self._sessions.open(without_session)
+        self._routes.refresh_old()
+        for address, draft in drafts.items():
+            self._ship(address, draft, now_s)
+        return min(due_s, default=None)
+
+    def _seal(self, queue: PartitionQueue, now_s: float, due_s: list[float]) -> None:
+        batch = queue.open
+        if batch is None:
+            return
+        ripe_s = batch.born_s + self._settings.linger_ms / 1000
+        if batch.data_bytes >= self._settings.batch_bytes_max or (queue.has_room() and (self.flushing or ripe_s <= now_s)):
+            self._routes.seal(queue)
+        elif queue.has_room():
+            due_s.append(ripe_s)
+
+    def _note_due(self, queue: PartitionQueue, now_s: float, due_s: list[float]) -> None:
+        if queue.not_before_s > now_s:
+            due_s.append(queue.not_before_s)
+        if (born_s := queue.oldest_s()) is not None:
+            # A moment later: what is on its way ends at its own deadline first.
+            due_s.append(max(now_s + 0.05, born_s + self._settings.delivery_timeout_s + 0.001))
+
+    def _draft(self, queue: PartitionQueue, now_s: float, drafts: dict[str, Draft]) -> None:
+        while (batch := queue.next_to_send(now_s)) is not None:
+            owner = self._routes.owner(queue)
+            if owner is None or not self._stream(owner).has_room():
+                return
+            data = batch.encode()
+            draft = drafts.setdefault(owner, Draft())
+            if not draft.fits(data, self._settings.request_bytes_max):
+                self._wake.set()  # Ship what there is, then look again.
+                return
+            queue.sent(batch)
+            if len(data) > FRAME_PAYLOAD_BYTES_MAX:
+                error = MessageTooLarge(f"a batch of {len(data)} bytes; a request holds {FRAME_PAYLOAD_BYTES_MAX}")
+                self.settle(queue.failed(batch, error, now_s))
+                return
+            draft.batches.append(batch)
+            draft.entries.append(batch.entry(queue.session))
+            draft.payload.append(data)
+            draft.size += len(data)
+
+    def _stream(self, address: str) -> ProduceStream:
+        stream = self._streams.get(address)
+        if stream is None or stream.ended:
+            assert self._group is not None, "streams live in the dispatcher's task group"
+            stream = self._streams[address] = ProduceStream(self._connections.at(address), self._answered)
+            self._group.create_task(stream.run())
+        return stream
+
+    def _ship(self, address: str, draft: Draft, now_s: float) -> None:
+        if not draft.batches:
+            return
+        acks = pb.RECEIVED if self._settings.acks == "received" else pb.DURABLE
+        frame = Frame(pb.ProduceHeader(acks=acks, batches=draft.entries), draft.payload)
+        oldest_s = min(batch.born_s for batch in draft.batches)
+        deadline_s = min(now_s + self._settings.request_timeout_s, max(oldest_s + self._settings.delivery_timeout_s, now_s + 0.01))
+        self._stream(address).send(SentFrame(frame, draft.batches, deadline_s))
+
+    def _answered(self, address: str, batches: Sequence[Batch], answer: Answer) -> None:
+        if not isinstance(answer, LedgerMQError) and len(answer.results) != len(batches):
+            answer = Unavailable(f"{address} answered {len(answer.results)} results to {len(batches)} batches")
+        if isinstance(answer, LedgerMQError):
+            if answer.retriable or type(answer) is LedgerMQError:
+                self._routes.unreachable(address)
+                answer = Unavailable(answer.message, retry_after_ms=answer.retry_after_ms)
+            for batch in batches:
+                self._failed(batch, answer, address)
+        else:
+            for batch, result in zip(batches, answer.results, strict=True):
+                if result.HasField("error"):
+                    self._failed(batch, error_from_proto(result.error), address)
+                else:
+                    self._stored(batch, result.base_offset)
+        self._wake.set()
+
+    def _stored(self, batch: Batch, base_offset: int) -> None:
+        if batch.outcome.settled:
+            return
+        queue = self._routes.queue_of(batch)
+        failures = queue.stored(batch, -1 if self._settings.acks == "received" else base_offset)
+        self._buffer.release(batch.buffer_bytes)
+        self.settle(failures)
+
+    def _failed(self, batch: Batch, error: LedgerMQError, address: str) -> None:
+        if batch.outcome.settled:
+            return
+        queue = self._routes.queue_of(batch)
+        now_s = asyncio.get_running_loop().time()
+        if isinstance(error, UnknownTopic | UnknownPartition):
+            self._routes.refresh(queue.topic)
+            if now_s - batch.born_s < UNKNOWN_TOPIC_GRACE_S:
+                error = Unavailable(error.message)
+        self._routes.learn_from(error, queue, address)
+        self.settle(queue.failed(batch, error, now_s))
+
+    def settle(self, failures: Iterable[Failure]) -> None:
+        for batch, error in failures:
+            batch.data = None
+            batch.rows = []
+            self._buffer.release(batch.buffer_bytes)
+            batch.outcome.settle(error)
+            self.unreported.note(batch.outcome)

@@ -1,0 +1,130 @@
+"""One stream of batches from one broker, for some partitions of a consumer.
+
+Ends when the broker ends it, when it fails, when nothing came for a while (the owner may have changed without a word), and when it is
+cancelled because one of its partitions was moved; whoever opened it then opens another. What a peer sends is checked before it is believed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import aclosing
+from typing import Any, cast
+
+from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.reading import FetchedRun, Prefetch, Reading
+from ledgermq.errors import CorruptFrame, LedgerMQError, Unavailable
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.api import Connection
+from ledgermq.protocol.frames import FetchFrame
+from ledgermq.protocol.status import error_from_proto
+
+FIRST_FRAME_S = 10.0
+IDLE_S = 30.0
+
+
+class FetchStream:
+    """`on_error(reading, error)`: the broker serves the others, but not this partition."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        readings: Sequence[Reading],
+        prefetch: Prefetch,
+        bytes_max: int,
+        on_error: Callable[[Reading, LedgerMQError], None],
+    ) -> None:
+        self._connection = connection
+        self._prefetch = prefetch
+        self._bytes_max = bytes_max
+        self._on_error = on_error
+        self._readings: dict[TopicPartition, tuple[Reading, int]] = {
+            reading.partition: (reading, reading.generation) for reading in readings
+        }
+
+    async def run(self) -> None:
+        """Raises what ended the stream; returns when it is time for another."""
+        request = pb.FetchRequest(
+            partitions=[
+                pb.FetchPartition(
+                    topic=reading.partition.topic,
+                    topic_id=reading.topic_id,
+                    partition=reading.partition.partition,
+                    offset=reading.fetch_at,
+                )
+                for reading, _ in self._readings.values()
+            ],
+            max_bytes=self._bytes_max,
+        )
+        # BrokerApi promises an iterator; all of ours are generators, which have to be closed.
+        frames = cast(Any, self._connection.fetch(request))
+        lost = asyncio.create_task(self._connection.wait_lost())
+        timeout_s = FIRST_FRAME_S
+        try:
+            async with aclosing(frames):
+                while self._readings:
+                    frame = await self._next(frames, lost, timeout_s)
+                    if frame is None:
+                        return
+                    timeout_s = IDLE_S
+                    self._take(frame)
+                    await self._prefetch.wait_for_room()
+        finally:
+            lost.cancel()
+
+    async def _next(self, frames: AsyncIterator[FetchFrame], lost: asyncio.Task[bool], timeout_s: float) -> FetchFrame | None:
+        """None: nothing came for a while."""
+        pull = asyncio.create_task(_pull(frames))
+        try:
+            await asyncio.wait([pull, lost], timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            if pull.done():
+                return pull.result()
+            if lost.done():
+                raise Unavailable(f"the line to {self._connection.address} was lost")
+            if timeout_s == FIRST_FRAME_S:
+                raise Unavailable(f"{self._connection.address} did not begin to answer within {timeout_s} s")
+            return None
+        except StopAsyncIteration as error:
+            raise Unavailable(f"{self._connection.address} ended the stream") from error
+        finally:
+            if not pull.done():
+                pull.cancel()
+                await asyncio.wait([pull])
+
+    def _take(self, frame: FetchFrame) -> None:
+        payload = frame.payload[0] if len(frame.payload) == 1 else b"".join(frame.payload)
+        view = memoryview(payload)
+        at = 0
+        for part in frame.header.partitions:
+            reading, generation = self._readings.get(TopicPartition(part.topic, part.partition), (None, 0))
+            lengths = sum(batch.length for batch in part.batches)
+            if at + lengths > len(view):
+                raise CorruptFrame(f"{self._connection.address} sent an answer that ends {at + lengths - len(view)} bytes early")
+            if reading is not None and generation == reading.generation:
+                self._take_partition(reading, part, view[at : at + lengths])
+            at += lengths
+        if at != len(view):
+            raise CorruptFrame(f"{self._connection.address} sent an answer with {len(view) - at} bytes that nothing names")
+
+    def _take_partition(self, reading: Reading, part: pb.FetchedPartition, data: memoryview) -> None:
+        if part.HasField("error"):
+            del self._readings[reading.partition]
+            self._on_error(reading, error_from_proto(part.error))
+            return
+        reading.answered()
+        reading.high_watermark = part.high_watermark
+        if reading.topic_id == 0:
+            reading.topic_id = part.topic_id
+        at = 0
+        for batch in part.batches:
+            end = batch.base_offset + batch.record_count
+            if end > reading.fetch_at:
+                piece = data[at : at + batch.length]
+                run = FetchedRun(reading, reading.generation, batch.base_offset, batch.record_count, batch.crc, piece)
+                reading.fetch_at = end
+                self._prefetch.add(run)
+            at += batch.length
+
+
+async def _pull(frames: AsyncIterator[FetchFrame]) -> FetchFrame:
+    return await anext(frames)

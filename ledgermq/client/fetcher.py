@@ -1,0 +1,200 @@
+"""The consumer's background: keeps every partition on a stream from its owner, through redirects, dead brokers and seeks.
+
+One task looks at the partitions that are on no stream, groups them by owner and opens a stream for each group. Brokers' errors never end
+it: those that a retry may cure are retried with back-off, the others become the partition's `refusal`, which the program is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Literal, cast
+
+from ledgermq.client.connections import Connections
+from ledgermq.client.fetch_stream import FetchStream
+from ledgermq.client.offsets import Offsets
+from ledgermq.client.reading import Prefetch, Reading
+from ledgermq.client.routing import Routing
+from ledgermq.client.settings import ConsumerSettings
+from ledgermq.errors import LedgerMQError, NotOwner, OffsetOutOfRange, Unavailable, UnknownPartition, UnknownTopic
+
+PARTITIONS_PER_STREAM_MAX = 4096
+UNKNOWN_TOPIC_GRACE_S = 5.0
+"""A broker may not have heard yet of a topic that another one knows."""
+
+
+class Fetcher:
+    """`add_partitions(topic)` is called when a topic's route was asked anew. The readings are the consumer's own list, which may grow."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        routing: Routing,
+        offsets: Offsets,
+        readings: list[Reading],
+        prefetch: Prefetch,
+        settings: ConsumerSettings,
+        add_partitions: Callable[[str], None],
+    ) -> None:
+        self._connections = connections
+        self._routing = routing
+        self._offsets = offsets
+        self._readings = readings
+        self._prefetch = prefetch
+        self._settings = settings
+        self._add_partitions = add_partitions
+        self._wake = asyncio.Event()
+        self._refreshing: set[str] = set()
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            while True:
+                self._wake.clear()
+                due_s = self._turn(group, asyncio.get_running_loop().time())
+                try:
+                    async with asyncio.timeout_at(due_s):
+                        await self._wake.wait()
+                except TimeoutError:
+                    pass
+
+    def moved(self, reading: Reading) -> None:
+        """The program sought: the stream that feeds the partition is of no use any more."""
+        if reading.stream is not None:
+            reading.stream.cancel()
+        self._wake.set()
+
+    def _turn(self, group: asyncio.TaskGroup, now_s: float) -> float | None:
+        due_s: list[float] = []
+        by_owner: dict[str, list[Reading]] = {}
+        for topic in {reading.partition.topic for reading in self._readings}:
+            route = self._routing.known(topic)
+            if route is None or self._routing.is_old(route):
+                self._refresh(group, topic)
+            else:
+                due_s.append(route.learned_at_s + self._routing.age_s_max + 0.001)
+        for reading in self._readings:
+            if reading.stream is not None:
+                continue
+            if reading.not_before_s > now_s:
+                due_s.append(reading.not_before_s)
+                continue
+            owner = self._routing.owner(*reading.partition)
+            if reading.resetting:
+                self._reset(group, reading, now_s, due_s)
+            elif owner is None:
+                self._refresh(group, reading.partition.topic)
+            else:
+                by_owner.setdefault(owner, []).append(reading)
+        for owner, readings in by_owner.items():
+            self._open(group, owner, readings[:PARTITIONS_PER_STREAM_MAX])
+        return min(due_s, default=None)
+
+    def _open(self, group: asyncio.TaskGroup, owner: str, readings: Sequence[Reading]) -> None:
+        task = group.create_task(self._feed(owner, readings))
+        for reading in readings:
+            reading.stream = task
+
+    async def _feed(self, owner: str, readings: Sequence[Reading]) -> None:
+        own = asyncio.current_task()
+
+        def refused(reading: Reading, error: LedgerMQError) -> None:
+            reading.stream = None
+            self._partition_failed(reading, error, owner)
+            self._wake.set()
+
+        stream = FetchStream(self._connections.at(owner), readings, self._prefetch, self._settings.fetch_bytes_max, refused)
+        failure: LedgerMQError | None = None
+        try:
+            await stream.run()
+        except LedgerMQError as error:
+            failure = error
+        finally:
+            left = [reading for reading in readings if reading.stream is own]
+            for reading in left:
+                reading.stream = None
+            self._wake.set()
+        if failure is not None:
+            self._stream_failed(left, failure, owner)
+
+    def _stream_failed(self, readings: Sequence[Reading], error: LedgerMQError, owner: str) -> None:
+        now_s = asyncio.get_running_loop().time()
+        if error.retriable:
+            self._routing.unreachable(owner)
+        for reading in readings:
+            reading.failed(error, now_s)
+            if not error.retriable:
+                self._refuse(reading, error)
+
+    def _partition_failed(self, reading: Reading, error: LedgerMQError, owner: str) -> None:
+        now_s = asyncio.get_running_loop().time()
+        reading.failed(error, now_s)
+        if isinstance(error, NotOwner):
+            self._routing.redirected(*reading.partition, error.owner, refused_by=owner)
+            if error.owner and reading.backoff.attempts == 1:
+                reading.not_before_s = now_s
+        elif isinstance(error, OffsetOutOfRange):
+            self._out_of_range(reading, error)
+        elif isinstance(error, UnknownTopic | UnknownPartition):
+            self._routing.redirected(*reading.partition, None, refused_by=owner)
+            if reading.failing_since_s is not None and now_s - reading.failing_since_s > UNKNOWN_TOPIC_GRACE_S:
+                self._refuse(reading, error)
+        elif not error.retriable:
+            self._refuse(reading, error)
+
+    def _out_of_range(self, reading: Reading, error: OffsetOutOfRange) -> None:
+        if self._settings.auto_offset_reset == "error":
+            self._refuse(reading, OffsetOutOfRange(f"{_name(reading)}, offset {reading.fetch_at}: {error.message}"))
+        else:
+            reading.resetting = True
+
+    def _reset(self, group: asyncio.TaskGroup, reading: Reading, now_s: float, due_s: list[float]) -> None:
+        """Go on where the settings say; but first the program gets what was fetched before."""
+        if reading.position == reading.fetch_at:
+            reading.stream = group.create_task(self._ask_reset(reading))
+        else:
+            due_s.append(now_s + 0.1)
+
+    async def _ask_reset(self, reading: Reading) -> None:
+        wanted = cast(Literal["earliest", "latest"], self._settings.auto_offset_reset)
+        try:
+            deadline = self._connections.deadline(self._settings.request_timeout_s)
+            found = await self._offsets.find({reading.partition: wanted}, deadline)
+            reading.seek(found[reading.partition])
+        except LedgerMQError as error:
+            reading.failed(error, asyncio.get_running_loop().time())
+        finally:
+            reading.stream = None
+            self._wake.set()
+
+    def _refuse(self, reading: Reading, error: LedgerMQError) -> None:
+        reading.refusal = error
+        self._prefetch.changed.set()
+
+    def _refresh(self, group: asyncio.TaskGroup, topic: str) -> None:
+        if topic not in self._refreshing:
+            self._refreshing.add(topic)
+            group.create_task(self._ask_route(topic))
+
+    async def _ask_route(self, topic: str) -> None:
+        try:
+            await self._routing.refresh(topic, self._connections.deadline(self._settings.request_timeout_s))
+            self._add_partitions(topic)
+            now_s = asyncio.get_running_loop().time()
+            for reading in self._readings:
+                if reading.partition.topic == topic and reading.stream is None and self._routing.owner(*reading.partition) is None:
+                    reading.failed(reading.last_error or Unavailable(f"nobody owns {_name(reading)} at present"), now_s)
+        except LedgerMQError as error:
+            now_s = asyncio.get_running_loop().time()
+            for reading in self._readings:
+                if reading.partition.topic == topic and reading.stream is None:
+                    reading.failed(error, now_s)
+                    if not error.retriable:
+                        self._refuse(reading, error)
+            self._prefetch.changed.set()
+        finally:
+            self._refreshing.discard(topic)
+            self._wake.set()
+
+
+def _name(reading: Reading) -> str:
+    return f"{reading.partition.topic}/{reading.partition.partition}"

@@ -1,0 +1,156 @@
+"""Connections over gRPC: `BrokerApi` at an address, built from the method table.
+
+Every unary call has a deadline; streams have none of their own, their readers bound the silence that they accept. Errors are those of
+`ledgermq.errors`. A connection connects itself, lazily and again after a loss; it is given up by `close` only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from ledgermq.errors import Unavailable
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol import methods
+from ledgermq.protocol.frames import FetchFrame, ProduceFrame
+from ledgermq.protocol.limits import GRPC_OPTIONS
+from ledgermq.protocol.methods import METHODS, Kind, Method
+from ledgermq.protocol.status import error_from_rpc
+
+REQUEST_TIMEOUT_S = 30.0
+_PROBE_TIMEOUT_S = 2.0
+_CLIENT_OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 2_000),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_retries", 0),
+)
+
+
+class GrpcConnector:
+    """`request_timeout_s`: deadline of each unary call; a long poll gets its own waiting time on top."""
+
+    def __init__(self, *, request_timeout_s: float = REQUEST_TIMEOUT_S) -> None:
+        self._request_timeout_s = request_timeout_s
+
+    def connect(self, address: str) -> GrpcConnection:
+        return GrpcConnection(address, self._request_timeout_s)
+
+
+class GrpcConnection:
+    """Use within one event loop. A connection that was never used has nothing open."""
+
+    def __init__(self, address: str, request_timeout_s: float = REQUEST_TIMEOUT_S) -> None:
+        self.address = address
+        self._timeout_s = request_timeout_s
+        self._channel = grpc.aio.insecure_channel(address, options=GRPC_OPTIONS + _CLIENT_OPTIONS)
+        self._calls: dict[str, Any] = {method.name: self._multi_callable(method) for method in METHODS}
+
+    def _multi_callable(self, method: Method) -> Any:
+        """`bytes` of bytes is the same object: nothing is serialized inside of gRPC."""
+        if method.kind is Kind.UNARY:
+            return self._channel.unary_unary(method.path, bytes, bytes)
+        if method.kind is Kind.SERVER_STREAM:
+            return self._channel.unary_stream(method.path, bytes, bytes)
+        return self._channel.stream_stream(method.path, bytes, bytes)
+
+    async def _unary(self, method: Method, request: Any, extra_s: float = 0.0) -> Any:
+        try:
+            answer = await self._calls[method.name](method.encode_request(request), timeout=self._timeout_s + extra_s)
+        except grpc.aio.AioRpcError as error:
+            raise error_from_rpc(error, self.address) from error
+        except grpc.aio.UsageError as error:
+            raise Unavailable(f"the connection to {self.address} is closed") from error
+        return method.decode_response(answer)
+
+    async def _stream(self, method: Method, request: Any) -> AsyncIterator[Any]:
+        try:
+            call = self._calls[method.name](request)
+        except grpc.aio.UsageError as error:
+            raise Unavailable(f"the connection to {self.address} is closed") from error
+        try:
+            async for data in call:
+                yield method.decode_response(data)
+        except grpc.aio.AioRpcError as error:
+            raise error_from_rpc(error, self.address) from error
+        finally:
+            call.cancel()
+
+    def produce(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
+        return self._stream(methods.PRODUCE, _encoded(requests))
+
+    async def produce_once(self, request: ProduceFrame) -> pb.ProduceResponse:
+        response: pb.ProduceResponse = await self._unary(methods.PRODUCE_ONCE, request)
+        return response
+
+    def fetch(self, request: pb.FetchRequest) -> AsyncIterator[FetchFrame]:
+        return self._stream(methods.FETCH, methods.FETCH.encode_request(request))
+
+    async def fetch_once(self, request: pb.FetchRequest) -> FetchFrame:
+        frame: FetchFrame = await self._unary(methods.FETCH_ONCE, request, request.max_wait_ms / 1000)
+        return frame
+
+    async def list_offsets(self, request: pb.ListOffsetsRequest) -> pb.ListOffsetsResponse:
+        response: pb.ListOffsetsResponse = await self._unary(methods.LIST_OFFSETS, request)
+        return response
+
+    async def open_producer(self, request: pb.OpenProducerRequest) -> pb.OpenProducerResponse:
+        response: pb.OpenProducerResponse = await self._unary(methods.OPEN_PRODUCER, request)
+        return response
+
+    async def describe_cluster(self, request: pb.DescribeClusterRequest) -> pb.DescribeClusterResponse:
+        response: pb.DescribeClusterResponse = await self._unary(methods.DESCRIBE_CLUSTER, request)
+        return response
+
+    async def describe_topics(self, request: pb.DescribeTopicsRequest) -> pb.DescribeTopicsResponse:
+        response: pb.DescribeTopicsResponse = await self._unary(methods.DESCRIBE_TOPICS, request)
+        return response
+
+    async def create_topic(self, request: pb.CreateTopicRequest) -> pb.CreateTopicResponse:
+        response: pb.CreateTopicResponse = await self._unary(methods.CREATE_TOPIC, request)
+        return response
+
+    async def alter_topic(self, request: pb.AlterTopicRequest) -> pb.AlterTopicResponse:
+        response: pb.AlterTopicResponse = await self._unary(methods.ALTER_TOPIC, request)
+        return response
+
+    async def delete_topic(self, request: pb.DeleteTopicRequest) -> pb.DeleteTopicResponse:
+        response: pb.DeleteTopicResponse = await self._unary(methods.DELETE_TOPIC, request)
+        return response
+
+    async def wait_lost(self) -> bool:
+        """See `Connection.wait_lost`. A line that is lost while the peer still listens is told from a refusal by a plain TCP connect."""
+        state = self._channel.get_state(try_to_connect=True)
+        while state in (grpc.ChannelConnectivity.IDLE, grpc.ChannelConnectivity.CONNECTING):
+            await self._channel.wait_for_state_change(state)
+            state = self._channel.get_state(try_to_connect=True)
+        while state is grpc.ChannelConnectivity.READY:
+            await self._channel.wait_for_state_change(state)
+            state = self._channel.get_state()
+        return await _refuses(self.address)
+
+    async def close(self) -> None:
+        await self._channel.close(None)
+
+
+async def _encoded(requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[bytes]:
+    async for frame in requests:
+        yield methods.PRODUCE.encode_request(frame)
+
+
+async def _refuses(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        async with asyncio.timeout(_PROBE_TIMEOUT_S):
+            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+    except ConnectionRefusedError:
+        return True
+    except (OSError, TimeoutError, ValueError):
+        return False
+    writer.close()
+    return False

@@ -1,0 +1,96 @@
+"""Messages as a consumer hands them out, made from validated Arrow batches column by column."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from itertools import repeat
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from ledgermq.client.record import datetime_of
+from ledgermq.errors import CorruptFrame, LedgerMQError
+from ledgermq.protocol.batch_header import Buffer, check_crc
+from ledgermq.protocol.records import SCHEMA, decode_batch
+
+MessageHeaders = tuple[tuple[str, bytes | None], ...]
+
+TABLE_SCHEMA = pa.schema(
+    [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        SCHEMA.field("timestamp"),
+        SCHEMA.field("timestampType"),
+        SCHEMA.field("headers"),
+        SCHEMA.field("tag"),
+    ]
+)
+"""What `fetch_arrow` returns: the columns of Spark's Kafka source in its order, then the tag."""
+
+
+class Message(NamedTuple):
+    """`value` is None for a tombstone; `timestamp_us` is None where the producer gave none."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: MessageHeaders
+    timestamp_us: int | None
+    tag: str | None
+
+    @property
+    def timestamp(self) -> datetime | None:
+        """UTC."""
+        return None if self.timestamp_us is None else datetime_of(self.timestamp_us)
+
+
+def decode_run(data: Buffer, crc: int, record_count: int, decoded_bytes_max: int, where: str) -> pa.RecordBatch:
+    """The rows of a fetched batch, fully validated. Raises CorruptFrame or MessageTooLarge, saying `where`."""
+    try:
+        check_crc(data, crc)
+        rows = decode_batch(data, decoded_bytes_max)
+        if rows.num_rows != record_count:
+            raise CorruptFrame(f"it has {rows.num_rows} records, not {record_count}")
+    except LedgerMQError as error:
+        raise type(error)(f"{where}: {error.message}; seek past it to go on") from error
+    return rows
+
+
+def messages_of(rows: pa.RecordBatch, topic: str, partition: int, offset: int) -> list[Message]:
+    """`offset`: of the first row."""
+    count = rows.num_rows
+    columns = (
+        repeat(topic, count),
+        repeat(partition, count),
+        range(offset, offset + count),
+        rows.column("key").to_pylist(),
+        rows.column("value").to_pylist(),
+        _headers(rows.column("headers")),
+        rows.column("timestamp").cast(pa.int64()).to_pylist(),
+        rows.column("tag").to_pylist(),
+    )
+    return list(map(Message._make, zip(*columns, strict=True)))
+
+
+def _headers(column: pa.Array) -> list[MessageHeaders] | repeat[MessageHeaders]:
+    if column.null_count == len(column):
+        return repeat((), len(column))
+    return [tuple((pair["key"], pair["value"]) for pair in row or () if pair is not None) for row in column.to_pylist()]
+
+
+def table_of(rows: pa.RecordBatch, topic: str, partition: int, offset: int) -> pa.RecordBatch:
+    """The rows with where they come from, in `TABLE_SCHEMA`."""
+    count = rows.num_rows
+    added = {
+        "topic": pa.repeat(pa.scalar(topic, pa.string()), count),
+        "partition": pa.repeat(pa.scalar(partition, pa.int32()), count),
+        "offset": pa.array(range(offset, offset + count), pa.int64()),
+    }
+    return pa.RecordBatch.from_arrays(
+        [added[name] if name in added else rows.column(name) for name in TABLE_SCHEMA.names], schema=TABLE_SCHEMA
+    )

@@ -1,0 +1,197 @@
+"""The producer: what programs call. Bounded in memory, idempotent by default, ordered per partition.
+
+send ──> SendBuffer (admission) ──> TopicQueues ──> PartitionQueue ──> Dispatcher ──> ProduceStream, one a broker
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from datetime import datetime
+from types import TracebackType
+from typing import Self
+
+import pyarrow as pa
+
+from ledgermq.client.arrow_rows import conform
+from ledgermq.client.connections import Connections
+from ledgermq.client.delivery import Delivery, Outcome
+from ledgermq.client.dispatcher import Dispatcher
+from ledgermq.client.producer_routes import ProducerRoutes
+from ledgermq.client.record import ROW_OVERHEAD_BYTES, Bytes, Headers, Record, Row, row_bytes, row_of
+from ledgermq.client.routing import Routing
+from ledgermq.client.send_buffer import SendBuffer
+from ledgermq.client.sessions import Sessions
+from ledgermq.client.settings import ProducerSettings
+from ledgermq.client.topic_queues import TopicQueues
+from ledgermq.client.unreported import Unreported
+from ledgermq.client.unrouted import BatchDelivery
+from ledgermq.errors import DeadlineExceeded, LedgerMQError, Unavailable
+from ledgermq.sources import Sources
+
+RECORDS_PER_STEP = 1000
+"""`send_many` lets the background work after this many records."""
+
+
+class Producer:
+    """Made by `client.producer(**settings)`. Use within one event loop; `async with`, or `close()` at the end."""
+
+    def __init__(self, routing: Routing, connections: Connections, settings: ProducerSettings, sources: Sources) -> None:
+        self.settings = settings
+        self._sources = sources
+        self._buffer = SendBuffer(settings)
+        self._unreported = Unreported()
+        self._routes = ProducerRoutes(routing, connections, settings, sources, self._buffer.release, self._unreported)
+        sessions = Sessions(connections, self._routes, sources, settings.request_timeout_s)
+        self._dispatcher = Dispatcher(connections, self._routes, sessions, settings, self._buffer, self._unreported)
+        self._routes.changed = sessions.changed = self._dispatcher.wake
+        self._routes.settle = sessions.settle = self._dispatcher.settle
+        self._background: asyncio.Task[None] | None = None
+        self._closed = False
+
+    def send(
+        self,
+        topic: str,
+        value: Bytes | None,
+        key: Bytes | None = None,
+        headers: Headers | None = None,
+        tag: str | None = None,
+        timestamp: datetime | int | None = None,
+        partition: int | None = None,
+    ) -> Delivery:
+        """Queue one record; returns at once. Await the result for the `SendResult`, or `flush()` for all of them.
+
+        Text is stored as UTF-8; `value=None` is a tombstone. Raises InvalidRecord, MessageTooLarge, UnknownPartition for this record, and
+        ResourceExhausted when the buffer is full; none of them touches another record. What is known only later (the topic does not
+        exist, …) is raised where the result is awaited, or by the next `flush()` if nobody awaits it.
+        """
+        self._check_usable()
+        row = row_of(value, key, headers, tag, timestamp, self._sources.now_us())
+        size = row_bytes(row)
+        return self._add(topic, row, size, partition)
+
+    def _add(self, topic: str, row: Row, size: int, partition: int | None) -> Delivery:
+        held = size + ROW_OVERHEAD_BYTES
+        self._buffer.admit(held)
+        try:
+            return self._routes.topic(topic).add(row, size, partition)
+        except BaseException:
+            self._buffer.release(held)
+            raise
+
+    async def send_many(self, topic: str, records: Iterable[Record | Bytes | None]) -> list[Delivery]:
+        """Queue many records, waiting for room whenever the buffer is full. A plain value stands for a record without a key.
+
+        Raises as `send`; the records before the one that it speaks of are queued.
+        """
+        deliveries: list[Delivery] = []
+        for record in records:
+            fields = record if isinstance(record, Record) else Record(record)
+            self._check_usable()
+            row = row_of(fields.value, fields.key, fields.headers, fields.tag, fields.timestamp, self._sources.now_us())
+            size = row_bytes(row)
+            await self._buffer.wait_for_room(size + ROW_OVERHEAD_BYTES)
+            deliveries.append(self._add(topic, row, size, fields.partition))
+            if len(deliveries) % RECORDS_PER_STEP == 0:
+                await asyncio.sleep(0)
+        return deliveries
+
+    async def send_batch(self, topic: str, batch: pa.RecordBatch, *, partition: int | None = None) -> BatchDelivery:
+        """Queue the rows of an Arrow batch, waiting for room; await what this returns for the `BatchResult`s.
+
+        Columns as in the record schema: `value`, and if wanted `key`, `headers`, `timestamp`, `tag`; text and other binary types are
+        converted, a missing timestamp is now. Rows with a key go to the key's partition, the others stay together.
+        Raises InvalidRecord, MessageTooLarge, UnknownPartition; nothing is queued then.
+        """
+        self._check_usable()
+        rows = conform(batch, self._sources.now_us())
+        held = rows.nbytes + ROW_OVERHEAD_BYTES
+        await self._buffer.wait_for_room(held)
+        self._buffer.admit(held)
+        try:
+            place = self._routes.topic(topic)
+            if not isinstance(place, TopicQueues):
+                return place.add_arrow(rows, held, partition)
+            routed = Outcome()
+            routed.settle()
+            delivery = BatchDelivery(routed)
+            delivery.batches = place.add_arrow(rows, held, partition)
+        except BaseException:
+            self._buffer.release(held)
+            raise
+        return delivery
+
+    async def wait_for_room(self) -> None:
+        """Until the buffer is no longer full: what a loop of plain `send` calls awaits now and then. Raises as `send_many`."""
+        self._check_usable()
+        await self._buffer.wait_for_room()
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes of records that are not answered yet, with their overhead."""
+        return self._buffer.held_bytes
+
+    async def flush(self, timeout_s: float | None = None) -> None:
+        """Send everything now, and return when every record sent before this call is answered.
+
+        Raises DeadlineExceeded after `timeout_s` (the rest stays queued), and the first error of a record that nobody awaited.
+        """
+        self._check_usable()
+        await self._flush(timeout_s)
+        self._unreported.raise_first()
+
+    async def _flush(self, timeout_s: float | None) -> None:
+        self._dispatcher.flushing += 1
+        self._dispatcher.wake()
+        try:
+            async with asyncio.timeout(timeout_s):
+                for waiting in self._routes.waiting():
+                    await waiting.outcome.wait()
+                for batch in list(self._routes.batches()):
+                    await batch.outcome.wait()
+        except TimeoutError as error:
+            raise DeadlineExceeded(f"{self._buffer.held_bytes} bytes are not stored after {timeout_s} s") from error
+        finally:
+            self._dispatcher.flushing -= 1
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise Unavailable("the producer is closed")
+        if self._background is None:
+            self._background = asyncio.get_running_loop().create_task(self._dispatcher.run(), name="ledgermq producer")
+            self._background.add_done_callback(self._ended)
+        elif self._background.done():
+            raise LedgerMQError("the producer's background task failed") from self._background.exception()
+
+    def _ended(self, background: asyncio.Task[None]) -> None:
+        failed = not background.cancelled() and background.exception() is not None
+        why = f"the producer's background task failed: {background.exception()!r}" if failed else "the producer was closed"
+        self._routes.abandon(LedgerMQError(why) if failed else Unavailable(why))
+
+    async def close(self, timeout_s: float | None = None) -> None:
+        """Flush within `timeout_s` (the delivery timeout if None), then end. Raises what `flush` raises; is closed all the same."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if self._background is not None and not self._background.done():
+                await self._flush(self.settings.delivery_timeout_s if timeout_s is None else timeout_s)
+            self._unreported.raise_first()
+        finally:
+            await self.abort()
+
+    async def abort(self) -> None:
+        """End at once: records that are not answered fail with Unavailable, or OutcomeUnknown if they were on their way."""
+        self._closed = True
+        if self._background is not None and not self._background.done():
+            self._background.cancel()
+            await asyncio.wait([self._background])
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is None:
+            await self.close()
+        else:
+            await self.abort()

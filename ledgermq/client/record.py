@@ -1,0 +1,134 @@
+"""A record as a program gives it: checked alone, before it is put beside others, so that a bad one fails nobody else's.
+
+Row: (key, value, headers, timestamp in µs since the epoch, tag), the columns of the record schema that a producer fills.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from ledgermq.errors import InvalidRecord
+from ledgermq.protocol.records import HEADERS, SCHEMA
+
+Bytes = bytes | bytearray | memoryview | str
+Headers = Mapping[str, Bytes | None] | Iterable[tuple[str, Bytes | None]]
+Row = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | None, int, str | None]
+
+ROW_OVERHEAD_BYTES = 200
+"""What a row takes in memory above its data: Python's objects, estimated."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_TIMESTAMP_MIN_US = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
+_TIMESTAMP_MAX_US = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
+
+
+class Record(NamedTuple):
+    """What `send_many` takes; as the arguments of `send`."""
+
+    value: Bytes | None
+    key: Bytes | None = None
+    headers: Headers | None = None
+    tag: str | None = None
+    timestamp: datetime | int | None = None
+    """A datetime with a time zone, or microseconds since the epoch; None: now."""
+    partition: int | None = None
+
+
+def datetime_of(timestamp_us: int) -> datetime:
+    return _EPOCH + timestamp_us * _MICROSECOND
+
+
+def microseconds_of(timestamp: datetime) -> int:
+    """Raises InvalidRecord for a datetime without a time zone: it would mean another moment on another machine."""
+    if timestamp.tzinfo is None:
+        raise InvalidRecord(f"timestamp {timestamp.isoformat()} has no time zone; use datetime.now(UTC) or microseconds since the epoch")
+    return (timestamp - _EPOCH) // _MICROSECOND
+
+
+def as_bytes(what: str, given: Any) -> bytes | None:
+    """bytes as they are, text as UTF-8. Raises InvalidRecord."""
+    if given is None or type(given) is bytes:
+        return given
+    if isinstance(given, str):
+        return _utf8(what, given)
+    if isinstance(given, bytes | bytearray | memoryview):
+        return bytes(given)
+    raise InvalidRecord(f"the {what} is {type(given).__name__}; bytes or text are needed")
+
+
+def _utf8(what: str, text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRecord(f"the {what} is no valid Unicode text: {error}") from error
+
+
+def row_of(value: Any, key: Any, headers: Headers | None, tag: str | None, timestamp: datetime | int | None, now_us: int) -> Row:
+    """Raises InvalidRecord, naming what is wrong."""
+    if type(value) is not bytes:
+        value = as_bytes("value", value)
+    if type(key) is not bytes:
+        key = as_bytes("key", key)
+    if tag is not None:
+        if not isinstance(tag, str):
+            raise InvalidRecord(f"the tag is {type(tag).__name__}; text is needed")
+        _utf8("tag", tag)
+    moment = now_us if timestamp is None else _checked_timestamp(timestamp)
+    return key, value, _checked_headers(headers) if headers is not None else None, moment, tag
+
+
+def row_bytes(row: Row) -> int:
+    """Key, value and headers, in bytes: what a topic's limit speaks of."""
+    key, value, headers, _, _ = row
+    size = (len(key) if key else 0) + (len(value) if value else 0)
+    if headers:
+        size += sum(len(name.encode()) + (len(data) if data else 0) for name, data in headers)
+    return size
+
+
+def _checked_timestamp(timestamp: Any) -> int:
+    if isinstance(timestamp, datetime):
+        return microseconds_of(timestamp)
+    if isinstance(timestamp, bool) or not isinstance(timestamp, int):
+        raise InvalidRecord(f"the timestamp is {type(timestamp).__name__}; a datetime or microseconds since the epoch are needed")
+    if not _TIMESTAMP_MIN_US <= timestamp <= _TIMESTAMP_MAX_US:
+        raise InvalidRecord(f"timestamp {timestamp} µs is outside of the years 1 to 9999")
+    return timestamp
+
+
+def _checked_headers(headers: Headers) -> list[tuple[str, bytes | None]] | None:
+    pairs: list[tuple[str, bytes | None]] = []
+    try:
+        for name, data in headers.items() if isinstance(headers, Mapping) else headers:
+            if not isinstance(name, str):
+                raise InvalidRecord(f"a header's key is {type(name).__name__}; text is needed")
+            _utf8("header's key", name)
+            pairs.append((name, as_bytes(f"header {name!r}", data)))
+    except (TypeError, ValueError) as error:
+        raise InvalidRecord(f"headers are a mapping or pairs of key and value: {error}") from error
+    return pairs or None
+
+
+def rows_to_arrow(rows: list[Row]) -> pa.RecordBatch:
+    """At least one row; rows of `row_of`, so nothing here can fail for one of them."""
+    keys, values, headers, timestamps, tags = zip(*rows, strict=True)
+    count = len(rows)
+    pairs = None
+    if any(headers):
+        pairs = [None if row is None else [{"key": name, "value": data} for name, data in row] for row in headers]
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(keys, pa.binary()),
+            pa.array(values, pa.binary()),
+            pa.nulls(count, HEADERS) if pairs is None else pa.array(pairs, HEADERS),
+            pa.array(timestamps, pa.int64()).cast(SCHEMA.field("timestamp").type),
+            pa.repeat(pa.scalar(0, pa.int32()), count),
+            pa.nulls(count, pa.string()) if not any(tags) else pa.array(tags, pa.string()),
+        ],
+        schema=SCHEMA,
+    )

@@ -1,0 +1,141 @@
+"""What the client knows of topics, and which broker it believes to own a partition. Only a cache: brokers decide, and redirect.
+
+Invariants: a topic is asked for once at a time, however many need it; an answer replaces what was known as a whole, except that an
+owner learned from a redirect is kept until the next answer; bounded by the topics that the program names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ledgermq.client.connections import Connections
+from ledgermq.errors import UnknownTopic
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.api import Connection
+from ledgermq.protocol.status import error_from_proto
+
+UNKNOWN_TOPIC_GRACE_S = 1.0
+"""A topic that was created a moment ago may not be known to every broker: ask again for this time before giving up."""
+
+RECORD_BYTES_MAX_DEFAULT = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRoute:
+    name: str
+    topic_id: int
+    partitions: int
+    settings: Mapping[str, str]
+    learned_at_s: float
+
+    @property
+    def record_bytes_max(self) -> int:
+        """Largest record that the topic takes: key, value and headers."""
+        return int(self.settings.get("max.message.bytes", RECORD_BYTES_MAX_DEFAULT))
+
+    @property
+    def compression(self) -> str | None:
+        """What producers should use; None: as they like."""
+        wanted = self.settings.get("compression.type", "producer")
+        return None if wanted == "producer" else wanted
+
+
+class Routing:
+    def __init__(self, connections: Connections, age_s_max: float) -> None:
+        self._connections = connections
+        self.age_s_max = age_s_max
+        self._topics: dict[str, TopicRoute] = {}
+        self._owners: dict[tuple[str, int], str] = {}
+        self._asking: dict[str, asyncio.Task[TopicRoute]] = {}
+
+    def known(self, topic: str) -> TopicRoute | None:
+        return self._topics.get(topic)
+
+    def is_old(self, route: TopicRoute) -> bool:
+        return asyncio.get_running_loop().time() - route.learned_at_s > self.age_s_max
+
+    def owner(self, topic: str, partition: int) -> str | None:
+        """Address of the broker to ask; None: not known at present."""
+        return self._owners.get((topic, partition))
+
+    def redirected(self, topic: str, partition: int, owner: str | None, *, refused_by: str) -> None:
+        """The broker at `refused_by` does not own the partition; `owner` is its hint, if it had one."""
+        if owner and owner != refused_by:
+            self._connections.learn(owner)
+            self._owners[(topic, partition)] = owner
+        elif self._owners.get((topic, partition)) == refused_by:
+            del self._owners[(topic, partition)]
+
+    def unreachable(self, address: str) -> None:
+        """Nothing is asked of that broker before an answer or a redirect names it again."""
+        for partition in [partition for partition, owner in self._owners.items() if owner == address]:
+            del self._owners[partition]
+
+    def forget(self, topic: str) -> None:
+        self._topics.pop(topic, None)
+        for partition in [partition for partition in self._owners if partition[0] == topic]:
+            del self._owners[partition]
+
+    async def route(self, topic: str, deadline: float, *, auto_create: bool = False) -> TopicRoute:
+        """What is known, or what brokers say. Raises UnknownTopic, InvalidTopicName, Unavailable."""
+        found = self._topics.get(topic)
+        return found if found is not None else await self.refresh(topic, deadline, auto_create=auto_create)
+
+    async def refresh(self, topic: str, deadline: float, *, auto_create: bool = False) -> TopicRoute:
+        """Ask the brokers now; callers at the same time share one question."""
+        task = self._asking.get(topic)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(self._ask(topic, deadline, auto_create))
+            self._asking[topic] = task
+            task.add_done_callback(lambda done: self._asked(topic, done))
+        return await asyncio.shield(task)
+
+    def _asked(self, topic: str, task: asyncio.Task[TopicRoute]) -> None:
+        del self._asking[topic]
+        if not task.cancelled():
+            task.exception()
+
+    async def _ask(self, topic: str, deadline: float, auto_create: bool) -> TopicRoute:
+        request = pb.DescribeTopicsRequest(topics=[topic], auto_create=auto_create)
+        grace = min(deadline, self._connections.deadline(UNKNOWN_TOPIC_GRACE_S))
+        backoff = self._connections.backoff()
+
+        async def describe(connection: Connection) -> pb.TopicInfo:
+            response = await connection.describe_topics(request)
+            for info in response.topics:
+                if info.HasField("error"):
+                    raise error_from_proto(info.error)
+                if info.name == topic:
+                    return info
+            raise UnknownTopic(f"there is no topic {topic!r}")
+
+        while True:
+            try:
+                return self.learn(await self._connections.ask(describe, deadline))
+            except UnknownTopic:
+                wait_s = backoff.next_s()
+                if asyncio.get_running_loop().time() + wait_s >= grace:
+                    self.forget(topic)
+                    raise
+                await asyncio.sleep(wait_s)
+
+    def learn(self, info: pb.TopicInfo) -> TopicRoute:
+        """Take in what a broker said of a topic."""
+        route = TopicRoute(info.name, info.topic_id, len(info.partitions), dict(info.settings), asyncio.get_running_loop().time())
+        before = self._topics.get(info.name)
+        if before is not None and before.topic_id != info.topic_id:
+            self.forget(info.name)
+        self._topics[info.name] = route
+        for partition, part in enumerate(info.partitions):
+            if part.owner:
+                self._connections.learn(part.owner)
+                self._owners[(info.name, partition)] = part.owner
+        return route
+
+    async def close(self) -> None:
+        tasks = list(self._asking.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,139 @@
+"""Settings of the SDK: plain frozen data, each with its unit in its name and its default here.
+
+Whoever gives a name that does not exist gets InvalidConfig with the nearest one; a value out of range likewise.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal, TypeVar
+
+from ledgermq.errors import InvalidConfig
+from ledgermq.protocol.limits import BATCH_BYTES_TYPICAL, FRAME_PAYLOAD_BYTES_MAX
+
+MIB = 1024 * 1024
+
+Partitioner = Callable[[str, bytes | None, int], int]
+"""(topic, key, number of partitions) -> partition."""
+
+WINDOW_BATCHES = 5
+"""Batches of one producer and partition that may be unacknowledged at once: as many as brokers remember (DESIGN section 10)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    """Of a connection to a cluster."""
+
+    timeout_s: float = 30.0
+    """Every call that is not a wait for messages is answered, or fails with a typed error, within this time; retries included."""
+    attempt_timeout_s: float = 10.0
+    """One attempt at one broker; after it the next broker is asked."""
+    backoff_ms_first: int = 50
+    backoff_ms_max: int = 2_000
+    """Waits between attempts double from the first to the largest, with jitter."""
+    metadata_age_s_max: float = 60.0
+    """What is known of a topic is asked again after this time, so that added partitions are seen."""
+
+    def __post_init__(self) -> None:
+        _above_zero(self, "timeout_s", "attempt_timeout_s", "backoff_ms_first", "backoff_ms_max", "metadata_age_s_max")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerSettings:
+    """Of one producer. Times count from the call of `send`."""
+
+    acks: Literal["durable", "received"] = "durable"
+    """durable: answered when stored. received: answered on receipt; may lose the broker's last flush interval, has no idempotence."""
+    idempotent: bool = True
+    """No record is stored twice, whatever is retried. Without it a retry after a lost answer may store a record again."""
+    delivery_timeout_s: float = 120.0
+    """A record is stored, or its awaitable fails, within this time; all retries included."""
+    request_timeout_s: float = 30.0
+    """A request that is not answered within this time is tried again."""
+    linger_ms: float = 5.0
+    """A batch waits this long for more records; not when it is full, and not in `flush`."""
+    batch_bytes_max: int = MIB
+    """Size of a batch of one partition, before compression; a larger record travels alone."""
+    request_bytes_max: int = BATCH_BYTES_TYPICAL
+    """Size of a request to one broker, all partitions together."""
+    compression: Literal["none", "lz4", "zstd"] = "lz4"
+    """Unless the topic's own setting names one."""
+    buffer_bytes_max: int = 64 * MIB
+    """Records that are not answered yet, with their overhead in memory; from here on producing waits or fails."""
+    when_full: Literal["wait", "fail"] = "wait"
+    """fail: `send` raises ResourceExhausted. wait: `send_many` and `send_batch` wait for room; what `send` returns waits by itself."""
+    waiting_bytes_max: int = 64 * MIB
+    """With when_full="wait": what plain `send` calls may add above `buffer_bytes_max` before it raises ResourceExhausted."""
+    window_batches: int = WINDOW_BATCHES
+    """Batches of one partition that are on their way at once."""
+    partitioner: Partitioner | None = None
+    """Chooses the partition; None: by Kafka's hash of the key, else one partition at a time, changed with each batch."""
+    auto_create: bool = True
+    """Ask for topics that do not exist to be made, where the cluster allows it."""
+
+    def __post_init__(self) -> None:
+        _above_zero(self, "delivery_timeout_s", "request_timeout_s", "batch_bytes_max", "request_bytes_max", "buffer_bytes_max")
+        _one_of(self, "acks", "durable", "received")
+        _one_of(self, "compression", "none", "lz4", "zstd")
+        _one_of(self, "when_full", "wait", "fail")
+        _between(self, "linger_ms", 0, 60_000)
+        _between(self, "waiting_bytes_max", 0, 2**40)
+        _between(self, "window_batches", 1, WINDOW_BATCHES)
+        _between(self, "batch_bytes_max", 1, FRAME_PAYLOAD_BYTES_MAX // 2)
+        _between(self, "request_bytes_max", 1, FRAME_PAYLOAD_BYTES_MAX // 2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerSettings:
+    """Of one consumer."""
+
+    auto_offset_reset: Literal["error", "earliest", "latest"] = "error"
+    """What to do when the offset to read is below the log start or above the end: raise OffsetOutOfRange, or go on from there."""
+    prefetch_bytes_max: int = 32 * MIB
+    """Batches fetched ahead of the reader, as they came over the wire."""
+    fetch_bytes_max: int = BATCH_BYTES_TYPICAL
+    """Size of one answer of a broker; one batch is always sent."""
+    request_timeout_s: float = 30.0
+    """When brokers have not answered for this time, the calls that wait for messages raise Unavailable; the next call tries again."""
+    decoded_bytes_max: int = 256 * MIB
+    """A batch that claims to decode to more is refused as damaged."""
+
+    def __post_init__(self) -> None:
+        _one_of(self, "auto_offset_reset", "error", "earliest", "latest")
+        _above_zero(self, "prefetch_bytes_max", "fetch_bytes_max", "request_timeout_s", "decoded_bytes_max")
+        _between(self, "fetch_bytes_max", 1, FRAME_PAYLOAD_BYTES_MAX)
+
+
+S = TypeVar("S", ClientSettings, ProducerSettings, ConsumerSettings)
+
+
+def settings_from(kind: type[S], given: Mapping[str, Any]) -> S:
+    """Raises InvalidConfig."""
+    known = {field.name for field in fields(kind)}
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+            hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(sorted(known))}"
+            raise InvalidConfig(f"unknown setting {name!r} of {kind.__name__}{hint}")
+    return kind(**given)
+
+
+def _above_zero(settings: Any, *names: str) -> None:
+    for name in names:
+        value = getattr(settings, name)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+            raise InvalidConfig(f"{name} is a number above 0, not {value!r}")
+
+
+def _between(settings: Any, name: str, least: float, most: float) -> None:
+    value = getattr(settings, name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+        raise InvalidConfig(f"{name} is a number from {least} to {most}, not {value!r}")
+
+
+def _one_of(settings: Any, name: str, *allowed: str) -> None:
+    value = getattr(settings, name)
+    if value not in allowed:
+        raise InvalidConfig(f"{name} is one of {', '.join(allowed)}, not {value!r}")

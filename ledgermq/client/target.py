@@ -1,0 +1,51 @@
+"""What a program names as its cluster: addresses of brokers, or the root URL of a cluster that it joins with a broker of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from importlib.metadata import entry_points
+from typing import Protocol, cast
+
+from ledgermq.errors import InvalidConfig
+from ledgermq.protocol.api import Connector
+
+EMBEDDED_GROUP = "ledgermq.embedded"
+
+
+class Embedded(Protocol):
+    """A broker of this process."""
+
+    @property
+    def connector(self) -> Connector: ...
+
+    @property
+    def addresses(self) -> Sequence[str]: ...
+
+    def close(self) -> Awaitable[None]: ...
+
+
+def is_root_url(target: str) -> bool:
+    return "://" in target
+
+
+def parse_addresses(target: str) -> list[str]:
+    """Raises InvalidConfig."""
+    addresses = [part.strip() for part in target.split(",") if part.strip()]
+    for address in addresses:
+        host, colon, port = address.rpartition(":")
+        if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536 or any(c.isspace() or c in "/@" for c in host):
+            raise InvalidConfig(f"{address!r} is no broker address; host:port is needed, or a root URL as file:///data/cluster")
+    if not addresses:
+        raise InvalidConfig("no target is given; use host:port[,host:port] or a root URL as file:///data/cluster")
+    return addresses
+
+
+async def open_embedded(url: str) -> Embedded:
+    """Raises InvalidConfig when the server packages are not installed, and what starting the broker raises."""
+    for entry in entry_points(group=EMBEDDED_GROUP):
+        try:
+            opened = cast(Callable[[str], Awaitable[Embedded]], entry.load())
+        except ImportError as error:
+            raise InvalidConfig(f'{url} needs a broker in this process: pip install "ledgermq[broker]" ({error})') from error
+        return await opened(url)
+    raise InvalidConfig(f'{url} needs a broker in this process: pip install "ledgermq[broker]"')

@@ -1,0 +1,125 @@
+"""The partitions of one topic in a producer: where a record goes, and the batch that it joins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+import pyarrow as pa
+
+from ledgermq.client.batch import Batch
+from ledgermq.client.delivery import Delivery
+from ledgermq.client.partition_queue import PartitionQueue
+from ledgermq.client.partitioner import StickyPartition, checked, partition_of_key
+from ledgermq.client.record import ROW_OVERHEAD_BYTES, Row
+from ledgermq.client.routing import TopicRoute
+from ledgermq.client.settings import ProducerSettings
+from ledgermq.errors import MessageTooLarge
+from ledgermq.protocol.records import Compression, largest_record_bytes
+from ledgermq.sources import Sources
+
+
+class TopicQueues:
+    """`changed()` is called when a batch was opened or completed: the dispatcher may have to do something."""
+
+    def __init__(
+        self,
+        route: TopicRoute,
+        settings: ProducerSettings,
+        sources: Sources,
+        new_queue: Callable[[TopicRoute, int], PartitionQueue],
+        clock_s: Callable[[], float],
+        changed: Callable[[], None],
+    ) -> None:
+        self.route = route
+        self.queues: list[PartitionQueue] = []
+        self._settings = settings
+        self._new_queue = new_queue
+        self._clock_s = clock_s
+        self._changed = changed
+        self._sticky = StickyPartition(sources)
+        self.update(route)
+
+    def update(self, route: TopicRoute) -> None:
+        """Newer knowledge of the same topic (same id): partitions may have been added, settings changed."""
+        self.route = route
+        self._record_bytes_max = route.record_bytes_max
+        self._compression = cast(Compression, route.compression or self._settings.compression)
+        for partition in range(len(self.queues), route.partitions):
+            self.queues.append(self._new_queue(route, partition))
+
+    def add(self, row: Row, size: int, partition: int | None) -> Delivery:
+        """Raises MessageTooLarge, UnknownPartition; the record is nowhere then."""
+        if size > self._record_bytes_max:
+            raise MessageTooLarge(f"a record of {size} bytes; topic {self.route.name} takes up to {self._record_bytes_max}")
+        queue = self.queues[self._partition(row[0], partition)]
+        batch = queue.open
+        if batch is None or batch.data_bytes + size > self._settings.batch_bytes_max:
+            batch = self._open_batch(queue)
+        batch.rows.append(row)
+        batch.record_count += 1
+        batch.data_bytes += size
+        batch.buffer_bytes += size + ROW_OVERHEAD_BYTES
+        return Delivery(batch, batch.record_count - 1)
+
+    def _partition(self, key: bytes | None, partition: int | None) -> int:
+        count = len(self.queues)
+        if partition is not None:
+            return checked(partition, count, self.route.name)
+        if self._settings.partitioner is not None:
+            return checked(self._settings.partitioner(self.route.name, key, count), count, self.route.name)
+        return self._sticky.get(count) if key is None else partition_of_key(key, count)
+
+    def _open_batch(self, queue: PartitionQueue) -> Batch:
+        self.seal(queue)
+        queue.open = self._new_batch(queue.partition)
+        self._changed()
+        return queue.open
+
+    def _new_batch(self, partition: int) -> Batch:
+        return Batch(self.route.name, self.route.topic_id, partition, self._clock_s(), self._compression)
+
+    def seal(self, queue: PartitionQueue) -> None:
+        if queue.open is not None:
+            queue.seal()
+            self._sticky.leave(queue.partition, len(self.queues))
+
+    def add_arrow(self, rows: pa.RecordBatch, buffer_bytes: int, partition: int | None) -> list[Batch]:
+        """Rows of the record schema. Keys decide as for single records; each batch keeps the order of its rows.
+
+        Raises MessageTooLarge, UnknownPartition; nothing is taken then.
+        """
+        largest = largest_record_bytes(rows)
+        if largest > self._record_bytes_max:
+            raise MessageTooLarge(f"a record of {largest} bytes; topic {self.route.name} takes up to {self._record_bytes_max}")
+        pieces = [
+            (number, piece) for number, part in self._parts(rows, partition) for piece in _split(part, self._settings.batch_bytes_max)
+        ]
+        batches = []
+        for number, piece in pieces:
+            self.seal(self.queues[number])
+            batch = self._new_batch(number)
+            batch.fill(piece)
+            batch.buffer_bytes = buffer_bytes * piece.num_rows // rows.num_rows
+            self.queues[number].add_sealed(batch)
+            batches.append(batch)
+        batches[0].buffer_bytes += buffer_bytes - sum(batch.buffer_bytes for batch in batches)
+        self._changed()
+        return batches
+
+    def _parts(self, rows: pa.RecordBatch, partition: int | None) -> list[tuple[int, pa.RecordBatch]]:
+        keys = rows.column("key")
+        if partition is not None or (keys.null_count == len(keys) and self._settings.partitioner is None):
+            return [(self._partition(None, partition), rows)]
+        indices: dict[int, list[int]] = {}
+        for row, key in enumerate(keys.to_pylist()):
+            indices.setdefault(self._partition(key, None), []).append(row)
+        return [(number, rows.take(pa.array(chosen, pa.int64()))) for number, chosen in indices.items()]
+
+
+def _split(rows: pa.RecordBatch, bytes_max: int) -> list[pa.RecordBatch]:
+    """In pieces of at most `bytes_max`, or of one row."""
+    if rows.nbytes <= bytes_max or rows.num_rows == 1:
+        return [rows]
+    half = rows.num_rows // 2
+    return _split(rows.slice(0, half), bytes_max) + _split(rows.slice(half), bytes_max)
