@@ -1,0 +1,158 @@
+"""Garbage collection deletes what nothing refers to, and nothing else, whatever others do between its steps."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
+
+import pytest
+
+from ledger import keys
+from ledger.object_store.contract import Buffer, FencedPuts, ObjectInfo, ObjectStore
+from ledger.object_store.memory import MemoryStore
+from ledger.parquet.columns import FooterNote, empty_file
+from ledger.parquet.gc import collect_garbage, find_garbage, keys_of
+from ledgermq.sources import Sources
+from tests.passing_store import PassingStore
+from tests.roots import Root, parquet_keys, read_everything, read_parquet_rows
+from tests.stores import memory_store, seeded_sources
+from tests.unit.parquet.test_crashes import Crash
+from tests.virtual_time import run_virtual
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_us = 10**15
+
+    def __call__(self) -> int:
+        return self.now_us
+
+
+async def _compacted(store: ObjectStore, sources: Sources, rounds: int) -> Root:
+    root = await Root.open(store, sources)
+    await root.create_topic("t", partitions=2)
+    for i in range(rounds):
+        await root.produce("t", (0, [b"a%d" % i]), (1, [b"b%d" % i]))
+        assert not (await root.compact()).failures
+    return root
+
+
+async def test_pages_that_were_merged_are_garbage(sources: Sources) -> None:
+    async with memory_store() as store:
+        root = await _compacted(store, sources, 8)
+        assert [keys.number(info.key) async for info in store.list(keys.file_pages(1))] == [8], "8 = 2³ files are in one page"
+        await root.produce("t", (0, [b"x"]))
+        await root.compact()
+        assert [keys.number(info.key) async for info in store.list(keys.file_pages(1))] == [8, 9]
+
+
+async def test_files_of_others_are_never_touched(sources: Sources) -> None:
+    clock = Clock()
+    async with memory_store(Sources(clock, sources.random)) as store:
+        root = await _compacted(store, sources, 2)
+        cluster = root.cluster.cluster_id
+        of_another_cluster = FooterNote("x", 1, 99, 0, 0, 0, 1, "00", failed="f")
+        of_an_open_plan = FooterNote(cluster, 1, 99, 0, 0, 0, 3, "00", failed="f")
+        of_nobody = FooterNote(cluster, 1, 99, 0, 0, 0, 1, "00", failed="f")
+        files = {
+            "parquet/notes.txt": b"hello",
+            keys.ParquetName("t", 0, 0, 0, 98, 1).key: b"not Parquet",
+            keys.ParquetName("t", 0, 0, 0, 99, 2).key: bytes(empty_file(of_nobody)),  # says plan 1, is named for plan 2
+            keys.ParquetName("u", 0, 0, 0, 99, 1).key: bytes(empty_file(of_another_cluster)),
+            keys.ParquetName("v", 0, 0, 0, 99, 3).key: bytes(empty_file(of_an_open_plan)),
+        }
+        garbage = keys.ParquetName("w", 0, 0, 0, 99, 1).key
+        before = await parquet_keys(store)
+        for key, data in {**files, garbage: bytes(empty_file(of_nobody))}.items():
+            await store.put_if_absent(key, [data])
+        assert list(keys_of(await find_garbage(store, root.cluster))) == [garbage]
+        assert await collect_garbage(store, root.cluster) == [], "too young"
+        clock.now_us += 21_000_000
+        assert await collect_garbage(store, root.cluster) == [garbage]
+        assert await parquet_keys(store) == sorted([*before, *files])
+
+
+class _Interrupted(PassingStore):
+    """Runs `meanwhile` just before call `at` of any operation."""
+
+    def __init__(self, inner: ObjectStore, at: int, meanwhile: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(inner)
+        self.calls = 0
+        self._at = at
+        self._meanwhile = meanwhile
+
+    async def _call(self) -> None:
+        self.calls += 1
+        if self.calls == self._at:
+            await self._meanwhile()
+
+    async def get(self, key: str) -> bytes:
+        await self._call()
+        return await self.inner.get(key)
+
+    async def get_suffix(self, key: str, length: int) -> bytes:
+        await self._call()
+        return await self.inner.get_suffix(key, length)
+
+    async def list(self, prefix: str, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+        await self._call()
+        async for info in self.inner.list(prefix, start_after):
+            yield info
+        await self._call()
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        await self._call()
+        await self.inner.delete(keys)
+
+    async def store_time_ms(self) -> int:
+        await self._call()
+        return await self.inner.store_time_ms()
+
+
+class _DiesAfterFiles(PassingStore):
+    async def fenced_puts(self, fence: str, keys: Sequence[str], url_life_ms: int) -> FencedPuts:
+        return _OnePut(await self.inner.fenced_puts(fence, keys, url_life_ms))
+
+
+class _OnePut(FencedPuts):
+    def __init__(self, inner: FencedPuts) -> None:
+        self._inner = inner
+
+    async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
+        await self._inner.put_if_absent(key, buffers)
+        raise Crash
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_whatever_others_do_meanwhile_nothing_live_is_deleted(begun: bool) -> None:
+    """Another process runs rounds, or finishes one that was begun, between any two calls of a collector that then finds all old enough."""
+
+    async def run(at: int) -> bool:
+        clock = Clock()
+        sources = Sources(clock, seeded_sources(at).random)
+        root = await _compacted(MemoryStore("test", sources), sources, 3)
+        await root.produce("t", (0, [b"x"]), (1, [b"y"]))
+        if begun:
+            with pytest.raises(Crash):
+                await root.compact(_DiesAfterFiles(root.store))
+            assert len(await parquet_keys(root.store)) > 6, "files of a plan that is not finished"
+
+        async def meanwhile() -> None:
+            assert not (await root.compact()).failures
+            await root.produce("t", (0, [b"z"]))
+            assert not (await root.compact()).failures
+            clock.now_us += 100_000_000
+
+        store = _Interrupted(root.store, at, meanwhile)
+        await collect_garbage(store, root.cluster)
+        assert await read_everything(root) == root.produced
+        await read_parquet_rows(root.store)
+        assert not (await root.compact()).failures
+        rows = await read_parquet_rows(root.store)
+        assert {part: list(found.values()) for part, found in rows.items()} == root.produced
+        return store.calls >= at
+
+    at = 1
+    while run_virtual(partial(run, at)):
+        at += 1
+    assert at > 20
