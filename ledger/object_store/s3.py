@@ -12,13 +12,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
-from ledger.object_store.contract import Buffer, FencedPuts, ObjectInfo, ObjectStore, StoreUncertain
+from ledger.object_store.contract import Buffer, FenceClosed, FencedPuts, ObjectInfo, ObjectMissing, ObjectStore, StoreUncertain
 from ledger.object_store.names import check_fence, check_key, check_prefix, is_shown
 from ledger.object_store.s3_client import URL_LIFE_S, Answer, S3Client, date_ms, signed_ms
-from ledger.object_store.s3_errors import error_of_answer, error_of_fenced_answer
+from ledger.object_store.s3_errors import error_of_answer, is_expired
 from ledger.object_store.s3_location import S3Location, parse_s3_url
 from ledgermq.errors import InvalidRequest, StoreUnusable
 
@@ -147,12 +148,13 @@ class S3Store(ObjectStore):
             answer = self._client.send(key, "PUT", self._presign_create(name), ONLY_IF_ABSENT, buffers)
         else:
             answer = self._client.send(key, "PUT", self._client.presign("put_object", Key=name), None, buffers)
-        _expect(key, answer, 200)
+        _expect_put(key, answer)
 
     def _put_presigned(self, key: str, url: str, buffers: Sequence[Buffer], seconds_max: float) -> None:
         answer = self._client.send(key, "PUT", url, ONLY_IF_ABSENT, buffers, seconds_max)
-        if answer.status != 200:
-            raise error_of_fenced_answer(key, answer.status, answer.headers, answer.body)
+        if is_expired(answer.status, answer.body):
+            raise FenceClosed(f"{key}: the time to put it has expired", object_key=key)
+        _expect_put(key, answer)
 
     async def _get(self, key: str, wanted: str | None) -> Answer:
         return await self._run(self._readers, partial(self._get_now, key, self._name(key), wanted))
@@ -175,7 +177,7 @@ class S3Store(ObjectStore):
 
     def _delete_one(self, key: str, name: str) -> None:
         answer = self._client.send(key, "DELETE", self._client.presign("delete_object", Key=name))
-        if answer.status != 404 or b"NoSuchBucket" in answer.body:
+        with suppress(ObjectMissing):
             _expect(key, answer, 200, 204)
 
     def _date_ms(self) -> int:
@@ -204,6 +206,12 @@ class _S3FencedPuts(FencedPuts):
         if key not in self._urls:
             raise InvalidRequest(f"fence {self._fence} was not asked to admit {key}")
         await self._store.put_presigned(key, self._urls[key], buffers, self._seconds_max)
+
+
+def _expect_put(key: str, answer: Answer) -> None:
+    if answer.status == 404:
+        raise StoreUnusable(f"{key}: no such bucket, or no S3 server: {error_of_answer(key, 404, {}, answer.body)}", object_key=key)
+    _expect(key, answer, 200)
 
 
 def _expect(key: str, answer: Answer, *statuses: int) -> None:

@@ -25,11 +25,9 @@ from botocore.config import Config
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
-    ConfigParseError,
     CredentialRetrievalError,
     NoCredentialsError,
     PartialCredentialsError,
-    ProfileNotFound,
 )
 from botocore.httpsession import get_cert_path
 from botocore.loaders import create_loader
@@ -60,10 +58,10 @@ class Answer:
 
 class S3Client:
     def __init__(self, location: S3Location, connections_max: int) -> None:
-        """Reads configuration and credentials. Raises Unauthorized when there are none, StoreUnusable."""
-        session = botocore.session.get_session()
-        session.register_component("data_loader", _loader())
-        with _botocore_errors("credentials"):
+        """Reads configuration and credentials. Raises Unauthorized when there are none, InvalidConfig."""
+        with _configuration_errors():
+            session = botocore.session.get_session()
+            session.register_component("data_loader", _loader())
             if session.get_credentials() is None:
                 raise Unauthorized(NO_CREDENTIALS)
             self._botocore: Any = session.create_client(
@@ -151,8 +149,11 @@ def signed_ms(url: str) -> int:
 
 
 def date_ms(text: str) -> int:
-    """An HTTP date."""
-    return int(parsedate_to_datetime(text).timestamp() * 1000)
+    """An HTTP date. Raises StoreUnusable."""
+    try:
+        return int(parsedate_to_datetime(text).timestamp() * 1000)
+    except ValueError as error:
+        raise StoreUnusable(f"the object store does not tell the time: its date is {text!r}") from error
 
 
 def _config(location: S3Location, connections_max: int) -> Config:
@@ -187,6 +188,16 @@ def _pieces(what: str, body: Sequence[Buffer], seconds_max: float | None) -> Ite
 
 
 @contextmanager
+def _configuration_errors() -> Iterator[None]:
+    try:
+        yield
+    except (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError) as error:
+        raise Unauthorized(f"{NO_CREDENTIALS} ({error})") from error
+    except (BotoCoreError, ValueError) as error:
+        raise InvalidConfig(f"AWS configuration: {error}") from error
+
+
+@contextmanager
 def _botocore_errors(what: str) -> Iterator[None]:
     """botocore's exceptions as the contract's errors."""
     try:
@@ -197,8 +208,6 @@ def _botocore_errors(what: str) -> Iterator[None]:
         raise Unauthorized(NO_CREDENTIALS) from error
     except CredentialRetrievalError as error:
         raise StoreUncertain(f"credentials cannot be had at present: {error}") from error
-    except (ProfileNotFound, ConfigParseError) as error:
-        raise InvalidConfig(f"AWS configuration: {error}") from error
     except BotoCoreError as error:
         raise StoreUncertain(f"{what}: no answer from the object store ({type(error).__name__})") from error
 
@@ -206,7 +215,10 @@ def _botocore_errors(what: str) -> Iterator[None]:
 def _error_of_client(what: str, error: ClientError) -> LedgerMQError:
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 500)
     said = error.response.get("Error", {})
-    return error_of(what, status, str(said.get("Code", "")), str(said.get("Message", "")))
+    found = error_of(what, status, str(said.get("Code", "")), str(said.get("Message", "")))
+    if status == 404:  # of a whole bucket, not of an object
+        return StoreUnusable(f"{what}: no such bucket, or no S3 server: {error}", object_key=what)
+    return found
 
 
 def _status_of(code: str) -> int:

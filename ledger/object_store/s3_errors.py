@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from ledger.object_store.contract import AlreadyExists, FenceClosed, ObjectMissing, StoreThrottled, StoreUncertain
+from ledger.object_store.contract import AlreadyExists, ObjectMissing, StoreThrottled, StoreUncertain
 from ledgermq.errors import LedgerMQError, StoreUnusable, Unauthorized
 
 _THROTTLED = frozenset({"SlowDown", "SlowDownRead", "SlowDownWrite", "TooManyRequests", "ThrottlingException", "RequestLimitExceeded"})
@@ -19,6 +19,8 @@ _CREDENTIALS = frozenset(
     {"ExpiredToken", "InvalidToken", "TokenRefreshRequired", "InvalidAccessKeyId", "SignatureDoesNotMatch", "AuthorizationHeaderMalformed"}
 )
 _FULL = frozenset({"XMinioStorageFull", "QuotaExceeded", "XMinioAdminBucketQuotaExceeded", "StorageFull"})
+_NO_OBJECT = frozenset({"", "NoSuchKey"})
+_FOREIGN = "(not in S3's language)"
 _CODE = re.compile(rb"<Code>([^<]{1,100})</Code>")
 _MESSAGE = re.compile(rb"<Message>([^<]{1,500})</Message>")
 
@@ -26,6 +28,8 @@ _MESSAGE = re.compile(rb"<Message>([^<]{1,500})</Message>")
 def error_of_answer(what: str, status: int, headers: Mapping[str, str], body: bytes) -> LedgerMQError:
     """`headers` have to be case-insensitive; `body` is S3's XML, or anything."""
     code, message = _first(_CODE, body), _first(_MESSAGE, body)
+    if body and not code:
+        code = _FOREIGN
     retry_after = headers.get("Retry-After", "")
     return error_of(what, status, code, message, int(retry_after) * 1000 if retry_after.isascii() and retry_after.isdigit() else None)
 
@@ -36,7 +40,7 @@ def error_of(what: str, status: int, code: str, message: str, retry_after_ms: in
         return StoreThrottled(said, object_key=what, retry_after_ms=retry_after_ms)
     if code in _FULL or status == 507:
         return StoreUnusable(f"no space is left: {said}", object_key=what)
-    if status == 404 and code != "NoSuchBucket":
+    if status == 404 and code in _NO_OBJECT:
         return ObjectMissing(f"no object {what}", object_key=what)
     if status == 412:
         return AlreadyExists(f"object {what} exists", object_key=what)
@@ -47,12 +51,9 @@ def error_of(what: str, status: int, code: str, message: str, retry_after_ms: in
     return StoreUnusable(said, object_key=what)
 
 
-def error_of_fenced_answer(what: str, status: int, headers: Mapping[str, str], body: bytes) -> LedgerMQError:
-    """As `error_of_answer`; a URL that has expired is a fence that has closed."""
-    said = f"{_first(_CODE, body)} {_first(_MESSAGE, body)}".lower()
-    if status in (400, 403) and "expired" in said:
-        return FenceClosed(f"{what}: the time to put it has expired", object_key=what)
-    return error_of_answer(what, status, headers, body)
+def is_expired(status: int, body: bytes) -> bool:
+    """Whether the store refuses a presigned URL because its life is over."""
+    return status in (400, 403) and "expired" in f"{_first(_CODE, body)} {_first(_MESSAGE, body)}".lower()
 
 
 def _first(pattern: re.Pattern[bytes], body: bytes) -> str:

@@ -70,6 +70,7 @@ ANSWERS: list[tuple[Answer, type[LedgerMQError]]] = [
     (Answer(403, xml("SignatureDoesNotMatch")), Unauthorized),
     (Answer(403, xml("AccessDenied", "Request has expired")), Unauthorized),
     (Answer(404, xml("NoSuchBucket")), StoreUnusable),
+    (Answer(404, b"<html>Nothing here</html>"), StoreUnusable),
     (Answer(408, b""), StoreUncertain),
     (Answer(409, xml("ConditionalRequestConflict")), StoreUncertain),
     (Answer(409, xml("OperationAborted")), StoreUncertain),
@@ -149,7 +150,12 @@ async def test_a_missing_object_and_a_missing_bucket_differ(store: ObjectStore, 
     server.answer = Answer(404, xml("NoSuchKey"))
     with pytest.raises(ObjectMissing):
         await store.get("a/b")
+    with pytest.raises(ObjectMissing):
+        await store.head("a/b")
     await store.delete(["a/b"])
+    for put in (store.put_if_absent("a/b", [b"x"]), store.put("a/b", b"x")):
+        with pytest.raises(StoreUnusable):
+            await put
 
 
 async def test_one_failed_delete_of_many_is_told(store: ObjectStore, server: ScriptedServer) -> None:
@@ -179,8 +185,9 @@ async def test_no_fenced_puts_when_the_clocks_are_too_far_apart(store: ObjectSto
     await store.fenced_puts("fence", ["a/b"], LIFE_MS)
 
 
-async def test_a_store_without_a_clock_is_refused(store: ObjectStore, server: ScriptedServer) -> None:
-    server.answer = Answer(200, date="")
+@pytest.mark.parametrize("date", ["", "today", "Sat, 99 Nov 2026 08:00:00 GMT"])
+async def test_a_store_without_a_clock_is_refused(store: ObjectStore, server: ScriptedServer, date: str) -> None:
+    server.answer = Answer(200, date=date)
     with pytest.raises(StoreUnusable, match="time"):
         await store.store_time_ms()
 

@@ -81,6 +81,21 @@ async def test_s3_without_credentials(sources: Sources, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
+    ("name", "value"), [("AWS_PROFILE", "nobody"), ("AWS_ENDPOINT_URL", "not a url"), ("AWS_DEFAULT_REGION", "no such region!")]
+)
+async def test_s3_with_a_wrong_environment(
+    sources: Sources, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, value: str
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv(name, value)
+    with pytest.raises(InvalidConfig, match="AWS configuration"):
+        await open_store("s3://bucket/root", sources=sources)
+
+
+@pytest.mark.parametrize(
     ("url", "location"),
     [
         ("s3://bucket", S3Location("bucket")),
