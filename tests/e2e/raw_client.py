@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from ledgermq.client.grpc_connection import GrpcConnection, GrpcConnector
-from ledgermq.errors import LedgerMQError, NotOwner, RetriableError, Unavailable
+from ledgermq.errors import LedgerMQError, NotOwner, ResourceExhausted, RetriableError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.status import error_from_proto
 from tests.broker.cluster import frame_of, read_all
 
 DEADLINE_S = 40.0
 ATTEMPT_S = 3.0
+
+T = TypeVar("T")
 
 
 class RawClient:
@@ -63,43 +66,52 @@ class RawClient:
                     await asyncio.sleep(0.02)
         return self._owner[topic, partition]
 
-    async def open(self, topic: str, partition: int, producer_id: bytes) -> pb.ProducerSession:
-        wanted = pb.OpenProducerRequest(partitions=[pb.TopicPartition(topic=topic, partition=partition)])
-        [opened] = (await self.line(await self.owner(topic, partition)).open_producer(wanted)).partitions
-        assert not opened.HasField("error"), opened.error
-        return pb.ProducerSession(id=producer_id, opened_slot=opened.opened_slot)
-
-    async def produce(self, topic: str, partition: int, *values: bytes, session: pb.ProducerSession | None = None) -> tuple[int, int]:
-        """(base offset, retries); with a session a retry never stores twice, and the session moves on by the number of values."""
-        frame = frame_of(topic, partition, *values, session=session)
+    async def at_owner(self, topic: str, partition: int, ask: Callable[[GrpcConnection], Awaitable[T]]) -> tuple[T, int]:
+        """The answer of the partition's owner, and the number of retries that it took."""
         retries = 0
         async with asyncio.timeout(DEADLINE_S):
             while True:
                 try:
-                    line = self.line(await self.owner(topic, partition))
-                    [result] = (await line.produce_once(frame)).results
-                    if result.HasField("error"):
-                        raise error_from_proto(result.error)
-                    if session is not None:
-                        session.sequence += len(values)
-                    return result.base_offset, retries
+                    return await ask(self.line(await self.owner(topic, partition))), retries
                 except NotOwner as error:
                     self._owner[topic, partition] = error.owner or ""
                     await asyncio.sleep((error.retry_after_ms or 0) / 1000)
                 except RetriableError as error:
-                    if isinstance(error, Unavailable):
-                        self._owner[topic, partition] = ""
+                    if not isinstance(error, ResourceExhausted):
+                        self._owner[topic, partition] = ""  # it may be dead, or stopped: ask the others
                     await asyncio.sleep(0.02)
                 retries += 1
 
+    async def open(self, topic: str, partition: int, producer_id: bytes) -> pb.ProducerSession:
+        wanted = pb.OpenProducerRequest(partitions=[pb.TopicPartition(topic=topic, partition=partition)])
+
+        async def ask(line: GrpcConnection) -> int:
+            [opened] = (await line.open_producer(wanted)).partitions
+            if opened.HasField("error"):
+                raise error_from_proto(opened.error)
+            return opened.opened_slot
+
+        slot, _ = await self.at_owner(topic, partition, ask)
+        return pb.ProducerSession(id=producer_id, opened_slot=slot)
+
+    async def produce(self, topic: str, partition: int, *values: bytes, session: pb.ProducerSession | None = None) -> tuple[int, int]:
+        """(base offset, retries); with a session a retry never stores twice, and the session moves on by the number of values."""
+        frame = frame_of(topic, partition, *values, session=session)
+
+        async def ask(line: GrpcConnection) -> int:
+            [result] = (await line.produce_once(frame)).results
+            if result.HasField("error"):
+                raise error_from_proto(result.error)
+            return result.base_offset
+
+        offset, retries = await self.at_owner(topic, partition, ask)
+        if session is not None:
+            session.sequence += len(values)
+        return offset, retries
+
     async def read_all(self, topic: str, partition: int) -> list[bytes]:
-        async with asyncio.timeout(DEADLINE_S):
-            while True:
-                try:
-                    return await read_all(self.line(await self.owner(topic, partition)), topic, partition)
-                except (NotOwner, Unavailable) as error:
-                    self._owner[topic, partition] = error.owner or ""
-                    await asyncio.sleep(0.05)
+        values, _ = await self.at_owner(topic, partition, lambda line: read_all(line, topic, partition))
+        return values
 
     async def error_of(self, topic: str, partition: int) -> LedgerMQError | None:
         """What producing one record says now, asked once at the owner."""
