@@ -50,6 +50,7 @@ class LedgerRun:
             self._start(name)
         self._start_clients()
         world.weather.faults, world.weather.slow = plan.faults, plan.slow
+        world.weather.list_page = plan.list_page
         world.lost_calls, world.net_delay_s_max = plan.lost_calls, plan.net_delay_s_max
         disturbances = Disturbances(world, plan, self._victims, self._start)
         hand = world.loop.in_world(disturbances.run())

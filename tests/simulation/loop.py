@@ -14,7 +14,7 @@ import itertools
 import selectors
 from collections.abc import Callable, Coroutine
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from tests.virtual_time import AllTasksWait, VirtualLoop
 
@@ -93,13 +93,16 @@ class _GatedTimer(asyncio.TimerHandle):
     _run = _run_gated
 
 
-_numbers = itertools.count()
+def _next_number() -> int:
+    loop = asyncio.get_event_loop()
+    assert isinstance(loop, SimulatedLoop)
+    return next(loop.numbers)
 
 
 class _Task(asyncio.Task[Any]):
-    def __new__(cls, *_: Any, **__: Any) -> _Task:
+    def __new__(cls, *_: Any, **__: Any) -> Self:
         self = super().__new__(cls)
-        self.number = next(_numbers)
+        self.number = _next_number()
         return self
 
     def __hash__(self) -> int:
@@ -112,7 +115,7 @@ class _Task(asyncio.Task[Any]):
 class _Future(asyncio.Future[Any]):
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop=loop)
-        self.number = next(_numbers)
+        self.number = _next_number()
 
     def __hash__(self) -> int:
         return self.number
@@ -137,8 +140,7 @@ class _NoSelector(selectors.SelectSelector):
 
 class SimulatedLoop(VirtualLoop):
     def __init__(self) -> None:
-        global _numbers
-        _numbers = itertools.count()
+        self.numbers = itertools.count()
         self._jumping = _NoSelector()  # type: ignore[assignment]
         asyncio.SelectorEventLoop.__init__(self, self._jumping)
         self.set_task_factory(lambda loop, work, **more: _Task(work, loop=loop, **more))

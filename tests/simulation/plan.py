@@ -27,6 +27,7 @@ class RunPlan:
     checkpoint_every_s: float
     compact_every_s: float
     producer_states_max: int
+    list_page: int
 
 
 def plan_of(seed: int) -> RunPlan:
@@ -35,7 +36,7 @@ def plan_of(seed: int) -> RunPlan:
     return RunPlan(
         brokers=r.randint(2, 4),
         compactors=r.randint(1, 3),
-        seconds=r.choice((30.0, 60.0, 120.0)),
+        seconds=r.choice((10.0, 20.0, 60.0)),
         faults=Faults(
             before=bad * r.random(),
             after=bad * r.random(),
@@ -46,10 +47,11 @@ def plan_of(seed: int) -> RunPlan:
         slow=r.choice((0.0, 0.005, 0.02)),
         lost_calls=r.choice((0.0, 0.02, 0.1)),
         net_delay_s_max=r.choice((0.001, 0.02, 0.2)),
-        event_every_s=r.choice((2.0, 5.0, 15.0)),
+        event_every_s=r.choice((1.0, 3.0, 10.0)),
         pause_s_max=r.choice((1.0, 10.0, 40.0)),
-        patience_s=r.choice((0.5, 3.0, 20.0)),
-        checkpoint_every_s=r.choice((1.0, 5.0)),
-        compact_every_s=r.choice((0.5, 2.0, 10.0)),
+        patience_s=r.choice((0.2, 1.0, 5.0)),
+        checkpoint_every_s=r.choice((0.5, 2.0)),
+        compact_every_s=r.choice((0.2, 0.5, 3.0)),
         producer_states_max=r.choice((2, 4, 100)),
+        list_page=r.choice((3, 20, 1000)),
     )

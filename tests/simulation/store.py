@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from ledger.object_store.contract import AlreadyExists, FenceClosed, ObjectInfo, ObjectMissing, ObjectStore, StoreThrottled, StoreUncertain
@@ -19,7 +20,6 @@ from tests.simulation.loop import SimulatedLoop
 from tests.simulation.trace import Coverage, Trace
 
 T = TypeVar("T")
-PAGE = 5
 NO_FAULTS = Faults(delay_s_max=0.002)
 
 
@@ -31,7 +31,7 @@ class Weather:
     slow: float = 0.0
     """Share of requests that take up to `slow_s` more, before their effect or after it."""
     slow_s: float = 30.0
-    list_page: int = PAGE
+    list_page: int = 1000
 
 
 class StoreLine(FaultyStore):
@@ -70,14 +70,14 @@ class StoreLine(FaultyStore):
         await asyncio.sleep(delay)
 
     async def list(self, prefix: str, start_after: str = "") -> AsyncIterator[ObjectInfo]:
-        last: str = start_after
+        after = start_after
         while True:
-            page = await self._call("list", prefix, lambda: self._page(prefix, last))
+            page = await self._call("list", prefix, partial(self._page, prefix, after))
             for info in page:
                 yield info
             if len(page) < self._weather.list_page:
                 return
-            last = page[-1].key
+            after = page[-1].key
 
     async def _page(self, prefix: str, start_after: str) -> list[ObjectInfo]:
         page = []

@@ -19,6 +19,7 @@ from tests.simulation.watch import WatchedStore
 from tests.virtual_time import EPOCH_US
 
 T = TypeVar("T")
+BUGS = (TypeError, AttributeError, KeyError, IndexError, NameError, ValueError, asyncio.InvalidStateError)
 
 
 class Unreachable(Exception):
@@ -105,8 +106,8 @@ def failed_assertions(error: BaseException | None) -> list[Violation]:
         return []
     if isinstance(error, BaseExceptionGroup):
         return [found for inner in error.exceptions for found in failed_assertions(inner)]
-    if isinstance(
-        error, (AssertionError, TypeError, AttributeError, KeyError, IndexError, NameError, ValueError, asyncio.InvalidStateError)
-    ):
-        return [Violation("assertion", f"{type(error).__name__}: {error}")]
+    if isinstance(error, AssertionError):
+        return [Violation("assertion", str(error))]
+    if isinstance(error, BUGS):
+        return [Violation("bug", f"{type(error).__name__}: {error}")]
     return failed_assertions(error.__cause__)
