@@ -1,0 +1,171 @@
+"""The broker as a process: what stock gRPC tools see of it, and how it says no."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+from pathlib import Path
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+
+from ledger import keys
+from ledgermq.cli.exit_codes import ExitCode
+from ledgermq.errors import DataDamaged
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.methods import METHODS, SERVICE
+from tests.e2e.processes import BrokerProcess, BrokerProcesses
+from tests.e2e.raw_client import RawClient
+
+
+@pytest.fixture
+def brokers(tmp_path: Path) -> BrokerProcesses:
+    return BrokerProcesses(tmp_path, (tmp_path / "root").as_uri())
+
+
+def refused(brokers: BrokerProcesses, *options: str, port: int = 0) -> tuple[int, str]:
+    """Exit code and last line of a broker that must not come up."""
+    broker = brokers.spawn(*options, port=port)
+    code = brokers.wait(broker)
+    assert "Traceback" not in broker.text()
+    return code, broker.text().strip().splitlines()[-1]
+
+
+def test_health_and_reflection_by_the_stock_tools(brokers: BrokerProcesses) -> None:
+    with brokers, grpc.insecure_channel(brokers.start().address) as channel:
+        health = health_pb2_grpc.HealthStub(channel)
+        for service in ("", SERVICE):
+            answer = health.Check(health_pb2.HealthCheckRequest(service=service), timeout=10)
+            assert answer.status == health_pb2.HealthCheckResponse.SERVING
+        with pytest.raises(grpc.RpcError) as unknown:
+            health.Check(health_pb2.HealthCheckRequest(service="nobody"), timeout=10)
+        assert unknown.value.code() == grpc.StatusCode.NOT_FOUND
+        database = ProtoReflectionDescriptorDatabase(channel)
+        assert SERVICE in database.get_services()
+        published = database.FindFileContainingSymbol(SERVICE).service[0]
+        assert sorted(method.name for method in published.method) == sorted(method.name for method in METHODS)
+
+
+def test_the_published_proto_is_enough_to_talk_to_a_broker(brokers: BrokerProcesses) -> None:
+    """Somebody else's client: plain protobuf messages, no frame of ours."""
+    with brokers, grpc.insecure_channel(brokers.start().address) as channel:
+
+        def call(name: str, request: object, answer: type[object]) -> object:
+            return channel.unary_unary(f"/{SERVICE}/{name}", request.SerializeToString, answer.FromString)(request, timeout=20)  # type: ignore[attr-defined]
+
+        from tests.broker.cluster import batch_header, encoded
+
+        call("CreateTopic", pb.CreateTopicRequest(name="plain", partitions=1), pb.CreateTopicResponse)
+        data = encoded([b"hello"])
+        request = pb.ProduceRequest(header=pb.ProduceHeader(batches=[batch_header("plain", 0, data, 1)]), payload=data)
+        produced = call("ProduceOnce", request, pb.ProduceResponse)
+        assert isinstance(produced, pb.ProduceResponse)
+        assert not produced.results[0].HasField("error"), produced
+        wanted = pb.FetchRequest(partitions=[pb.FetchPartition(topic="plain", partition=0)])
+        fetched = call("FetchOnce", wanted, pb.FetchResponse)
+        assert isinstance(fetched, pb.FetchResponse)
+        assert fetched.payload == data
+        assert fetched.header.partitions[0].batches[0].length == len(data)
+
+
+def test_garbage_on_the_wire_is_refused_and_disturbs_nobody(brokers: BrokerProcesses) -> None:
+    with brokers, grpc.insecure_channel(brokers.start().address) as channel:
+        for method in METHODS:
+            call = channel.unary_unary(f"/{SERVICE}/{method.name}", bytes, bytes) if "STREAM" not in method.kind.name else None
+            if call is None:
+                continue
+            with pytest.raises(grpc.RpcError) as error:
+                call(b"\xff" * 100, timeout=10)
+            assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT, method.name
+        stream = channel.stream_stream(f"/{SERVICE}/Produce", bytes, bytes)(iter([b"\xff" * 100]), timeout=10)
+        with pytest.raises(grpc.RpcError) as error:
+            list(stream)
+        assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+        health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=10)
+
+
+def test_a_port_that_is_taken(brokers: BrokerProcesses) -> None:
+    with brokers, socket.create_server(("127.0.0.1", 0)) as taken:
+        code, line = refused(brokers, port=taken.getsockname()[1])
+        assert code == ExitCode.USAGE
+        assert "the port is in use" in line
+
+
+def test_a_root_that_another_format_version_wrote(brokers: BrokerProcesses, tmp_path: Path) -> None:
+    with brokers:
+        brokers.stop(brokers.start())
+        path = tmp_path / "root" / keys.CLUSTER
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"format_version": 99}))
+        code, line = refused(brokers)
+        assert code == ExitCode.DAMAGED
+        assert "FORMAT_NOT_SUPPORTED" in line
+        assert "version 99" in line
+
+
+def test_wrong_settings_and_roots(tmp_path: Path) -> None:
+    config = tmp_path / "broker.toml"
+    config.write_text("heartbeat_intervall_ms = 5\n")
+    cases: list[tuple[str, tuple[str, ...], ExitCode, str]] = [
+        ("ftp://x/y", (), ExitCode.USAGE, "root URL"),
+        ((tmp_path / "root").as_uri(), ("--config", str(config)), ExitCode.USAGE, "did you mean 'heartbeat_interval_ms'"),
+        ((tmp_path / "root").as_uri(), ("--bundles", "1"), ExitCode.USAGE, "bundles"),
+        ((config / "below-a-file").as_uri(), (), ExitCode.DAMAGED, "STORE_UNUSABLE"),
+    ]
+    for root, options, expected, text in cases:
+        code, line = refused(BrokerProcesses(tmp_path, root), *options)
+        assert (code, text in line) == (expected, True), line
+
+
+def test_of_two_brokers_with_one_address_the_earlier_one_ends_with_a_clear_error(brokers: BrokerProcesses) -> None:
+    with brokers:
+        first = brokers.start("--advertised-address", "127.0.0.1:19999")
+        brokers.start("--advertised-address", "127.0.0.1:19999")
+        assert brokers.wait(first) == ExitCode.USAGE
+        assert "give each broker its own address" in first.text().strip().splitlines()[-1]
+
+
+def test_a_second_signal_ends_a_broker_that_cannot_drain(brokers: BrokerProcesses) -> None:
+    with brokers:
+        broker = brokers.start()
+        brokers.pause(broker)
+        brokers.terminate(broker)
+        broker.process.send_signal(signal.SIGINT)
+        brokers.resume(broker)
+        assert brokers.wait(broker) in (0, 128 + signal.SIGINT, 128 + signal.SIGTERM)
+
+
+async def test_damaged_objects_stop_their_bundle_and_no_other(brokers: BrokerProcesses, tmp_path: Path) -> None:
+    with brokers:
+        first = brokers.start("--checkpoint-slots", "4")
+        async with RawClient(first.address) as client:
+            topic = await client.create("t", 4)
+            for partition in range(4):
+                for i in range(10):
+                    await client.produce("t", partition, b"%d" % i)
+        brokers.kill(first)
+        bundles = [part.bundle for part in topic.partitions]
+        with_checkpoint, with_segment = bundles[0], bundles[1]
+        checkpoint = max((tmp_path / "root" / keys.checkpoints(with_checkpoint)).iterdir())
+        checkpoint.write_bytes(checkpoint.read_bytes()[:-9] + b"x" * 9)
+        segment = max((tmp_path / "root" / keys.segments(with_segment)).iterdir())
+        segment.write_bytes(segment.read_bytes()[:-40] + b"\0" * 40)
+        again = brokers.start()
+        async with RawClient(again.address) as client:
+            for partition, damaged in ((0, checkpoint), (1, segment)):
+                error = await client.error_of("t", partition)
+                assert isinstance(error, DataDamaged), error
+                assert error.object_key is not None
+                assert str(damaged).endswith(error.object_key)
+            for partition in (2, 3):
+                assert await client.read_all("t", partition) == [b"%d" % i for i in range(10)]
+                assert (await client.produce("t", partition, b"10"))[0] == 10
+            described = await client.describe()
+            assert {info.bundle for info in described.bundles if info.trouble} == {with_checkpoint, with_segment}
+        _assert_alive(again)
+
+
+def _assert_alive(broker: BrokerProcess) -> None:
+    assert broker.process.poll() is None, broker.text()
