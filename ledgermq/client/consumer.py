@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from ledgermq.client.connections import Connections
 from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.ending import end
 from ledgermq.client.fetcher import Fetcher
 from ledgermq.client.message import TABLE_SCHEMA, Message, decode_run, messages_of, table_of
 from ledgermq.client.offsets import Offsets
@@ -275,9 +276,7 @@ class Consumer:
 
     async def close(self) -> None:
         self._closed = True
-        if self._background is not None and not self._background.done():
-            self._background.cancel()
-            await asyncio.wait([self._background])
+        await end(self._background)
         self._prefetch.runs.clear()
         self._prefetch.changed.set()
 

@@ -12,6 +12,7 @@ from contextlib import aclosing
 from typing import Any, cast
 
 from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.ending import end
 from ledgermq.client.reading import FetchedRun, Prefetch, Reading
 from ledgermq.errors import CorruptFrame, LedgerMQError, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
@@ -70,7 +71,7 @@ class FetchStream:
                     self._take(frame)
                     await self._prefetch.wait_for_room()
         finally:
-            lost.cancel()
+            await end(lost)
 
     async def _next(self, frames: AsyncIterator[FetchFrame], lost: asyncio.Task[bool], timeout_s: float) -> FetchFrame | None:
         """None: nothing came for a while."""
@@ -87,9 +88,7 @@ class FetchStream:
         except StopAsyncIteration as error:
             raise Unavailable(f"{self._connection.address} ended the stream") from error
         finally:
-            if not pull.done():
-                pull.cancel()
-                await asyncio.wait([pull])
+            await end(pull)
 
     def _take(self, frame: FetchFrame) -> None:
         payload = frame.payload[0] if len(frame.payload) == 1 else b"".join(frame.payload)

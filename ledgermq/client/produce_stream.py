@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from ledgermq.client.batch import Batch
+from ledgermq.client.ending import end
 from ledgermq.errors import DeadlineExceeded, LedgerMQError, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
@@ -77,7 +78,7 @@ class ProduceStream:
                     sent = self._waiting.popleft()
                     self._on_answer(self.address, sent.batches, response)
         finally:
-            lost.cancel()
+            await end(lost)
 
     async def _next(self, responses: Any, lost: asyncio.Task[bool]) -> pb.ProduceResponse:
         """The next answer, when one is due. Raises DeadlineExceeded, Unavailable, or what ended the stream."""
@@ -91,9 +92,7 @@ class ProduceStream:
         except StopAsyncIteration as error:
             raise Unavailable(f"{self.address} ended the stream") from error
         finally:
-            if not answer.done():
-                answer.cancel()
-                await asyncio.wait([answer])
+            await end(answer)
 
     async def _wait(self, answer: asyncio.Task[Any], lost: asyncio.Task[bool]) -> None:
         self._sent.clear()
@@ -103,9 +102,10 @@ class ProduceStream:
         sent = asyncio.create_task(self._sent.wait()) if not self._waiting else None
         tasks = [task for task in (answer, lost, sent) if task is not None]
         timeout_s = self._waiting[0].deadline_s - now if self._waiting else None
-        await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-        if sent is not None:
-            sent.cancel()
+        try:
+            await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await end(sent)
         if lost.done() and not answer.done():
             raise Unavailable(f"the line to {self.address} was lost")
 

@@ -15,8 +15,9 @@ import pyarrow as pa
 
 from ledgermq.client.arrow_rows import conform
 from ledgermq.client.connections import Connections
-from ledgermq.client.delivery import Delivery, Outcome
+from ledgermq.client.delivery import Delivery, Outcome, Refused
 from ledgermq.client.dispatcher import Dispatcher
+from ledgermq.client.ending import end
 from ledgermq.client.producer_routes import ProducerRoutes
 from ledgermq.client.record import ROW_OVERHEAD_BYTES, Bytes, Headers, Record, Row, row_bytes, row_of
 from ledgermq.client.routing import Routing
@@ -25,7 +26,7 @@ from ledgermq.client.sessions import Sessions
 from ledgermq.client.settings import ProducerSettings
 from ledgermq.client.topic_queues import TopicQueues
 from ledgermq.client.unreported import Unreported
-from ledgermq.client.unrouted import BatchDelivery
+from ledgermq.client.unrouted import BatchDelivery, typed
 from ledgermq.errors import DeadlineExceeded, LedgerMQError, Unavailable
 from ledgermq.sources import Sources
 
@@ -65,12 +66,12 @@ class Producer:
         ResourceExhausted when the buffer is full; none of them touches another record. What is known only later (the topic does not
         exist, …) is raised where the result is awaited, or by the next `flush()` if nobody awaits it.
         """
-        self._check_usable()
         row = row_of(value, key, headers, tag, timestamp, self._sources.now_us())
-        size = row_bytes(row)
-        return self._add(topic, row, size, partition)
+        return self.add_row(topic, row, row_bytes(row), partition)
 
-    def _add(self, topic: str, row: Row, size: int, partition: int | None) -> Delivery:
+    def add_row(self, topic: str, row: Row, size: int, partition: int | None) -> Delivery:
+        """`send` for a row that was checked already; `size` is its `row_bytes`."""
+        self._check_usable()
         held = size + ROW_OVERHEAD_BYTES
         self._buffer.admit(held)
         try:
@@ -78,6 +79,12 @@ class Producer:
         except BaseException:
             self._buffer.release(held)
             raise
+
+    def refused(self, error: Exception) -> Refused:
+        """A place for a record that could not be added, when nobody is there to raise to; the next flush speaks of it."""
+        place = Refused(typed(error))
+        self._unreported.note(place.outcome)
+        return place
 
     async def send_many(self, topic: str, records: Iterable[Record | Bytes | None]) -> list[Delivery]:
         """Queue many records, waiting for room whenever the buffer is full. A plain value stands for a record without a key.
@@ -87,11 +94,10 @@ class Producer:
         deliveries: list[Delivery] = []
         for record in records:
             fields = record if isinstance(record, Record) else Record(record)
-            self._check_usable()
             row = row_of(fields.value, fields.key, fields.headers, fields.tag, fields.timestamp, self._sources.now_us())
             size = row_bytes(row)
             await self._buffer.wait_for_room(size + ROW_OVERHEAD_BYTES)
-            deliveries.append(self._add(topic, row, size, fields.partition))
+            deliveries.append(self.add_row(topic, row, size, fields.partition))
             if len(deliveries) % RECORDS_PER_STEP == 0:
                 await asyncio.sleep(0)
         return deliveries
@@ -183,9 +189,7 @@ class Producer:
     async def abort(self) -> None:
         """End at once: records that are not answered fail with Unavailable, or OutcomeUnknown if they were on their way."""
         self._closed = True
-        if self._background is not None and not self._background.done():
-            self._background.cancel()
-            await asyncio.wait([self._background])
+        await end(self._background)
 
     async def __aenter__(self) -> Self:
         return self

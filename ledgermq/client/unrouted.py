@@ -59,7 +59,7 @@ class Unrouted:
             try:
                 moved = topic.add(row, size, partition)
             except Exception as error:  # a user's partitioner may raise anything
-                delivery.place = Refused(_typed(error))
+                delivery.place = Refused(typed(error))
                 self._note(delivery.place.outcome)
                 self._release(held)
             else:
@@ -78,7 +78,7 @@ class Unrouted:
             try:
                 delivery.batches = topic.add_arrow(rows, buffer_bytes, partition)
             except Exception as error:  # as above
-                outcome.settle(_typed(error))
+                outcome.settle(typed(error))
                 self._note(outcome)
                 self._release(buffer_bytes)
             else:
@@ -102,7 +102,7 @@ class Unrouted:
             outcome.settle(error)
 
 
-def _typed(error: Exception) -> LedgerMQError:
+def typed(error: Exception) -> LedgerMQError:
     if isinstance(error, LedgerMQError):
         return error
     return InvalidConfig(f"the partitioner raised {type(error).__name__}: {error}")

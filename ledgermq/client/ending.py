@@ -1,0 +1,15 @@
+"""Ending tasks: cancelled and waited for, so that none outlives who made it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+
+async def end(*tasks: asyncio.Task[Any] | None) -> None:
+    """Cancel and wait; what the tasks raised is dropped."""
+    living = [task for task in tasks if task is not None and not task.done()]
+    for task in living:
+        task.cancel()
+    if living:
+        await asyncio.wait(living)
