@@ -8,8 +8,6 @@ from __future__ import annotations
 import asyncio
 from importlib.metadata import version
 
-import structlog
-
 from ledger import keys
 from ledger.cluster import ClusterSettings, open_cluster
 from ledger.object_store.contract import ObjectStore
@@ -20,6 +18,7 @@ from stateless_broker.bundle.context import BundleContext, BundleLimits
 from stateless_broker.controller import Controller
 from stateless_broker.directory import Directory
 from stateless_broker.fetch_path import FetchPath
+from stateless_broker.logs import get_logger
 from stateless_broker.membership import Membership
 from stateless_broker.metadata import Metadata, Source
 from stateless_broker.ownership import Ownership, OwnershipTimes
@@ -30,7 +29,7 @@ from stateless_broker.settings import BrokerSettings
 from stateless_broker.topic_changes import TopicLimits
 from stateless_broker.topics import Topics
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 
 class Broker:

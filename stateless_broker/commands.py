@@ -5,6 +5,7 @@ Every setting of `BrokerSettings` is a flag, made from its name and description,
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from pathlib import Path
@@ -59,9 +60,14 @@ def with_settings(function: Callable[..., None]) -> Callable[..., None]:
     """`function` takes **flags: give it one typed, documented option for each setting of a broker."""
     plain = [p for p in inspect.signature(function, eval_str=True).parameters.values() if p.kind is not p.VAR_KEYWORD]
     options = [_option(name, field) for name, field in BrokerSettings.model_fields.items()]
-    function.__signature__ = inspect.Signature([*plain, *options])  # type: ignore[attr-defined]
-    function.__annotations__ = {p.name: p.annotation for p in [*plain, *options]}
-    return function
+
+    @functools.wraps(function)
+    def taking(**given: Any) -> None:
+        function(**given)
+
+    taking.__signature__ = inspect.Signature([*plain, *options])  # type: ignore[attr-defined]
+    taking.__annotations__ = {p.name: p.annotation for p in [*plain, *options]}
+    return taking
 
 
 def _option(name: str, field: FieldInfo) -> inspect.Parameter:

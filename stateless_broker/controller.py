@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Callable
 
 import pyarrow as pa
-import structlog
 from crc32c import crc32c
 
 from ledger import keys
@@ -25,6 +24,7 @@ from ledgermq.errors import LedgerMQError
 from ledgermq.protocol.records import SCHEMA, encode_batch
 from ledgermq.sources import Sources
 from stateless_broker.bundle.owner import BundleOwner
+from stateless_broker.logs import get_logger
 from stateless_broker.metadata import Metadata
 from stateless_broker.ownership import Ownership
 from stateless_broker.topic_changes import TopicLimits, altered, created, deleted
@@ -32,7 +32,7 @@ from stateless_broker.topic_changes import TopicLimits, altered, created, delete
 REMOVAL_PAUSE_S_MIN = 0.5
 REMOVAL_PAUSE_S_MAX = 60.0
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 
 class Controller:

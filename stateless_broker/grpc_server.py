@@ -12,7 +12,6 @@ from typing import Any
 
 import grpc
 import grpc.aio
-import structlog
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
@@ -21,6 +20,7 @@ from ledgermq.protocol.api import BrokerApi
 from ledgermq.protocol.limits import GRPC_OPTIONS
 from ledgermq.protocol.methods import METHODS, SERVICE, Kind, Method
 from ledgermq.protocol.status import abort
+from stateless_broker.logs import get_logger
 
 KEEPALIVE_MS = 20_000
 KEEPALIVE_TIMEOUT_MS = 10_000
@@ -37,7 +37,7 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 
 class GrpcServer:

@@ -53,5 +53,5 @@ def decode_heartbeat(data: bytes) -> Heartbeat | None:
             troubles={int(bundle): str(why) for bundle, why in found["troubles"].items()},
             leaving=bool(found["leaving"]),
         )
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None

@@ -10,8 +10,6 @@ import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
 
-import structlog
-
 from ledger import keys
 from ledger.catalog import METADATA, Catalog, read_catalog
 from ledger.cluster import ClusterSettings
@@ -26,13 +24,14 @@ from ledgermq.protocol.records import decode_batch
 from ledgermq.protocol.status import error_from_proto
 from ledgermq.sources import Sources
 from stateless_broker.bundle.owner import BundleOwner
+from stateless_broker.logs import get_logger
 
 FETCH_BYTES = 1024 * 1024
 CATCH_UP_S_MAX = 3.0
 PAUSE_FIRST_S = 0.05
 PAUSE_S_MAX = 5.0
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 Source = BundleOwner | str
 """The bundle itself, if this broker owns it, else the controller's address."""

@@ -11,14 +11,13 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import structlog
-
 from ledgermq.errors import LedgerMQError, NotOwner
 from ledgermq.sources import Sources
 from stateless_broker.bundle.context import BundleContext
 from stateless_broker.bundle.owner import BundleOwner
 from stateless_broker.directory import Directory
 from stateless_broker.heartbeat import Heartbeat
+from stateless_broker.logs import get_logger
 from stateless_broker.membership import Membership, Superseded
 from stateless_broker.peers import Peers
 from stateless_broker.placement import place
@@ -29,7 +28,7 @@ HANDOVER_AFTER_INTERVALS = 2
 STORE_PATIENCE_INTERVALS = 10
 LOOKS_PER_INTERVAL_MAX = 5
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

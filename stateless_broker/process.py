@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 import sys
 from collections.abc import Callable
-from typing import Literal
-
-import structlog
 
 from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
+from stateless_broker.logs import configure_logs, get_logger
 from stateless_broker.node import Node
 from stateless_broker.settings import BrokerSettings
 
-LogFormat = Literal["console", "json"]
-LogLevel = Literal["debug", "info", "warning", "error"]
+log = get_logger(__name__)
 
 
 def run_node(url: str, settings: BrokerSettings, on_ready: Callable[[Node], None]) -> None:
@@ -44,7 +40,7 @@ async def _serve(url: str, settings: BrokerSettings, on_ready: Callable[[Node], 
 def _on_signal(number: signal.Signals, stopping: asyncio.Event) -> None:
     if stopping.is_set():
         sys.exit(128 + number)
-    structlog.get_logger().info("stopping", signal=signal.Signals(number).name)
+    log.info("stopping", signal=signal.Signals(number).name)
     stopping.set()
 
 
@@ -54,30 +50,3 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     except ImportError:
         return None
     return uvloop.new_event_loop
-
-
-def configure_logs(log_format: LogFormat, level: LogLevel) -> None:
-    """To stderr; the standard library's loggers go the same way."""
-    shared: list[structlog.typing.Processor] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.stdlib.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-    ]
-    renderer: structlog.typing.Processor
-    if log_format == "json":
-        shared.append(structlog.processors.format_exc_info)
-        renderer = structlog.processors.JSONRenderer()
-    else:
-        renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback)
-    structlog.configure(
-        processors=[structlog.stdlib.filter_by_level, *shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        wrapper_class=structlog.stdlib.BoundLogger,
-    )
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared, processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer]
-        )
-    )
-    logging.basicConfig(handlers=[handler], level=level.upper(), force=True)

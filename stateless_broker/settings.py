@@ -110,7 +110,7 @@ def _read_toml(file: Path) -> dict[str, Any]:
         found = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise InvalidConfig(f"settings file {file}: {error.strerror or error}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, or nested for ever
         raise InvalidConfig(f"settings file {file}: {error}") from error
     _refuse_unknown(found, f"{file}: ")
     return found

@@ -10,17 +10,16 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 
-import structlog
-
 from ledgermq.errors import DataDamaged, FormatNotSupported, LedgerMQError, NotOwner
 from stateless_broker.bundle.context import BundleContext
 from stateless_broker.bundle.owner import BundleOwner
+from stateless_broker.logs import get_logger
 from stateless_broker.takeover import ClaimHistory
 
 TROUBLE_FIRST_S = 0.5
 TROUBLE_S_MAX = 30.0
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
