@@ -13,23 +13,30 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.file import FileStore
 from ledger.object_store.memory import MemoryStore
+from ledger.object_store.metered import MeteredStore, StoreMeter
 from ledger.object_store.resilient import IN_FLIGHT_MAX, ResilientStore
 from ledgermq.errors import InvalidConfig
 from ledgermq.sources import Sources
 
 
-async def open_store(url: str, *, sources: Sources, in_flight_max: int = IN_FLIGHT_MAX) -> ObjectStore:
-    """The store at root `url`; nothing is read or written yet, `probe_store` does that.
+async def open_store(url: str, *, sources: Sources, in_flight_max: int = IN_FLIGHT_MAX, meter: StoreMeter | None = None) -> ObjectStore:
+    """The store at root `url`; nothing is read or written yet, `probe_store` does that. `meter` is told of each request, repeated ones too.
 
     Raises InvalidConfig, Unauthorized (no credentials at all).
     """
+    backend = await _open_backend(url, sources)
+    store = backend if meter is None else MeteredStore(backend, meter)
+    return store if isinstance(backend, MemoryStore) else ResilientStore(store, sources, in_flight_max)
+
+
+async def _open_backend(url: str, sources: Sources) -> ObjectStore:
     parts = _split(url)
     if parts.scheme == "memory":
         return MemoryStore.named(parts.netloc + parts.path)
     if parts.scheme == "file":
-        return ResilientStore(FileStore(_folder(url, parts), sources), sources, in_flight_max)
+        return FileStore(_folder(url, parts), sources)
     if parts.scheme == "s3":
-        return ResilientStore(await _open_s3(url), sources, in_flight_max)
+        return await _open_s3(url)
     if parts.scheme == "hdfs":
         raise InvalidConfig(f"root URL {url!r}: HDFS is not supported yet; it will come with the extra 'hdfs'")
     raise InvalidConfig(f"root URL {url!r}: needed is file:///folder, s3://bucket/prefix or memory://name")

@@ -11,9 +11,10 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from io import FileIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -184,6 +185,63 @@ async def test_a_file_where_a_folder_has_to_be(store: FileStore) -> None:
 async def test_a_name_too_long_for_the_file_system(store: FileStore) -> None:
     with pytest.raises(InvalidRequest, match="too long"):
         await store.put_if_absent("a/" + "x" * 300, [b"x"])
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is done to the disk, in order; descriptors by the name of what was opened."""
+    done: list[str] = []
+    names: dict[int, str] = {}
+
+    def watch(name: str, describe: Callable[..., str]) -> None:
+        real = getattr(os, name)
+
+        def watched(*arguments: Any, **options: Any) -> Any:
+            result = real(*arguments, **options)
+            if name == "open":
+                names[result] = Path(arguments[0]).name
+            else:
+                done.append(f"{name} {describe(*arguments)}")
+            return result
+
+        monkeypatch.setattr(os, name, watched)
+
+    watch("open", str)
+    for name in ("writev", "fsync"):
+        watch(name, lambda descriptor, *_: "temp" if len(names[descriptor]) == 32 else names[descriptor])
+    watch("link", lambda _, to: Path(to).name)
+    watch("replace", lambda _, to: Path(to).name)
+    watch("mkdir", lambda path, *_: Path(path).name)
+    return done
+
+
+async def test_nothing_is_acknowledged_before_it_and_all_above_it_would_survive_a_power_cut(
+    tmp_path: Path, store: FileStore, steps: list[str]
+) -> None:
+    """The file before its name, the name before the answer, and each new folder's entry before anything in it."""
+    await store.put_if_absent("a/b/c", [b"x"])
+    made = ["mkdir root", f"fsync {tmp_path.name}", f"fsync {tmp_path.name}", "mkdir .tmp", "fsync root"]
+    assert steps == [*made, "writev temp", "fsync temp", "mkdir a", "fsync root", "mkdir b", "fsync a", "link c", "fsync b"]
+    steps.clear()
+    await store.put_if_absent("a/b/d", [b"x"])
+    assert steps == ["writev temp", "fsync temp", "link d", "fsync b"]
+    steps.clear()
+    await store.put("a/b/d", b"y")
+    assert steps == ["writev temp", "fsync temp", "replace d", "fsync b"]
+    steps.clear()
+    with pytest.raises(AlreadyExists):  # who is told that it exists may believe that it stays
+        await store.put_if_absent("a/b/d", [b"z"])
+    assert steps == ["writev temp", "fsync temp", "fsync b"]
+    steps.clear()
+    await store.delete(["a/b/c", "a/b/d"])
+    assert steps == ["fsync b"]
+    steps.clear()
+    await store.open_fence("f")
+    assert steps[-2:] == ["mkdir f", "fsync _tmp"]
+    assert steps.index("fsync parquet") > steps.index("mkdir _tmp")
+    steps.clear()
+    await store.close_fence("f")
+    assert steps == ["fsync _tmp"]
 
 
 @pytest.mark.parametrize(

@@ -392,3 +392,4 @@ async def test_the_url_opens_the_same_kind_of_store(store: ObjectStore, backend:
     assert store.url.startswith(("memory://", "file:///", "s3://"))
     assert "secret" not in store.url
     assert store.url == (await backend.open()).url
+    assert store.fences_close_at_once != ("s3" in backend.name)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ledger.object_store.contract import ObjectStore
+from ledger.object_store.metered import CountingMeter
 from ledger.object_store.open import open_store
 from ledger.object_store.s3_location import S3Location, parse_s3_url
 from ledgermq.errors import InvalidConfig, Unauthorized
@@ -25,7 +25,7 @@ async def test_a_file_root_is_opened_again_by_its_url(tmp_path: Path, sources: S
 
 
 async def test_memory_roots_of_one_name_are_one_store(sources: Sources) -> None:
-    name = sources.new_id().hex()
+    name = "shared-by-name"
     first = await open_store(f"memory://{name}", sources=sources)
     await first.put_if_absent("a", [b"x"])
     await first.close()
@@ -145,6 +145,11 @@ def test_wrong_s3_urls_are_refused_and_secrets_not_repeated(url: str) -> None:
     assert "hush" not in str(raised.value)
 
 
-async def test_what_open_store_gives_is_a_store(tmp_path: Path, sources: Sources) -> None:
-    async with await open_store(tmp_path.as_uri(), sources=sources, in_flight_max=2) as store:
-        assert isinstance(store, ObjectStore)
+@pytest.mark.parametrize("scheme", ["file", "memory"])
+async def test_a_meter_is_told_of_every_request(tmp_path: Path, sources: Sources, scheme: str) -> None:
+    meter = CountingMeter()
+    url = tmp_path.as_uri() if scheme == "file" else "memory://metered"
+    async with await open_store(url, sources=sources, in_flight_max=2, meter=meter) as store:
+        await store.put_if_absent("a", [b"x"])
+        assert await store.get("a") == b"x"
+    assert (meter.requests("put_if_absent"), meter.requests("get")) == (1, 1)
