@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 
 from ledger import keys
@@ -22,7 +22,7 @@ from ledger.put_latency import PutLatency
 from ledger.recovery import Recovered, recover
 from ledger.segment import Batch, encode_segment, first_batch_position, read_index
 from ledger.shared_run import SharedRun
-from ledgermq.errors import LedgerMQError, NotOwner
+from ledgermq.errors import LedgerMQError, NotOwner, ProducerError
 from ledgermq.sources import Sources
 
 log = logging.getLogger(__name__)
@@ -92,6 +92,7 @@ class LedgerWriter:
         self._broker = broker
         self.on_durable = on_durable
         self._in_flight: deque[_InFlight] = deque()
+        self._refused: dict[asyncio.Future[int], Append] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._fence_check = SharedRun(self._look_for_claim)
         self._latency = PutLatency()
@@ -109,7 +110,8 @@ class LedgerWriter:
     def write(self, appends: Sequence[Append]) -> bool:
         """Put one segment with these batches, now; each `done` is answered later. False: nothing had to be put.
 
-        Batches of one partition keep their order. Refused sequences fail at once; repeated ones join the segment that holds them.
+        Batches of one partition keep their order. Refused sequences fail after a fence check; repeated ones join the segment that holds
+        them.
         """
         over = self.lost or (NotOwner(f"bundle {self.bundle} is being released") if self._issued.released else None)
         if over is not None:
@@ -131,8 +133,8 @@ class LedgerWriter:
             return True
         try:
             stored = self._issued.producers.judge(batch.producer, batch.topic_id, batch.partition, batch.record_count)
-        except LedgerMQError as error:
-            fail(append, error)
+        except ProducerError as error:
+            self._refuse(append, error)
             return False
         if stored is None:
             return True
@@ -144,6 +146,19 @@ class LedgerWriter:
             raise AssertionError(f"bundle {self.bundle}: slot {stored.slot} is neither durable nor in flight")
         succeed(append, stored.base_offset)
         return False
+
+    def _refuse(self, append: Append, error: ProducerError) -> None:
+        """A refusal is final for the producer, and a later owner may know better: so it is told only after the fence check."""
+        self._refused[append.done] = append
+        self._start(self._fail_unless_fenced(append, error), f"refusal, bundle {self.bundle}")
+
+    async def _fail_unless_fenced(self, append: Append, error: LedgerMQError) -> None:
+        try:
+            await self.check_fence()
+        except LedgerMQError as not_known:
+            error = not_known
+        fail(append, error)
+        self._refused.pop(append.done, None)
 
     def _add(self, append: Append, flight: _InFlight) -> None:
         batch, index = append.batch, flight.index
@@ -207,9 +222,9 @@ class LedgerWriter:
         if self.lost is None:
             self.lost = error
             self.ended.set()
-        for flight in self._in_flight:
-            for append, _ in flight.answers:
-                fail(append, error)
+        for append in (*self._refused.values(), *(append for flight in self._in_flight for append, _ in flight.answers)):
+            fail(append, error)
+        self._refused.clear()
         self._in_flight.clear()
         for task in self._tasks - {asyncio.current_task()}:
             task.cancel()
@@ -235,7 +250,10 @@ class LedgerWriter:
 
     def _put(self, flight: _InFlight) -> None:
         self._in_flight.append(flight)
-        task = asyncio.create_task(self._settle(flight), name=f"put bundle {self.bundle} slot {flight.index.slot}")
+        self._start(self._settle(flight), f"put bundle {self.bundle} slot {flight.index.slot}")
+
+    def _start(self, work: Coroutine[None, None, None], name: str) -> None:
+        task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -100,9 +100,9 @@ class BundleOwner:
         self._upkeep.on_read()
         if at == "earliest":
             return self._reads.log_start(topic, partition)
-        if at != "latest":
-            return await offset_at(self._reads, topic, partition, at)
         end = self._reads.high_watermark((topic.id, partition))
+        if at != "latest" and (offset := await offset_at(self._reads, topic, partition, at)) is not None:
+            return offset
         await self._writer.check_fence()  # a zombie must not call an old end the latest
         return end
 

@@ -92,6 +92,9 @@ class BundleReads:
         key = (topic.id, partition)
         for attempt in range(ATTEMPTS_MAX):
             high, start = self.high_watermark(key), self.log_start(topic, partition)
+            if offset > high:
+                await self._writer.check_fence()  # a zombie must not send a consumer back that is ahead of it
+                high = self.high_watermark(key)
             if not start <= offset <= high:
                 raise OffsetOutOfRange(f"{topic.name}-{partition}: offset {offset} is not within log start {start} and end {high}")
             if offset == high:

@@ -19,8 +19,8 @@ from stateless_broker.bundle.reads import BundleReads
 READ_BYTES = 1024 * 1024
 
 
-async def offset_at(reads: BundleReads, topic: Topic, partition: int, timestamp_us: int) -> int:
-    """The high watermark where there is no such record."""
+async def offset_at(reads: BundleReads, topic: Topic, partition: int, timestamp_us: int) -> int | None:
+    """None where there is no such record."""
     offset = reads.log_start(topic, partition)
     while (candidate := await reads.candidate(topic, partition, offset, timestamp_us)) is not None:
         offset, end = candidate
@@ -32,7 +32,7 @@ async def offset_at(reads: BundleReads, topic: Topic, partition: int, timestamp_
                 if row is not None:
                     return batch.base_offset + int(row)
                 offset = batch.end
-    return reads.high_watermark((topic.id, partition))
+    return None
 
 
 def first_row_at(data: Buffer, timestamp_us: int, from_row: int) -> int | None:
