@@ -63,12 +63,20 @@ def status_code(error: LedgerMQError) -> grpc.StatusCode:
 
 def error_to_proto(error: LedgerMQError) -> pb.Error:
     return pb.Error(
-        code=error.code,
+        code=_public_code(error),
         message=error.message[:ERROR_TEXT_CHARS_MAX],
         retry_after_ms=error.retry_after_ms or 0,
         owner=error.owner or "",
         object_key=error.object_key or "",
     )
+
+
+def _public_code(error: LedgerMQError) -> str:
+    """The code of the nearest published class: errors from inside (of a store, say) are no part of the contract."""
+    published: type[LedgerMQError] = next(kind for kind in type(error).__mro__ if kind in errors.BY_CODE.values())
+    if published is errors.RetriableError and type(error) is not published:
+        return errors.Unavailable.code
+    return published.code
 
 
 def error_from_proto(message: pb.Error) -> LedgerMQError:
