@@ -13,7 +13,17 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as sql
 
 ROW = "number LONG, carrier STRING, hour INT, dep_delay DOUBLE"
+QUERY = """
+SELECT carrier, hour, count(number) AS flights, count(dep_delay) AS departed, avg(dep_delay) AS mean_delay
+FROM flights GROUP BY GROUPING SETS ((carrier), (hour))
+"""
 GROUPS = ("carrier", "hour")
+SESSION: dict[str, bool | float | int | str | None] = {
+    "spark.ui.enabled": False,
+    "spark.ui.showConsoleProgress": False,
+    "spark.sql.shuffle.partitions": 2,
+    "spark.sql.session.timeZone": "UTC",
+}
 
 
 @dataclass(frozen=True)
@@ -29,27 +39,21 @@ class Answer:
 
 
 def ask_spark(parquet: str) -> Answer:
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .appName("flight delays")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "UTC")
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("ERROR")
+    """`parquet`: the folder `parquet/` of the cluster's root."""
+    spark = SparkSession.builder.master("local[2]").appName("flight delays").config(map=SESSION).getOrCreate()
     try:
         records = spark.read.parquet(parquet).where("topic = 'flights'")
-        rows = records.select(sql.from_json(sql.col("value").cast("string"), ROW).alias("row")).select("row.*").cache()
-        return Answer(*(_grouped(rows.groupBy(group), group) for group in GROUPS))
+        rows = records.select(sql.from_json(sql.col("value").cast("string"), ROW).alias("row")).select("row.*")
+        rows.createOrReplaceTempView("flights")
+        found = spark.sql(QUERY).toPandas()
     finally:
         spark.stop()
+    return Answer(*(_one_group(found, group) for group in GROUPS))
 
 
-def _grouped(groups, group: str) -> pd.DataFrame:  # type: ignore[no-untyped-def]  # Spark's GroupedData
-    counts = sql.count("number").alias("flights"), sql.count("dep_delay").alias("departed")
-    answer = groups.agg(*counts, sql.avg("dep_delay").alias("mean_delay"))
-    return answer.orderBy(group).toPandas()
+def _one_group(found: pd.DataFrame, group: str) -> pd.DataFrame:
+    rows = found[found[group].notna()].sort_values(group, ignore_index=True)
+    return rows[[group, "flights", "departed", "mean_delay"]].astype({group: "int64"} if group == "hour" else {})
 
 
 def ask_pandas(table: pd.DataFrame) -> Answer:

@@ -91,7 +91,7 @@ def _from_jsonl(source: LineSource, shape: Shape) -> Iterator[InputRecord]:
 def _parse(text: bytes, source: LineSource) -> Any:
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidRecord(f"{source.where()}: not JSON: {error}") from error
 
 
@@ -101,9 +101,10 @@ def _field(row: dict[str, Any], name: str, source: LineSource) -> bytes | None:
     value = row[name]
     if value is None:
         return None
-    if isinstance(value, str):
-        return value.encode()
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    try:
+        return (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))).encode()
+    except (UnicodeEncodeError, RecursionError) as error:
+        raise InvalidRecord(f"{source.where()}: field {name!r} is no text: {error}") from error
 
 
 def _from_csv(source: LineSource, shape: Shape) -> Iterator[InputRecord]:

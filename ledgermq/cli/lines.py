@@ -81,14 +81,26 @@ def open_lines(path: Path | None) -> LineSource:
 
 
 async def in_pieces(source: LineSource, items: Iterator[T], items_max: int) -> AsyncIterator[list[T]]:
-    """`items`, which are made from the lines of `source`: as many at a time as are there, at most `items_max`, at least one."""
+    """`items`, which are made from the lines of `source`: as many at a time as are there, at most `items_max`, at least one.
+
+    An item that cannot be made raises only after those before it have been given.
+    """
+    failure: Exception | None = None
 
     def take() -> list[T]:
+        nonlocal failure
+        if failure is not None:
+            raise failure
         taken: list[T] = []
-        for item in items:
-            taken.append(item)
-            if len(taken) >= items_max or source.waiting:
-                break
+        try:
+            for item in items:
+                taken.append(item)
+                if len(taken) >= items_max or source.waiting:
+                    break
+        except Exception as error:
+            if not taken:
+                raise
+            failure = error
         return taken
 
     while piece := await in_daemon_thread(take):

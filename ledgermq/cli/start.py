@@ -11,21 +11,24 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from typing import Literal
 
 from ledgermq.errors import InvalidRequest
 
-Start = str | datetime | int | dict[int, int]
+Start = Literal["earliest", "latest"] | datetime | int | dict[int, int]
 
 _AGE = re.compile(r"(\d{1,9})([smhd])\Z")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-_OFFSETS = re.compile(r"\d+:\d+(,\d+:\d+)*\Z")
+_OFFSETS = re.compile(r"\d{1,19}:\d{1,19}(,\d{1,19}:\d{1,19})*\Z")
 
 
 def parse_start(text: str, now: datetime) -> Start:
     """Raises InvalidRequest."""
-    if text in ("earliest", "latest"):
-        return text
-    if re.fullmatch(r"\d+", text):
+    if text == "earliest":
+        return "earliest"
+    if text == "latest":
+        return "latest"
+    if re.fullmatch(r"\d{1,19}", text):
         return int(text)
     if _OFFSETS.match(text):
         return {int(partition): int(offset) for partition, offset in (pair.split(":") for pair in text.split(","))}

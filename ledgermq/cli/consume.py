@@ -1,0 +1,96 @@
+"""`ledgermq consume`: print the messages of a topic, from any place in it, to its present end or for ever."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+import ledgermq
+from ledgermq.cli.completion import complete_topic
+from ledgermq.cli.formats import MessageFormat, formatter
+from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Target, Timeout
+from ledgermq.cli.reporting import command
+from ledgermq.cli.session import connected
+from ledgermq.cli.start import parse_start
+from ledgermq.errors import UnknownPartition
+
+FETCH_RECORDS_MAX = 5000
+FETCH_WAIT_S = 1.0
+
+Name = Annotated[str, typer.Argument(metavar="TOPIC", help="Topic to read.", autocompletion=complete_topic)]
+From = Annotated[
+    str,
+    typer.Option(
+        "--from", metavar="WHERE", help="earliest, latest, a time (2026-11-21T07:30), an age (15m), an offset, or PARTITION:OFFSET,…"
+    ),
+]
+UntilEnd = Annotated[bool, typer.Option("--until-end", "-e", help="Stop at the offsets that were the ends when the command began.")]
+Max = Annotated[int | None, typer.Option("--max", "-n", min=1, help="Stop after so many messages.")]
+Form = Annotated[MessageFormat, typer.Option("--format", "-f", help="How to print a message.")]
+PartitionList = Annotated[list[int] | None, typer.Option("--partition", "-p", min=0, help="Only this partition; repeatable.")]
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "consume")(consume)
+
+
+async def consume(
+    topic: Name,
+    begin: From = "latest",
+    until_end: UntilEnd = False,
+    max_messages: Max = None,
+    form: Form = MessageFormat.VALUE,
+    partition: PartitionList = None,
+    target: Target = DEFAULT_TARGET,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    debug: Debug = False,
+) -> None:
+    """Print messages as they come, to the end of the topic (--until-end), up to a number (--max), or until Ctrl-C."""
+    start = parse_start(begin, datetime.now(UTC))
+    async with connected(target, timeout_s) as client:
+        partitions = await chosen_partitions(client, topic, partition or (sorted(start) if isinstance(start, dict) else None))
+        offsets = dict.fromkeys(partitions, start) if isinstance(start, int) else start
+        async with client.consumer(topic, partitions=partitions, start=offsets) as consumer:
+            await print_messages(consumer, Printer(form), max_messages, until_end=until_end)
+
+
+async def chosen_partitions(client: ledgermq.Client, topic: str, wanted: list[int] | None) -> list[int]:
+    """All of them unless some are named. Raises UnknownTopic, UnknownPartition."""
+    count = len((await client.describe_topic(topic)).partitions)
+    for number in wanted or ():
+        if number >= count:
+            raise UnknownPartition(f"topic {topic!r} has partitions 0 to {count - 1}, not {number}")
+    return sorted(set(wanted)) if wanted else list(range(count))
+
+
+class Printer:
+    """Writes messages to stdout as they come; flushed after each piece, so that a pipe sees them at once."""
+
+    def __init__(self, form: MessageFormat) -> None:
+        self._out = sys.stdout.buffer
+        above, self._format = formatter(form, shutil.get_terminal_size().columns if sys.stdout.isatty() else 0)
+        self._out.write(above)
+
+    def write(self, messages: Iterable[ledgermq.Message]) -> None:
+        self._out.write(b"".join(map(self._format, messages)))
+        self._out.flush()
+
+
+async def print_messages(consumer: ledgermq.Consumer, printer: Printer, max_messages: int | None, *, until_end: bool) -> None:
+    """Until the ends of now, the number, or for ever. What comes above an end in the meantime is not printed."""
+    ends = {end.partition: offset for end, offset in (await consumer.end_offsets()).items()} if until_end else None
+    left = max_messages if max_messages is not None else sys.maxsize
+    while left > 0 and not (ends is not None and reached(consumer, ends)):
+        messages = await consumer.fetch(min(left, FETCH_RECORDS_MAX), timeout_s=FETCH_WAIT_S)
+        wanted = [m for m in messages if ends is None or m.offset < ends[m.partition]]
+        printer.write(wanted)
+        left -= len(wanted)
+
+
+def reached(consumer: ledgermq.Consumer, ends: Mapping[int, int]) -> bool:
+    return all(position >= ends[at.partition] for at, position in consumer.positions().items() if at.partition in ends)

@@ -1,0 +1,77 @@
+"""The `ledgermq` command: puts the application together and starts it.
+
+The client's commands are here. Commands of the server packages (dev, broker, compact, inspect) come through the entry-point group
+"ledgermq.commands": each entry point is a function `register(app: typer.Typer) -> None`, its name the extra that it needs.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points, version
+from typing import Annotated
+
+import typer
+
+from ledgermq.cli import consume, produce, status, topic
+from ledgermq.cli.exit_codes import EPILOG
+from ledgermq.cli.terminal import notes
+
+COMMANDS_GROUP = "ledgermq.commands"
+ANYTHING = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+
+def build() -> typer.Typer:
+    """A new application with every command that is installed."""
+    app = typer.Typer(
+        name="ledgermq",
+        no_args_is_help=True,
+        epilog=EPILOG,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_root)
+    for part in (topic, produce, consume, status):
+        part.register(app)
+    for extra, error in sorted(_register_installed(app).items()):
+        _register_missing(app, extra, error)
+    return app
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"ledgermq {version('ledgermq')}")
+        raise typer.Exit
+
+
+def _root(
+    shown: Annotated[bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Print the version and end.")] = False,
+) -> None:
+    """LedgerMQ: a message broker with nothing durable but an object-store bucket, whose topics plain Spark reads as Parquet files."""
+
+
+def _register_installed(app: typer.Typer) -> dict[str, ImportError]:
+    """The entry points whose extra is not installed."""
+    missing = {}
+    for entry in entry_points(group=COMMANDS_GROUP):
+        try:
+            entry.load()(app)
+        except ImportError as error:
+            missing[entry.name] = error
+    return missing
+
+
+def _register_missing(app: typer.Typer, extra: str, error: ImportError) -> None:
+    """In place of commands that cannot be loaded, one that says what to install."""
+
+    @app.command(extra, hidden=extra != "broker", add_help_option=False, context_settings=ANYTHING)
+    def missing() -> None:
+        """Not installed here: needs an extra of the package."""
+        notes().print(rf"[bold red]error[/] \[NOT_INSTALLED] {error} [dim](hint: pip install 'ledgermq\[{extra}]')[/]", soft_wrap=True)
+        raise typer.Exit(1)
+
+
+def main() -> None:
+    build()()
+
+
+if __name__ == "__main__":
+    main()

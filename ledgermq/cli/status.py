@@ -1,0 +1,47 @@
+"""`ledgermq status`: is the cluster well? Brokers, bundles and who owns them, and what is in trouble."""
+
+from __future__ import annotations
+
+import typer
+
+import ledgermq
+from ledgermq.cli.exit_codes import ExitCode
+from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Output, OutputFormat, Target, Timeout
+from ledgermq.cli.report import Report, Rows, show
+from ledgermq.cli.reporting import command
+from ledgermq.cli.session import connected
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "status")(status)
+
+
+async def status(
+    target: Target = DEFAULT_TARGET, output: Output = OutputFormat.TABLE, timeout_s: Timeout = DEFAULT_TIMEOUT_S, debug: Debug = False
+) -> None:
+    """Brokers, bundles and their owners. Exit code 3 when a bundle is in trouble."""
+    async with connected(target, timeout_s) as client:
+        cluster = await client.describe_cluster()
+        topics = await client.list_topics()
+    report = status_report(cluster, len(topics))
+    show(report, output)
+    if report.facts["health"] == "trouble":
+        raise typer.Exit(ExitCode.UNAVAILABLE)
+
+
+def status_report(cluster: ledgermq.ClusterDescription, topics: int) -> Report:
+    troubled = [bundle for bundle in cluster.bundles if bundle.trouble]
+    facts = {
+        "health": "trouble" if troubled else "ok",
+        "root": cluster.root,
+        "cluster_id": cluster.cluster_id,
+        "version": cluster.version,
+        "controller": cluster.controller,
+        "topics": topics,
+    }
+    owned = {broker.address: sum(bundle.owner == broker.address for bundle in cluster.bundles) for broker in cluster.brokers}
+    brokers = [{"broker": b.id, "address": b.address, "alive": b.alive, "owned_bundles": owned[b.address]} for b in cluster.brokers]
+    bundles = [{"bundle": b.bundle, "owner": b.owner, "epoch": b.epoch, "trouble": b.trouble} for b in cluster.bundles]
+    columns = ("bundle", "owner", "epoch", "trouble") if troubled else ("bundle", "owner", "epoch")
+    tables = [Rows("brokers", ("broker", "address", "alive", "owned_bundles"), brokers), Rows("bundles", columns, bundles)]
+    return Report("", facts, tables)

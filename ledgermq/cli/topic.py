@@ -1,0 +1,149 @@
+"""`ledgermq topic …`: create, list, describe, alter and delete topics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+import typer
+
+import ledgermq
+from ledgermq.cli.completion import complete_topic
+from ledgermq.cli.exit_codes import EPILOG
+from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Output, OutputFormat, Target, Timeout
+from ledgermq.cli.report import Report, Rows, show
+from ledgermq.cli.reporting import command
+from ledgermq.cli.session import connected
+from ledgermq.cli.terminal import notes
+from ledgermq.errors import InvalidConfig, TopicExists
+
+Name = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.", autocompletion=complete_topic)]
+NewName = Annotated[str, typer.Argument(metavar="TOPIC", help="1 to 249 of letters, digits, '.', '_' and '-'.")]
+Partitions = Annotated[int, typer.Option("--partitions", "-p", min=0, help="How many; 0 = the cluster's default.")]
+Grow = Annotated[int, typer.Option("--partitions", "-p", min=0, help="New number of partitions; it can only grow. 0 = unchanged.")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", "-s", metavar="NAME=VALUE", help="A topic setting, as retention.ms=86400000; repeatable.")
+]
+Unset = Annotated[list[str] | None, typer.Option("--unset", metavar="NAME", help="Back to the default; repeatable.")]
+IfNotExists = Annotated[bool, typer.Option("--if-not-exists", help="A topic that exists already is no error; it stays as it is.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+LIST_COLUMNS = ("topic", "partitions", "settings", "created")
+PARTITION_COLUMNS = ("partition", "bundle", "owner", "log_start", "end")
+
+
+def register(app: typer.Typer) -> None:
+    topic = typer.Typer(no_args_is_help=True, epilog=EPILOG)
+    app.add_typer(topic, name="topic", help="Create, list, describe, alter and delete topics.")
+    command(topic, "create")(create)
+    command(topic, "list")(list_topics)
+    command(topic, "describe")(describe)
+    command(topic, "alter")(alter)
+    command(topic, "delete")(delete)
+
+
+async def create(
+    name: NewName,
+    partitions: Partitions = 0,
+    settings: Settings = None,
+    if_not_exists: IfNotExists = False,
+    target: Target = DEFAULT_TARGET,
+    output: Output = OutputFormat.TABLE,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    debug: Debug = False,
+) -> None:
+    """Create a topic."""
+    wanted = parse_settings(settings)
+    async with connected(target, timeout_s) as client:
+        try:
+            found = await client.create_topic(name, partitions=partitions, settings=wanted)
+        except TopicExists:
+            if not if_not_exists:
+                raise
+            found = await client.describe_topic(name)
+        show(Report(f"topic {name}", topic_facts(found)), output)
+
+
+async def list_topics(
+    target: Target = DEFAULT_TARGET, output: Output = OutputFormat.TABLE, timeout_s: Timeout = DEFAULT_TIMEOUT_S, debug: Debug = False
+) -> None:
+    """List the topics."""
+    async with connected(target, timeout_s) as client:
+        topics = sorted(await client.list_topics(), key=lambda topic: topic.name)
+    if not topics and output is OutputFormat.TABLE:
+        notes().print("There is no topic yet. `ledgermq topic create NAME` makes one.")
+        return
+    rows = [topic_facts(topic) for topic in topics]
+    show(Report("", tables=[Rows("topics", LIST_COLUMNS, rows)]), output)
+
+
+async def describe(
+    name: Name,
+    target: Target = DEFAULT_TARGET,
+    output: Output = OutputFormat.TABLE,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    debug: Debug = False,
+) -> None:
+    """Show a topic: settings, and each partition's bundle, owner, first and next offset."""
+    async with connected(target, timeout_s) as client:
+        found = await client.describe_topic(name)
+        starts = await client.list_offsets(name, "earliest")
+        ends = await client.list_offsets(name, "latest")
+    rows = [
+        {"partition": number, "bundle": part.bundle, "owner": part.owner, "log_start": starts.get(number), "end": ends.get(number)}
+        for number, part in enumerate(found.partitions)
+    ]
+    facts = topic_facts(found) | {"records": sum(ends.values()) - sum(starts.values())}
+    show(Report(f"topic {name}", facts, [Rows("partition_list", PARTITION_COLUMNS, rows)]), output)
+
+
+async def alter(
+    name: Name,
+    partitions: Grow = 0,
+    settings: Settings = None,
+    unset: Unset = None,
+    target: Target = DEFAULT_TARGET,
+    output: Output = OutputFormat.TABLE,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    debug: Debug = False,
+) -> None:
+    """Change settings, or add partitions."""
+    wanted = parse_settings(settings)
+    if not (partitions or wanted or unset):
+        raise typer.BadParameter("nothing to change: give --partitions, --set or --unset")
+    async with connected(target, timeout_s) as client:
+        found = await client.alter_topic(name, partitions=partitions, settings=wanted, unset=unset or ())
+    show(Report(f"topic {name}", topic_facts(found)), output)
+
+
+async def delete(
+    name: Name, yes: Yes = False, target: Target = DEFAULT_TARGET, timeout_s: Timeout = DEFAULT_TIMEOUT_S, debug: Debug = False
+) -> None:
+    """Delete a topic with all its records."""
+    if not yes:
+        typer.confirm(f"Delete topic {name} with all its records?", abort=True, err=True)
+    async with connected(target, timeout_s) as client:
+        await client.delete_topic(name)
+    notes().print(f"Topic {name} is deleted.")
+
+
+def parse_settings(pairs: Iterable[str] | None) -> dict[str, str]:
+    """`NAME=VALUE` pairs. Raises InvalidConfig."""
+    settings: dict[str, str] = {}
+    for pair in pairs or ():
+        name, equals, value = pair.partition("=")
+        if not equals or not name.strip():
+            raise InvalidConfig(f"--set {pair!r}: NAME=VALUE is needed, as retention.ms=86400000")
+        settings[name.strip()] = value.strip()
+    return settings
+
+
+def topic_facts(topic: ledgermq.TopicDescription) -> dict[str, Any]:
+    created = topic.created.isoformat(timespec="seconds").replace("+00:00", "Z")
+    return {
+        "topic": topic.name,
+        "topic_id": topic.topic_id,
+        "partitions": len(topic.partitions),
+        "settings": dict(topic.settings),
+        "created": created if topic.created_ms else None,
+    }

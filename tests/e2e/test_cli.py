@@ -1,0 +1,205 @@
+"""The command line against a real broker process: every command as a user runs it, in processes of their own."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+LEDGERMQ = Path(sys.executable).parent / "ledgermq"
+
+
+@dataclass(frozen=True)
+class Done:
+    code: int
+    out: str
+    err: str
+
+    def json(self) -> Any:
+        assert self.code == 0, self.err
+        return json.loads(self.out)
+
+
+@dataclass(frozen=True)
+class Shell:
+    """Runs `ledgermq …` with the broker as its target."""
+
+    address: str
+    root: Path
+
+    def __call__(self, *arguments: object, stdin: str | bytes = b"") -> Done:
+        data = stdin.encode() if isinstance(stdin, str) else stdin
+        environment = {**os.environ, "LEDGERMQ_TARGET": self.address, "COLUMNS": "200"}
+        done = subprocess.run([LEDGERMQ, *map(str, arguments)], input=data, env=environment, capture_output=True, timeout=60, check=False)
+        return Done(done.returncode, done.stdout.decode(errors="backslashreplace"), done.stderr.decode())
+
+    def json(self, *arguments: object, stdin: str = "") -> Any:
+        return self(*arguments, "--output", "json", stdin=stdin).json()
+
+
+@pytest.fixture(scope="module")
+def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+    root = tmp_path_factory.mktemp("cli") / "root"
+    command = [LEDGERMQ, "broker", root, "--port", "0", "--auto-create-topics"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as broker:
+        assert broker.stdout is not None
+        line = broker.stdout.readline()  # broker listens on HOST:PORT, root …
+        assert line.startswith("broker listens on "), line
+        yield Shell(line.split()[3].rstrip(","), root)
+        broker.terminate()
+        assert broker.wait(30) == 0
+
+
+def test_a_topic_from_creation_to_deletion(shell: Shell) -> None:
+    made = shell.json("topic", "create", "life", "--partitions", 3, "--set", "retention.ms=86400000")
+    assert (made["topic"], made["partitions"], made["settings"]) == ("life", 3, {"retention.ms": "86400000"})
+    again = shell("topic", "create", "life")
+    assert again.code == 5
+    assert again.err.startswith("error [TOPIC_EXISTS]")
+    assert shell("topic", "create", "life", "--if-not-exists").code == 0
+    assert "life" in [topic["topic"] for topic in shell.json("topic", "list")["topics"]]
+    changed = shell.json("topic", "alter", "life", "--partitions", 5, "--set", "compression.type=zstd", "--unset", "retention.ms")
+    assert (changed["partitions"], changed["settings"]) == (5, {"compression.type": "zstd"})
+    described = shell.json("topic", "describe", "life")
+    assert [(p["partition"], p["owner"], p["end"]) for p in described["partition_list"]] == [(n, shell.address, 0) for n in range(5)]
+    assert shell("topic", "delete", "life", "--yes").code == 0
+    gone = shell("topic", "describe", "life")
+    assert gone.code in (3, 4)  # being deleted, or gone already
+    assert gone.err.startswith(("error [TOPIC_BEING_DELETED]", "error [UNKNOWN_TOPIC]"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "error"),
+    [
+        (("topic", "describe", "never"), 4, "UNKNOWN_TOPIC"),
+        (("topic", "create", "../up"), 2, "INVALID_TOPIC_NAME"),
+        (("topic", "create", "x" * 300), 2, "INVALID_TOPIC_NAME"),
+        (("topic", "create", "a", "--set", "retention.hours=1"), 2, "INVALID_CONFIG"),
+        (("consume", "never", "--until-end"), 4, "UNKNOWN_TOPIC"),
+    ],
+)
+def test_errors_are_one_line(shell: Shell, arguments: tuple[str, ...], code: int, error: str) -> None:
+    done = shell(*arguments)
+    assert done.code == code, done.err
+    assert done.err.startswith(f"error [{error}]")
+    assert len(done.err.splitlines()) == 1
+    assert done.out == ""
+
+
+def test_lines_go_in_and_come_out(shell: Shell) -> None:
+    shell("topic", "create", "lines", "--partitions", 1)
+    sent = shell.json("produce", "lines", stdin="one\ntwo\n\nfour ü\n")
+    assert (sent["records"], sent["partitions"]) == (4, [{"partition": 0, "records": 4, "first_offset": 0, "last_offset": 3}])
+    assert shell("consume", "lines", "--from", "earliest", "--until-end").out == "one\ntwo\n\nfour ü\n"
+    assert shell("consume", "lines", "--from", "1", "--max", 2).out == "two\n\n"
+    assert shell("consume", "lines", "--from", "0:3", "--until-end").out == "four ü\n"
+    assert shell("consume", "lines", "--from", "1h", "--max", 1).out == "one\n"
+    assert shell("consume", "lines", "--from", "latest", "--until-end").out == ""
+
+
+def test_a_csv_file_with_a_key_column(shell: Shell, tmp_path: Path) -> None:
+    path = tmp_path / "flights.csv"
+    path.write_text("carrier,delay\n" + "".join(f"{'UA' if n % 2 else 'AA'},{n}\n" for n in range(3000)))
+    shell("topic", "create", "csv", "--partitions", 4)
+    assert shell.json("produce", "csv", path, "--format", "csv", "--key", "carrier")["records"] == 3000
+    done = shell("consume", "csv", "--from", "earliest", "--until-end", "--format", "jsonl")
+    rows = [json.loads(line) for line in done.out.splitlines()]
+    assert len(rows) == 3000
+    for carrier in ("AA", "UA"):
+        delays = [int(json.loads(row["value"])["delay"]) for row in rows if row["key"] == carrier]
+        assert delays == sorted(delays)
+        assert len({row["partition"] for row in rows if row["key"] == carrier}) == 1
+
+
+def test_headers_tag_and_binary_values_in_every_format(shell: Shell) -> None:
+    shell("topic", "create", "formats", "--partitions", 1)
+    sent = shell(
+        "produce", "formats", "--header", "a=1", "--header", "a=2", "--tag", "red", "--key-separator", ":", stdin=b"k:\xff\xfe\nk:x,y\n"
+    )
+    assert sent.code == 0, sent.err
+    read = ("consume", "formats", "--from", "earliest", "--until-end", "--format")
+    first, second = (json.loads(line) for line in shell(*read, "jsonl").out.splitlines())
+    assert (first["key"], first["value_base64"], first["tag"]) == ("k", "//4=", "red")
+    assert first["headers"] == [{"key": "a", "value": "1"}, {"key": "a", "value": "2"}]
+    assert (second["value"], second["offset"], second["partition"]) == ("x,y", 1, 0)
+    rows = list(csv.DictReader(io.StringIO(shell(*read, "csv").out)))
+    assert [row["value"] for row in rows] == ["\\xff\\xfe", "x,y"]
+    table = shell(*read, "table").out.splitlines()
+    assert table[0].split() == ["PARTITION", "OFFSET", "TIMESTAMP", "KEY", "VALUE"]
+    assert table[2].split()[:2] == ["0", "1"]
+
+
+def test_tombstones(shell: Shell) -> None:
+    shell("topic", "create", "tombs", "--partitions", 1)
+    shell("produce", "tombs", "--format", "jsonl", "--key", "k", "--value", "v", stdin='{"k": "a", "v": null}\n{"k": "a", "v": {"x": 1}}\n')
+    rows = [
+        json.loads(line) for line in shell("consume", "tombs", "--from", "earliest", "--until-end", "--format", "jsonl").out.splitlines()
+    ]
+    assert [row["value"] for row in rows] == [None, '{"x":1}']
+
+
+def test_bad_input_stops_with_its_line_and_what_was_before_is_stored(shell: Shell) -> None:
+    shell("topic", "create", "bad", "--partitions", 1)
+    done = shell("produce", "bad", "--format", "jsonl", stdin='{"a": 1}\n{"a": 2}\n{"a": \n{"a": 4}\n')
+    assert done.code == 2
+    assert "stdin, line 3: not JSON" in done.err
+    assert "Traceback" not in done.err
+    assert "2 records were stored before the error" in done.err
+    assert shell("consume", "bad", "--from", "earliest", "--until-end").out == '{"a": 1}\n{"a": 2}\n'
+
+
+def test_too_large_a_record_is_refused(shell: Shell) -> None:
+    shell("topic", "create", "small", "--partitions", 1, "--set", "max.message.bytes=100")
+    done = shell("produce", "small", stdin="x" * 101 + "\n")
+    assert done.code == 2
+    assert "error [MESSAGE_TOO_LARGE]" in done.err
+
+
+def test_a_reader_that_goes_away_is_no_error(shell: Shell) -> None:
+    shell("topic", "create", "pipe", "--partitions", 1)
+    shell("produce", "pipe", stdin="x\n" * 200_000)
+    command = f"'{LEDGERMQ}' consume pipe --from earliest --until-end --target {shell.address} | head -1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "x\n", "")
+
+
+def test_status(shell: Shell) -> None:
+    found = shell.json("status")
+    assert found["health"] == "ok"
+    assert [(broker["address"], broker["alive"]) for broker in found["brokers"]] == [(shell.address, True)]
+    assert {bundle["owner"] for bundle in found["bundles"]} == {shell.address}
+    text = shell("status")
+    assert text.code == 0
+    assert shell.address in text.out
+
+
+def test_a_topic_that_is_produced_to_is_created_where_the_cluster_allows_it(shell: Shell) -> None:
+    assert shell.json("produce", "made-on-the-way", stdin="x\n")["records"] == 1
+
+
+def test_the_root_can_be_inspected_and_compacted_while_the_broker_runs(shell: Shell) -> None:
+    shell("topic", "create", "lake", "--partitions", 2)
+    shell("produce", "lake", "--key-separator", ":", stdin="".join(f"{n % 7}:{n}\n" for n in range(500)))
+    found = shell.json("inspect", "cluster", shell.root, "--full")
+    assert found["findings"] == []
+    assert {t["topic"]: t["records"] for t in found["topics"]}["lake"] == 500
+    shell.json("compact", shell.root)
+    assert {t["topic"]: t["in_parquet"] for t in shell.json("inspect", "cluster", shell.root)["topics"]}["lake"] == 500
+    again = shell("consume", "lake", "--from", "earliest", "--until-end").out.splitlines()
+    assert sorted(map(int, again)) == list(range(500))
+
+
+def test_a_root_url_as_target_needs_no_broker(tmp_path: Path) -> None:
+    shell = Shell((tmp_path / "embedded").as_uri(), tmp_path / "embedded")
+    shell.json("topic", "create", "hello", "--partitions", 2)
+    assert shell.json("produce", "hello", stdin="first message\n")["records"] == 1
+    assert shell("consume", "hello", "--from", "earliest", "--until-end").out == "first message\n"
