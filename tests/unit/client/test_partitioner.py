@@ -1,0 +1,71 @@
+"""Where records go: Kafka's own vectors, and the sticky choice."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ledgermq.client.partitioner import StickyPartition, checked, murmur2, partition_of_key
+from ledgermq.errors import InvalidConfig, UnknownPartition
+from ledgermq.sources import Sources
+
+
+@pytest.mark.parametrize(
+    ("key", "signed"),
+    [
+        (b"21", -973932308),
+        (b"foobar", -790332482),
+        (b"a-little-bit-long-string", -985981536),
+        (b"a-little-bit-longer-string", -1486304829),
+        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
+        (b"abc", 479470107),
+    ],
+)
+def test_the_hash_is_kafka_s(key: bytes, signed: int) -> None:
+    assert murmur2(key) == signed % 2**32
+
+
+@given(st.binary(max_size=100), st.integers(1, 1000))
+def test_a_key_always_has_the_same_partition(key: bytes, partitions: int) -> None:
+    assert partition_of_key(key, partitions) == (murmur2(key) & 0x7FFFFFFF) % partitions
+    assert 0 <= partition_of_key(key, partitions) < partitions
+
+
+def test_records_without_key_stay_together_until_the_batch_is_complete() -> None:
+    sticky = StickyPartition(Sources(random=random.Random(1)))
+    first = sticky.get(8)
+    assert {sticky.get(8) for _ in range(100)} == {first}
+    sticky.leave((first + 1) % 8, 8)
+    assert sticky.get(8) == first
+    sticky.leave(first, 8)
+    assert sticky.get(8) != first
+
+
+def test_sticky_batches_spread_over_all_partitions() -> None:
+    sticky = StickyPartition(Sources(random=random.Random(1)))
+    used = set()
+    for _ in range(200):
+        used.add(sticky.get(8))
+        sticky.leave(sticky.get(8), 8)
+    assert used == set(range(8))
+
+
+def test_one_partition_is_left_for_itself() -> None:
+    sticky = StickyPartition(Sources(random=random.Random(1)))
+    sticky.leave(sticky.get(1), 1)
+    assert sticky.get(1) == 0
+
+
+@pytest.mark.parametrize("partition", [-1, 3, 2**40])
+def test_a_partition_that_is_not_there_is_refused(partition: int) -> None:
+    with pytest.raises(UnknownPartition):
+        checked(partition, 3, "t")
+
+
+@pytest.mark.parametrize("partition", [1.0, "1", True])
+def test_a_partition_that_is_no_number_is_refused(partition: object) -> None:
+    with pytest.raises(InvalidConfig):
+        checked(partition, 3, "t")
