@@ -149,12 +149,10 @@ class PartitionQueue:
     def failed(self, batch: Batch, error: LedgerMQError, now_s: float) -> list[Failure]:
         """The attempt failed. Returns the batches that are given up, with what to tell their callers."""
         self.last_error = error
-        first = self._window[0] is batch
-        if isinstance(error, OutOfOrderSequence) and not first:
-            self._draining = True  # It waits for one before it that failed.
-            return self._answered()
         if isinstance(error, UnknownProducer | OutOfOrderSequence):
-            self._draining = self._session_over = True
+            # Only the first in the window says anything of the session; the others may just wait for one before them that failed.
+            self._draining = True
+            self._session_over |= self._window[0] is batch
             self.not_before_s = now_s + self._backoff.next_s()
             return self._answered()
         batch.in_doubt |= _leaves_doubt(error)
