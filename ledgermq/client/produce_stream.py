@@ -41,7 +41,7 @@ class ProduceStream:
         self._connection = connection
         self._on_answer = on_answer
         self._waiting: deque[SentFrame] = deque()
-        self._outgoing: asyncio.Queue[ProduceFrame] = asyncio.Queue(FRAMES_IN_FLIGHT_MAX)
+        self._outgoing: asyncio.Queue[ProduceFrame | None] = asyncio.Queue(FRAMES_IN_FLIGHT_MAX)
         self._sent = asyncio.Event()
         self.ended = False
 
@@ -64,6 +64,7 @@ class ProduceStream:
             error = failure
         finally:
             self.ended = True
+            self._end_requests()
             while self._waiting:
                 self._on_answer(self.address, self._waiting.popleft().batches, error)
 
@@ -86,9 +87,10 @@ class ProduceStream:
         try:
             while not answer.done():
                 await self._wait(answer, lost)
+            response: pb.ProduceResponse = answer.result()
             if not self._waiting:
                 raise LedgerMQError(f"{self.address} answered more requests than it got")
-            return answer.result()
+            return response
         except StopAsyncIteration as error:
             raise Unavailable(f"{self.address} ended the stream") from error
         finally:
@@ -110,8 +112,14 @@ class ProduceStream:
             raise Unavailable(f"the line to {self.address} was lost")
 
     async def _requests(self) -> AsyncIterator[ProduceFrame]:
-        while True:
-            yield await self._outgoing.get()
+        while (frame := await self._outgoing.get()) is not None:
+            yield frame
+
+    def _end_requests(self) -> None:
+        """gRPC leaves the task that draws requests waiting when a call fails: let it come to its end."""
+        while not self._outgoing.empty():
+            self._outgoing.get_nowait()
+        self._outgoing.put_nowait(None)
 
 
 async def _pull(responses: AsyncIterator[pb.ProduceResponse]) -> pb.ProduceResponse:
