@@ -109,6 +109,7 @@ class Broker:
                 group.create_task(self.controller.run(), name="controller")
         except BaseExceptionGroup as failed:
             log.error("broker failed", error=str(failed.exceptions[0]))
+            await self.ownership.stop()
             if not self.failed.done():
                 self.failed.set_result(failed.exceptions[0])
 

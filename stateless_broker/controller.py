@@ -54,6 +54,7 @@ class Controller:
         self._limits = limits
         self._engine = engine
         self._lock = asyncio.Lock()
+        self._opened: BundleOwner | None = None
         self._changed = asyncio.Event()
         self._changes: set[asyncio.Task[Topic]] = set()
 
@@ -75,7 +76,10 @@ class Controller:
         return await self._change(lambda catalog: deleted(catalog, name))
 
     def ownership_changed(self) -> None:
-        self._changed.set()
+        opened = self._ownership.terms.opened.get(keys.METADATA_BUNDLE)
+        if opened is not self._opened:
+            self._opened = opened
+            self._changed.set()
 
     async def run(self) -> None:
         """Found the topic `__metadata`, and free the names of deleted topics, whenever this broker is the controller."""

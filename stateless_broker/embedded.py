@@ -34,7 +34,7 @@ class Embedded:
 
 async def open_embedded(url: str, *, sources: Sources | None = None, settings: BrokerSettings | None = None) -> Embedded:
     """Start a broker in this process. Raises InvalidConfig, Unauthorized, StoreUnusable, FormatNotSupported, DataDamaged, Unavailable."""
-    chosen = settings or load_settings(port=0, auto_create_topics=True)
+    chosen = settings or load_settings(port=0)
     if url.startswith("memory:"):
         return await _open_in_memory(url, chosen, sources or Sources())
     node = await Node.start(url, chosen, sources or Sources())

@@ -42,6 +42,7 @@ class Membership:
         self.interval_s = interval_s
         self._store = store
         self._own_etag = ""
+        self._id_is_taken = False
         self._unreadable: dict[str, tuple[tuple[str, int], float]] = {}
         """Keys below brokers/ that hold no heartbeat of ours: as seen, and since when."""
 
@@ -59,12 +60,16 @@ class Membership:
 
     async def beat(self, bundles: Mapping[int, int], troubles: Mapping[int, str], *, leaving: bool = False) -> None:
         """Announce that this broker lives and what it owns. Raises the store's errors."""
+        if self._id_is_taken:
+            return
         now = replace(self.me, bundles=dict(bundles), troubles=dict(troubles), leaving=leaving)
         if now != self.me:
             self.me = replace(now, counter=now.counter + 1)
         await self._store.put(keys.broker(self.me.broker), encode_heartbeat(self.me))
 
     async def leave(self) -> None:
+        if self._id_is_taken:
+            return
         await self._store.delete([keys.broker(self.me.broker)])
 
     async def look(self) -> None:
@@ -134,6 +139,7 @@ class Membership:
         except ObjectMissing:
             return
         if found is not None and found.session != self.me.session and found.supersedes(self.me):
+            self._id_is_taken = True
             raise Superseded(f"another process runs as broker {self.me.broker} since: give each broker its own id")
         self._own_etag = info.etag
 

@@ -54,7 +54,8 @@ class Metadata:
         self._sources = sources
         self._source = source
         self._connect = connect
-        self._following: tuple[Source | None, asyncio.Task[None]] | None = None
+        self._followed: Source | None = None
+        self._following: asyncio.Task[None] | None = None
         self._moved = asyncio.Event()
         self._advanced = asyncio.Event()
         self._catch_up = SharedRun(self._catch_up_now)
@@ -68,9 +69,12 @@ class Metadata:
 
     def ownership_changed(self) -> None:
         """Follow another source if there is another one now."""
+        source = self._source()
+        if source == self._followed:
+            return
         self._moved.set()
-        if self._following is not None and self._following[0] is not None and self._following[0] != self._source():
-            self._following[1].cancel()
+        if self._following is not None:
+            self._following.cancel()
 
     async def run(self) -> None:
         """Follow until cancelled."""
@@ -78,9 +82,8 @@ class Metadata:
         while True:
             before = self.catalog.offset
             self._moved.clear()
-            source = self._source()
-            task = asyncio.create_task(self._follow(source), name="follow metadata")
-            self._following = (source, task)
+            self._followed = self._source()
+            task = self._following = asyncio.create_task(self._follow(self._followed), name="follow metadata")
             try:
                 await asyncio.wait([task])
             finally:

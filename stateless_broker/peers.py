@@ -1,7 +1,7 @@
 """A line to each other broker: to pass requests on, and to see at once that one has died.
 
-A process that was killed breaks its connections and refuses new ones within milliseconds, long before its heartbeat is missed.
-Must not know: what follows from a lost broker (`ownership`).
+A process that was killed breaks its connections and refuses new ones within milliseconds, long before its heartbeat is missed; one that
+was stopped keeps them, so each is also asked something small from time to time. Must not know: what follows from a lost broker.
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping
 
 from ledgermq.errors import LedgerMQError
+from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection, Connector
 
 WATCH_PAUSE_S_MAX = 30.0
+PING_PAUSE_S_MIN = 1.0
+PING_TIMEOUT_S_MIN = 1.0
 
 OnLost = Callable[[str, bool], None]
 """(broker id, whether its address refuses connections)"""
@@ -38,9 +41,9 @@ class Peers:
     def watch(self, addresses: Mapping[str, str]) -> None:
         """Watch exactly these brokers (address by id); lines that are not needed any more are closed."""
         wanted = set(addresses.items())
-        for peer in self._watches.keys() - wanted:
+        for peer in sorted(self._watches.keys() - wanted):
             self._watches.pop(peer).cancel()
-        for peer in wanted - self._watches.keys():
+        for peer in sorted(wanted - self._watches.keys()):
             self._watches[peer] = asyncio.create_task(self._watch(*peer), name=f"watch broker {peer[0]}")
         self._drop(self._connections.keys() - addresses.values())
 
@@ -54,17 +57,36 @@ class Peers:
         loop = asyncio.get_running_loop()
         while True:
             begun = loop.time()
-            try:
-                refused = await self.connection(address).wait_lost()
-            except LedgerMQError:
-                refused = False
+            refused = await self._wait_lost(broker, address)
             self._on_lost(broker, refused)
             held = loop.time() - begun > WATCH_PAUSE_S_MAX
             pause_s = self._interval_s if held else min(WATCH_PAUSE_S_MAX, 2 * pause_s)
             await asyncio.sleep(pause_s)
 
+    async def _wait_lost(self, broker: str, address: str) -> bool:
+        """Whether the address refuses connections; pings meanwhile, and tells of those that are not answered."""
+        lost = asyncio.create_task(self.connection(address).wait_lost(), name=f"line to broker {broker}")
+        pause_s = max(PING_PAUSE_S_MIN, self._interval_s)
+        try:
+            while not (await asyncio.wait([lost], timeout=pause_s))[0]:
+                if not await self._answers(address):
+                    self._on_lost(broker, False)
+            return lost.result()
+        except LedgerMQError:
+            return False
+        finally:
+            lost.cancel()
+
+    async def _answers(self, address: str) -> bool:
+        try:
+            async with asyncio.timeout(max(PING_TIMEOUT_S_MIN, 2 * self._interval_s)):
+                await self.connection(address).describe_cluster(pb.DescribeClusterRequest())
+        except (LedgerMQError, TimeoutError):
+            return False
+        return True
+
     def _drop(self, addresses: Collection[str]) -> None:
-        for address in list(addresses):
+        for address in sorted(addresses):
             task = asyncio.create_task(self._connections.pop(address).close(), name=f"close line to {address}")
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)

@@ -52,23 +52,23 @@ class ProducePath:
 
     async def stream(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
         """Answers in the order of the requests; at most `window` of them wait."""
-        waiting: asyncio.Queue[Admitted | LedgerMQError | None] = asyncio.Queue(self._window)
+        waiting: asyncio.Queue[Admitted | Exception | None] = asyncio.Queue(self._window)
         reader = asyncio.create_task(self._admit_all(requests, waiting), name="produce stream")
         try:
             while (admitted := await waiting.get()) is not None:
-                if isinstance(admitted, LedgerMQError):
+                if isinstance(admitted, Exception):
                     raise admitted
                 yield await self.answer(admitted)
             await reader
         finally:
             reader.cancel()
 
-    async def _admit_all(self, requests: AsyncIterator[ProduceFrame], waiting: asyncio.Queue[Admitted | LedgerMQError | None]) -> None:
-        end: LedgerMQError | None = None
+    async def _admit_all(self, requests: AsyncIterator[ProduceFrame], waiting: asyncio.Queue[Admitted | Exception | None]) -> None:
+        end: Exception | None = None
         try:
             async for frame in requests:
                 await waiting.put(await self.admit(frame))
-        except LedgerMQError as error:
+        except Exception as error:  # raised where the answers are read, after those that came before
             end = error
         await waiting.put(end)
 

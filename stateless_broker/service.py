@@ -13,7 +13,7 @@ from typing import TypeVar
 from ledger import keys
 from ledger.catalog import Topic
 from ledger.cluster import ClusterSettings
-from ledgermq.errors import DeadlineExceeded, InvalidRequest, LedgerMQError, NotOwner, TopicExists, UnknownTopic
+from ledgermq.errors import DeadlineExceeded, InvalidRequest, LedgerMQError, NotOwner, TopicExists, Unavailable, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi, Connection
 from ledgermq.protocol.frames import FetchFrame, ProduceFrame
@@ -122,22 +122,32 @@ class BrokerService(BrokerApi):
         return await self._at_controller(request, here, lambda line, passed: line.delete_topic(passed))
 
     async def _at_controller(self, request: R, here: Callable[[], Awaitable[A]], there: Callable[[Connection, R], Awaitable[A]]) -> A:
-        """Here, if this broker is the controller or about to be; else passed on once, and known here when the answer is given."""
+        """Here, if this broker is the controller or about to be; else passed on, and known here when the answer is given."""
         parts = self._parts
+
+        async def pass_on(address: str) -> A:
+            passed = type(request)()
+            passed.CopyFrom(request)
+            passed.forwarded = True
+            answer = await there(parts.connect(address), passed)
+            await parts.metadata.catch_up()
+            return answer
+
         try:
             async with asyncio.timeout(FORWARD_S_MAX):
+                address = parts.ownership.address_of(keys.METADATA_BUNDLE)
+                if address and address != parts.membership.me.address and not request.forwarded:
+                    try:
+                        return await pass_on(address)
+                    except (NotOwner, Unavailable):
+                        pass  # it has just changed hands: look again
                 try:
                     return await here()
                 except NotOwner as error:
                     if request.forwarded or not error.owner:
                         raise
                     address = error.owner
-                passed = type(request)()
-                passed.CopyFrom(request)
-                passed.forwarded = True
-                answer = await there(parts.connect(address), passed)
-                await parts.metadata.catch_up()
-                return answer
+                return await pass_on(address)
         except TimeoutError:
             raise DeadlineExceeded(f"the controller has not answered within {FORWARD_S_MAX:g} s; the change may still happen") from None
 
