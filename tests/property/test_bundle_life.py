@@ -208,7 +208,7 @@ async def check(cluster: Cluster, seen: list[dict[int, bytes]]) -> None:
     await owner.close()
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 2**32), st.sampled_from(["calm", "slow", "uncertain", "storm"]))
 def test_a_life(seed: int, weather: str) -> None:
     faults = {
