@@ -37,6 +37,10 @@ class Answer:
     def flights(self) -> int:
         return int(self.by_carrier["flights"].sum())
 
+    @property
+    def departed(self) -> int:
+        return int(self.by_carrier["departed"].sum())
+
 
 def ask_spark(parquet: str) -> Answer:
     """`parquet`: the folder `parquet/` of the cluster's root."""

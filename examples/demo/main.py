@@ -20,6 +20,7 @@ from compacting import Compacted, compact
 from consuming import Consumed, WrongData, consume
 from flights import Flights, load
 from producing import PARTITIONS, TOPIC, Produced, produce
+from quiet import stderr_to
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -29,7 +30,7 @@ import ledgermq
 FOLDER = Path("demo-output")
 BROKERS = 3
 
-console = Console(highlight=False, emoji=False)
+console = Console(highlight=False, emoji=False, soft_wrap=True)
 
 
 def main() -> None:
@@ -83,7 +84,7 @@ async def through_the_brokers(cluster: Cluster, flights: Flights) -> tuple[Produ
 def ask(cluster: Cluster, flights: Flights) -> delays.Answer:
     """Spark's answer, if pandas gives the same."""
     console.print("[bold]5[/] Mean delays with nothing but spark.read.parquet, compared with pandas on the original CSV")
-    with console.status("Spark reads the Parquet files …"):
+    with console.status("Spark reads the Parquet files …"), stderr_to(FOLDER / "spark.log"):
         answer = delays.ask_spark(str(cluster.root / "parquet"))
     if (difference := delays.difference(answer, delays.ask_pandas(flights.table))) is not None:
         raise WrongData(f"Spark and pandas differ: {difference}")
@@ -101,7 +102,7 @@ def tell(
     console.print(f"Data      {cluster.root} (Parquet files in {cluster.root / 'parquet'})")
     console.print("\nTry next:")
     for command in try_next(cluster):
-        console.print(f"  {command}", soft_wrap=True)
+        console.print(f"  {command}", markup=False)
 
 
 def delay_table(answer: delays.Answer) -> Table:
