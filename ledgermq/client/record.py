@@ -128,7 +128,7 @@ def rows_to_arrow(rows: list[Row]) -> pa.RecordBatch:
             pa.nulls(count, HEADERS) if pairs is None else pa.array(pairs, HEADERS),
             pa.array(timestamps, pa.int64()).cast(SCHEMA.field("timestamp").type),
             pa.repeat(pa.scalar(0, pa.int32()), count),
-            pa.nulls(count, pa.string()) if not any(tags) else pa.array(tags, pa.string()),
+            pa.array(tags, pa.string()),
         ],
         schema=SCHEMA,
     )

@@ -1,0 +1,81 @@
+"""Settings and targets: the nearest name for a wrong one, a reason for a wrong value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import ledgermq
+from ledgermq.client.settings import ClientSettings, ConsumerSettings, ProducerSettings, settings_from
+from ledgermq.client.start import check_start
+from ledgermq.client.target import is_root_url, parse_addresses
+from ledgermq.errors import InvalidConfig
+
+
+def test_an_unknown_setting_names_the_nearest() -> None:
+    with pytest.raises(InvalidConfig, match="did you mean 'delivery_timeout_s'"):
+        settings_from(ProducerSettings, {"delivery_timeout": 5})
+    with pytest.raises(InvalidConfig, match="did you mean 'timeout_s'"):
+        settings_from(ClientSettings, {"timeout": 5})
+
+
+def test_a_setting_like_no_other_lists_them_all() -> None:
+    with pytest.raises(InvalidConfig, match="auto_offset_reset, "):
+        settings_from(ConsumerSettings, {"xyzzy": 5})
+
+
+@pytest.mark.parametrize(
+    ("kind", "bad"),
+    [
+        (ProducerSettings, {"acks": "all"}),
+        (ProducerSettings, {"linger_ms": -1}),
+        (ProducerSettings, {"window_batches": 6}),
+        (ProducerSettings, {"compression": "gzip"}),
+        (ProducerSettings, {"delivery_timeout_s": 0}),
+        (ProducerSettings, {"buffer_bytes_max": "1"}),
+        (ProducerSettings, {"batch_bytes_max": 2**31}),
+        (ClientSettings, {"timeout_s": True}),
+        (ConsumerSettings, {"auto_offset_reset": "newest"}),
+        (ConsumerSettings, {"fetch_bytes_max": 0}),
+    ],
+)
+def test_a_value_out_of_range_is_refused(kind: Any, bad: dict[str, Any]) -> None:
+    with pytest.raises(InvalidConfig, match=next(iter(bad))):
+        settings_from(kind, bad)
+
+
+def test_addresses_are_parsed() -> None:
+    assert parse_addresses("a:1, [::1]:9200 ,c.example:65535") == ["a:1", "[::1]:9200", "c.example:65535"]
+
+
+@pytest.mark.parametrize("bad", ["", ",", "host", "host:", ":1", "host:0", "host:99999", "host:x", "a b:1", "http:/x:1", "user@host:1"])
+def test_what_is_no_address_is_refused(bad: str) -> None:
+    with pytest.raises(InvalidConfig):
+        parse_addresses(bad)
+
+
+@pytest.mark.parametrize("url", ["file:///x", "memory://", "s3://b/p?endpoint=http://x:1"])
+def test_a_root_url_is_told_from_an_address(url: str) -> None:
+    assert is_root_url(url)
+
+
+async def test_connect_refuses_before_it_opens_anything() -> None:
+    with pytest.raises(InvalidConfig):
+        async with ledgermq.connect("nonsense"):
+            pass
+    with pytest.raises(InvalidConfig):
+        async with ledgermq.connect("host:1", timeouts=1):
+            pass
+
+
+@pytest.mark.parametrize("bad", ["newest", 5, None, {0: "earliest"}, {0: -1}, {"0": 1}, {("other", 0): 1}, {True: 1}, {0: True}])
+def test_a_start_that_means_nothing_is_refused(bad: Any) -> None:
+    with pytest.raises(InvalidConfig):
+        check_start(bad, ["t"])
+
+
+def test_a_partition_number_needs_a_single_topic() -> None:
+    assert check_start({0: 5}, ["t"]) == {("t", 0): 5}
+    with pytest.raises(InvalidConfig):
+        check_start({0: 5}, ["t", "u"])
