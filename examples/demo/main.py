@@ -129,7 +129,7 @@ def figures(produced: Produced, consumed: Consumed, compacted: Compacted, second
 
 def try_next(cluster: Cluster) -> list[str]:
     """Commands that work as they stand, in the folder where the demo ran."""
-    python = f"import pandas; print(pandas.read_parquet('{cluster.root}/parquet').groupby('partition').size())"
+    python = f"import pandas; print(pandas.read_parquet('{cluster.root}/parquet', partitioning=None).groupby('partition').size())"
     return [
         f".venv/bin/ledgermq consume {TOPIC} --target {cluster.url} --from earliest --max 10 --format table",
         f".venv/bin/ledgermq inspect cluster {cluster.root}",
