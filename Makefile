@@ -8,7 +8,7 @@ PROTOS := ledgermq/protocol/ledgermq.proto ledger/format/ledgermq_format.proto
 # Processes that tests run side by side. Spark tests share one session and run alone.
 WORKERS ?= 2
 
-.PHONY: help setup lint format proto test test-fast test-spark test-real demo lock clean
+.PHONY: help setup lint format proto test test-fast test-spark test-real fuzz demo lock clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,12 @@ test-spark: $(STAMP) ## Tests that need Spark; installs Java 17 or newer when th
 test-real: $(STAMP) ## Contract and end-to-end tests, Spark over s3a:// included, on a real MinIO
 	@java_home=$$($(PYTHON) infra/java.py) && minio=$$($(PYTHON) infra/minio.py install) && \
 	  JAVA_HOME=$$java_home LEDGERMQ_MINIO=$$minio $(PYTHON) -m pytest -m real tests
+
+# A nightly run takes FUZZ_INPUTS=1000000; a seed gives the same inputs again.
+FUZZ_INPUTS ?= 100000
+FUZZ_SEED ?= 0
+fuzz: $(STAMP) ## Hostile bytes for every surface that takes bytes from others; FUZZ_INPUTS=100000 FUZZ_SEED=0
+	$(PYTHON) -m tests.fuzz.run --inputs $(FUZZ_INPUTS) --seed $(FUZZ_SEED)
 
 demo: $(STAMP) ## Three brokers, real flights, one broker killed half-way, Spark, a chart
 	@java_home=$$($(PYTHON) infra/java.py) && JAVA_HOME=$$java_home $(PYTHON) examples/demo/main.py

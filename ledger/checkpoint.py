@@ -14,6 +14,7 @@ from ledger import keys
 from ledger.envelope import ObjectKind, seal, unseal
 from ledger.fold import LedgerState, PartitionKey
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.numbered import list_numbered
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq.errors import DataDamaged, Unavailable
 from ledgermq.sources import Sources
@@ -45,7 +46,7 @@ async def newest_checkpoint(store: ObjectStore, bundle: int) -> fmt.Checkpoint:
     """Looks now. A damaged newest checkpoint is an error that names it: the bundle must not be served from an older one."""
     for _ in range(LOOKS_MAX):
         newest = None
-        async for info in store.list(keys.checkpoints(bundle)):
+        async for _, info in list_numbered(store, keys.checkpoints(bundle)):
             newest = info.key
         if newest is None:
             return genesis(bundle)
@@ -58,7 +59,7 @@ async def newest_checkpoint(store: ObjectStore, bundle: int) -> fmt.Checkpoint:
 
 async def delete_older_checkpoints(store: ObjectStore, bundle: int, number: int) -> None:
     """Delete those below `number`, which the caller has just seen to exist."""
-    older = [info.key async for info in store.list(keys.checkpoints(bundle)) if keys.number(info.key) < number]
+    older = [info.key async for found, info in list_numbered(store, keys.checkpoints(bundle)) if found < number]
     if older:
         await store.delete(older)
 

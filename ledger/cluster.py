@@ -89,6 +89,6 @@ def _decode(data: bytes) -> ClusterSettings:
         }
         cluster = ClusterSettings(**numbers, cluster_id=str(found["cluster_id"]))
         cluster.check()
-    except (ValueError, KeyError, TypeError, InvalidConfig) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError, InvalidConfig) as error:
         raise DataDamaged(f"{keys.CLUSTER}: {error!r}", object_key=keys.CLUSTER) from error
     return cluster

@@ -95,8 +95,16 @@ def snapshot(bundle: int, plan: int) -> str:
     return f"{snapshots(bundle)}{plan:020d}"
 
 
+_NUMBER = re.compile(r"[0-9]{20}\Z")
+
+
+def is_numbered(key: str, folder: str) -> bool:
+    """Whether `key` is an object of `folder` (ends with "/") with a slot, checkpoint or plan number for its name."""
+    return key.startswith(folder) and _NUMBER.match(key, len(folder)) is not None
+
+
 def number(key: str) -> int:
-    """The slot, checkpoint or plan number at the end of a key."""
+    """The slot, checkpoint or plan number at the end of the key of a numbered object."""
     return int(key.rsplit("/", 1)[1])
 
 

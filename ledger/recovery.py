@@ -15,6 +15,7 @@ from ledger import keys
 from ledger.checkpoint import Move, check_successor, draft_next, encode_checkpoint, newest_checkpoint, state_of
 from ledger.fold import LedgerState
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.numbered import list_numbered
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.object_store.settle import PutOutcome, settle_put
 from ledger.segment import SlotIndex, read_index
@@ -43,8 +44,8 @@ async def read_slots(store: ObjectStore, bundle: int, first: int) -> AsyncIterat
     """Indexes of the slots from `first` up to the first empty one, void segments included; several GETs at a time."""
     slot = first
     last_listed = first - 1
-    async for info in store.list(keys.segments(bundle), start_after=keys.segment(bundle, first - 1)):
-        if keys.number(info.key) != last_listed + 1:
+    async for number, _ in list_numbered(store, keys.segments(bundle), first - 1):
+        if number != last_listed + 1:
             break
         last_listed += 1
     while True:

@@ -6,7 +6,7 @@
 `topic` and `partition` stand inside the files although the folders say them too: docs/decisions/0004-parquet-columns.md says why.
 zstd level 1, page index, statistics on key, offset and timestamp; row groups of about 64 MB. The footer's key-value metadata names cluster,
 bundle, topic id, partition, offsets, plan and its put id, by which whoever finds the file knows whether it is the plan's; and the outcome:
-"done", or "failed" for a file without rows that stands for a batch that cannot be read.
+"done", or "failed" for a file without rows that stands for a batch that cannot be read. Pages and footer have checksums.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.parquet.footer_checksum import BLANK, write_checksum
 from ledgermq.protocol.records import HEADERS
 
 SCHEMA = pa.schema(
@@ -57,7 +58,7 @@ class FooterNote:
 
     def encode(self) -> dict[bytes, bytes]:
         found = {name: getattr(self, name) for name in self.__slots__}
-        return {_METADATA_KEY: json.dumps({"format": 1, **found}, sort_keys=True).encode()}
+        return {_METADATA_KEY: json.dumps({"format": 1, "checksum": BLANK, **found}, sort_keys=True).encode()}
 
     @classmethod
     def decode(cls, metadata: dict[bytes, bytes] | None) -> FooterNote | None:
@@ -65,7 +66,7 @@ class FooterNote:
         try:
             found: Any = json.loads((metadata or {})[_METADATA_KEY])
             return cls(**{name: found[name] for name in cls.__slots__}) if found["format"] == 1 else None
-        except (KeyError, ValueError, TypeError):
+        except (KeyError, ValueError, TypeError, RecursionError):
             return None
 
     def is_same_file(self, other: FooterNote) -> bool:
@@ -171,6 +172,7 @@ def _open_writer(sink: pa.BufferOutputStream, bloom: dict[str, int]) -> pq.Parqu
         column_encoding={"offset": "DELTA_BINARY_PACKED", "timestamp": "DELTA_BINARY_PACKED"},
         write_statistics=["key", "topic", "partition", "offset", "timestamp"],
         write_page_index=True,
+        write_page_checksum=True,
         sorting_columns=[pq.SortingColumn(SCHEMA.get_field_index("offset"))],
         bloom_filter_options=options or None,
     )
@@ -179,4 +181,6 @@ def _open_writer(sink: pa.BufferOutputStream, bloom: dict[str, int]) -> pq.Parqu
 def _close(writer: pq.ParquetWriter, sink: pa.BufferOutputStream, note: FooterNote) -> pa.Buffer:
     writer.add_key_value_metadata(note.encode())
     writer.close()
-    return sink.getvalue()
+    file = sink.getvalue()
+    write_checksum(file)
+    return file

@@ -15,6 +15,7 @@ from ledger.catalog import Catalog
 from ledger.checkpoint import Move, delete_older_checkpoints, newest_checkpoint
 from ledger.cluster import ClusterSettings
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.numbered import list_numbered
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.parquet.pages import PageReader
 from ledger.parquet.plan_chain import read_plan
@@ -36,7 +37,7 @@ async def tidy_bundle(store: ObjectStore, bundle: int, cluster: ClusterSettings,
 
 async def delete_segments(store: ObjectStore, bundle: int) -> int:
     """Delete what finished plans name below the trim slot, then plans of which nothing is left; how many segments were deleted."""
-    plans = [keys.number(info.key) async for info in store.list(keys.compactions(bundle))]
+    plans = [number async for number, _ in list_numbered(store, keys.compactions(bundle))]
     deleted = 0
     for number in plans:
         plan = await read_plan(store, bundle, number)
@@ -138,9 +139,9 @@ async def finished_long_ago(store: ObjectStore, bundle: int, age_ms: int) -> int
             return checkpoint.finished_plan
     except ObjectMissing:
         pass  # none yet, or a newer one exists
-    async for info in store.list(keys.file_pages(bundle)):
+    async for number, info in list_numbered(store, keys.file_pages(bundle)):
         if info.modified_ms <= limit_ms:
-            witnessed = max(witnessed, keys.number(info.key) - 1)
+            witnessed = max(witnessed, number - 1)
     return min(witnessed, checkpoint.finished_plan)
 
 
@@ -148,6 +149,6 @@ async def delete_replaced(store: ObjectStore, bundle: int) -> None:
     """Checkpoints below the newest, and snapshots below the one that it names."""
     checkpoint = await newest_checkpoint(store, bundle)
     await delete_older_checkpoints(store, bundle, checkpoint.number)
-    older = [info.key async for info in store.list(keys.snapshots(bundle)) if keys.number(info.key) < checkpoint.snapshot_plan]
+    older = [info.key async for number, info in list_numbered(store, keys.snapshots(bundle)) if number < checkpoint.snapshot_plan]
     if older:
         await store.delete(older)

@@ -21,6 +21,7 @@ from ledger import keys
 from ledger.checkpoint import newest_checkpoint
 from ledger.cluster import ClusterSettings
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.numbered import list_numbered
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.parquet.columns import FooterNote
 from ledger.parquet.delete import close_finished_fences, finished_long_ago
@@ -81,10 +82,10 @@ class _Listed:
         """Parquet first: a file that shows was made by a plan that was there before."""
         listed = cls([info.key async for info in store.list(keys.PARQUET)], {}, {}, {})
         for bundle in bundles:
-            listed.pages[bundle] = [keys.number(info.key) async for info in store.list(keys.file_pages(bundle))]
-            listed.snapshots[bundle] = [keys.number(info.key) async for info in store.list(keys.snapshots(bundle))]
+            listed.pages[bundle] = [number async for number, _ in list_numbered(store, keys.file_pages(bundle))]
+            listed.snapshots[bundle] = [number async for number, _ in list_numbered(store, keys.snapshots(bundle))]
         for bundle in bundles:
-            listed.plans[bundle] = [keys.number(info.key) async for info in store.list(keys.compactions(bundle))]
+            listed.plans[bundle] = [number async for number, _ in list_numbered(store, keys.compactions(bundle))]
         return listed
 
 

@@ -87,12 +87,15 @@ class PageReader:
 
 
 def check_run(files: Sequence[fmt.ParquetFile], counters: fmt.PartitionCheckpoint) -> None:
-    """Safety invariant 8: one gapless run, up to the end of Parquet."""
+    """Safety invariant 8: one gapless run, up to the end of Parquet. Raises DataDamaged."""
     for before, after in pairwise(files):
         if after.first_offset != before.last_offset + 1:
-            raise AssertionError(f"Parquet files {before.key} and {after.key} do not follow each other")
+            raise DataDamaged(f"{after.key} does not follow {before.key}, the file list says so", object_key=after.key)
     if files and files[-1].last_offset + 1 != counters.parquet_end:
-        raise AssertionError(f"{files[-1].key} is the last Parquet file, the checkpoint says that Parquet ends at {counters.parquet_end}")
+        last = files[-1].key
+        raise DataDamaged(
+            f"{last} is the last Parquet file, the checkpoint says that Parquet ends at {counters.parquet_end}", object_key=last
+        )
 
 
 async def build_page(pages: PageReader, base: fmt.Checkpoint, plan: fmt.CompactionPlan, stored: Sequence[StoredFile]) -> fmt.FilePage:

@@ -33,6 +33,10 @@ def decode_plan(data: bytes, key: str) -> fmt.CompactionPlan:
     plan = unseal(ObjectKind.COMPACTION_PLAN, fmt.CompactionPlan(), data, key)
     if key != keys.compaction(plan.bundle, plan.number):
         raise DataDamaged(f"{key}: it says bundle {plan.bundle}, plan {plan.number}", object_key=key)
+    named = {slot.slot for slot in (*plan.slots, *plan.lagging)}
+    read = [slot for file in plan.files for slot in file.slots] + [slot for part in plan.internal for slot in part.slots]
+    if not named.issuperset(read):
+        raise DataDamaged(f"{key}: it reads slots that it does not name", object_key=key)
     return plan
 
 

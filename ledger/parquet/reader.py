@@ -178,7 +178,7 @@ class _Part(io.RawIOBase):
 def _decode(footer: pq.FileMetaData, number: int, start: int, data: bytes, key: str) -> pa.Table:
     try:
         columns = [name for name in PARQUET_SCHEMA.names if name in SCHEMA.names]
-        file = pq.ParquetFile(_Part(start, data), metadata=footer, pre_buffer=False, page_checksum_verification=False)
+        file = pq.ParquetFile(_Part(start, data), metadata=footer, pre_buffer=False, page_checksum_verification=True)
         table = file.read_row_group(number, columns=columns, use_threads=False).select(SCHEMA.names).cast(SCHEMA)
         table.validate(full=True)
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:

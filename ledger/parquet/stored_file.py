@@ -9,11 +9,10 @@ import pyarrow.parquet as pq
 
 from ledger.object_store.contract import Buffer, ObjectMissing, ObjectStore
 from ledger.parquet.columns import SCHEMA, FooterNote
+from ledger.parquet.footer_checksum import check_footer, footer_bytes
 from ledgermq.errors import DataDamaged
 
 FOOTER_GUESS_BYTES = 64 * 1024
-_MAGIC = b"PAR1"
-_ENDING_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +30,17 @@ class StoredFile:
 async def read_footer(store: ObjectStore, key: str) -> pq.FileMetaData:
     """By one suffix GET, two where the footer is long. Raises ObjectMissing, DataDamaged."""
     suffix = await store.get_suffix(key, FOOTER_GUESS_BYTES)
-    needed = _footer_bytes(suffix, key)
+    needed = footer_bytes(suffix, key)
     if needed > len(suffix):
         suffix = await store.get_suffix(key, needed)
-    return parse_footer(suffix[max(0, len(suffix) - needed) :], key)
+    return parse_footer(suffix, key)
 
 
 def parse_footer(data: Buffer | pa.Buffer, key: str) -> pq.FileMetaData:
-    """Raises DataDamaged."""
+    """The footer at the end of `data`. Raises DataDamaged."""
+    footer = check_footer(data, key)
     try:
-        return pq.read_metadata(pa.BufferReader(data))
+        return pq.read_metadata(pa.BufferReader(pa.py_buffer(footer)))
     except (pa.ArrowException, OSError, ValueError) as error:
         raise DataDamaged(f"{key}: its Parquet footer cannot be read: {error}", object_key=key) from error
 
@@ -64,12 +64,6 @@ def describe(footer: pq.FileMetaData, key: str, size: int, expected: FooterNote)
     if footer.num_rows != rows:
         raise DataDamaged(f"{key}: it has {footer.num_rows} rows, not {rows}", object_key=key)
     return StoredFile(key, note, size, rows, *_timestamps(footer))
-
-
-def _footer_bytes(suffix: bytes, key: str) -> int:
-    if len(suffix) < _ENDING_BYTES or suffix[-4:] != _MAGIC:
-        raise DataDamaged(f"{key}: does not end as a Parquet file does", object_key=key)
-    return int.from_bytes(suffix[-8:-4], "little") + _ENDING_BYTES
 
 
 def _timestamps(footer: pq.FileMetaData) -> tuple[int, int]:

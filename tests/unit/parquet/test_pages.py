@@ -87,12 +87,12 @@ async def test_failed_files_are_not_listed(sources: Sources) -> None:
         assert not page.partitions
 
 
-async def test_a_gap_in_a_list_is_an_assertion(sources: Sources) -> None:
+async def test_a_gap_in_a_list_is_damage(sources: Sources) -> None:
     async with memory_store() as store:
         base = _base()
         await _commit(store, sources, base, _stored(1, 0, 9))
         await _commit(store, sources, base, _stored(2, 11, 19))
-        with pytest.raises(AssertionError, match="do not follow"):
+        with pytest.raises(DataDamaged, match="does not follow"):
             await PageReader(store, 1).files_from(base.partitions[0], 0)
 
 

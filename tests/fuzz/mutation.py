@@ -1,0 +1,87 @@
+"""How a valid input becomes a hostile one: edits of its bytes, or of the fields of a protobuf message under a checksum that fits."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+
+from ledger.envelope import ObjectKind, seal
+from tests.batches import mutate
+
+_UNSIGNED = (0, 1, 2, 3, 7, 100, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1)
+_SIGNED = (0, 1, -1, 100, 2**31 - 1, -(2**31), 2**62, 2**63 - 1, -(2**63))
+_BITS = {
+    FieldDescriptor.TYPE_UINT32: (_UNSIGNED, 32),
+    FieldDescriptor.TYPE_FIXED32: (_UNSIGNED, 32),
+    FieldDescriptor.TYPE_UINT64: (_UNSIGNED, 64),
+    FieldDescriptor.TYPE_INT32: (_SIGNED, 31),
+    FieldDescriptor.TYPE_INT64: (_SIGNED, 63),
+    FieldDescriptor.TYPE_ENUM: (_SIGNED, 31),
+}
+
+
+def mutate_fields(rng: random.Random, message: Message) -> None:
+    """One to three fields, at any depth: another value, gone, there twice, or in another order."""
+    for _ in range(rng.choice((1, 1, 2, 3))):
+        inner, field = _pick(rng, message)
+        if field.is_repeated:
+            _mutate_repeated(rng, inner, field)
+        elif field.message_type is not None:
+            inner.ClearField(field.name)
+        else:
+            setattr(inner, field.name, _value(rng, field))
+
+
+def _pick(rng: random.Random, message: Message) -> tuple[Message, FieldDescriptor]:
+    while True:
+        field = rng.choice(message.DESCRIPTOR.fields)
+        inner = getattr(message, field.name)
+        if field.message_type is None or field.message_type.GetOptions().map_entry or rng.random() < 0.2:
+            return message, field
+        if field.is_repeated:
+            if not inner:
+                return message, field
+            inner = rng.choice(inner)
+        message = inner
+
+
+def _mutate_repeated(rng: random.Random, message: Message, field: FieldDescriptor) -> None:
+    values = getattr(message, field.name)
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        values[rng.choice(("retention.ms", "bundles", ""))] = rng.choice(("", "x", "-1", "9" * 30))
+    elif not values:
+        values.add() if field.message_type is not None else values.append(_value(rng, field))
+    elif rng.random() < 0.4:
+        values.append(values[rng.randrange(len(values))])
+    elif rng.random() < 0.5:
+        del values[rng.randrange(len(values))]
+    else:
+        kept = list(values)
+        rng.shuffle(kept)
+        del values[:]
+        values.extend(kept)
+
+
+def _value(rng: random.Random, field: FieldDescriptor) -> Any:
+    if field.type == FieldDescriptor.TYPE_BOOL:
+        return rng.random() < 0.5
+    if field.type == FieldDescriptor.TYPE_STRING:
+        return rng.choice(("", "x", "..", "a/b", "\0", "ä" * 300, "parquet/x"))
+    if field.type == FieldDescriptor.TYPE_BYTES:
+        return rng.randbytes(rng.choice((0, 1, 16, 17)))
+    edges, bits = _BITS[field.type]
+    value = rng.choice(edges)
+    return max(-(2**bits), min(value, 2**bits - 1))
+
+
+def mutate_sealed(rng: random.Random, kind: ObjectKind, message: Message, data: bytes) -> bytes:
+    """Half of them with a checksum that fits: what a bug of ours, not the disk, would have written."""
+    if rng.random() < 0.5:
+        return mutate(rng, data, data)
+    copy = type(message)()
+    copy.CopyFrom(message)
+    mutate_fields(rng, copy)
+    return seal(kind, copy)

@@ -1,0 +1,140 @@
+"""What Parquet compaction leaves in the bucket: plans, file pages, Parquet files."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from functools import cache
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ledger import keys
+from ledger.envelope import ObjectKind, seal, unseal
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.object_store.memory import MemoryStore
+from ledger.parquet.columns import FooterNote
+from ledger.parquet.gc import find_garbage
+from ledger.parquet.group_build import run_inline
+from ledger.parquet.pages import PageReader, decode_page
+from ledger.parquet.plan_chain import decode_plan
+from ledger.parquet.reader import ParquetCache
+from ledger.parquet.stored_file import describe, read_footer
+from ledger.parquet.task import split_plan
+from tests.batches import mutate
+from tests.fuzz.mutation import mutate_sealed
+from tests.fuzz.surface import Surface
+from tests.roots import Root
+from tests.stores import seeded_sources
+
+_runner = asyncio.Runner()
+
+
+async def _filled() -> tuple[Root, dict[str, bytes]]:
+    sources = seeded_sources()
+    store = MemoryStore("parquet", sources)
+    root = await Root.open(store, sources)
+    await root.create_topic("flights")
+    for part in (b"a", b"b"):
+        await root.produce("flights", (0, [part * 10] * 20))
+        await root.compact()
+    return root, {info.key: await store.get(info.key) async for info in store.list("")}
+
+
+@cache
+def filled() -> tuple[Root, dict[str, bytes]]:
+    return _runner.run(_filled())
+
+
+def find(prefix: str) -> tuple[str, bytes]:
+    key = max(key for key in filled()[1] if key.startswith(prefix))
+    return key, filled()[1][key]
+
+
+async def _store_with(key: str, data: bytes) -> MemoryStore:
+    store = MemoryStore("fuzz", seeded_sources())
+    for name, content in {**filled()[1], key: data}.items():
+        await store.put(name, content)
+    return store
+
+
+# Parquet files: the footer, and a row group behind it.
+
+
+def spoil_parquet(rng: random.Random, data: bytes) -> bytes:
+    footer = int.from_bytes(data[-8:-4], "little") + 8
+    tail = rng.choice((8, footer, footer, len(data)))
+    edited = mutate(rng, data[-tail:], data)
+    if rng.random() < 0.7 and tail == footer:  # the footer's length fits, so that pyarrow parses it
+        edited = edited[:-8] + max(0, len(edited) - 8).to_bytes(4, "little") + b"PAR1"
+    return data[:-tail] + edited
+
+
+async def _read_parquet(data: bytes) -> None:
+    key, _ = find(keys.PARQUET)
+    store = await _store_with(key, data)
+    footer = await read_footer(store, key)
+    valid = FooterNote.decode(pq.read_metadata(pa.BufferReader(find(keys.PARQUET)[1])).metadata)
+    assert valid is not None
+    describe(footer, key, len(data), valid)
+    name = keys.parse_parquet(key)
+    assert name is not None
+    cache_of_rows = ParquetCache(store, run_inline)
+    group = await cache_of_rows.row_group(key, name.first_offset, name.first_offset)
+    await cache_of_rows.encode(group, name.first_offset, 1 << 20, name.last_offset + 1, "none")
+
+
+def check_parquet(data: bytes) -> None:
+    _runner.run(_read_parquet(data))
+
+
+# Plans and pages.
+
+
+@cache
+def plan() -> tuple[str, fmt.CompactionPlan, bytes]:
+    """A plan is deleted when its slots are: one as it would have been."""
+    whole = fmt.CompactionPlan(bundle=1, number=3, put_id=b"p" * 16, created_ms=5, checkpoint=6, last_slot=40, trim_slot=41)
+    whole.slots.add(slot=34, put_id=b"s" * 16, kind=fmt.DATA, tail_length=99)
+    name = keys.ParquetName("flights", 0, 40, 59, 1, 3)
+    whole.files.add(topic_id=1, topic="flights", partition=0, first_offset=40, last_offset=59, key=name.key, slots=[34], source_bytes=5)
+    whole.internal.add(topic_id=0, topic="__metadata", end=4, slots=[34])
+    return keys.compaction(1, 3), whole, seal(ObjectKind.COMPACTION_PLAN, whole)
+
+
+async def _use_plan(data: bytes) -> None:
+    key, _, _ = plan()
+    decoded = decode_plan(data, key)
+    split_plan(decoded, "memory://x", "cluster", 1000, parallel=2)
+    root, _ = filled()
+    await find_garbage(await _store_with(key, data), root.cluster)
+
+
+def check_plan(data: bytes) -> None:
+    _runner.run(_use_plan(data))
+
+
+async def _use_page(data: bytes) -> None:
+    key, _ = find(keys.file_pages(1))
+    decode_page(data, key)
+    checkpoint = await filled()[0].newest()
+    pages = PageReader(await _store_with(key, data), 1)
+    for counters in checkpoint.partitions:
+        if counters.newest_page:
+            await pages.files_from(counters, 0)
+            await pages.chain(counters)
+
+
+def check_page(data: bytes) -> None:
+    _runner.run(_use_page(data))
+
+
+def surfaces() -> list[Surface]:
+    page_key, page_data = find(keys.file_pages(1))
+    page = unseal(ObjectKind.FILE_PAGE, fmt.FilePage(), page_data, page_key)
+    _, whole, plan_data = plan()
+    return [
+        Surface("parquet-file", [find(keys.PARQUET)[1]], check_parquet, spoil_parquet, weight=4),
+        Surface("plan", [plan_data], check_plan, lambda rng, data: mutate_sealed(rng, ObjectKind.COMPACTION_PLAN, whole, data)),
+        Surface("file-page", [page_data], check_page, lambda rng, data: mutate_sealed(rng, ObjectKind.FILE_PAGE, page, data)),
+    ]

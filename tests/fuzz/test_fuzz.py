@@ -1,0 +1,43 @@
+"""A bounded share of the fuzzing that `make fuzz` does, and the proof that the harness sees what it is for."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fuzz.run import Work, describe, fuzz, share
+from tests.fuzz.surfaces import all_surfaces
+
+INPUTS = 12_000
+SEED = 20261121
+
+
+def test_no_surface_gives_way_to_hostile_bytes() -> None:
+    works = share(INPUTS, {name: surface.weight for name, surface in all_surfaces().items()})
+    failures = fuzz(works, SEED)
+    assert not failures, "\n".join(describe(failures, SEED))
+
+
+def test_every_surface_takes_its_valid_inputs() -> None:
+    """Else the fuzzing would only prove that everything is refused."""
+    for surface in all_surfaces().values():
+        surface.check(surface.seeds[0])
+
+
+def test_a_crash_is_seen_and_the_rest_is_still_run() -> None:
+    failures = fuzz([Work("broken-crash", 0, 10), Work("broken-raise", 0, 10)], 1)
+    assert [(f.surface, f.number) for f in failures] == [("broken-crash", 1), ("broken-crash", 3), ("broken-raise", 1)]
+    assert "the process died (-11)" in failures[0].what
+
+
+def test_an_input_that_never_ends_is_seen() -> None:
+    assert [(f.number, f.what) for f in fuzz([Work("broken-hang", 0, 3)], 1, hang_s=2)] == [(1, "no answer within 2 s")]
+
+
+@pytest.mark.parametrize("name", ["raise", "untyped"])
+def test_what_no_caller_is_prepared_for_is_seen(name: str) -> None:
+    [failure] = fuzz([Work(f"broken-{name}", 0, 10)], 1)
+    assert failure.number == 1
+
+
+def test_typed_errors_are_no_failures() -> None:
+    assert fuzz([Work("broken-fine", 0, 10)], 1) == []

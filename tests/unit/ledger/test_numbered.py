@@ -1,0 +1,51 @@
+"""What lies beside the numbered objects of a ledger holds nothing up, whatever its name."""
+
+from __future__ import annotations
+
+import pytest
+
+from ledger import keys
+from ledger.catalog import read_catalog
+from ledger.checkpoint import newest_checkpoint
+from ledger.history import read_history
+from ledger.object_store.contract import ObjectStore
+from ledger.recovery import advance_checkpoint, recover
+from ledgermq.sources import Sources
+from tests.ledgers import STATES_MAX, append_and_wait, batch, own
+from tests.stores import memory_store
+
+STRANGE = ["x", "00000000000000000002.tmp", "9" * 30, "2", "_$folder$", "zzz", "00000000000000000001/x", "-1"]
+
+
+async def strew(store: ObjectStore, bundle: int) -> None:
+    folders = (keys.segments, keys.checkpoints, keys.compactions, keys.file_pages, keys.snapshots)
+    for folder in folders:
+        for name in STRANGE:
+            if "$" not in name:
+                await store.put(folder(bundle) + name, b"foreign")
+
+
+async def test_foreign_objects_are_passed_over(sources: Sources) -> None:
+    async with memory_store() as store:
+        await strew(store, 1)
+        await strew(store, 0)
+        writer = await own(store, sources)
+        for value in (b"one", b"two"):
+            await append_and_wait(writer, batch(value))
+        await advance_checkpoint(store, 1, sources, STATES_MAX)
+        await append_and_wait(writer, batch(b"three"))
+        assert (await newest_checkpoint(store, 1)).number == 1
+        assert (await recover(store, 1, STATES_MAX)).next_slot == 5
+        assert [slot.index.slot for slot in (await read_history(store, 1, STATES_MAX)).segments] == [1, 2, 3, 4]
+        assert (await read_catalog(store, STATES_MAX)).offset == 0
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_a_strange_name_is_no_number(name: str) -> None:
+    assert not keys.is_numbered(keys.segments(1) + name, keys.segments(1))
+
+
+def test_a_number_counts_only_in_its_own_folder() -> None:
+    assert keys.is_numbered(keys.segment(1, 7), keys.segments(1))
+    assert not keys.is_numbered(keys.segment(1, 7), keys.segments(2))
+    assert not keys.is_numbered(keys.segment(1, 7), keys.ledger(1))
