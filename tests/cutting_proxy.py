@@ -9,23 +9,21 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
 
-PIECES_MAX = 5
-"""How many pieces of bytes a connection lets through, in the direction in which it will be cut."""
-
 
 class CuttingProxy:
-    def __init__(self, upstream: str, seed: int) -> None:
+    def __init__(self, upstream: str, seed: int, pieces_max: int) -> None:
         parts = urlsplit(upstream)
         self._host, self._port = parts.hostname or "", parts.port or 80
         self._random = random.Random(seed)
         self.cuts: Counter[str] = Counter()
+        self._pieces_max = pieces_max
         self._connections = 0
         self.endpoint = ""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         up_reader, up_writer = await asyncio.open_connection(self._host, self._port)
         self._connections += 1
-        pieces = self._random.randrange(PIECES_MAX)
+        pieces = self._random.randrange(self._pieces_max)
         requests_max, answers_max = (pieces, None) if self._connections % 2 else (None, pieces)
         pumps = {
             asyncio.create_task(self._pump("request", reader, up_writer, requests_max)),
@@ -53,9 +51,12 @@ class CuttingProxy:
 
 
 @asynccontextmanager
-async def cutting_proxy(upstream: str, seed: int) -> AsyncIterator[CuttingProxy]:
-    """`upstream`: http://host:port. Its `endpoint` is where clients go."""
-    proxy = CuttingProxy(upstream, seed)
+async def cutting_proxy(upstream: str, seed: int, pieces_max: int = 5) -> AsyncIterator[CuttingProxy]:
+    """`upstream`: http://host:port. Its `endpoint` is where clients go.
+
+    Every connection is cut, after fewer than `pieces_max` pieces of bytes in the direction that is drawn for it.
+    """
+    proxy = CuttingProxy(upstream, seed, pieces_max)
     running: set[asyncio.Task[None]] = set()
 
     def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,0 +1,82 @@
+"""Rival brokers append to one ledger on real stores, over a network that cuts connections: nothing acknowledged is lost or doubled."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from infra.minio import Minio
+from ledger.object_store.contract import ObjectStore
+from ledger.object_store.open import open_store
+from ledgermq.errors import NotOwner, RetriableError
+from ledgermq.sources import Sources
+from tests.cutting_proxy import cutting_proxy
+from tests.ledgers import append, batch, own, read_values
+from tests.stores import seeded_sources
+
+BROKERS = 3
+TERMS = 4
+BATCHES_A_TERM = 12
+
+Open = Callable[[Sources], Awaitable[ObjectStore]]
+
+
+@pytest.fixture(params=["file", pytest.param("s3", marks=pytest.mark.real)])
+async def open_one(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Open]:
+    async with AsyncExitStack() as stack:
+        url = tmp_path.as_uri()
+        if request.param == "s3":
+            minio: Minio = request.getfixturevalue("minio")
+            proxy = await stack.enter_async_context(cutting_proxy(minio.endpoint, seed=7, pieces_max=40))
+            url = request.getfixturevalue("minio_root").replace(minio.endpoint, proxy.endpoint)
+
+        async def open_one(sources: Sources) -> ObjectStore:
+            return await stack.enter_async_context(await open_store(url, sources=sources))
+
+        yield open_one
+
+
+async def test_rival_brokers_lose_and_double_nothing(open_one: Open) -> None:
+    acknowledged: dict[int, bytes] = {}
+    attempted: set[bytes] = set()
+
+    async def term(store: ObjectStore, sources: Sources, name: str) -> None:
+        writer = await own(store, sources, name)
+        futures: list[tuple[bytes, asyncio.Future[int]]] = []
+        for i in range(BATCHES_A_TERM):
+            value = b"%s-%d-%d" % (name.encode(), writer.epoch, i)
+            attempted.add(value)
+            futures.append((value, append(writer, batch(value))[0]))
+            await asyncio.sleep(0.001)
+        for value, future in futures:
+            try:
+                offset = await future
+            except NotOwner:
+                continue
+            assert offset not in acknowledged, "one offset was given to two records"
+            acknowledged[offset] = value
+
+    async def broker(number: int) -> None:
+        sources = seeded_sources(number)
+        store = await open_one(sources)
+        for i in range(TERMS):
+            try:
+                await term(store, sources, f"b{number}-{i}")
+            except RetriableError:
+                await asyncio.sleep(sources.random.uniform(0, 0.05))
+
+    await asyncio.gather(*(broker(number) for number in range(BROKERS)))
+    sources = seeded_sources(99)
+    store = await open_one(sources)
+    last = await own(store, sources, "last")
+    acknowledged[await append(last, batch(b"last"))[0]] = b"last"
+    stored = await read_values(store)
+    assert sorted(stored) == list(range(len(stored)))
+    assert len(set(stored.values())) == len(stored)
+    assert acknowledged.items() <= stored.items()
+    assert set(stored.values()) <= attempted | {b"last"}
+    assert len(acknowledged) > BATCHES_A_TERM, "hardly anything got through: this run proved little"
