@@ -93,17 +93,16 @@ class FetchStream:
     def _take(self, frame: FetchFrame) -> None:
         payload = frame.payload[0] if len(frame.payload) == 1 else b"".join(frame.payload)
         view = memoryview(payload)
+        named = sum(batch.length for part in frame.header.partitions for batch in part.batches)
+        if named != len(view):
+            raise CorruptFrame(f"{self._connection.address} sent an answer of {len(view)} bytes whose header names {named}")
         at = 0
         for part in frame.header.partitions:
+            end = at + sum(batch.length for batch in part.batches)
             reading, generation = self._readings.get(TopicPartition(part.topic, part.partition), (None, 0))
-            lengths = sum(batch.length for batch in part.batches)
-            if at + lengths > len(view):
-                raise CorruptFrame(f"{self._connection.address} sent an answer that ends {at + lengths - len(view)} bytes early")
             if reading is not None and generation == reading.generation:
-                self._take_partition(reading, part, view[at : at + lengths])
-            at += lengths
-        if at != len(view):
-            raise CorruptFrame(f"{self._connection.address} sent an answer with {len(view) - at} bytes that nothing names")
+                self._take_partition(reading, part, view[at:end])
+            at = end
 
     def _take_partition(self, reading: Reading, part: pb.FetchedPartition, data: memoryview) -> None:
         if part.HasField("error"):

@@ -1,0 +1,134 @@
+"""A peer that answers as it is told: garbage, errors, or nothing. It stands for what no real broker of ours can be made to do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+from crc32c import crc32c
+
+from ledgermq.client.record import row_of, rows_to_arrow
+from ledgermq.errors import Unavailable
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.api import Connection, Connector
+from ledgermq.protocol.frames import FetchFrame, Frame, ProduceFrame
+from ledgermq.protocol.records import encode_batch
+
+ADDRESS = "hostile:1"
+NOW_US = 1_700_000_000_000_000
+
+
+def encoded(*values: bytes) -> bytes:
+    return encode_batch(rows_to_arrow([row_of(value, None, None, None, None, NOW_US) for value in values]))
+
+
+def fetched(
+    data: bytes, *, count: int, base: int = 0, crc: int | None = None, length: int | None = None, topic: str = "t", partition: int = 0
+) -> FetchFrame:
+    """A fetch answer with one batch, which may lie about it."""
+    batch = pb.FetchedBatch(
+        base_offset=base, record_count=count, length=len(data) if length is None else length, crc=crc32c(data) if crc is None else crc
+    )
+    part = pb.FetchedPartition(topic=topic, topic_id=1, partition=partition, high_watermark=base + count, batches=[batch])
+    return Frame(pb.FetchHeader(partitions=[part]), [data])
+
+
+def refused(error: pb.Error, topic: str = "t", partition: int = 0) -> FetchFrame:
+    part = pb.FetchedPartition(topic=topic, topic_id=1, partition=partition, error=error)
+    return Frame(pb.FetchHeader(partitions=[part]), [])
+
+
+async def forever() -> None:
+    await asyncio.Event().wait()
+
+
+class HostileBroker(Connection, Connector):
+    """One topic `t` with two partitions. `on_produce` makes the answer to a frame; `fetches` are the answers of one stream each."""
+
+    def __init__(self) -> None:
+        self.address = ADDRESS
+        self.silent = False
+        self.produced: list[ProduceFrame] = []
+        self.on_produce: Callable[[ProduceFrame], pb.ProduceResponse | None] = lambda frame: pb.ProduceResponse(
+            results=[pb.ProduceResult(base_offset=0) for _ in frame.header.batches]
+        )
+        self.fetches: list[list[FetchFrame]] = []
+        self.requests: list[pb.FetchRequest] = []
+        self.topic_error: pb.Error | None = None
+        self.offset = 0
+        self.settings: dict[str, str] = {}
+
+    def connect(self, address: str) -> Connection:
+        return self if address == ADDRESS else Nobody(address)
+
+    async def _answer(self) -> None:
+        if self.silent:
+            await forever()
+
+    async def produce(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
+        async for frame in requests:
+            await self._answer()
+            self.produced.append(frame)
+            response = self.on_produce(frame)
+            if response is None:
+                return
+            yield response
+
+    async def produce_once(self, request: ProduceFrame) -> pb.ProduceResponse:
+        raise AssertionError("not used by the SDK")
+
+    async def fetch(self, request: pb.FetchRequest) -> AsyncIterator[FetchFrame]:
+        await self._answer()
+        self.requests.append(request)
+        for frame in self.fetches.pop(0) if self.fetches else ():
+            yield frame
+        await forever()
+
+    async def fetch_once(self, request: pb.FetchRequest) -> FetchFrame:
+        raise AssertionError("not used by the SDK")
+
+    async def list_offsets(self, request: pb.ListOffsetsRequest) -> pb.ListOffsetsResponse:
+        await self._answer()
+        return pb.ListOffsetsResponse(results=[pb.OffsetResult(offset=self.offset) for _ in request.queries])
+
+    async def open_producer(self, request: pb.OpenProducerRequest) -> pb.OpenProducerResponse:
+        await self._answer()
+        return pb.OpenProducerResponse(partitions=[pb.OpenedPartition(opened_slot=1) for _ in request.partitions])
+
+    async def describe_cluster(self, request: pb.DescribeClusterRequest) -> pb.DescribeClusterResponse:
+        await self._answer()
+        return pb.DescribeClusterResponse(cluster_id="c")
+
+    async def describe_topics(self, request: pb.DescribeTopicsRequest) -> pb.DescribeTopicsResponse:
+        await self._answer()
+        info = pb.TopicInfo(name="t", topic_id=1, partitions=[pb.PartitionInfo(bundle=1, owner=ADDRESS)] * 2, settings=self.settings)
+        if self.topic_error is not None:
+            info.error.CopyFrom(self.topic_error)
+        return pb.DescribeTopicsResponse(topics=[info])
+
+    async def create_topic(self, request: pb.CreateTopicRequest) -> pb.CreateTopicResponse:
+        raise Unavailable("no controller")
+
+    async def alter_topic(self, request: pb.AlterTopicRequest) -> pb.AlterTopicResponse:
+        raise Unavailable("no controller")
+
+    async def delete_topic(self, request: pb.DeleteTopicRequest) -> pb.DeleteTopicResponse:
+        raise Unavailable("no controller")
+
+    async def wait_lost(self) -> bool:
+        await forever()
+        return True
+
+    async def close(self) -> None:
+        return None
+
+
+class Nobody(HostileBroker):
+    """An address where nobody listens."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__()
+        self.address = address
+
+    async def _answer(self) -> None:
+        raise Unavailable(f"{self.address} refuses the connection")

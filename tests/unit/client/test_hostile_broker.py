@@ -1,0 +1,307 @@
+"""A peer that answers garbage, nonsense or nothing: a typed error in time to whoever is concerned, and to nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+import ledgermq
+from ledgermq import errors
+from ledgermq.client.settings import ClientSettings
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.frames import Frame, ProduceFrame
+from tests.unit.client.hostile import ADDRESS, HostileBroker, encoded, fetched, refused
+from tests.virtual_time import run_virtual, virtual_sources
+
+Scenario = Callable[[HostileBroker, ledgermq.Client], Awaitable[None]]
+
+
+def scenario(body: Scenario) -> Callable[[], None]:
+    async def main() -> None:
+        broker = HostileBroker()
+        async with ledgermq.Client(broker, [ADDRESS], ClientSettings(timeout_s=5, attempt_timeout_s=2), virtual_sources(5)) as client:
+            await body(broker, client)
+            for made in client._made:
+                if isinstance(made, ledgermq.Producer):
+                    await made.abort()
+
+    def test() -> None:
+        run_virtual(main)
+
+    test.__name__, test.__doc__ = body.__name__, body.__doc__
+    return test
+
+
+def now_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def answers(*results: pb.ProduceResult) -> Callable[[ProduceFrame], pb.ProduceResponse]:
+    return lambda frame: pb.ProduceResponse(results=results)
+
+
+# -- silence -------------------------------------------------------------------------------------------------------------
+
+
+@scenario
+async def test_a_silent_cluster_is_unavailable_in_time(broker: HostileBroker, client: ledgermq.Client) -> None:
+    broker.silent = True
+    for call in (client.list_topics, client.describe_cluster, client.consumer("t").wait_ready):
+        begun = now_s()
+        with pytest.raises((errors.Unavailable, errors.DeadlineExceeded)):
+            await call()
+        assert now_s() - begun < 31
+
+
+@scenario
+async def test_a_record_never_sent_fails_at_the_delivery_timeout(broker: HostileBroker, client: ledgermq.Client) -> None:
+    broker.silent = True
+    begun = now_s()
+    with pytest.raises((errors.Unavailable, errors.DeadlineExceeded)):
+        await client.producer(delivery_timeout_s=8).send("t", b"v")
+    assert now_s() - begun == pytest.approx(8, abs=0.5)
+
+
+@scenario
+async def test_a_record_sent_without_answer_has_an_unknown_outcome(broker: HostileBroker, client: ledgermq.Client) -> None:
+    producer = client.producer(delivery_timeout_s=8, request_timeout_s=1)
+    await producer.send("t", b"1", partition=0)
+    broker.silent = True
+    begun = now_s()
+    with pytest.raises(errors.OutcomeUnknown):
+        await producer.send("t", b"2", partition=0)
+    assert now_s() - begun == pytest.approx(8, abs=1.5)
+
+
+@scenario
+async def test_a_silent_owner_does_not_keep_fetch_waiting(broker: HostileBroker, client: ledgermq.Client) -> None:
+    consumer = client.consumer("t", request_timeout_s=20)
+    assert await consumer.fetch(timeout_s=1) == []
+    broker.silent = True
+    begun = now_s()
+    with pytest.raises(errors.Unavailable):
+        await anext(consumer)
+    assert now_s() - begun < 90
+
+
+# -- nonsense to a producer ----------------------------------------------------------------------------------------------
+
+
+@scenario
+async def test_too_few_results_are_no_answer(broker: HostileBroker, client: ledgermq.Client) -> None:
+    broker.on_produce = answers()
+    with pytest.raises(errors.OutcomeUnknown):
+        await client.producer(delivery_timeout_s=3).send("t", b"v")
+
+
+@scenario
+async def test_an_error_of_a_newer_version_reaches_the_caller(broker: HostileBroker, client: ledgermq.Client) -> None:
+    broker.on_produce = answers(pb.ProduceResult(error=pb.Error(code="FROM_THE_FUTURE", message="what is this")))
+    with pytest.raises(errors.LedgerMQError, match="what is this"):
+        await client.producer().send("t", b"v")
+
+
+@scenario
+async def test_a_refused_batch_fails_alone(broker: HostileBroker, client: ledgermq.Client) -> None:
+    def answer(frame: ProduceFrame) -> pb.ProduceResponse:
+        bad = pb.ProduceResult(error=pb.Error(code="CORRUPT_FRAME", message="no"))
+        return pb.ProduceResponse(results=[bad if b.partition == 0 else pb.ProduceResult(base_offset=7) for b in frame.header.batches])
+
+    broker.on_produce = answer
+    producer = client.producer()
+    first, second = producer.send("t", b"v", partition=0), producer.send("t", b"v", partition=1)
+    with pytest.raises(errors.CorruptFrame):
+        await first
+    assert (await second).offset == 7
+
+
+@scenario
+async def test_after_a_refusal_the_partition_gets_a_new_session(broker: HostileBroker, client: ledgermq.Client) -> None:
+    refuse = [True]
+
+    def answer(frame: ProduceFrame) -> pb.ProduceResponse:
+        bad = pb.ProduceResult(error=pb.Error(code="MESSAGE_TOO_LARGE", message="no"))
+        return pb.ProduceResponse(results=[bad if refuse.pop() else pb.ProduceResult(base_offset=0) for _ in frame.header.batches])
+
+    broker.on_produce = answer
+    producer = client.producer()
+    with pytest.raises(errors.MessageTooLarge):
+        await producer.send("t", b"1", partition=0)
+    refuse.append(False)
+    await producer.send("t", b"2", partition=0)
+    first, second = (frame.header.batches[0].producer for frame in broker.produced)
+    assert first.id != second.id
+    assert first.sequence == second.sequence == 0
+
+
+@scenario
+async def test_a_forgotten_producer_with_nothing_in_doubt_goes_on(broker: HostileBroker, client: ledgermq.Client) -> None:
+    forgotten = [False, True, False]
+
+    def answer(frame: ProduceFrame) -> pb.ProduceResponse:
+        error = pb.ProduceResult(error=pb.Error(code="UNKNOWN_PRODUCER", message="who"))
+        return pb.ProduceResponse(results=[error if forgotten.pop(0) else pb.ProduceResult(base_offset=len(broker.produced))])
+
+    broker.on_produce = answer
+    producer = client.producer()
+    await producer.send("t", b"1", partition=0)
+    await producer.send("t", b"2", partition=0)
+    sessions = [frame.header.batches[0].producer for frame in broker.produced]
+    assert [session.sequence for session in sessions] == [0, 1, 0]
+    assert sessions[0].id == sessions[1].id != sessions[2].id
+
+
+@scenario
+async def test_a_forgotten_producer_with_a_batch_in_doubt_is_told(broker: HostileBroker, client: ledgermq.Client) -> None:
+    codes = ["UNAVAILABLE", "UNKNOWN_PRODUCER"]
+    broker.on_produce = lambda frame: pb.ProduceResponse(results=[pb.ProduceResult(error=pb.Error(code=codes.pop(0), message="m"))])
+    with pytest.raises(errors.OutcomeUnknown):
+        await client.producer().send("t", b"1", partition=0)
+    assert codes == []
+
+
+@scenario
+async def test_a_stream_that_breaks_is_opened_again_with_the_same_sequence(broker: HostileBroker, client: ledgermq.Client) -> None:
+    outcomes: list[pb.ProduceResponse | None] = [None, pb.ProduceResponse(results=[pb.ProduceResult(base_offset=3)])]
+    broker.on_produce = lambda frame: outcomes.pop(0)
+    assert (await client.producer().send("t", b"1", partition=0)).offset == 3
+    first, second = broker.produced
+    assert first.header == second.header
+    assert b"".join(first.payload) == b"".join(second.payload)
+
+
+@scenario
+async def test_brokers_that_point_at_each_other_end_in_time(broker: HostileBroker, client: ledgermq.Client) -> None:
+    error = pb.Error(code="NOT_OWNER", message="go there", owner="nobody:1")
+    broker.on_produce = answers(pb.ProduceResult(error=error))
+    begun = now_s()
+    with pytest.raises(errors.LedgerMQError):
+        await client.producer(delivery_timeout_s=5).send("t", b"1", partition=0)
+    assert now_s() - begun < 7
+    assert len(broker.produced) < 60
+
+
+@scenario
+async def test_overload_is_answered_with_patience(broker: HostileBroker, client: ledgermq.Client) -> None:
+    full = pb.ProduceResponse(results=[pb.ProduceResult(error=pb.Error(code="RESOURCE_EXHAUSTED", message="full", retry_after_ms=3000))])
+    outcomes = [full, pb.ProduceResponse(results=[pb.ProduceResult(base_offset=0)])]
+    broker.on_produce = lambda frame: outcomes.pop(0)
+    begun = now_s()
+    await client.producer().send("t", b"1", partition=0)
+    assert now_s() - begun >= 3
+
+
+# -- nonsense to a consumer ----------------------------------------------------------------------------------------------
+
+
+@scenario
+async def test_a_damaged_batch_names_its_place_and_can_be_sought_past(broker: HostileBroker, client: ledgermq.Client) -> None:
+    good, bad = encoded(b"a", b"b"), encoded(b"c")
+    broker.fetches = [
+        [fetched(good, count=2), fetched(bad, count=1, base=2, crc=1), fetched(encoded(b"d"), count=1, base=3)],
+        [fetched(encoded(b"d"), count=1, base=3)],
+    ]
+    consumer = client.consumer("t", partitions=[0])
+    assert [message.value for message in await consumer.fetch()] == [b"a", b"b"]
+    for _ in range(2):
+        with pytest.raises(errors.CorruptFrame, match="t/0, offsets 2 to 2"):
+            await consumer.fetch()
+    await consumer.seek(3, partition=0)
+    assert [message.value for message in await consumer.fetch()] == [b"d"]
+
+
+@pytest.mark.parametrize("lie", [{"count": 5}, {"count": 1}, {"count": 2, "crc": 0}])
+def test_a_batch_that_lies_is_refused(lie: dict[str, int]) -> None:
+    @scenario
+    async def lies(broker: HostileBroker, client: ledgermq.Client) -> None:
+        broker.fetches = [[fetched(encoded(b"a", b"b"), **lie)]]  # type: ignore[arg-type]
+        with pytest.raises(errors.CorruptFrame):
+            await client.consumer("t", partitions=[0]).fetch()
+
+    lies()
+
+
+@pytest.mark.parametrize("length", [0, 1, 10**9])
+def test_a_frame_whose_lengths_do_not_fit_is_refused(length: int) -> None:
+    @scenario
+    async def misfits(broker: HostileBroker, client: ledgermq.Client) -> None:
+        data = encoded(b"a")
+        broker.fetches = [[fetched(data, count=1, length=length)], [fetched(data, count=1)]]
+        consumer = client.consumer("t", partitions=[0])
+        with pytest.raises(errors.CorruptFrame, match=ADDRESS):
+            await consumer.fetch(timeout_s=5)
+        assert [message.value for message in await consumer.fetch(timeout_s=5)] == [b"a"]
+
+    misfits()
+
+
+@scenario
+async def test_partitions_that_nobody_asked_for_are_ignored(broker: HostileBroker, client: ledgermq.Client) -> None:
+    broker.fetches = [[fetched(encoded(b"x"), count=1, topic="other"), fetched(encoded(b"a"), count=1)]]
+    consumer = client.consumer("t", partitions=[0])
+    assert [message.value for message in await consumer.fetch()] == [b"a"]
+    assert await consumer.fetch(timeout_s=0.1) == []
+
+
+@scenario
+async def test_batches_that_come_twice_are_read_once(broker: HostileBroker, client: ledgermq.Client) -> None:
+    twice = fetched(encoded(b"a", b"b"), count=2)
+    broker.fetches = [[twice, twice, fetched(encoded(b"b", b"c"), count=2, base=1)]]
+    consumer = client.consumer("t", partitions=[0])
+    values = [message.value for _ in range(3) for message in await consumer.fetch(timeout_s=0.1)]
+    assert values == [b"a", b"b", b"c"]
+
+
+@scenario
+async def test_a_peer_that_sends_without_end_fills_no_more_than_the_prefetch(broker: HostileBroker, client: ledgermq.Client) -> None:
+    size = len(encoded(b"x" * 1000))
+    broker.fetches = [[fetched(encoded(b"x" * 1000), count=1, base=number) for number in range(100)]]
+    consumer = client.consumer("t", partitions=[0], prefetch_bytes_max=10 * size)
+    await consumer.wait_ready()
+    await asyncio.sleep(5)
+    assert consumer._prefetch.held_bytes <= 11 * size
+    assert [(await anext(consumer)).offset for _ in range(100)] == list(range(100))
+
+
+@scenario
+async def test_out_of_range_is_told_or_repaired_as_set(broker: HostileBroker, client: ledgermq.Client) -> None:
+    gone = refused(pb.Error(code="OFFSET_OUT_OF_RANGE", message="log starts at 5"))
+    broker.fetches = [[gone], [fetched(encoded(b"f"), count=1, base=5)]]
+    consumer = client.consumer("t", partitions=[0], start={0: 2})
+    with pytest.raises(errors.OffsetOutOfRange, match="t/0, offset 2"):
+        await consumer.fetch(timeout_s=5)
+    await consumer.close()
+    broker.fetches = [[gone], [fetched(encoded(b"f"), count=1, base=5)]]
+    broker.offset = 5
+    repaired = client.consumer("t", partitions=[0], start={0: 2}, auto_offset_reset="earliest")
+    assert [message.offset for message in await repaired.fetch(timeout_s=5)] == [5]
+
+
+@scenario
+async def test_a_refusal_of_one_partition_leaves_the_others(broker: HostileBroker, client: ledgermq.Client) -> None:
+    no = refused(pb.Error(code="DATA_DAMAGED", message="segment 5", object_key="k"), partition=0)
+    broker.fetches = [[no, fetched(encoded(b"a"), count=1, partition=1)]]
+    consumer = client.consumer("t")
+    with pytest.raises(errors.DataDamaged) as told:
+        await consumer.fetch(timeout_s=5)
+    assert told.value.object_key == "k"
+    assert [message.partition for message in await consumer.fetch(timeout_s=5)] == [1]
+
+
+@scenario
+async def test_an_empty_fetch_frame_is_nothing(broker: HostileBroker, client: ledgermq.Client) -> None:
+    broker.fetches = [[Frame(pb.FetchHeader(), [])]]
+    assert await client.consumer("t").fetch(timeout_s=1) == []
+
+
+@scenario
+async def test_a_topic_that_does_not_exist_is_told_soon(broker: HostileBroker, client: ledgermq.Client) -> None:
+    broker.topic_error = pb.Error(code="UNKNOWN_TOPIC", message="no topic t")
+    begun = now_s()
+    with pytest.raises(errors.UnknownTopic):
+        await client.producer().send("t", b"v")
+    with pytest.raises(errors.UnknownTopic):
+        await client.consumer("t").fetch()
+    assert now_s() - begun < 5
