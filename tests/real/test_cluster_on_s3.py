@@ -1,0 +1,97 @@
+"""A whole cluster on a real S3 server: brokers as processes, one of them killed, Parquet compaction from the command line."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import ledgermq
+from ledger import keys
+from ledger.object_store.open import open_store
+from ledgermq.sources import Sources
+from tests.e2e.processes import BrokerProcesses
+from tests.roots import Root, parquet_keys, read_everything, read_parquet_rows
+
+pytestmark = pytest.mark.real
+
+PARTITIONS = 4
+
+
+@pytest.fixture
+def brokers(tmp_path: Path, minio_root: str) -> Iterator[BrokerProcesses]:
+    with BrokerProcesses(tmp_path, minio_root) as processes:
+        yield processes
+
+
+async def consumed(target: str, topic: str) -> dict[int, list[bytes | None]]:
+    values: dict[int, list[bytes | None]] = {partition: [] for partition in range(PARTITIONS)}
+    async with ledgermq.connect(target) as client, client.consumer(topic) as consumer, asyncio.timeout(60):
+        ends = await consumer.end_offsets()
+        while consumer.positions() != ends:
+            for message in await consumer.fetch(1000, timeout_s=30):
+                assert message.offset == len(values[message.partition])
+                values[message.partition].append(message.value)
+    return values
+
+
+async def test_nothing_is_lost_or_doubled_when_an_owner_is_killed_and_all_of_it_reaches_parquet(brokers: BrokerProcesses) -> None:
+    for _ in range(3):
+        brokers.start()
+    sent: dict[int, list[bytes]] = {partition: [] for partition in range(PARTITIONS)}
+    async with asyncio.timeout(90), ledgermq.connect(brokers.addresses) as client:
+        await client.create_topic("t", PARTITIONS)
+        async with client.producer() as producer:
+            for round_number in range(20):
+                for partition, values in sent.items():
+                    values += [b"%d/%d" % (round_number, number) for number in range(10)]
+                    for value in values[-10:]:
+                        producer.send("t", value, partition=partition)
+                await producer.flush()
+                if round_number == 10:
+                    brokers.kill(brokers.running[0])
+    assert await consumed(brokers.addresses, "t") == sent
+    await asyncio.to_thread(compact, brokers.root_url)
+    async with await open_store(brokers.root_url, sources=Sources()) as store:
+        rows = await read_parquet_rows(store)
+    assert {part: list(found.values()) for part, found in rows.items()} == {("t", partition): values for partition, values in sent.items()}
+    assert await consumed(brokers.addresses, "t") == sent, "the same is read from Parquet through the brokers"
+
+
+def compact(root_url: str) -> None:
+    command = [sys.executable, "-m", "ledgermq.cli.main", "compact", root_url, "--engine", "local"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+async def test_rounds_of_compaction(minio_root: str) -> None:
+    sources = Sources()
+    async with await open_store(minio_root, sources=sources) as store:
+        root = await Root.open(store, sources)
+        await root.create_topic("flights", partitions=2)
+        for i in range(3):
+            await root.produce("flights", (i % 2, [b"%d-%d" % (i, j) for j in range(10)]))
+            report = await root.compact()
+            assert not report.failures
+            assert report.records == 10
+        assert await read_everything(root) == root.produced
+        assert len(await parquet_keys(store)) == 3
+        assert [info.key async for info in store.list(keys.compactions(1))] == []
+
+
+def test_wrong_credentials_are_one_clear_line(minio_root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    done = subprocess.run(
+        [sys.executable, "-m", "ledgermq.cli.main", "broker", minio_root, "--port", "0"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert "credentials" in done.stderr
+    assert "Traceback" not in done.stderr
