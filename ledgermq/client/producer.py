@@ -27,7 +27,7 @@ from ledgermq.client.settings import ProducerSettings
 from ledgermq.client.topic_queues import TopicQueues
 from ledgermq.client.unreported import Unreported
 from ledgermq.client.unrouted import BatchDelivery, typed
-from ledgermq.errors import DeadlineExceeded, LedgerMQError, Unavailable
+from ledgermq.errors import DeadlineExceeded, LedgerMQError, Unavailable, UnknownPartition
 from ledgermq.sources import Sources
 
 RECORDS_PER_STEP = 1000
@@ -76,8 +76,10 @@ class Producer:
         self._buffer.admit(held)
         try:
             return self._routes.topic(topic).add(row, size, partition)
-        except BaseException:
+        except BaseException as error:
             self._buffer.release(held)
+            if isinstance(error, UnknownPartition):
+                self._routes.refresh(topic)  # The topic may have grown.
             raise
 
     def refused(self, error: Exception) -> Refused:

@@ -52,11 +52,12 @@ class ProducerRoutes:
     def topic(self, name: str) -> TopicQueues | Unrouted:
         """Where records of the topic go now."""
         found = self._topics.get(name)
-        if found is not None:
+        route = self._routing.known(name)
+        if found is not None and (route is None or route is found.route):
             return found
         if name in self._unrouted:
             return self._unrouted[name]
-        if (route := self._routing.known(name)) is not None:
+        if route is not None:
             return self._take(route)
         waiting = self._unrouted[name] = Unrouted(name, self._release, self._unreported.note)
         self._unasked.append(waiting)

@@ -1,0 +1,308 @@
+"""The SDK against real brokers, in this process and over gRPC: what is sent is read, and what is wrong is told to who did it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import ledgermq
+from ledgermq import errors
+from ledgermq.client.partitioner import partition_of_key
+from ledgermq.sources import Sources
+from stateless_broker.node import Node
+from stateless_broker.settings import load_settings
+
+Connect = Callable[..., AbstractAsyncContextManager[ledgermq.Client]]
+
+_names = (f"sdk-{number}" for number in itertools.count())
+
+
+@pytest.fixture(params=["in_process", "grpc"])
+async def connect(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Connect]:
+    """Opens clients of one cluster: by direct calls on a store in memory, or over gRPC on a folder."""
+    if request.param == "in_process":
+        target = f"memory://{next(_names)}"
+        async with ledgermq.connect(target):  # keeps the cluster
+            yield lambda **settings: ledgermq.connect(target, **settings)
+        return
+    settings = load_settings(None, port=0, auto_create_topics=False, background_compaction=False)
+    async with await Node.start((tmp_path / "root").as_uri(), settings, Sources()) as node:
+        yield lambda **settings: ledgermq.connect(node.address, **settings)
+
+
+@asynccontextmanager
+async def a_topic(connect: Connect, partitions: int = 2, **settings: object) -> AsyncIterator[ledgermq.Client]:
+    async with connect() as client:
+        await client.create_topic("t", partitions, {name.replace("_", "."): value for name, value in settings.items()})
+        yield client
+
+
+async def values_of(client: ledgermq.Client, topic: str = "t", **settings: object) -> list[bytes | None]:
+    values = []
+    async with client.consumer(topic, **settings) as consumer:  # type: ignore[arg-type]
+        ends = await consumer.end_offsets()
+        while consumer.positions() != ends:
+            values += [message.value for message in await consumer.fetch(timeout_s=10)]
+    return values
+
+
+# -- what goes in comes out ----------------------------------------------------------------------------------------------
+
+
+async def test_a_message_is_what_was_sent(connect: Connect) -> None:
+    moment = datetime(2024, 2, 29, 12, 30, 1, 5, tzinfo=UTC)
+    async with a_topic(connect) as client, client.producer() as producer:
+        result = await producer.send("t", b"value", key="key", headers={"a": b"1", "b": None}, tag="blue", timestamp=moment)
+        assert result == ("t", partition_of_key(b"key", 2), 0, result.timestamp_us)
+        assert result.timestamp == moment
+        async with client.consumer("t") as consumer:
+            message = await anext(consumer)
+        assert message == ("t", result.partition, 0, b"key", b"value", (("a", b"1"), ("b", None)), result.timestamp_us, "blue")
+        assert message.timestamp == moment
+
+
+async def test_the_order_of_a_key_is_the_order_of_sending(connect: Connect) -> None:
+    async with a_topic(connect, 4) as client:
+        async with client.producer(batch_bytes_max=500) as producer:
+            for number in range(2000):
+                producer.send("t", str(number), key=f"k{number % 7}")
+        read: dict[bytes | None, list[int]] = {}
+        async with client.consumer("t") as consumer:
+            for _ in range(2000):
+                message = await anext(consumer)
+                assert message.value is not None
+                read.setdefault(message.key, []).append(int(message.value))
+        assert read == {f"k{k}".encode(): list(range(k, 2000, 7)) for k in range(7)}
+
+
+@pytest.mark.parametrize("settings", [{"compression": "none"}, {"compression": "zstd"}, {"acks": "received"}, {"idempotent": False}])
+async def test_every_way_of_producing_stores_the_records(connect: Connect, settings: dict[str, object]) -> None:
+    async with a_topic(connect, 1) as client:
+        async with client.producer(**settings) as producer:
+            results = await asyncio.gather(*(producer.send("t", b"%d" % number) for number in range(100)))
+        assert [result.offset for result in results] == ([-1] * 100 if "acks" in settings else list(range(100)))
+        async with client.consumer("t") as consumer, asyncio.timeout(20):
+            assert [(await anext(consumer)).value for _ in range(100)] == [b"%d" % number for number in range(100)]
+
+
+async def test_the_topic_s_compression_wins(connect: Connect) -> None:
+    async with a_topic(connect, 1, compression_type="zstd") as client, client.producer(compression="none") as producer:
+        await producer.send("t", b"x" * 10_000)
+        assert await values_of(client) == [b"x" * 10_000]
+
+
+async def test_many_records_wait_for_room(connect: Connect) -> None:
+    async with a_topic(connect, 2) as client:
+        async with client.producer(buffer_bytes_max=50_000) as producer:
+            held = 0
+
+            def records() -> object:
+                nonlocal held
+                for number in range(3000):
+                    held = max(held, producer.buffered_bytes)
+                    yield ledgermq.Record(b"x" * 100, key=b"%d" % number)
+
+            deliveries = await producer.send_many("t", records())  # type: ignore[arg-type]
+            assert len(deliveries) == 3000
+        assert held <= 50_000
+        assert len(await values_of(client)) == 3000
+
+
+async def test_a_full_buffer_fails_fast_if_so_set(connect: Connect) -> None:
+    async with a_topic(connect, 1) as client, client.producer(buffer_bytes_max=2000, when_full="fail") as producer:
+        accepted = []
+        with pytest.raises(errors.ResourceExhausted):
+            accepted += [producer.send("t", b"x" * 500) for _ in range(10)]
+        await producer.flush()
+        await producer.send("t", b"again")
+        assert (await values_of(client))[-1] == b"again"
+
+
+async def test_an_arrow_batch_goes_in_and_comes_out_as_a_table(connect: Connect) -> None:
+    async with a_topic(connect, 3) as client, client.producer(batch_bytes_max=5000) as producer:
+        batch = pa.RecordBatch.from_pydict({"key": [f"k{n % 5}" for n in range(1000)], "value": [b"%d" % n for n in range(1000)]})
+        results = await (await producer.send_batch("t", batch))
+        assert sum(result.record_count for result in results) == 1000
+        tables = []
+        async with client.consumer("t") as consumer:
+            while sum(table.num_rows for table in tables) < 1000:
+                tables.append(await consumer.fetch_arrow(300, timeout_s=10))
+                assert tables[-1].num_rows <= 300
+        rows = pa.concat_tables(tables).sort_by([("partition", "ascending"), ("offset", "ascending")])
+        assert sorted(int(value) for value in rows["value"].to_pylist()) == list(range(1000))
+        for row in rows.to_pylist():
+            assert row["key"] == b"k%d" % (int(row["value"]) % 5)
+            assert row["partition"] == partition_of_key(row["key"], 3)
+
+
+async def test_rows_without_key_stay_together(connect: Connect) -> None:
+    async with a_topic(connect, 3) as client, client.producer() as producer:
+        batch = pa.RecordBatch.from_pydict({"value": [b"a", b"b"]})
+        (result,) = await (await producer.send_batch("t", batch, partition=2))
+        assert result == ("t", 2, 0, 2)
+        assert await values_of(client, partitions=[2]) == [b"a", b"b"]
+
+
+async def test_a_partitioner_of_one_s_own(connect: Connect) -> None:
+    async with a_topic(connect, 3) as client, client.producer(partitioner=lambda topic, key, count: count - 1) as producer:
+        assert (await producer.send("t", b"v", key=b"k")).partition == 2
+
+
+# -- where reading begins ------------------------------------------------------------------------------------------------
+
+
+async def test_reading_begins_where_it_is_told(connect: Connect) -> None:
+    async with a_topic(connect, 1) as client, client.producer() as producer:
+        start = datetime(2024, 1, 1, tzinfo=UTC)
+        for day in range(5):
+            await producer.send("t", b"%d" % day, timestamp=start + timedelta(days=day))
+        assert await values_of(client) == [b"0", b"1", b"2", b"3", b"4"]
+        assert await values_of(client, start={0: 3}) == [b"3", b"4"]
+        assert await values_of(client, start=start + timedelta(days=1, hours=1)) == [b"2", b"3", b"4"]
+        assert await values_of(client, start=start + timedelta(days=9)) == []
+        async with client.consumer("t", start="latest") as consumer:
+            await consumer.wait_ready()
+            await producer.send("t", b"new")
+            assert (await anext(consumer)).value == b"new"
+
+
+async def test_seek_goes_anywhere(connect: Connect) -> None:
+    async with a_topic(connect, 2) as client, client.producer() as producer:
+        for number in range(10):
+            await producer.send("t", b"%d" % number, partition=number % 2)
+        async with client.consumer("t") as consumer:
+            first = [await anext(consumer) for _ in range(3)]
+            assert consumer.position(first[0].partition) > 0
+            await consumer.seek("earliest")
+            assert set(consumer.positions().values()) == {0}
+            await consumer.seek(4, partition=1)
+            await consumer.seek("latest", partition=0)
+            assert [message.value for message in await consumer.fetch(timeout_s=5)] == [b"9"]
+            assert await consumer.fetch(timeout_s=0.1) == []
+            assert consumer.positions() == await consumer.end_offsets() == {("t", 0): 5, ("t", 1): 5}
+
+
+async def test_two_topics_are_read_by_one_consumer(connect: Connect) -> None:
+    async with a_topic(connect, 1) as client, client.producer() as producer:
+        await client.create_topic("u", 1)
+        await asyncio.gather(producer.send("t", b"1"), producer.send("u", b"2"))
+        async with client.consumer(["t", "u"], start={("u", 0): 0}) as consumer:
+            assert {(m.topic, m.value) for m in [await anext(consumer), await anext(consumer)]} == {("t", b"1"), ("u", b"2")}
+
+
+async def test_added_partitions_are_read(connect: Connect) -> None:
+    async with connect(metadata_age_s_max=0.2) as client, client.producer() as producer, client.consumer("t") as consumer:
+        await client.create_topic("t", 1)
+        await producer.send("t", b"old")
+        assert (await anext(consumer)).value == b"old"
+        await client.alter_topic("t", partitions=3)
+        await producer.send("t", b"new", partition=2)
+        async with asyncio.timeout(20):
+            assert (await anext(consumer)).value == b"new"
+
+
+# -- what is wrong -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_bad_record_fails_alone(connect: Connect) -> None:
+    async with a_topic(connect, 1, max_message_bytes=1000), connect() as client, client.producer() as producer:
+        # Nothing is known of the topic yet: these are told where they are awaited.
+        early = [producer.send("t", b"a"), producer.send("t", b"x" * 2000), producer.send("t", b"b", partition=9)]
+        assert (await early[0]).offset == 0
+        with pytest.raises(errors.MessageTooLarge):
+            await early[1]
+        with pytest.raises(errors.UnknownPartition):
+            await early[2]
+        with pytest.raises(errors.MessageTooLarge):
+            producer.send("t", b"x" * 2000)
+        with pytest.raises(errors.UnknownPartition):
+            producer.send("t", b"b", partition=9)
+        with pytest.raises(errors.InvalidRecord):
+            producer.send("t", 5)  # type: ignore[arg-type]
+        assert (await producer.send("t", b"c")).offset == 1
+        assert await values_of(client) == [b"a", b"c"]
+
+
+async def test_a_topic_that_accepts_nothing_says_so(connect: Connect) -> None:
+    async with a_topic(connect, 1, accept_publish=False, accept_subscribe=False) as client:
+        with pytest.raises(errors.PublishNotAccepted):
+            await client.producer().send("t", b"v")
+        with pytest.raises(errors.SubscribeNotAccepted):
+            await client.consumer("t").fetch(timeout_s=10)
+        await client.alter_topic("t", unset=["accept.publish", "accept.subscribe"])
+        async with client.producer() as producer:
+            await producer.send("t", b"v")
+        assert await values_of(client) == [b"v"]
+
+
+async def test_an_error_nobody_awaited_comes_up_at_the_next_flush(connect: Connect) -> None:
+    async with a_topic(connect, 1, accept_publish=False) as client:
+        producer = client.producer()
+        producer.send("t", b"lost")
+        with pytest.raises(errors.PublishNotAccepted):
+            await producer.flush()
+        await producer.flush()
+        producer.send("t", b"lost")
+        with pytest.raises(errors.PublishNotAccepted):
+            await producer.close()
+        with pytest.raises(errors.Unavailable):
+            producer.send("t", b"after the end")
+
+
+async def test_offsets_out_of_range(connect: Connect) -> None:
+    async with a_topic(connect, 1) as client, client.producer() as producer:
+        await producer.send("t", b"0")
+        with pytest.raises(errors.OffsetOutOfRange, match="t/0, offset 99"):
+            await client.consumer("t", start={0: 99}).fetch(timeout_s=10)
+        reset = client.consumer("t", start={0: 99}, auto_offset_reset="earliest")
+        assert [message.value for message in await reset.fetch(timeout_s=10)] == [b"0"]
+
+
+async def test_a_deleted_and_recreated_topic_shows_nothing_old(connect: Connect) -> None:
+    async with a_topic(connect, 1) as client, client.producer() as producer:
+        await producer.send("t", b"old")
+        await client.delete_topic("t")
+        with pytest.raises((errors.UnknownTopic, errors.TopicBeingDeleted)):
+            await client.describe_topic("t")
+        async with asyncio.timeout(60):
+            while True:
+                try:
+                    await client.create_topic("t", 1)
+                except errors.TopicBeingDeleted:
+                    await asyncio.sleep(0.1)
+                else:
+                    break
+        async with connect() as other, other.producer() as fresh:
+            assert (await fresh.send("t", b"new")).offset == 0
+            assert await values_of(other) == [b"new"]
+
+
+async def test_administration(connect: Connect) -> None:
+    async with a_topic(connect, 3, retention_ms=5000) as client:
+        (listed,) = await client.list_topics()
+        described = await client.describe_topic("t")
+        assert listed.name == described.name == "t"
+        assert (len(described.partitions), described.settings) == (3, {"retention.ms": "5000"})
+        assert all(partition.owner and partition.bundle for partition in described.partitions)
+        with pytest.raises(errors.TopicExists):
+            await client.create_topic("t")
+        with pytest.raises(errors.InvalidTopicName):
+            await client.create_topic("../etc")
+        with pytest.raises(errors.InvalidConfig):
+            await client.create_topic("u", settings={"retention": 5})
+        with pytest.raises(errors.UnknownTopic):
+            await client.alter_topic("nope", 5)
+        with pytest.raises(errors.UnknownTopic):
+            await client.delete_topic("nope")
+        assert await client.list_offsets("t") == {0: 0, 1: 0, 2: 0}
+        cluster = await client.describe_cluster()
+        assert cluster.cluster_id
+        assert cluster.controller
+        assert [bundle.bundle for bundle in cluster.bundles] == [0, 1, 2, 3, 4]
