@@ -9,6 +9,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
 
+NEVER = 1 << 40
+"""As `pieces_max`: no connection is cut but by `cut_off`."""
+
 
 class CuttingProxy:
     def __init__(self, upstream: str, seed: int, pieces_max: int) -> None:
@@ -19,8 +22,22 @@ class CuttingProxy:
         self._pieces_max = pieces_max
         self._connections = 0
         self.endpoint = ""
+        self._down = False
+        self._open: set[asyncio.StreamWriter] = set()
+
+    def cut_off(self) -> None:
+        """Until `restore`: every connection is reset, the open ones now."""
+        self._down = True
+        for writer in self._open:
+            writer.transport.abort()
+
+    def restore(self) -> None:
+        self._down = False
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._down:
+            writer.transport.abort()
+            return
         up_reader, up_writer = await asyncio.open_connection(self._host, self._port)
         self._connections += 1
         pieces = self._random.randrange(self._pieces_max)
@@ -29,12 +46,14 @@ class CuttingProxy:
             asyncio.create_task(self._pump("request", reader, up_writer, requests_max)),
             asyncio.create_task(self._pump("answer", up_reader, writer, answers_max)),
         }
+        self._open |= {writer, up_writer}
         try:
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for pump in pumps:
                 pump.cancel()
             await asyncio.gather(*pumps, return_exceptions=True)
+            self._open -= {writer, up_writer}
             for each in (writer, up_writer):
                 each.transport.abort()
 

@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 import ledgermq
+from infra.minio import Minio
 from ledger import keys
 from ledger.object_store.open import open_store
 from ledgermq.sources import Sources
+from tests.cutting_proxy import NEVER, cutting_proxy
 from tests.e2e.processes import BrokerProcesses
 from tests.roots import Root, parquet_keys, read_everything, read_parquet_rows
 
@@ -41,7 +43,7 @@ async def consumed(target: str, topic: str) -> dict[int, list[bytes | None]]:
 
 async def test_nothing_is_lost_or_doubled_when_an_owner_is_killed_and_all_of_it_reaches_parquet(brokers: BrokerProcesses) -> None:
     for _ in range(3):
-        brokers.start()
+        await asyncio.to_thread(brokers.start)
     sent: dict[int, list[bytes]] = {partition: [] for partition in range(PARTITIONS)}
     async with asyncio.timeout(90), ledgermq.connect(brokers.addresses) as client:
         await client.create_topic("t", PARTITIONS)
@@ -66,6 +68,27 @@ def compact(root_url: str) -> None:
     command = [sys.executable, "-m", "ledgermq.cli.main", "compact", root_url, "--engine", "local"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+async def test_an_outage_of_the_store_is_waited_out(tmp_path: Path, minio: Minio, minio_root: str) -> None:
+    async with cutting_proxy(minio.endpoint, seed=1, pieces_max=NEVER) as proxy:
+        with BrokerProcesses(tmp_path, minio_root.replace(minio.endpoint, proxy.endpoint)) as brokers:
+            for _ in range(2):
+                await asyncio.to_thread(brokers.start)
+            sent: dict[int, list[bytes]] = {partition: [] for partition in range(PARTITIONS)}
+            async with asyncio.timeout(100), ledgermq.connect(brokers.addresses) as client:
+                await client.create_topic("t", PARTITIONS)
+                async with client.producer() as producer:
+                    for round_number in range(9):
+                        for partition, values in sent.items():
+                            values.append(b"%d" % round_number)
+                            producer.send("t", values[-1], partition=partition)
+                        if round_number == 4:
+                            proxy.cut_off()
+                            await asyncio.sleep(4)
+                            proxy.restore()
+                        await producer.flush()
+            assert await consumed(brokers.addresses, "t") == sent
 
 
 async def test_rounds_of_compaction(minio_root: str) -> None:
