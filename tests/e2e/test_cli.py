@@ -203,3 +203,16 @@ def test_a_root_url_as_target_needs_no_broker(tmp_path: Path) -> None:
     shell.json("topic", "create", "hello", "--partitions", 2)
     assert shell.json("produce", "hello", stdin="first message\n")["records"] == 1
     assert shell("consume", "hello", "--from", "earliest", "--until-end").out == "first message\n"
+
+
+def test_the_shell_completes_commands_and_topic_names(shell: Shell) -> None:
+    shell("topic", "create", "completed-name", "--partitions", 1)
+
+    def complete(typed: str) -> list[str]:
+        words = {"_LEDGERMQ_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}
+        environment = {**os.environ, "LEDGERMQ_TARGET": shell.address, **words}
+        return subprocess.run([LEDGERMQ], env=environment, capture_output=True, text=True, timeout=60, check=False).stdout.split()
+
+    assert complete("ledgermq prod") == ["produce"]
+    assert complete("ledgermq topic describe completed-") == ["completed-name"]
+    assert complete("ledgermq consume completed-") == ["completed-name"]
