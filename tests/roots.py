@@ -91,7 +91,7 @@ async def parquet_keys(store: ObjectStore) -> list[str]:
 
 
 async def read_parquet_rows(store: ObjectStore) -> dict[tuple[str, int], dict[int, bytes]]:
-    """What a plain reader of all of `parquet/` sees: (topic, partition) → offset → value; asserts that each offset is there once, gapless."""
+    """What a plain reader of `parquet/` sees: (topic, partition) → offset → value; asserts each offset once, gapless."""
     found: dict[tuple[str, int], dict[int, bytes]] = {}
     for key in await parquet_keys(store):
         table = pq.ParquetFile(io.BytesIO(await store.get(key))).read()
@@ -104,23 +104,32 @@ async def read_parquet_rows(store: ObjectStore) -> dict[tuple[str, int], dict[in
     return found
 
 
+async def read_segments(root: Root, name: str) -> dict[tuple[str, int], dict[int, bytes]]:
+    """What the segments that are not trimmed hold of a topic: (topic, partition) → offset → value."""
+    topic = root.topics[name]
+    found: dict[tuple[str, int], dict[int, bytes]] = {}
+    for bundle in set(topic.bundles):
+        for slot in (await read_history(root.store, bundle, root.cluster.producer_states_max)).segments:
+            for entry in slot.index.batches:
+                if entry.topic_id == topic.id:
+                    data = await root.store.get_range(keys.segment(bundle, slot.index.slot), entry.position, entry.length)
+                    rows = found.setdefault((name, entry.partition), {})
+                    rows |= dict(enumerate(decode_batch(data).column("value").to_pylist(), entry.base_offset))
+    return found
+
+
 async def read_everything(root: Root) -> dict[tuple[str, int], list[bytes]]:
     """Parquet, then the segments behind it: what all readers together see, by (topic, partition); asserts that nothing is missing."""
     parquet = await read_parquet_rows(root.store)
     result: dict[tuple[str, int], list[bytes]] = {}
     for topic in root.topics.values():
+        segments = await read_segments(root, topic.name)
         for partition, bundle in enumerate(topic.bundles):
-            history = await read_history(root.store, bundle, root.cluster.producer_states_max)
-            counters = partition_of(history.checkpoint, topic.id, partition)
-            rows = {o: v for o, v in parquet.get((topic.name, partition), {}).items() if o < counters.parquet_end}
-            for slot in history.segments:
-                for entry in slot.index.batches:
-                    if (entry.topic_id, entry.partition) != (topic.id, partition):
-                        continue
-                    data = await root.store.get_range(keys.segment(bundle, slot.index.slot), entry.position, entry.length)
-                    for i, value in enumerate(decode_batch(data).column("value").to_pylist()):
-                        rows.setdefault(entry.base_offset + i, value)
+            part = (topic.name, partition)
+            counters = partition_of(await newest_checkpoint(root.store, bundle), topic.id, partition)
+            rows = {offset: value for offset, value in parquet.get(part, {}).items() if offset < counters.parquet_end}
+            rows = segments.get(part, {}) | rows
             if rows:
-                assert sorted(rows) == list(range(min(rows), max(rows) + 1)), f"{topic.name}/{partition}: a gap"
-                result[topic.name, partition] = [rows[offset] for offset in sorted(rows)]
+                assert sorted(rows) == list(range(min(rows), max(rows) + 1)), f"{part}: a gap"
+                result[part] = [rows[offset] for offset in sorted(rows)]
     return result

@@ -1,0 +1,226 @@
+"""Rival compactors, retention, garbage collection and brokers that sleep between any two operations, for minutes, past all deletions.
+
+The stores fail, and let puts and deletes land late. After every operation of anybody a plain reader looks: the files of a partition follow
+each other, no record twice, none live missing. At the end everything acknowledged is there. `fence`: a store whose fences close, as files;
+`url`: one whose permissions only expire, as S3, where only the age of commits protects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Sequence
+
+import pytest
+
+from ledger import keys
+from ledger.catalog import read_catalog
+from ledger.checkpoint import newest_checkpoint, partition_of
+from ledger.object_store.contract import Buffer, FenceClosed, FencedPuts, ObjectStore
+from ledger.object_store.memory import MemoryStore
+from ledger.parquet.delete import log_start_move, tidy_bundle
+from ledger.parquet.engine import LocalEngine
+from ledger.parquet.gc import collect_garbage
+from ledger.parquet.group_build import run_inline
+from ledger.parquet.runner import compact_bundle
+from ledger.recovery import advance_checkpoint
+from ledger.writer import claim
+from ledgermq.errors import DataDamaged, LedgerMQError
+from ledgermq.sources import Sources
+from tests.faulty_store import Faults, FaultyStore
+from tests.ledgers import append_and_wait, batch
+from tests.passing_store import PassingStore
+from tests.roots import Root, read_parquet_rows, read_segments
+from tests.virtual_time import run_virtual, virtual_sources
+
+SEEDS = int(os.environ.get("LEDGERMQ_SEEDS", "3"))
+DURATION_S = 120.0
+PARTITIONS = 2
+
+
+class _UrlStore(PassingStore):
+    """As S3: nothing closes a fence; a permission lasts `url_life`, and an upload that began in time may take as long again."""
+
+    def __init__(self, inner: ObjectStore, sources: Sources) -> None:
+        super().__init__(inner)
+        self.fences_close_at_once = False
+        self.sources = sources
+
+    async def open_fence(self, fence: str) -> None:
+        pass
+
+    async def close_fence(self, fence: str) -> None:
+        pass
+
+    async def list_fences(self) -> Sequence[str]:
+        return []
+
+    async def fenced_puts(self, fence: str, keys: Sequence[str], url_life_ms: int) -> FencedPuts:
+        return _UrlPuts(self, self.sources.now_ms() + url_life_ms, url_life_ms / 1000)
+
+
+class _UrlPuts(FencedPuts):
+    def __init__(self, store: _UrlStore, expires_ms: int, upload_s_max: float) -> None:
+        self._store = store
+        self._expires_ms = expires_ms
+        self._upload_s_max = upload_s_max
+
+    async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
+        if self._store.sources.now_ms() > self._expires_ms:
+            raise FenceClosed(f"{key}: expired")
+        await asyncio.sleep(self._store.sources.random.uniform(0, self._upload_s_max))
+        await self._store.inner.put_if_absent(key, buffers)
+
+
+class _SleepyStore(FaultyStore):
+    """What one process sees of the store: it now and then sleeps for a long time, before or after an operation."""
+
+    def __init__(self, world: _World, sources: Sources) -> None:
+        faults = Faults(before=0.001, after=0.002, late=0.003, throttle=0.001, delay_s_max=0.05)
+        super().__init__(world.shared, sources, faults)
+        self._world = world
+
+    async def _delay(self) -> None:
+        await super()._delay()
+        if self._random.random() < 0.005:
+            await asyncio.sleep(self._random.choice((3, 10, 30, 120)) * self._random.random())
+        await self._world.look()
+
+
+class _World:
+    def __init__(self, seed: int, mode: str) -> None:
+        self.seed = seed
+        self.sources = virtual_sources(seed)
+        self.objects = MemoryStore("test", self.sources)
+        self.shared: ObjectStore = self.objects if mode == "fence" else _UrlStore(self.objects, virtual_sources(seed + 1))
+        self.root: Root
+        self.acked: dict[tuple[int, int], bytes] = {}
+        self.looks = self.rounds = self.errors = self.processes = self.values = 0
+
+    async def prepare(self) -> None:
+        self.root = await Root.open(self.objects, self.sources)
+        await self.root.create_topic("t", partitions=PARTITIONS, parquet_max_lag_ms="20000", parquet_target_bytes="2000")
+
+    def value(self) -> bytes:
+        self.values += 1
+        return b"%d" % self.values
+
+    def acknowledged(self, partition: int, base: int, values: list[bytes]) -> None:
+        for offset, value in enumerate(values, base):
+            assert self.acked.setdefault((partition, offset), value) == value
+
+    def process(self) -> tuple[_SleepyStore, Sources]:
+        self.processes += 1
+        sources = virtual_sources(self.seed * 100 + self.processes)
+        return _SleepyStore(self, sources), sources
+
+    async def look(self) -> None:
+        """A plain reader, by the names of the files; every thousandth time by the rows, and with the ledger behind them."""
+        self.looks += 1
+        before: keys.ParquetName | None = None
+        names = [name async for info in self.objects.list(keys.PARQUET) if (name := keys.parse_parquet(info.key))]
+        for name in sorted(names, key=lambda n: (n.partition, n.first_offset)):
+            if before is not None and before.partition == name.partition:
+                assert name.first_offset == before.last_offset + 1, f"{before.key} and then {name.key}"
+            before = name
+        checkpoint = await newest_checkpoint(self.objects, 1)
+        for counters in checkpoint.partitions:
+            mine = [name for name in names if name.partition == counters.partition]
+            first_live = max(counters.parquet_start, counters.log_start)
+            if first_live < counters.parquet_end:
+                assert mine, "live files are gone"
+                assert mine[0].first_offset <= first_live
+                assert mine[-1].last_offset >= counters.parquet_end - 1
+        if self.looks % 1000 == 0:
+            await self.check_records()
+
+    async def check_records(self) -> None:
+        """Everything acknowledged is where it was acknowledged, unless it lies below the log start."""
+        parquet = await read_parquet_rows(self.objects)
+        checkpoint = await newest_checkpoint(self.objects, 1)
+        segments = await read_segments(self.root, "t")
+        topic_id = self.root.topics["t"].id
+        for (partition, offset), value in self.acked.items():
+            counters = partition_of(checkpoint, topic_id, partition)
+            if offset >= counters.log_start:
+                rows = parquet if offset < counters.parquet_end else segments
+                assert rows.get(("t", partition), {}).get(offset) == value, f"partition {partition} offset {offset}"
+
+
+Step = Callable[[_World, ObjectStore, Sources], Awaitable[None]]
+
+
+async def _compact(world: _World, store: ObjectStore, sources: Sources) -> None:
+    engine = LocalEngine(sources, run_inline, 1)
+    catalog = await read_catalog(world.objects, world.root.cluster.producer_states_max)
+    everything = sources.random.random() < 0.7
+    if await compact_bundle(store, 1, world.root.cluster, catalog, sources, engine, everything=everything):
+        world.rounds += 1
+
+
+async def _retain(world: _World, store: ObjectStore, sources: Sources) -> None:
+    """Move the log start, mostly within Parquet, sometimes beyond; then delete."""
+    checkpoint = await newest_checkpoint(store, 1)
+    topic = world.root.topics["t"]
+    partition = sources.random.randrange(PARTITIONS)
+    counters = partition_of(checkpoint, topic.id, partition)
+    end = counters.parquet_end if sources.random.random() < 0.8 else checkpoint.state.ends[partition].end if checkpoint.state.ends else 0
+    start = sources.random.randint(counters.log_start, max(counters.log_start, end))
+    states_max = world.root.cluster.producer_states_max
+    await advance_checkpoint(store, 1, sources, states_max, log_start_move({(topic.id, partition): start}))
+    catalog = await read_catalog(world.objects, states_max)
+    await tidy_bundle(store, 1, world.root.cluster, catalog, sources)
+
+
+async def _collect(world: _World, store: ObjectStore, sources: Sources) -> None:
+    await collect_garbage(store, world.root.cluster)
+
+
+async def _produce(world: _World, store: ObjectStore, sources: Sources) -> None:
+    """A term of ownership: claims, appends, may be fenced at any time."""
+    writer, _ = await claim(store, 1, "b", sources, world.root.cluster.producer_states_max)
+    topic = world.root.topics["t"]
+    for _ in range(sources.random.randrange(1, 12)):
+        partition = sources.random.randrange(PARTITIONS)
+        values = [world.value() for _ in range(sources.random.randrange(1, 4))]
+        base = (await append_and_wait(writer, batch(*values, topic_id=topic.id, partition=partition)))[0]
+        world.acknowledged(partition, base, values)
+
+
+async def _again_and_again(world: _World, pause_s: float, step: Step) -> None:
+    """One process after another does one step; they may end by typed errors only. A sleeper is not waited for."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + DURATION_S
+    async with asyncio.TaskGroup() as group:
+        while loop.time() < end:
+            store, sources = world.process()
+            task = group.create_task(_one(world, store, sources, step))
+            await asyncio.wait([task], timeout=sources.random.uniform(0, 2 * pause_s))
+
+
+async def _one(world: _World, store: ObjectStore, sources: Sources, step: Step) -> None:
+    try:
+        await step(world, store, sources)
+    except DataDamaged:
+        raise
+    except LedgerMQError:
+        world.errors += 1
+
+
+@pytest.mark.parametrize("mode", ["fence", "url"])
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_no_reader_ever_sees_a_gap_a_double_or_a_loss(seed: int, mode: str) -> None:
+    async def run() -> None:
+        world = _World(seed, mode)
+        await world.prepare()
+        async with asyncio.TaskGroup() as group:
+            for step, pause_s in ((_compact, 15.0), (_compact, 15.0), (_produce, 8.0), (_retain, 20.0), (_collect, 30.0)):
+                group.create_task(_again_and_again(world, pause_s, step))
+        await asyncio.sleep(100)
+        assert not (await world.root.compact()).failures
+        await world.check_records()
+        await world.look()
+        assert world.rounds > 1
+        assert list(await world.objects.list_fences()) == []
+
+    run_virtual(run)
