@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 from ledger.producers import ProducerSession
 from ledger.recovery import advance_checkpoint
@@ -11,6 +12,7 @@ from ledger.writer import Append, LedgerWriter, claim
 from ledgermq.errors import LedgerMQError, NotOwner, ResourceExhausted
 from ledgermq.sources import Sources
 from tests.simulation.loop import Process
+from tests.simulation.model import Violation
 from tests.simulation.plan import RunPlan
 from tests.simulation.store import StoreLine
 from tests.simulation.world import World
@@ -59,6 +61,15 @@ class LedgerBroker:
             except TimeoutError:
                 await self._upkeep(writer)
         self._world.note(self.name, f"term over: {writer.lost.message[:80]}")
+        self._check_loss(writer, writer.lost.message)
+
+    def _check_loss(self, writer: LedgerWriter, why: str) -> None:
+        """A term may end for many reasons, but never because the writer's own segment stands in the slot."""
+        lost = re.search(r"slot (\d+) was lost", why)
+        if lost is not None:
+            index, _ = self._world.store.segments[BUNDLE][int(lost[1])]
+            if index.writer == writer.durable.writer:
+                self._world.violations.append(Violation("won put taken as lost", f"{self.name}: {why}"))
 
     async def _upkeep(self, writer: LedgerWriter) -> None:
         try:
@@ -79,8 +90,6 @@ class LedgerBroker:
         try:
             return await append.done
         except NotOwner:
-            if writer.puts_in_flight == 0 and not self.process.alive:
-                raise
             self._world.coverage.saw("a waiter was told that the term is over")
             raise
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import TypeVar
 
@@ -14,6 +15,7 @@ from ledger.segment import Batch
 from ledgermq.errors import LedgerMQError, NotOwner, OutOfOrderSequence, ResourceExhausted, UnknownProducer
 from tests.ledgers import encode_values
 from tests.simulation.history import Outcome, Partition
+from tests.simulation.model import Violation
 from tests.simulation.ledger_broker import LedgerBroker, session
 from tests.simulation.world import NoAnswer, Unreachable, World
 
@@ -86,7 +88,7 @@ class PlainProducer(Client):
 
 
 class IdempotentProducer(Client):
-    """Up to `window` batches on their way; each is repeated until it is told what became of it."""
+    """Up to `window` batches on their way, counted from the oldest that is not answered; each is repeated until it is."""
 
     def __init__(self, world: World, name: str, brokers: dict[str, LedgerBroker], window: int = WINDOW_BATCHES) -> None:
         super().__init__(world, name, brokers)
@@ -102,21 +104,20 @@ class IdempotentProducer(Client):
         opened = await self._opened_slot()
         sequence = 0
         over = asyncio.Event()
-        room = asyncio.Semaphore(self._window)
+        sent: deque[asyncio.Task[None]] = deque()
         deadline = asyncio.get_running_loop().time() + self.random.choice((20.0, 60.0, 1000.0))
         async with asyncio.TaskGroup() as group:
             while not over.is_set() and not self.stopped.is_set() and asyncio.get_running_loop().time() < deadline:
-                await room.acquire()
-                if over.is_set():
-                    break
                 values = self.next_values()
                 batch = batch_of(values, partition, (producer, sequence, opened))
                 sequence += len(values)
                 op = self._world.history.begin_produce(self.name, partition_of(partition), values)
-                group.create_task(self._deliver(op, batch, over, room))
+                sent.append(group.create_task(self._deliver(op, batch, over)))
                 await asyncio.sleep(self.random.expovariate(4.0))
+                while sent and (sent[0].done() or len(sent) == self._window):
+                    await sent.popleft()
 
-    async def _deliver(self, op: int, batch: Batch, over: asyncio.Event, room: asyncio.Semaphore) -> None:
+    async def _deliver(self, op: int, batch: Batch, over: asyncio.Event) -> None:
         give_up = asyncio.get_running_loop().time() + PATIENCE_S
         while not over.is_set() and asyncio.get_running_loop().time() < give_up:
             try:
@@ -124,16 +125,16 @@ class IdempotentProducer(Client):
             except UnknownProducer as error:
                 self._world.coverage.saw("a producer was not known any more")
                 self._world.note(self.name, f"session over: {error.message[:80]}")
-                break
+                over.set()
             except (NoAnswer, Unreachable, OutOfOrderSequence, LedgerMQError):
                 await self.pause()
-                continue
-            self._world.history.end_produce(op, Outcome.OK, offset)
-            room.release()
-            return
+            else:
+                self._world.history.end_produce(op, Outcome.OK, offset)
+                return
+        if not over.is_set():
+            self._world.violations.append(Violation("stuck", f"{self.name}: operation {op} was refused for {PATIENCE_S:.0f} s"))
         over.set()
         self._world.history.end_produce(op, Outcome.INFO)
-        room.release()
 
     async def _opened_slot(self) -> int:
         while True:

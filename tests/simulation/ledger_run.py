@@ -117,8 +117,9 @@ class LedgerRun:
         for broker in self.brokers.values():
             broker.process.kill()
         last = LedgerBroker(world, self.plan, "last", 0)
-        while not last.serves:
-            await asyncio.sleep(0.1)
+        async with asyncio.timeout(HEALING_S):
+            while not last.serves:
+                await asyncio.sleep(0.1)
         asker = PlainProducer(world, "last", {"last": last})
         recovered = await recover(world.store, BUNDLE, self.plan.producer_states_max)
         for number in range(PARTITIONS):

@@ -20,6 +20,7 @@ from tests.virtual_time import AllTasksWait, VirtualLoop
 
 T = TypeVar("T")
 CLOSING_ROUNDS = 50
+TURNS_MAX = 1_000_000
 
 _current: contextvars.ContextVar[Process | None] = contextvars.ContextVar("process", default=None)
 
@@ -124,17 +125,26 @@ class _Future(asyncio.Future[Any]):
         return self is other
 
 
+class TooLong(Exception):
+    """The loop went round too often: the cluster is busy for ever without getting anywhere."""
+
+
 class _NoSelector(selectors.SelectSelector):
     """Never looks at a file: nothing outside exists."""
 
     def __init__(self) -> None:
         super().__init__()
         self.now_s = 0.0
+        self.turns = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None:
             raise AllTasksWait("every task waits, and nothing will ever wake one")
         self.now_s += max(0.0, timeout)
+        self.turns += 1
+        if self.turns > TURNS_MAX:
+            self.turns = -TURNS_MAX
+            raise TooLong(f"{TURNS_MAX} turns of the loop, {self.now_s:.0f} virtual seconds")
         return []
 
 

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from tests.simulation.loop import SimulatedLoop, run_simulated
+from tests.simulation.loop import SimulatedLoop, TooLong, run_simulated
 from tests.simulation.model import Violation
 from tests.simulation.trace import Coverage, Trace
 from tests.simulation.world import AssertionCatcher, World, failed_assertions
+from tests.virtual_time import AllTasksWait
 
 
 @dataclass(slots=True)
@@ -25,9 +26,14 @@ class Result:
 
 
 class Run(Protocol):
+    """One level of simulation, one seed."""
+
     world: World
 
     async def run(self) -> Result: ...
+
+
+Make = Callable[[SimulatedLoop, int, int | None], Run]
 
 
 def finish(world: World) -> Result:
@@ -43,7 +49,7 @@ def finish(world: World) -> Result:
     )
 
 
-def simulate(make: Callable[[SimulatedLoop, int, int | None], Run], seed: int, lines_kept: int | None = 400) -> Result:
+def simulate(make: Make, seed: int, lines_kept: int | None = 400) -> Result:
     """One seed of one level. An error that escapes is a violation too: a simulated cluster never crashes its world."""
     runs: list[Run] = []
     logger = logging.getLogger()
@@ -57,12 +63,18 @@ def simulate(make: Callable[[SimulatedLoop, int, int | None], Run], seed: int, l
         loop.set_exception_handler(lambda _, what: run.world.violations.extend(failed_assertions(what.get("exception"))))
         try:
             return await run.run()
+        except TimeoutError:
+            run.world.violations.append(Violation("stuck", "the healed cluster did not come to rest in time"))
+            return finish(run.world)
         except Exception as error:
             run.world.violations.append(Violation("crash", f"{type(error).__name__}: {error}"))
             return finish(run.world)
 
     try:
         return run_simulated(main)
+    except (AllTasksWait, TooLong) as error:
+        runs[0].world.violations.append(Violation("stuck", str(error)))
+        return finish(runs[0].world)
     finally:
         for catcher in catchers:
             logger.removeHandler(catcher)

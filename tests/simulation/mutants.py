@@ -1,0 +1,62 @@
+"""Named bugs, each one real somewhere: applied to the product by monkeypatch, and to be caught by some seed.
+
+A mutant that survives means that the simulation does not look there. "bug" and "crash" do not count as caught: they would only say that the
+mutant itself no longer fits the code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import pytest
+
+from tests.simulation.result import Make, Result, simulate
+
+NOT_A_CATCH = {"bug", "crash"}
+Apply = Callable[[pytest.MonkeyPatch], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    name: str
+    level: str
+    apply: Apply
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Caught:
+    mutant: Mutant
+    seed: int | None
+    """None: it survived."""
+    result: Result | None
+    tried: int
+
+
+MUTANTS: dict[str, Mutant] = {}
+
+
+def mutant(level: str) -> Callable[[Apply], Apply]:
+    """Registers a function that applies a bug; its docstring says what is wrong."""
+
+    def register(apply: Apply) -> Apply:
+        name = apply.__name__.replace("_", "-")
+        assert name not in MUTANTS, name
+        MUTANTS[name] = Mutant(name, level, apply, (apply.__doc__ or "").strip())
+        return apply
+
+    return register
+
+
+def hunt(found: Mutant, make: Make, seeds: Iterable[int]) -> Caught:
+    """The first of `seeds` that catches it."""
+    tried = 0
+    with pytest.MonkeyPatch.context() as patch:
+        found.apply(patch)
+        for seed in seeds:
+            tried += 1
+            result = simulate(make, seed)
+            if result.kinds - NOT_A_CATCH:
+                return Caught(found, seed, result, tried)
+    return Caught(found, None, None, tried)

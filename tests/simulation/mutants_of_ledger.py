@@ -1,0 +1,491 @@
+"""Bugs in the protocol of one ledger (DESIGN sections 7 and 8, FACTS of others' failures)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+import ledger.checkpoint
+import ledger.parquet.delete
+import ledger.parquet.plan_chain
+import ledger.parquet.round
+import ledger.recovery
+import ledger.writer
+import tests.simulation.ledger_run
+from ledger import keys
+from ledger.checkpoint import newest_checkpoint, state_of
+from ledger.fold import LedgerState
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.object_store import settle
+from ledger.object_store.contract import AlreadyExists, Buffer, ObjectMissing, ObjectStore, StoreUncertain
+from ledger.object_store.settle import PutOutcome
+from ledger.producers import ProducerMemory, Producers, ProducerSession, RememberedBatch
+from ledger.recovery import Recovered, read_slots
+from ledger.segment import decode_tail, read_index
+from ledger.writer import Append, LedgerWriter, fail, succeed
+from ledgermq.errors import LedgerMQError, NotOwner
+from ledgermq.sources import Sources
+from tests.simulation.mutants import mutant
+
+Patch = pytest.MonkeyPatch
+
+
+@mutant("ledger")
+def link_ignored(patch: Patch) -> None:
+    """A segment counts whatever it links to."""
+
+    def is_valid(self: LedgerState, index: fmt.SegmentIndex) -> bool:
+        if index.kind == fmt.CLAIM:
+            return index.epoch > self.epoch
+        return (index.epoch, index.writer) == (self.epoch, self.writer)
+
+    patch.setattr(LedgerState, "is_valid", is_valid)
+
+
+@mutant("ledger")
+def no_second_recovery(patch: Patch) -> None:
+    """A claim that was won is served from what was read before it."""
+    recover = ledger.writer.recover
+
+    async def claim(store: ObjectStore, bundle: int, broker: str, sources: Sources, states_max: int, on_durable: Any = None) -> Any:
+        before = await recover(store, bundle, states_max)
+        index = fmt.SegmentIndex(
+            bundle=bundle,
+            slot=before.next_slot,
+            epoch=before.state.epoch + 1,
+            kind=fmt.CLAIM,
+            writer=sources.new_id(),
+            put_id=sources.new_id(),
+            previous=before.state.last_put_id,
+            broker=broker,
+        )
+        put = ledger.writer.encode_segment(index, [])
+        if await settle.settle_put(store, keys.segment(bundle, index.slot), put, sources=sources) is not PutOutcome.WON:
+            raise NotOwner("lost")
+        before.state.apply(index)
+        return LedgerWriter(store, sources, broker, before, lambda index, data: None), before
+
+    _patch_claim(patch, claim)
+
+
+def _patch_claim(patch: Patch, claim: Any) -> None:
+    patch.setattr("tests.simulation.ledger_broker.claim", claim)
+
+
+def _delete_below_trim(patch: Patch, which: Any) -> None:
+    async def delete_segments(store: ObjectStore, bundle: int) -> int:
+        trim = (await newest_checkpoint(store, bundle)).trim_slot
+        for slot in [keys.number(info.key) async for info in store.list(keys.segments(bundle))]:
+            if slot < trim:
+                try:
+                    index = (await read_index(store, bundle, slot)).index
+                except ObjectMissing:
+                    continue
+                if which(index):
+                    await store.delete([keys.segment(bundle, slot)])
+        return 0
+
+    patch.setattr(tests.simulation.ledger_run, "delete_segments", delete_segments)
+
+
+@mutant("ledger")
+def claims_deleted(patch: Patch) -> None:
+    """Everything below the trim slot is deleted, claims too."""
+    _delete_below_trim(patch, lambda index: True)
+
+
+@mutant("ledger")
+def voids_deleted(patch: Patch) -> None:
+    """Everything below the trim slot but claims is deleted, void segments too."""
+    _delete_below_trim(patch, lambda index: index.kind != fmt.CLAIM)
+
+
+def _without_read_back(patch: Patch, outcome: PutOutcome) -> None:
+    async def settle_put(store: ObjectStore, key: str, buffers: Sequence[Buffer], *, sources: Sources, **_: Any) -> PutOutcome:
+        for _attempt in range(12):
+            try:
+                await store.put_if_absent(key, buffers)
+                return PutOutcome.WON
+            except AlreadyExists:
+                return outcome
+            except StoreUncertain:
+                await asyncio.sleep(0.1)
+        return PutOutcome.UNKNOWN
+
+    patch.setattr(ledger.writer, "settle_put", settle_put)
+
+
+@mutant("ledger")
+def exists_taken_as_lost(patch: Patch) -> None:
+    """412 is taken as lost without reading back whose object it is."""
+    _without_read_back(patch, PutOutcome.LOST)
+
+
+@mutant("ledger")
+def exists_taken_as_won(patch: Patch) -> None:
+    """412 after a time-out is taken for one's own first try."""
+    _without_read_back(patch, PutOutcome.WON)
+
+
+@mutant("ledger")
+def unknown_taken_as_won(patch: Patch) -> None:
+    """A put whose outcome cannot be told is acknowledged."""
+    real = settle.settle_put
+
+    async def settle_put(*args: Any, **more: Any) -> PutOutcome:
+        outcome = await real(*args, **more)
+        return PutOutcome.WON if outcome is PutOutcome.UNKNOWN else outcome
+
+    patch.setattr(settle, "ATTEMPTS_MAX", 2)
+    patch.setattr(ledger.writer, "settle_put", settle_put)
+
+
+@mutant("ledger")
+def acknowledged_before_a_lower_slot(patch: Patch) -> None:
+    """Waiters hear of their own slot, whatever becomes of those below."""
+    real = LedgerWriter._take_outcome
+
+    def take_outcome(self: LedgerWriter, flight: Any, outcome: PutOutcome) -> None:
+        if outcome is PutOutcome.WON:
+            for append, base_offset in flight.answers:
+                succeed(append, base_offset)
+        real(self, flight, outcome)
+
+    patch.setattr(LedgerWriter, "_take_outcome", take_outcome)
+
+
+@mutant("ledger")
+def waiters_of_a_failed_flush_acknowledged(patch: Patch) -> None:
+    """When a term ends, what is in flight is answered as if it were stored."""
+    real = LedgerWriter.end
+
+    def end(self: LedgerWriter, error: LedgerMQError) -> None:
+        for flight in self._in_flight:
+            for append, base_offset in flight.answers:
+                succeed(append, base_offset)
+        real(self, error)
+
+    patch.setattr(LedgerWriter, "end", end)
+
+
+@mutant("ledger")
+def joined_retry_acknowledged_at_once(patch: Patch) -> None:
+    """A retry of a batch that is still in flight is answered as stored."""
+    real = LedgerWriter._is_new
+
+    def is_new(self: LedgerWriter, append: Append, building: Any) -> bool:
+        session = append.batch.producer
+        if session is not None:
+            try:
+                stored = self._issued.producers.judge(session, append.batch.topic_id, append.batch.partition, append.batch.record_count)
+            except LedgerMQError:
+                stored = None
+            if stored is not None:
+                succeed(append, stored.base_offset)
+                return False
+        return real(self, append, building)
+
+    patch.setattr(LedgerWriter, "_is_new", is_new)
+
+
+@mutant("ledger")
+def created_again_slot_believed(patch: Patch) -> None:
+    """Recovery believes its fold without looking whether it was trimmed meanwhile."""
+
+    async def recover(store: ObjectStore, bundle: int, states_max: int) -> Recovered:
+        checkpoint = await newest_checkpoint(store, bundle)
+        recovered = Recovered(bundle, checkpoint, state_of(checkpoint, states_max))
+        async for slot in read_slots(store, bundle, recovered.next_slot):
+            if recovered.state.apply(slot.index):
+                recovered.tail.append(slot)
+        return recovered
+
+    patch.setattr(ledger.writer, "recover", recover)
+    patch.setattr(ledger.recovery, "recover", recover)
+    patch.setattr("ledger.history.recover", recover)
+
+
+@mutant("ledger")
+def fence_check_on_the_wrong_slot(patch: Patch) -> None:
+    """It looks above all own puts only: a claim that stands where an own put is still on its way is not seen."""
+
+    async def look(self: LedgerWriter) -> None:
+        try:
+            found = (await read_index(self._store, self.bundle, self.issued_slot + 1)).index
+        except ObjectMissing:
+            return
+        if found.kind == fmt.CLAIM and found.writer != self.durable.writer:
+            self.end(NotOwner("claimed"))
+
+    patch.setattr(LedgerWriter, "_look_for_claim", look)
+
+
+@mutant("ledger")
+def no_fence_check(patch: Patch) -> None:
+    """The latest offset is answered from memory."""
+
+    async def look(self: LedgerWriter) -> None:
+        return None
+
+    patch.setattr(LedgerWriter, "_look_for_claim", look)
+
+
+@mutant("ledger")
+def end_told_before_it_is_durable(patch: Patch) -> None:
+    """The latest offset is what was given out, not what was won."""
+
+    async def latest(self: Any, topic_id: int, partition: int) -> int:
+        writer = self._owned()
+        end = int(writer._issued.end(topic_id, partition))
+        await writer.check_fence()
+        return end
+
+    patch.setattr("tests.simulation.ledger_broker.LedgerBroker.latest", latest)
+
+
+@mutant("ledger")
+def idempotence_not_in_the_checkpoint(patch: Patch) -> None:
+    """Producer states are recovered from the tail only."""
+    real = LedgerState.from_proto.__func__  # type: ignore[attr-defined]
+
+    def from_proto(cls: type[LedgerState], proto: fmt.LedgerState, states_max: int) -> LedgerState:
+        state: LedgerState = real(cls, proto, states_max)
+        state.producers = Producers(states_max)
+        return state
+
+    patch.setattr(LedgerState, "from_proto", classmethod(from_proto))
+
+
+@mutant("ledger")
+def idempotence_not_recovered(patch: Patch) -> None:
+    """A new owner knows no producer."""
+    real = ledger.writer.recover
+
+    async def recover(store: ObjectStore, bundle: int, states_max: int) -> Recovered:
+        recovered = await real(store, bundle, states_max)
+        recovered.state.producers = Producers(states_max)
+        return recovered
+
+    patch.setattr(ledger.writer, "recover", recover)
+
+
+@mutant("ledger")
+def sequences_not_looked_at(patch: Patch) -> None:
+    """Every batch is taken for a new one."""
+    patch.setattr(Producers, "judge", lambda *_: None)
+
+
+@mutant("ledger")
+def window_smaller_than_what_is_in_flight(patch: Patch) -> None:
+    """Fewer batches are remembered than clients may have unacknowledged."""
+    patch.setattr("ledger.producers.WINDOW_BATCHES", 1)
+
+
+@mutant("ledger")
+def forgotten_producer_taken_for_a_new_one(patch: Patch) -> None:
+    """Sequence 0 of an unknown producer is taken whenever it learned the end of the ledger."""
+
+    def judge_unknown(self: Producers, session: ProducerSession) -> None:
+        if session.sequence != 0:
+            raise ledger.producers.UnknownProducer("begins in the middle")
+
+    patch.setattr(Producers, "_judge_unknown", judge_unknown)
+
+
+@mutant("ledger")
+def any_sequence_of_an_unknown_producer(patch: Patch) -> None:
+    """An unknown producer may begin in the middle."""
+    patch.setattr(Producers, "_judge_unknown", lambda self, session: None)
+
+
+@mutant("ledger")
+def repeated_batch_told_another_offset(patch: Patch) -> None:
+    """A retry of a stored batch is answered with where the log ends now."""
+    real = Producers.judge
+
+    def judge(self: Producers, session: ProducerSession, topic_id: int, partition: int, count: int) -> RememberedBatch | None:
+        stored = real(self, session, topic_id, partition, count)
+        if stored is None:
+            return None
+        memory: ProducerMemory = self._memory[session.id, topic_id, partition]
+        return memory.batches[-1]
+
+    patch.setattr(Producers, "judge", judge)
+
+
+@mutant("ledger")
+def offsets_from_the_checkpoint_only(patch: Patch) -> None:
+    """A new owner goes on from the offsets of the checkpoint: those of the tail are used again."""
+    real = ledger.writer.recover
+
+    async def recover(store: ObjectStore, bundle: int, states_max: int) -> Recovered:
+        recovered = await real(store, bundle, states_max)
+        recovered.state.ends = dict(state_of(recovered.checkpoint, states_max).ends)
+        return recovered
+
+    patch.setattr(ledger.writer, "recover", recover)
+
+
+@mutant("ledger")
+def served_again_after_it_was_lost(patch: Patch) -> None:
+    """After a lost slot the owner goes on with the next one, in the same term."""
+    real = LedgerWriter._take_outcome
+
+    def take_outcome(self: LedgerWriter, flight: Any, outcome: PutOutcome) -> None:
+        if outcome is PutOutcome.WON:
+            real(self, flight, outcome)
+            return
+        for append, _ in flight.answers:
+            fail(append, NotOwner("lost"))
+        self._in_flight.remove(flight)
+        self.durable.slot = max(self.durable.slot, flight.index.slot)
+        self.durable.last_put_id = flight.index.put_id
+        self.put_ended.set()
+
+    patch.setattr(LedgerWriter, "_take_outcome", take_outcome)
+
+
+@mutant("ledger")
+def served_again_after_release(patch: Patch) -> None:
+    """A released term goes on appending."""
+    real_end, real_write = LedgerWriter.end, LedgerWriter.write
+
+    def end(self: LedgerWriter, error: LedgerMQError) -> None:
+        if "was released" not in error.message:
+            real_end(self, error)
+
+    def write(self: LedgerWriter, appends: Sequence[Append]) -> bool:
+        self._issued.released = False
+        return real_write(self, appends)
+
+    patch.setattr(LedgerWriter, "end", end)
+    patch.setattr(LedgerWriter, "write", write)
+
+
+@mutant("ledger")
+def writer_id_for_each_process(patch: Patch) -> None:
+    """Every claim of a broker carries the same writer id, and the same epoch may be claimed twice."""
+    real = fmt.SegmentIndex
+
+    def index(**fields: Any) -> Any:
+        if fields.get("kind") == fmt.CLAIM:
+            fields["writer"] = str(fields["broker"]).encode().ljust(16)
+            fields["epoch"] = max(1, fields["epoch"] - 1) if fields["slot"] > 1 else 1
+        return real(**fields)
+
+    class Format:
+        def __getattr__(self, name: str) -> Any:
+            return index if name == "SegmentIndex" else getattr(fmt, name)
+
+    def is_valid(self: LedgerState, found: fmt.SegmentIndex) -> bool:
+        if found.previous != self.last_put_id:
+            return False
+        if found.kind == fmt.CLAIM:
+            return found.epoch >= self.epoch
+        return (found.epoch, found.writer) == (self.epoch, self.writer)
+
+    patch.setattr(ledger.writer, "fmt", Format())
+    patch.setattr(LedgerState, "is_valid", is_valid)
+
+
+@mutant("ledger")
+def checkpoint_retried_with_stale_content(patch: Patch) -> None:
+    """A checkpoint that lost its number is put again under the next one, unchanged."""
+    real = ledger.recovery.draft_next
+    stale: dict[int, fmt.Checkpoint] = {}
+
+    def draft_next(base: fmt.Checkpoint, state: LedgerState, sources: Sources) -> fmt.Checkpoint:
+        draft = stale.get(id(sources))
+        if draft is None or draft.number > base.number:
+            draft = stale[id(sources)] = real(base, state, sources)
+            return draft
+        again = fmt.Checkpoint()
+        again.CopyFrom(draft)
+        again.number = base.number + 1
+        stale.pop(id(sources))
+        return again
+
+    patch.setattr(ledger.recovery, "draft_next", draft_next)
+    patch.setattr(ledger.recovery, "check_successor", lambda base, new: None)
+
+
+@mutant("ledger")
+def checkpoint_of_what_is_not_durable(patch: Patch) -> None:
+    """The owner writes the state that it has given out into the checkpoint."""
+    real = ledger.recovery.advance_checkpoint
+
+    async def advance(store: ObjectStore, bundle: int, sources: Sources, states_max: int, move: Any = None, durable: Any = None) -> Any:
+        for found in tests.simulation.ledger_run.live_writers():
+            if found.durable is durable:
+                durable = found._issued
+        return await real(store, bundle, sources, states_max, move, durable)
+
+    patch.setattr("tests.simulation.ledger_broker.advance_checkpoint", advance)
+
+
+@mutant("ledger")
+def deleted_by_memory(patch: Patch) -> None:
+    """Slots are deleted as soon as a plan names them, not when a checkpoint has trimmed them."""
+
+    async def delete_segments(store: ObjectStore, bundle: int) -> int:
+        for number in [keys.number(info.key) async for info in store.list(keys.compactions(bundle))]:
+            plan = await ledger.parquet.plan_chain.read_plan(store, bundle, number)
+            for slot in plan.slots if plan is not None else ():
+                await store.delete([keys.segment(bundle, slot.slot)])
+        return 0
+
+    patch.setattr(ledger.parquet.round, "require_open", _delete_first(delete_segments))
+
+
+def _delete_first(delete: Any) -> Any:
+    real = ledger.parquet.round.require_open
+
+    async def require_open(store: ObjectStore, plan: fmt.CompactionPlan) -> fmt.Checkpoint:
+        await delete(store, plan.bundle)
+        return await real(store, plan)
+
+    return require_open
+
+
+@mutant("ledger")
+def stale_plan_run(patch: Patch) -> None:
+    """Who reads a plan runs it and commits it, whatever the newest checkpoint says."""
+
+    async def require_open(store: ObjectStore, plan: fmt.CompactionPlan) -> fmt.Checkpoint:
+        return await newest_checkpoint(store, plan.bundle)
+
+    def commit_move(plan: fmt.CompactionPlan, stored: Any) -> Any:
+        def move(draft: fmt.Checkpoint) -> bool:
+            draft.finished_plan = plan.number
+            draft.planned_slot = plan.last_slot
+            draft.trim_slot = plan.trim_slot
+            return True
+
+        return move
+
+    patch.setattr(ledger.parquet.round, "require_open", require_open)
+    patch.setattr(ledger.parquet.round, "commit_move", commit_move)
+    patch.setattr(ledger.recovery, "check_successor", lambda base, new: None)
+
+
+@mutant("ledger")
+def newest_checkpoint_deleted(patch: Patch) -> None:
+    """Whoever has won a checkpoint deletes all others."""
+
+    async def delete_replaced(store: ObjectStore, bundle: int) -> None:
+        seen = [info.key async for info in store.list(keys.checkpoints(bundle))]
+        await asyncio.sleep(0.2)
+        await store.delete([key async for key in _keys(store, bundle) if key not in seen[-1:]])
+
+    patch.setattr(tests.simulation.ledger_run, "delete_replaced", delete_replaced)
+
+
+async def _keys(store: ObjectStore, bundle: int) -> Any:
+    async for info in store.list(keys.checkpoints(bundle)):
+        yield info.key
+
+
+assert decode_tail
