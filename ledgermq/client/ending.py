@@ -8,8 +8,12 @@ from typing import Any
 
 async def end(*tasks: asyncio.Task[Any] | None) -> None:
     """Cancel and wait; what the tasks raised is dropped."""
-    living = [task for task in tasks if task is not None and not task.done()]
+    given = [task for task in tasks if task is not None]
+    living = [task for task in given if not task.done()]
     for task in living:
         task.cancel()
     if living:
         await asyncio.wait(living)
+    for task in given:
+        if task.done() and not task.cancelled():
+            task.exception()  # looked at, so that asyncio does not complain that nobody did

@@ -80,6 +80,7 @@ class GrpcConnection:
             raise error_from_rpc(error, self.address) from error
         finally:
             call.cancel()
+            _end_requests(call)
 
     def produce(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
         return self._stream(methods.PRODUCE, _encoded(requests))
@@ -154,3 +155,10 @@ async def _refuses(address: str) -> bool:
         return False
     writer.close()
     return False
+
+
+def _end_requests(call: Any) -> None:
+    """A call that failed before it was connected leaves gRPC's task that draws requests waiting, where `cancel` does not reach it."""
+    poller = getattr(call, "_async_request_poller", None)
+    if poller is not None:
+        poller.cancel()
