@@ -58,7 +58,6 @@ _HINTS: dict[str, str] = {
     "UNKNOWN_TOPIC": "`ledgermq topic list` shows what there is, `ledgermq topic create NAME` makes one",
     "UNKNOWN_PARTITION": "`ledgermq topic describe NAME` shows the partitions",
     "TOPIC_EXISTS": "`ledgermq topic describe NAME` shows it, `ledgermq topic alter` changes it",
-    "INVALID_TOPIC_NAME": "use 1 to 249 of letters, digits, '.', '_' and '-'",
     "OFFSET_OUT_OF_RANGE": "`--from earliest` begins at the first record that is kept",
     "MESSAGE_TOO_LARGE": "raise the topic's max.message.bytes, or send less in one record",
     "UNAVAILABLE": "is a broker running? `ledgermq dev` starts one; --target or LEDGERMQ_TARGET says where it is",

@@ -6,13 +6,14 @@ The client's commands are here. Commands of the server packages (dev, broker, co
 
 from __future__ import annotations
 
+import sys
 from importlib.metadata import entry_points, version
 from typing import Annotated
 
 import typer
 
 from ledgermq.cli import consume, produce, status, topic
-from ledgermq.cli.exit_codes import EPILOG
+from ledgermq.cli.exit_codes import EPILOG, ExitCode
 from ledgermq.cli.terminal import notes
 
 COMMANDS_GROUP = "ledgermq.commands"
@@ -70,7 +71,10 @@ def _register_missing(app: typer.Typer, extra: str, error: ImportError) -> None:
 
 
 def main() -> None:
-    build()()
+    try:
+        build()()
+    except KeyboardInterrupt:  # before any command has begun
+        sys.exit(ExitCode.INTERRUPTED)
 
 
 if __name__ == "__main__":

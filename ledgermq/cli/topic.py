@@ -61,7 +61,7 @@ async def create(
             if not if_not_exists:
                 raise
             found = await client.describe_topic(name)
-        show(Report(f"topic {name}", topic_facts(found)), output)
+        show(Report("", topic_facts(found)), output)
 
 
 async def list_topics(
@@ -94,7 +94,7 @@ async def describe(
         for number, part in enumerate(found.partitions)
     ]
     facts = topic_facts(found) | {"records": sum(ends.values()) - sum(starts.values())}
-    show(Report(f"topic {name}", facts, [Rows("partition_list", PARTITION_COLUMNS, rows)]), output)
+    show(Report("", facts, [Rows("partition_list", PARTITION_COLUMNS, rows)]), output)
 
 
 async def alter(
@@ -113,7 +113,7 @@ async def alter(
         raise typer.BadParameter("nothing to change: give --partitions, --set or --unset")
     async with connected(target, timeout_s) as client:
         found = await client.alter_topic(name, partitions=partitions, settings=wanted, unset=unset or ())
-    show(Report(f"topic {name}", topic_facts(found)), output)
+    show(Report("", topic_facts(found)), output)
 
 
 async def delete(
