@@ -2,8 +2,9 @@
 
     spark-submit spark/job.py ROOT [BUNDLE …]
 
-ROOT is a root URL such as s3://bucket/prefix or file:///folder; without bundle numbers all bundles are compacted. The executors need the
-packages `ledgermq` and `ledger` (installed, or by --py-files) and reach ROOT by themselves. Exit status: 0 all done, 1 at least one
+ROOT is a root URL such as s3://bucket/prefix or file:///folder; without bundle numbers all bundles are compacted. Executors reach ROOT by
+themselves: they need the packages `ledgermq`, `ledger` and `spark` (installed, or by --py-files), pyarrow, and on S3 credentials in their
+environment, for a task carries no secret. Exit status: 0 all done, 1 at least one
 bundle could not be compacted or a partition is parked, 2 wrong usage or no cluster at ROOT.
 """
 
