@@ -102,7 +102,7 @@ class Metadata:
                 pass
 
     async def catch_up(self) -> None:
-        """Learn everything that the controller had acknowledged before this call; gives up silently when it cannot be asked."""
+        """Learn everything that the controller had acknowledged before this call. Raises Unavailable when that cannot be told."""
         await self._catch_up.run()
 
     async def pull(self, owner: BundleOwner) -> None:
@@ -129,7 +129,8 @@ class Metadata:
                 else:
                     await self._wait_for(await self._latest_offset(source))
         except (LedgerMQError, TimeoutError) as error:
-            log.info("metadata may be behind", error=str(error) or "time-out")
+            why = str(error) or "time-out"
+            raise Unavailable(f"what topics there are cannot be told at present: {why}", retry_after_ms=200) from error
 
     async def _latest_offset(self, address: str) -> int:
         query = pb.OffsetQuery(topic=keys.METADATA_TOPIC, partition=0, latest=True)

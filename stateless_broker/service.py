@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -130,7 +131,8 @@ class BrokerService(BrokerApi):
             passed.CopyFrom(request)
             passed.forwarded = True
             answer = await there(parts.connect(address), passed)
-            await parts.metadata.catch_up()
+            with suppress(Unavailable):  # the change is made, whether this broker knows it already or not
+                await parts.metadata.catch_up()
             return answer
 
         try:

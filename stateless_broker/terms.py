@@ -17,7 +17,7 @@ from stateless_broker.logs import get_logger
 from stateless_broker.takeover import ClaimHistory
 
 TROUBLE_FIRST_S = 0.5
-TROUBLE_S_MAX = 30.0
+TROUBLE_S_MAX = 5.0
 
 log = get_logger(__name__)
 

@@ -16,7 +16,7 @@ class Topics:
         self._ownership = ownership
 
     async def find(self, name: str, topic_id: int = 0) -> Topic:
-        """A living topic; one that this broker has not heard of yet is asked for. Raises UnknownTopic, TopicBeingDeleted."""
+        """A living topic; one that this broker has not heard of yet is asked for. Raises UnknownTopic, TopicBeingDeleted, Unavailable."""
         try:
             return self._known(name, topic_id)
         except UnknownTopic:
