@@ -46,11 +46,14 @@ def install_by_apt() -> None:
     if shutil.which("apt-get") is None or os.geteuid() != 0:
         return
     say("Installing Java 17 with apt-get …")
+    Path("/usr/share/man/man1").mkdir(parents=True, exist_ok=True)  # slim images lack it, and Java's package fails without it
     environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
     for package in ("openjdk-17-jre-headless", "default-jre-headless"):
         commands = [["apt-get", "update", "-qq"], ["apt-get", "install", "-y", "-qq", "--no-install-recommends", package]]
-        if all(subprocess.run(c, stdout=subprocess.DEVNULL, env=environment, check=False).returncode == 0 for c in commands):
+        done = [subprocess.run(command, capture_output=True, text=True, env=environment, check=False) for command in commands]
+        if done[-1].returncode == 0:
             return
+        say(done[-1].stderr.strip())
 
 
 def install_by_library() -> None:
