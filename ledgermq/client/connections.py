@@ -64,13 +64,16 @@ class Connections:
         except TimeoutError as error:
             raise DeadlineExceeded(f"{address} did not answer in time") from error
 
-    async def ask(self, call: Callable[[Connection], Awaitable[T]], deadline: float) -> T:
-        """An answer of any broker, or of the one that they redirect to. Errors that a retry may cure are retried until the deadline."""
+    async def ask(self, call: Callable[[Connection], Awaitable[T]], deadline: float, *, avoid: str | None = None) -> T:
+        """An answer of any broker, or of the one that they redirect to; `avoid` is asked last.
+
+        Errors that a retry may cure are retried until the deadline; then Unavailable.
+        """
         backoff = self.backoff()
         while True:
             wait_ms: int | None = None
             last: RetriableError | None = None
-            for address in self._candidates():
+            for address in self._candidates(avoid):
                 try:
                     return await self._ask_redirected(address, call, deadline)
                 except (Unavailable, DeadlineExceeded) as error:
@@ -102,12 +105,9 @@ class Connections:
             raise last
         raise Unavailable(f"no broker of {', '.join(self._candidates())} answered in time; the last said: {last}") from last
 
-    def _candidates(self) -> list[str]:
-        addresses = [*self._bootstrap, *self._learned]
-        if self._last_good is not None and self._last_good in addresses:
-            addresses.remove(self._last_good)
-            addresses.insert(0, self._last_good)
-        return addresses
+    def _candidates(self, avoid: str | None = None) -> list[str]:
+        """All brokers known: first the one that answered last, in the end the one to avoid."""
+        return sorted([*self._bootstrap, *self._learned], key=lambda address: (address == avoid, address != self._last_good))
 
     async def close(self) -> None:
         self._closed = True

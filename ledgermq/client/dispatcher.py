@@ -29,6 +29,9 @@ from ledgermq.protocol.status import error_from_proto
 UNKNOWN_TOPIC_GRACE_S = 5.0
 """A broker may not have heard yet of a topic that another one knows: its refusal counts only after this time."""
 
+SUSPICION_S = 2.0
+"""After this time without an answer the other brokers are asked whether the one that is asked still owns the partitions."""
+
 
 @dataclass(slots=True)
 class Draft:
@@ -101,7 +104,9 @@ class Dispatcher:
         self._routes.refresh_old()
         for address, draft in drafts.items():
             self._ship(address, draft, now_s)
-        return min(due_s, default=None)
+        self._suspect(now_s, due_s)
+        # A moment later, for timers may fire a moment early.
+        return min(due_s) + 0.001 if due_s else None
 
     def _seal(self, queue: PartitionQueue, now_s: float, due_s: list[float]) -> None:
         batch = queue.open
@@ -140,6 +145,24 @@ class Dispatcher:
             draft.payload.append(data)
             draft.size += len(data)
 
+    def _suspect(self, now_s: float, due_s: list[float]) -> None:
+        """A broker that is slow to answer may stand still while another has taken over: ask who owns the partitions."""
+        for stream in self._streams.values():
+            if (oldest := stream.oldest()) is None:
+                continue
+            if stream.suspected_s >= oldest.sent_s and not any(
+                self._routes.owner(queue) == stream.address for queue in self._queues(oldest)
+            ):
+                stream.give_up()
+            elif now_s - max(oldest.sent_s, stream.suspected_s) >= SUSPICION_S:
+                stream.suspected_s = now_s
+                for topic in {batch.topic for batch in oldest.batches}:
+                    self._routes.refresh(topic, avoid=stream.address)
+            due_s.append(max(oldest.sent_s, stream.suspected_s) + SUSPICION_S)
+
+    def _queues(self, frame: SentFrame) -> list[PartitionQueue]:
+        return [self._routes.queue_of(batch) for batch in frame.batches if not batch.outcome.settled]
+
     def _stream(self, address: str) -> ProduceStream:
         stream = self._streams.get(address)
         if stream is None or stream.ended:
@@ -155,7 +178,7 @@ class Dispatcher:
         frame = Frame(pb.ProduceHeader(acks=acks, batches=draft.entries), draft.payload)
         oldest_s = min(batch.born_s for batch in draft.batches)
         deadline_s = min(now_s + self._settings.request_timeout_s, max(oldest_s + self._settings.delivery_timeout_s, now_s + 0.01))
-        self._stream(address).send(SentFrame(frame, draft.batches, deadline_s))
+        self._stream(address).send(SentFrame(frame, draft.batches, now_s, deadline_s))
 
     def _answered(self, address: str, batches: Sequence[Batch], answer: Answer) -> None:
         if not isinstance(answer, LedgerMQError) and len(answer.results) != len(batches):

@@ -21,7 +21,7 @@ from ledgermq.protocol.frames import FetchFrame
 from ledgermq.protocol.status import error_from_proto
 
 FIRST_FRAME_S = 10.0
-IDLE_S = 30.0
+IDLE_S = 10.0
 
 
 class FetchStream:

@@ -87,7 +87,8 @@ class Fetcher:
                 by_owner.setdefault(owner, []).append(reading)
         for owner, readings in by_owner.items():
             self._open(group, owner, readings[:PARTITIONS_PER_STREAM_MAX])
-        return min(due_s, default=None)
+        # A moment later, for timers may fire a moment early.
+        return min(due_s) + 0.001 if due_s else None
 
     def _open(self, group: asyncio.TaskGroup, owner: str, readings: Sequence[Reading]) -> None:
         task = group.create_task(self._feed(owner, readings))
@@ -106,6 +107,7 @@ class Fetcher:
         failure: LedgerMQError | None = None
         try:
             await stream.run()
+            await self._look_for_others(readings, owner)
         except LedgerMQError as error:
             failure = error
         finally:
@@ -115,6 +117,11 @@ class Fetcher:
             self._wake.set()
         if failure is not None:
             self._stream_failed(left, failure, owner)
+
+    async def _look_for_others(self, readings: Sequence[Reading], owner: str) -> None:
+        """Nothing came for a while: perhaps another broker has taken over, and the owner, standing still, does not know."""
+        for topic in {reading.partition.topic for reading in readings if reading.stream is asyncio.current_task()}:
+            await self._routing.refresh(topic, self._connections.deadline(self._settings.request_timeout_s), avoid=owner)
 
     def _stream_failed(self, readings: Sequence[Reading], error: LedgerMQError, owner: str) -> None:
         now_s = asyncio.get_running_loop().time()

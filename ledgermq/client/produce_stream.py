@@ -27,6 +27,7 @@ FRAMES_IN_FLIGHT_MAX = 8
 class SentFrame:
     frame: ProduceFrame
     batches: Sequence[Batch]
+    sent_s: float
     deadline_s: float
 
 
@@ -43,7 +44,19 @@ class ProduceStream:
         self._waiting: deque[SentFrame] = deque()
         self._outgoing: asyncio.Queue[ProduceFrame | None] = asyncio.Queue(FRAMES_IN_FLIGHT_MAX)
         self._sent = asyncio.Event()
+        self._given_up = asyncio.Event()
         self.ended = False
+        self.suspected_s = 0.0
+        """When somebody last asked whether the broker is still the owner."""
+
+    def oldest(self) -> SentFrame | None:
+        """The frame whose answer is next."""
+        return self._waiting[0] if self._waiting else None
+
+    def give_up(self) -> None:
+        """The broker lost what is on its way here, by what others say: do not wait for the deadline."""
+        self._given_up.set()
+        self._sent.set()
 
     def has_room(self) -> bool:
         return not self.ended and len(self._waiting) < FRAMES_IN_FLIGHT_MAX
@@ -97,15 +110,16 @@ class ProduceStream:
             await end(answer)
 
     async def _wait(self, answer: asyncio.Task[Any], lost: asyncio.Task[bool]) -> None:
+        if self._given_up.is_set():
+            raise Unavailable(f"{self.address} does not answer, and others say that it lost its partitions")
         self._sent.clear()
         now = asyncio.get_running_loop().time()
         if self._waiting and self._waiting[0].deadline_s <= now:
             raise DeadlineExceeded(f"{self.address} did not answer a produce request in time")
-        sent = asyncio.create_task(self._sent.wait()) if not self._waiting else None
-        tasks = [task for task in (answer, lost, sent) if task is not None]
+        sent = asyncio.create_task(self._sent.wait() if not self._waiting else self._given_up.wait())
         timeout_s = self._waiting[0].deadline_s - now if self._waiting else None
         try:
-            await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((answer, lost, sent), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
             await end(sent)
         if lost.done() and not answer.done():

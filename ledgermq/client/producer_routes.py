@@ -154,20 +154,20 @@ class ProducerRoutes:
             if self._routing.is_old(self._routing.known(name) or topic.route) and any(topic.queues):
                 self.refresh(name)
 
-    def refresh(self, name: str) -> None:
-        """Ask the brokers about the topic, in the background."""
+    def refresh(self, name: str, *, avoid: str | None = None) -> None:
+        """Ask the brokers about the topic, in the background; `avoid` last."""
         if name not in self._asking and self.group is not None:
             self._asking.add(name)
-            self.group.create_task(self._refresh(name))
+            self.group.create_task(self._refresh(name, avoid))
 
-    async def _refresh(self, name: str) -> None:
+    async def _refresh(self, name: str, avoid: str | None) -> None:
         try:
             backoff = self._refreshing.setdefault(name, self._connections.backoff())
             if backoff.attempts:
                 await asyncio.sleep(backoff.next_s())
             else:
                 backoff.next_s()
-            self._take(await self._routing.refresh(name, self._connections.deadline()))
+            self._take(await self._routing.refresh(name, self._connections.deadline(), avoid=avoid))
             if all(self._routing.owner(name, queue.partition) for queue in self._topics[name].queues):
                 self._refreshing.pop(name, None)
         except InvalidRequest as error:

@@ -84,11 +84,11 @@ class Routing:
         found = self._topics.get(topic)
         return found if found is not None else await self.refresh(topic, deadline, auto_create=auto_create)
 
-    async def refresh(self, topic: str, deadline: float, *, auto_create: bool = False) -> TopicRoute:
-        """Ask the brokers now; callers at the same time share one question."""
+    async def refresh(self, topic: str, deadline: float, *, auto_create: bool = False, avoid: str | None = None) -> TopicRoute:
+        """Ask the brokers now, `avoid` last; callers at the same time share one question."""
         task = self._asking.get(topic)
         if task is None:
-            task = asyncio.get_running_loop().create_task(self._ask(topic, deadline, auto_create))
+            task = asyncio.get_running_loop().create_task(self._ask(topic, deadline, auto_create, avoid))
             self._asking[topic] = task
             task.add_done_callback(lambda done: self._asked(topic, done))
         return await asyncio.shield(task)
@@ -98,7 +98,7 @@ class Routing:
         if not task.cancelled():
             task.exception()
 
-    async def _ask(self, topic: str, deadline: float, auto_create: bool) -> TopicRoute:
+    async def _ask(self, topic: str, deadline: float, auto_create: bool, avoid: str | None) -> TopicRoute:
         request = pb.DescribeTopicsRequest(topics=[topic], auto_create=auto_create)
         grace = min(deadline, self._connections.deadline(UNKNOWN_TOPIC_GRACE_S))
         backoff = self._connections.backoff()
@@ -114,7 +114,7 @@ class Routing:
 
         while True:
             try:
-                return self.learn(await self._connections.ask(describe, deadline))
+                return self.learn(await self._connections.ask(describe, deadline, avoid=avoid))
             except UnknownTopic:
                 wait_s = backoff.next_s()
                 if asyncio.get_running_loop().time() + wait_s >= grace:
