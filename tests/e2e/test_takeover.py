@@ -1,4 +1,4 @@
-"""Real broker processes on one folder: killed, stopped, paused; what was acknowledged is there once, in order."""
+"""Real broker processes on one root: killed, stopped, paused; what was acknowledged is there once, in order."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from tests.e2e.processes import BrokerProcesses
 from tests.e2e.raw_client import RawClient
 
 
-@pytest.fixture
-def brokers(tmp_path: Path) -> Iterator[BrokerProcesses]:
-    with BrokerProcesses(tmp_path, (tmp_path / "root").as_uri()) as processes:
+@pytest.fixture(params=["file", pytest.param("minio", marks=pytest.mark.real)])
+def brokers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BrokerProcesses]:
+    root = (tmp_path / "root").as_uri() if request.param == "file" else request.getfixturevalue("minio_root")
+    with BrokerProcesses(tmp_path, root) as processes:
         yield processes
 
 
