@@ -1,0 +1,44 @@
+"""The job as users start it: a script for spark-submit, and an engine of the command line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from spark import job
+from tests.roots import Root, read_parquet_rows
+from tests.stores import file_store, seeded_sources
+
+pytestmark = pytest.mark.spark
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    script = str(REPOSITORY / "spark" / "job.py")
+    return subprocess.run([sys.executable, script, *arguments], capture_output=True, text=True, timeout=200, cwd="/", check=False)
+
+
+@pytest.mark.timeout(240)
+async def test_the_script_compacts_a_root_and_says_what_it_did(tmp_path: Path) -> None:
+    async with file_store(tmp_path / "a root") as store:
+        root = await Root.open(store, seeded_sources(), bundles=3)
+        await root.create_topic("t", partitions=2)
+        await root.create_topic("u", bundle=2)
+        await root.produce("t", (0, [b"a", b"b"]), (1, [b"c"]))
+        await root.produce("u", (0, [b"d"]))
+        done = _run(store.url, "1")
+        assert done.returncode == 0, done.stderr
+        assert "bundle 1 plan 1: 2 of 2 files, 3 of 3 records" in done.stdout
+        assert "3 records in 2 Parquet files" in done.stdout
+        rows = await read_parquet_rows(store)
+        assert {part: list(found.values()) for part, found in rows.items()} == {("t", 0): [b"a", b"b"], ("t", 1): [b"c"]}, "bundle 1 only"
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["file:///x", "one"]])
+def test_wrong_usage_is_told_without_starting_spark(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert job.main(arguments) == 2
+    assert "spark-submit spark/job.py ROOT" in capsys.readouterr().err
