@@ -1,11 +1,14 @@
 """Durable steps on a local file system: whole files that appear at once, folders that survive a power cut, the errors of both.
 
-    create    temp file, writev, fsync | link (fails if the name exists) | unlink temp | fsync folder
-    replace   temp file, writev, fsync | rename                                        | fsync folder
+    create    temp file, writev, fsync | link (fails if the name exists) | fsync folder | unlink temp
+    replace   temp file, writev, fsync | rename                          | fsync folder
+    read      open | fsync folder, if the file has two names | read
 
 Invariants: a name never shows a part of its content; a folder's entry is fsynced before anything in it counts as durable; an
 fsync of a folder that failed is never believed again (the kernel may forget the error): the disk is then broken for good.
-Removing a temporary file, whoever does it, can only make its put fail. Blocking: runs in threads. Knows no keys, fences or asyncio.
+Removing a temporary file, whoever does it, can only make its put fail. A file that still has its temporary name may not be durable yet
+(its writer is between two steps, or was killed there), so a reader makes it so: others build on what a reader has seen.
+Blocking: runs in threads. Knows no keys, fences or asyncio.
 """
 
 from __future__ import annotations
@@ -89,10 +92,28 @@ def read(path: Path, start: int, length: int | None) -> bytes:
         found = os.fstat(descriptor)
         if stat.S_ISDIR(found.st_mode):
             raise IsADirectoryError(errno.EISDIR, "a folder", str(path))
+        if found.st_nlink > 1:
+            fsync_folder(path.parent)
         size = found.st_size
         begin = max(0, size + start) if start < 0 else min(start, size)
         end = size if length is None else min(size, begin + length)
         return _read_all(descriptor, begin, end)
+    finally:
+        os.close(descriptor)
+
+
+class FsyncFailed(OSError):
+    """The disk did not take what was written."""
+
+
+def fsync_folder(folder: Path) -> None:
+    """Raises FsyncFailed."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as e:
+        if e.errno != errno.EINVAL:  # some network file systems have no fsync of folders: there link is durable by itself
+            raise FsyncFailed(e.errno, e.strerror) from e
     finally:
         os.close(descriptor)
 
@@ -144,6 +165,7 @@ class Disk:
         try:
             self.make_folder(path.parent)
             os.link(temp, path)
+            self._fsync_folder(path.parent)
         except FileExistsError:
             # It may be our own, linked by a hedged put that has not fsynced yet: what a read-back finds has to be durable.
             self._fsync_folder(path.parent)
@@ -152,8 +174,8 @@ class Disk:
             self._durable = {self.root}
             raise
         finally:
-            remove(temp)
-        self._fsync_folder(path.parent)
+            if not self._broken:
+                remove(temp)
 
     def replace(self, temp: Path, path: Path) -> None:
         try:
@@ -198,12 +220,8 @@ class Disk:
         return True
 
     def _fsync_folder(self, folder: Path) -> None:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            os.fsync(descriptor)
-        except OSError as e:
-            if e.errno != errno.EINVAL:  # some network file systems have no fsync of folders: there link is durable by itself
-                self._broken = f"fsync of {folder} failed: {e.strerror}"
-                raise StoreUnusable(f"cannot use the file store: {self._broken}") from e
-        finally:
-            os.close(descriptor)
+            fsync_folder(folder)
+        except FsyncFailed as e:
+            self._broken = f"fsync of {folder} failed: {e.strerror}"
+            raise StoreUnusable(f"cannot use the file store: {self._broken}") from e
