@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 import grpc
@@ -14,9 +16,11 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 
 from ledger import keys
 from ledgermq.cli.exit_codes import ExitCode
-from ledgermq.errors import DataDamaged
+from ledgermq.errors import DataDamaged, ResourceExhausted
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.limits import MESSAGE_BYTES_MAX
 from ledgermq.protocol.methods import METHODS, SERVICE
+from tests.broker.cluster import fetch_of
 from tests.e2e.processes import BrokerProcess, BrokerProcesses
 from tests.e2e.raw_client import RawClient
 
@@ -169,3 +173,45 @@ async def test_damaged_objects_stop_their_bundle_and_no_other(brokers: BrokerPro
 
 def _assert_alive(broker: BrokerProcess) -> None:
     assert broker.process.poll() is None, broker.text()
+
+
+async def test_calls_above_the_bound_are_refused_until_others_end(brokers: BrokerProcesses) -> None:
+    with brokers:
+        async with RawClient(brokers.start("--calls-max", "12").address) as client:
+            line = client.line(brokers.addresses)
+            await client.create("t", 1)
+            streams = [line.fetch(fetch_of("t", 0)) for _ in range(12)]
+            for stream in streams:
+                await anext(stream)
+            with pytest.raises(ResourceExhausted):
+                await client.describe()
+            for stream in streams:
+                await stream.aclose()  # type: ignore[attr-defined]
+            async with asyncio.timeout(20):
+                while True:
+                    with suppress(ResourceExhausted):
+                        await client.describe()
+                        break
+                    await asyncio.sleep(0.05)
+
+
+def test_a_request_above_the_bound_is_refused_before_it_is_read(brokers: BrokerProcesses) -> None:
+    with brokers:
+        options = [("grpc.max_send_message_length", -1)]
+        with grpc.insecure_channel(brokers.start().address, options=options) as channel:
+            call = channel.unary_unary(f"/{SERVICE}/ProduceOnce", bytes, bytes)
+            with pytest.raises(grpc.RpcError) as refused:
+                call(bytes(MESSAGE_BYTES_MAX + 1), timeout=30)
+            assert refused.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+            health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=10)
+
+
+def test_a_leaving_broker_tells_load_balancers_at_once(brokers: BrokerProcesses) -> None:
+    with brokers:
+        broker = brokers.start()
+        with grpc.insecure_channel(broker.address) as channel:
+            watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(service=SERVICE), timeout=30)
+            assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
+            brokers.terminate(broker)
+            assert next(watch).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        assert brokers.wait(broker) == 0
