@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from ledger import keys
 from ledger.catalog import Catalog
-from ledger.checkpoint import Move, delete_older_checkpoints, newest_checkpoint
+from ledger.checkpoint import Move, delete_older_checkpoints, newest_checkpoint, partitions_by_key
 from ledger.cluster import ClusterSettings
+from ledger.fold import PartitionKey
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.numbered import list_numbered
 from ledger.object_store.contract import ObjectMissing, ObjectStore
@@ -71,16 +72,26 @@ async def apply_retention(store: ObjectStore, bundle: int, cluster: ClusterSetti
         await advance_checkpoint(store, bundle, sources, cluster.producer_states_max, log_start_move(starts))
 
 
-def log_start_move(starts: dict[tuple[int, int], int]) -> Move:
-    """Raise the log start of partitions, by (topic id, partition); declines where none would move."""
+def log_start_move(starts: dict[PartitionKey, int]) -> Move:
+    """Raise the log start of partitions of living topics; declines where none would move. One above the partition's end is a bug."""
 
     def move(draft: fmt.Checkpoint) -> bool:
+        parts = partitions_by_key(draft)
+        ends = {(end.topic_id, end.partition): end.end for end in draft.state.ends}
         moved = False
-        for part in draft.partitions:
-            start = starts.get((part.topic_id, part.partition), 0)
+        removed = {topic.topic_id for topic in draft.removed_topics}
+        for key, start in starts.items():
+            if key[0] in removed:
+                continue
+            if start > ends.get(key, 0):
+                raise AssertionError(f"bundle {draft.bundle}: the log of {key} would start at {start}, it ends at {ends.get(key, 0)}")
+            part = parts.setdefault(key, fmt.PartitionCheckpoint(topic_id=key[0], partition=key[1]))
             if start > part.log_start:
                 part.log_start = start
                 moved = True
+        ordered = [fmt.PartitionCheckpoint.FromString(parts[key].SerializeToString()) for key in sorted(parts)]
+        del draft.partitions[:]
+        draft.partitions.extend(ordered)
         return moved
 
     return move
@@ -94,7 +105,7 @@ async def delete_expired_parquet(store: ObjectStore, bundle: int, cluster: Clust
         return 0
     old_enough = await finished_long_ago(store, bundle, cluster.parquet_min_age_ms)
     pages = PageReader(store, bundle)
-    starts: dict[tuple[int, int], int] = {}
+    starts: dict[PartitionKey, int] = {}
     deleted = 0
     await close_finished_fences(store, bundle)
     for part in expired:
@@ -111,7 +122,7 @@ async def delete_expired_parquet(store: ObjectStore, bundle: int, cluster: Clust
     return deleted
 
 
-def _parquet_start_move(starts: dict[tuple[int, int], int]) -> Move:
+def _parquet_start_move(starts: dict[PartitionKey, int]) -> Move:
     def move(draft: fmt.Checkpoint) -> bool:
         moved = False
         for part in draft.partitions:

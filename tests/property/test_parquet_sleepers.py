@@ -164,7 +164,8 @@ async def _retain(world: _World, store: ObjectStore, sources: Sources) -> None:
     topic = world.root.topics["t"]
     partition = sources.random.randrange(PARTITIONS)
     counters = partition_of(checkpoint, topic.id, partition)
-    end = counters.parquet_end if sources.random.random() < 0.8 else checkpoint.state.ends[partition].end if checkpoint.state.ends else 0
+    ends = {part.partition: part.end for part in checkpoint.state.ends}
+    end = counters.parquet_end if sources.random.random() < 0.8 else ends.get(partition, 0)
     start = sources.random.randint(counters.log_start, max(counters.log_start, end))
     states_max = world.root.cluster.producer_states_max
     await advance_checkpoint(store, 1, sources, states_max, log_start_move({(topic.id, partition): start}))
