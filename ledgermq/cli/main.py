@@ -17,6 +17,7 @@ from ledgermq.cli.exit_codes import EPILOG, ExitCode
 from ledgermq.cli.terminal import notes
 
 COMMANDS_GROUP = "ledgermq.commands"
+COMMANDS_OF_EXTRA = {"broker": ("dev", "broker")}
 ANYTHING = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
@@ -33,7 +34,8 @@ def build() -> typer.Typer:
     for part in (topic, produce, consume, status):
         part.register(app)
     for extra, error in sorted(_register_installed(app).items()):
-        _register_missing(app, extra, error)
+        for name in COMMANDS_OF_EXTRA.get(extra, (extra,)):
+            _register_missing(app, name, extra, error)
     return app
 
 
@@ -60,12 +62,12 @@ def _register_installed(app: typer.Typer) -> dict[str, ImportError]:
     return missing
 
 
-def _register_missing(app: typer.Typer, extra: str, error: ImportError) -> None:
-    """In place of commands that cannot be loaded, one that says what to install."""
+def _register_missing(app: typer.Typer, name: str, extra: str, error: ImportError) -> None:
+    """In place of a command that cannot be loaded, one that says what to install."""
 
-    @app.command(extra, hidden=extra != "broker", add_help_option=False, context_settings=ANYTHING)
+    @app.command(name, add_help_option=False, context_settings=ANYTHING)
     def missing() -> None:
-        """Not installed here: needs an extra of the package."""
+        """Not installed here: run it to see which extra of the package it needs."""
         notes().print(rf"[bold red]error[/] \[NOT_INSTALLED] {error} [dim](hint: pip install 'ledgermq\[{extra}]')[/]", soft_wrap=True)
         raise typer.Exit(1)
 

@@ -102,8 +102,9 @@ def test_the_command_line_works_with_the_client_alone() -> None:
     assert "create" in done.stdout
 
 
-def test_a_command_of_a_missing_extra_says_what_to_install() -> None:
-    done = without_extras("broker", "--help")
+@pytest.mark.parametrize("command", ["dev", "broker"])
+def test_a_command_of_a_missing_extra_says_what_to_install(command: str) -> None:
+    done = without_extras(command, "--help")
     assert done.returncode == 1
     assert "pip install 'ledgermq[broker]'" in done.stderr
     assert "Traceback" not in done.stderr
