@@ -6,6 +6,7 @@ point group "ledgermq.embedded") and closes everything at the end.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
@@ -89,6 +90,7 @@ class Client:
 
     def producer(self, **settings: Any) -> Producer:
         """Settings: the fields of `ProducerSettings`. Raises InvalidConfig."""
+        self._forget_closed()
         producer = Producer(self._routing, self._connections, settings_from(ProducerSettings, settings), self._sources)
         self._made.append(producer)
         return producer
@@ -105,6 +107,7 @@ class Client:
         `start`: "earliest", "latest", a datetime with time zone (first record at or after it), or {partition: offset}; with several
         topics {(topic, partition): offset}. Partitions that such a mapping does not name begin at the earliest. Raises InvalidConfig.
         """
+        self._forget_closed()
         names = [topics] if isinstance(topics, str) else list(topics)
         chosen = None if partitions is None else list(partitions)
         parsed = settings_from(ConsumerSettings, settings)
@@ -112,14 +115,19 @@ class Client:
         self._made.append(consumer)
         return consumer
 
+    def _forget_closed(self) -> None:
+        self._made = [made for made in self._made if not made.closed]
+
     async def close(self) -> None:
-        """Producers are flushed within their delivery timeout; then everything ends. Raises what a producer's `close` raises."""
+        """Producers are flushed within their delivery timeout; then everything ends. Raises what a producer's `close` raises, the first."""
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._connections.close)
             stack.push_async_callback(self._routing.close)
-            for made in self._made:
-                stack.push_async_callback(made.close)
-            self._made = []
+            made, self._made = self._made, []
+            outcomes = await asyncio.gather(*(each.close() for each in made), return_exceptions=True)
+        for outcome in outcomes:
+            if outcome is not None:
+                raise outcome
 
     async def abort(self) -> None:
         """End at once; what producers hold fails."""

@@ -61,7 +61,7 @@ class Consumer:
         self._fetcher = Fetcher(connections, routing, offsets, self._readings, self._prefetch, settings, self._add_partitions)
         self._background: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
-        self._closed = False
+        self.closed = False
         self._run: _DecodedRun | None = None
 
     # -- state ---------------------------------------------------------------------------------------------------------
@@ -69,7 +69,7 @@ class Consumer:
     @property
     def state(self) -> State:
         """failing: some partition is not served at present; `last_error` says why."""
-        if self._closed:
+        if self.closed:
             return "closed"
         if self._background is None:
             return "new"
@@ -88,7 +88,7 @@ class Consumer:
 
     async def wait_ready(self) -> None:
         """Find the partitions and where to begin, once. Raises UnknownTopic, UnknownPartition, Unavailable, …"""
-        if self._closed:
+        if self.closed:
             raise Unavailable("the consumer is closed")
         if self._background is None:
             async with self._starting:
@@ -190,7 +190,7 @@ class Consumer:
         return min([*moments, deadline] if deadline is not None else moments)
 
     def _raise_trouble(self, now_s: float) -> None:
-        if self._closed:
+        if self.closed:
             raise Unavailable("the consumer is closed")
         if self._background is not None and self._background.done():
             raise LedgerMQError("the consumer's background task failed") from self._background.exception()
@@ -275,7 +275,7 @@ class Consumer:
     # -- end -----------------------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        self._closed = True
+        self.closed = True
         await end(self._background)
         self._prefetch.runs.clear()
         self._prefetch.changed.set()

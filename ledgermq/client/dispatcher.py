@@ -20,7 +20,7 @@ from ledgermq.client.send_buffer import SendBuffer
 from ledgermq.client.sessions import Sessions
 from ledgermq.client.settings import ProducerSettings
 from ledgermq.client.unreported import Unreported
-from ledgermq.errors import LedgerMQError, MessageTooLarge, Unavailable, UnknownPartition, UnknownTopic
+from ledgermq.errors import InvalidRecord, LedgerMQError, MessageTooLarge, Unavailable, UnknownPartition, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import Frame
 from ledgermq.protocol.limits import BATCHES_PER_FRAME_MAX, FRAME_PAYLOAD_BYTES_MAX
@@ -130,16 +130,16 @@ class Dispatcher:
             owner = self._routes.owner(queue)
             if owner is None or not self._stream(owner).has_room():
                 return
+            if (refusal := _encoded(batch)) is not None:
+                queue.sent(batch)
+                self.settle(queue.failed(batch, refusal, now_s))
+                return
             data = batch.encode()
             draft = drafts.setdefault(owner, Draft())
             if not draft.fits(data, self._settings.request_bytes_max):
                 self._wake.set()  # Ship what there is, then look again.
                 return
             queue.sent(batch)
-            if len(data) > FRAME_PAYLOAD_BYTES_MAX:
-                error = MessageTooLarge(f"a batch of {len(data)} bytes; a request holds {FRAME_PAYLOAD_BYTES_MAX}")
-                self.settle(queue.failed(batch, error, now_s))
-                return
             draft.batches.append(batch)
             draft.entries.append(batch.entry(queue.session))
             draft.payload.append(data)
@@ -224,3 +224,16 @@ class Dispatcher:
             self._buffer.release(batch.buffer_bytes)
             batch.outcome.settle(error)
             self.unreported.note(batch.outcome)
+
+
+def _encoded(batch: Batch) -> LedgerMQError | None:
+    """Make the batch's message. What cannot be sent fails alone, whatever is wrong with it: the dispatcher serves many others."""
+    try:
+        size = len(batch.encode())
+    except LedgerMQError as error:
+        return error
+    except Exception as error:
+        return InvalidRecord(f"records for {batch.topic}/{batch.partition} cannot be encoded: {error}")
+    if size > FRAME_PAYLOAD_BYTES_MAX:
+        return MessageTooLarge(f"a batch of {size} bytes; a request holds {FRAME_PAYLOAD_BYTES_MAX}")
+    return None

@@ -86,7 +86,8 @@ class Fetcher:
             else:
                 by_owner.setdefault(owner, []).append(reading)
         for owner, readings in by_owner.items():
-            self._open(group, owner, readings[:PARTITIONS_PER_STREAM_MAX])
+            for first in range(0, len(readings), PARTITIONS_PER_STREAM_MAX):
+                self._open(group, owner, readings[first : first + PARTITIONS_PER_STREAM_MAX])
         # A moment later, for timers may fire a moment early.
         return min(due_s) + 0.001 if due_s else None
 

@@ -48,7 +48,7 @@ class Producer:
         self._routes.changed = sessions.changed = self._dispatcher.wake
         self._routes.settle = sessions.settle = self._dispatcher.settle
         self._background: asyncio.Task[None] | None = None
-        self._closed = False
+        self.closed = False
 
     def send(
         self,
@@ -98,7 +98,8 @@ class Producer:
             fields = record if isinstance(record, Record) else Record(record)
             row = row_of(fields.value, fields.key, fields.headers, fields.tag, fields.timestamp, self._sources.now_us())
             size = row_bytes(row)
-            await self._buffer.wait_for_room(size + ROW_OVERHEAD_BYTES)
+            if not self._buffer.has_room(size + ROW_OVERHEAD_BYTES):
+                await self._buffer.wait_for_room(size + ROW_OVERHEAD_BYTES)
             deliveries.append(self.add_row(topic, row, size, fields.partition))
             if len(deliveries) % RECORDS_PER_STEP == 0:
                 await asyncio.sleep(0)
@@ -163,7 +164,7 @@ class Producer:
             self._dispatcher.flushing -= 1
 
     def _check_usable(self) -> None:
-        if self._closed:
+        if self.closed:
             raise Unavailable("the producer is closed")
         if self._background is None:
             self._background = asyncio.get_running_loop().create_task(self._dispatcher.run(), name="ledgermq producer")
@@ -178,9 +179,9 @@ class Producer:
 
     async def close(self, timeout_s: float | None = None) -> None:
         """Flush within `timeout_s` (the delivery timeout if None), then end. Raises what `flush` raises; is closed all the same."""
-        if self._closed:
+        if self.closed:
             return
-        self._closed = True
+        self.closed = True
         try:
             if self._background is not None and not self._background.done():
                 await self._flush(self.settings.delivery_timeout_s if timeout_s is None else timeout_s)
@@ -190,7 +191,7 @@ class Producer:
 
     async def abort(self) -> None:
         """End at once: records that are not answered fail with Unavailable, or OutcomeUnknown if they were on their way."""
-        self._closed = True
+        self.closed = True
         await end(self._background)
 
     async def __aenter__(self) -> Self:

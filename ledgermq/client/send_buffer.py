@@ -34,13 +34,17 @@ class SendBuffer:
             self._released.set_result(None)
             self._released = None
 
+    def has_room(self, size: int) -> bool:
+        """Whether `wait_for_room` would return at once."""
+        return self._fails or not self.held_bytes or self.held_bytes + size <= self._full_bytes
+
     async def wait_for_room(self, size: int = 1) -> None:
         """Until `size` more bytes fit below `buffer_bytes_max`, or fails at once, as set. Raises ResourceExhausted, DeadlineExceeded."""
-        if self._fails or not self.held_bytes or self.held_bytes + size <= self._full_bytes:
+        if self.has_room(size):
             return
         try:
             async with asyncio.timeout(self._timeout_s):
-                while self.held_bytes and self.held_bytes + size > self._full_bytes:
+                while not self.has_room(size):
                     if self._released is None:
                         self._released = asyncio.get_running_loop().create_future()
                     await asyncio.shield(self._released)
