@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -79,7 +80,7 @@ class Cluster:
 def stop_leftovers(folder: Path) -> None:
     """Brokers of an earlier run that was itself killed: they would go on writing into the new root."""
     pids = folder / "pids"
-    for pid in pids.read_text().split() if pids.exists() else ():
+    for pid in pids.read_text().split() if pids.exists() and shutil.which("ps") else ():
         command = subprocess.run(["ps", "-p", pid, "-o", "command="], capture_output=True, text=True, check=False).stdout
         if str(folder / "root") in command:
             os.kill(int(pid), signal.SIGKILL)
