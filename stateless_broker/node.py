@@ -7,6 +7,8 @@ import socket
 from types import TracebackType
 from typing import Self
 
+import pyarrow as pa
+
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.open import open_store
 from ledger.object_store.probe import probe_store
@@ -37,6 +39,7 @@ class Node:
         server = GrpcServer(settings.calls_max)
         try:
             await probe_store(store, sources)
+            await asyncio.to_thread(pa.scalar, 0)  # imports pandas, where it is installed: now, not in the first request
             port = await server.listen(settings.host, settings.port)
             connector = GrpcConnector(request_timeout_s=PEER_TIMEOUT_S)
             broker = await Broker.start(store, sources, settings, advertised_address(settings, port), connector)
