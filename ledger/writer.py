@@ -93,7 +93,7 @@ class LedgerWriter:
         self.on_durable = on_durable
         self._in_flight: deque[_InFlight] = deque()
         self._refused: dict[asyncio.Future[int], Append] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}  # ordered, so that a simulation replays
         self._fence_check = SharedRun(self._look_for_claim)
         self._latency = PutLatency()
         self.put_ended = asyncio.Event()
@@ -218,16 +218,19 @@ class LedgerWriter:
             slot += 1
 
     def end(self, error: LedgerMQError) -> None:
-        """The term is over: fail every waiter, for ever."""
+        """The term is over: fail every waiter, for ever. Those in flight may be stored all the same, so they hear of a retriable error."""
         if self.lost is None:
             self.lost = error
             self.ended.set()
+        if not error.retriable:
+            error = NotOwner(f"bundle {self.bundle}: the term is over: {error.message}")
         for append in (*self._refused.values(), *(append for flight in self._in_flight for append, _ in flight.answers)):
             fail(append, error)
         self._refused.clear()
         self._in_flight.clear()
-        for task in self._tasks - {asyncio.current_task()}:
-            task.cancel()
+        for task in self._tasks:
+            if task is not asyncio.current_task():
+                task.cancel()
         self.put_ended.set()
 
     async def close(self) -> None:
@@ -254,15 +257,17 @@ class LedgerWriter:
 
     def _start(self, work: Coroutine[None, None, None], name: str) -> None:
         task = asyncio.create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(lambda task: self._tasks.pop(task, None))
 
     async def _settle(self, flight: _InFlight) -> None:
         try:
             outcome = await self._put_and_look(flight)
             if self.lost is None:
                 self._take_outcome(flight, outcome)
-        except LedgerMQError as error:
+        except LedgerMQError as error:  # nothing was put, so neither this slot nor those linked to it will ever count
+            for append in (append for later in self._in_flight if later.index.slot >= flight.index.slot for append, _ in later.answers):
+                fail(append, error)
             self.end(error)
         except Exception as error:  # a bug, here or in the backend: no waiter may be left without an answer
             log.exception("bundle %d: slot %d", self.bundle, flight.index.slot)

@@ -11,7 +11,8 @@ import asyncio
 from collections.abc import Sequence
 from enum import Enum
 
-from ledger.object_store.contract import AlreadyExists, Buffer, ObjectMissing, ObjectStore, StoreUncertain
+from ledger.object_store.contract import AlreadyExists, Buffer, ObjectStore, StoreUncertain
+from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
 
 ATTEMPTS_MAX = 12
@@ -33,16 +34,22 @@ async def settle_put(
     """Put `buffers` at `key` unless something is there, and find out what became of it.
 
     The last buffer holds the put id. A put that takes longer than `hedge_after_s` is sent a second time beside the first, the same
-    object, so it does not matter which lands. Raises StoreUnusable and Unauthorized, on which nothing was put.
+    object, so it does not matter which lands. Raises StoreUnusable and Unauthorized only where nothing was put: after a try that may
+    have landed they are as uncertain as all else.
     """
+    may_have_landed = False
     for attempt in range(ATTEMPTS_MAX):
         try:
             await _put_hedged(store, key, buffers, hedge_after_s)
             return PutOutcome.WON
         except (AlreadyExists, StoreUncertain):
-            outcome = await _look(store, key, buffers[-1])
-            if outcome is not PutOutcome.UNKNOWN:
-                return outcome
+            may_have_landed = True
+        except LedgerMQError:
+            if not may_have_landed:
+                raise
+        outcome = await _look(store, key, buffers[-1])
+        if outcome is not PutOutcome.UNKNOWN:
+            return outcome
         if attempt + 1 < ATTEMPTS_MAX:
             pause = min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2**attempt)
             await asyncio.sleep(pause * sources.random.uniform(0.5, 1.0))
@@ -53,24 +60,34 @@ async def _put_hedged(store: ObjectStore, key: str, buffers: Sequence[Buffer], h
     if hedge_after_s is None:
         await store.put_if_absent(key, buffers)
         return
-    puts = {asyncio.create_task(store.put_if_absent(key, buffers), name=f"put {key}")}
+    puts = [asyncio.create_task(store.put_if_absent(key, buffers), name=f"put {key}")]
     try:
-        done, waiting = await asyncio.wait(puts, timeout=hedge_after_s)
-        if waiting:
-            puts.add(asyncio.create_task(store.put_if_absent(key, buffers), name=f"hedged put {key}"))
-            done, _ = await asyncio.wait(puts, return_when=asyncio.FIRST_COMPLETED)
-        for put in done:
-            put.result()
+        await asyncio.wait(puts, timeout=hedge_after_s)
+        if not puts[0].done():
+            puts.append(asyncio.create_task(store.put_if_absent(key, buffers), name=f"hedged put {key}"))
+        while not _is_told(puts):
+            await asyncio.wait([put for put in puts if not put.done()], return_when=asyncio.FIRST_COMPLETED)
+        ended = [put for put in puts if put.done()]
+        failures = [error for put in ended if (error := put.exception()) is not None]
+        if len(failures) == len(ended):  # a final error counts only where no put of the two may have landed
+            raise next((error for error in failures if isinstance(error, (AlreadyExists, StoreUncertain))), failures[0])
     finally:
         for put in puts:
             put.cancel()
         await asyncio.gather(*puts, return_exceptions=True)
 
 
+def _is_told(puts: Sequence[asyncio.Task[None]]) -> bool:
+    """One has created the object or found one there, or both have failed otherwise."""
+    return all(put.done() for put in puts) or any(
+        put.done() and (put.exception() is None or isinstance(put.exception(), AlreadyExists)) for put in puts
+    )
+
+
 async def _look(store: ObjectStore, key: str, ending: Buffer) -> PutOutcome:
     """Whose object stands at `key`? UNKNOWN: none does now (a put may still be on its way), or the store does not answer."""
     try:
         found = await store.get_suffix(key, len(ending))
-    except (ObjectMissing, StoreUncertain):
+    except LedgerMQError:
         return PutOutcome.UNKNOWN
     return PutOutcome.WON if found == bytes(ending) else PutOutcome.LOST

@@ -13,7 +13,7 @@ class Waiters:
 
     def __init__(self, end_of: Callable[[int, int], int]) -> None:
         self._end_of = end_of
-        self._waiting: dict[PartitionKey, set[asyncio.Future[None]]] = {}
+        self._waiting: dict[PartitionKey, dict[asyncio.Future[None], None]] = {}  # woken in order of arrival
         self._closed = False
 
     async def wait(self, positions: Mapping[PartitionKey, int]) -> None:
@@ -22,7 +22,7 @@ class Waiters:
             return
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         for key in positions:
-            self._waiting.setdefault(key, set()).add(woken)
+            self._waiting.setdefault(key, {})[woken] = None
         try:
             await woken
         finally:
@@ -43,6 +43,6 @@ class Waiters:
     def _forget(self, key: PartitionKey, woken: asyncio.Future[None]) -> None:
         waiting = self._waiting.get(key)
         if waiting is not None:
-            waiting.discard(woken)
+            waiting.pop(woken, None)
             if not waiting:
                 del self._waiting[key]

@@ -102,6 +102,34 @@ def test_a_final_error_is_raised_at_once(error: type[Exception], hedge_after_s: 
     run_virtual(main)
 
 
+@pytest.mark.parametrize("hedge_after_s", [None, 0.0])
+def test_a_final_error_after_an_uncertain_one_proves_nothing(hedge_after_s: float | None) -> None:
+    """The first try landed and timed out; then the disk is full, or the credentials are over: the put is there all the same."""
+
+    class Failing(MemoryStore):
+        puts = 0
+
+        async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
+            self.puts += 1
+            number = self.puts
+            await asyncio.sleep(0.1 * number)
+            if number == 1:
+                await super().put_if_absent(key, buffers)
+                raise StoreUncertain("timed out")
+            raise StoreUnusable("full")
+
+        async def get_suffix(self, key: str, length: int) -> bytes:
+            if self.puts < 3:
+                raise Unauthorized("no")
+            return await super().get_suffix(key, length)
+
+    async def main() -> None:
+        store = Failing("failing", virtual_sources())
+        assert await settle_put(store, KEY, [b"x"], sources=virtual_sources(), hedge_after_s=hedge_after_s) is PutOutcome.WON
+
+    run_virtual(main)
+
+
 def test_a_cancelled_settle_leaves_no_task() -> None:
     async def main() -> None:
         store = FaultyStore(MemoryStore("settle", virtual_sources()), virtual_sources(), Faults(delay_s_max=10.0))
