@@ -17,21 +17,26 @@ TOPIC = "flights"
 PARTITIONS = 8
 PIECE = 2000
 LOOK_S = 0.005
+ANSWERS_ON_THEIR_WAY_S = 0.1
+"""What the client hears of the killed broker within this time was said before."""
 
 
 @dataclass
 class Outage:
-    """What the kill did. `gaps`: seconds until the next record of a partition of the killed broker was stored by somebody else."""
+    """What the kill did. `gaps`: for how many seconds each partition of the killed broker stored nothing."""
 
     address: str
     partitions: set[int]
     killed_at: float
+    last_stored: dict[int, float]
     gaps: dict[int, float] = field(default_factory=dict)
 
-    def stored(self, partition: int, sent_at: float) -> None:
-        """A record was just acknowledged that was sent at `sent_at`; what was sent before the kill proves nothing."""
-        if partition in self.partitions and partition not in self.gaps and sent_at > self.killed_at:
-            self.gaps[partition] = time.monotonic() - sent_at
+    def stored(self, partition: int, now: float) -> None:
+        if partition not in self.partitions or partition in self.gaps:
+            return
+        if now > self.killed_at + ANSWERS_ON_THEIR_WAY_S:
+            self.gaps[partition] = now - self.last_stored.get(partition, self.killed_at)
+        self.last_stored[partition] = now
 
     @property
     def gap_s(self) -> float:
@@ -44,23 +49,26 @@ class Watch:
     def __init__(self, on_stored: Callable[[int], None]) -> None:
         self.outage: Outage | None = None
         self.stored = 0
+        self.last_stored: dict[int, float] = {}
+        """When a record of a partition was last seen to be stored."""
         self._on_stored = on_stored
-        self._queues: dict[bytes, deque[tuple[float, ledgermq.Delivery]]] = {}
+        self._queues: dict[bytes, deque[ledgermq.Delivery]] = {}
 
     def add(self, keys: Sequence[bytes], deliveries: Sequence[ledgermq.Delivery]) -> None:
-        now = time.monotonic()
         for key, delivery in zip(keys, deliveries, strict=True):
-            self._queues.setdefault(key, deque()).append((now, delivery))
+            self._queues.setdefault(key, deque()).append(delivery)
 
     def look(self) -> None:
         """Raises what happened to a record that could not be stored."""
+        now = time.monotonic()
         for queue in self._queues.values():
-            while queue and queue[0][1].done():
-                sent_at, delivery = queue.popleft()
-                result = delivery.result()
+            while queue and queue[0].done():
+                partition = queue.popleft().result().partition
                 self.stored += 1
-                if self.outage is not None:
-                    self.outage.stored(result.partition, sent_at)
+                if self.outage is None:
+                    self.last_stored[partition] = now
+                else:
+                    self.outage.stored(partition, now)
         self._on_stored(self.stored)
 
     async def look_on(self) -> None:
@@ -90,7 +98,7 @@ async def produce(client: ledgermq.Client, flights: Flights, kill: Callable[[str
         looking = asyncio.create_task(watch.look_on())
         for first in range(0, len(flights), PIECE):
             if watch.outage is None and first >= len(flights) // 2:
-                watch.outage = await kill_busiest(client, kill)
+                watch.outage = await kill_busiest(client, kill, watch.last_stored)
                 progress.update(bar, note=f"broker {watch.outage.address} killed")
             keys = flights.keys[first : first + PIECE]
             values = flights.values[first : first + PIECE]
@@ -105,9 +113,9 @@ async def produce(client: ledgermq.Client, flights: Flights, kill: Callable[[str
     return Produced(len(flights), sum(map(len, flights.values)), seconds, watch.outage)
 
 
-async def kill_busiest(client: ledgermq.Client, kill: Callable[[str], None]) -> Outage:
+async def kill_busiest(client: ledgermq.Client, kill: Callable[[str], None], last_stored: dict[int, float]) -> Outage:
     owners = [partition.owner for partition in (await client.describe_topic(TOPIC)).partitions]
     address, _ = Counter(owner for owner in owners if owner).most_common(1)[0]
     partitions = {number for number, owner in enumerate(owners) if owner == address}
     kill(address)
-    return Outage(address, partitions, time.monotonic())
+    return Outage(address, partitions, time.monotonic(), dict(last_stored))
