@@ -11,8 +11,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Literal
 
-import structlog
-
 from ledger.catalog import Topic
 from ledger.fold import PartitionKey
 from ledger.format import ledgermq_format_pb2 as fmt
@@ -26,8 +24,9 @@ from stateless_broker.bundle.group_commit import GroupCommit
 from stateless_broker.bundle.reads import BundleReads, PartitionFetch
 from stateless_broker.bundle.time_search import offset_at
 from stateless_broker.bundle.upkeep import Upkeep
+from stateless_broker.logs import get_logger
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 
 class BundleOwner:

@@ -12,8 +12,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-import structlog
-
 from ledger.checkpoint import delete_older_checkpoints
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.parquet.runner import compact_bundle
@@ -23,12 +21,13 @@ from ledgermq.errors import ResourceExhausted
 from stateless_broker.bundle.compaction_due import next_compaction_ms, wants_retention
 from stateless_broker.bundle.context import BundleContext
 from stateless_broker.bundle.reads import BundleReads
+from stateless_broker.logs import get_logger
 
 RETRY_FIRST_S, RETRY_S_MAX = 1.0, 120.0
 COMPACTION_PAUSE_S_MAX = 600.0
 """Between two looks at a bundle of which the owner believes that a round is due, and the plan says no."""
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 
 class Upkeep:
