@@ -157,8 +157,9 @@ class PartitionQueue:
             return self._answered()
         batch.in_doubt |= _leaves_doubt(error)
         if error.retriable or (isinstance(error, OutcomeUnknown) and self._idempotent):
+            if not self._draining:  # one lost line fails all batches on it, which is one reason to wait, not five
+                self.not_before_s = max(self.not_before_s, now_s + self._wait_s(error))
             self._draining = True
-            self.not_before_s = max(self.not_before_s, now_s + self._wait_s(error))
             return self._answered()
         self._remove(batch)
         self._draining = self._session_over = True
