@@ -218,7 +218,7 @@ def test_no_reader_ever_sees_a_gap_a_double_or_a_loss(seed: int, mode: str) -> N
             for step, pause_s in ((_compact, 15.0), (_compact, 15.0), (_produce, 8.0), (_retain, 20.0), (_collect, 30.0)):
                 group.create_task(_again_and_again(world, pause_s, step))
         await asyncio.sleep(100)
-        assert not (await world.root.compact()).failures
+        assert not (await world.root.compact(world.shared)).failures
         await world.check_records()
         await world.look()
         assert world.rounds > 1
