@@ -92,17 +92,18 @@ class LedgerState:
         self.producers.drop_topic(topic_id)
 
     def to_proto(self) -> fmt.LedgerState:
-        return fmt.LedgerState(
+        proto = fmt.LedgerState(
             slot=self.slot,
             epoch=self.epoch,
             writer=self.writer,
             last_put_id=self.last_put_id,
             released=self.released,
             ends=[fmt.PartitionEnd(topic_id=t, partition=p, end=end) for (t, p), end in sorted(self.ends.items())],
-            producers=self.producers.to_proto(),
             forgotten_to=self.producers.forgotten_to,
             claims=self.claims,
         )
+        proto.MergeFromString(self.producers.encode())
+        return proto
 
     @classmethod
     def from_proto(cls, proto: fmt.LedgerState, producer_states_max: int) -> LedgerState:
@@ -110,6 +111,6 @@ class LedgerState:
         state.slot, state.epoch, state.writer = proto.slot, proto.epoch, proto.writer
         state.last_put_id, state.released = proto.last_put_id, proto.released
         state.ends = {(e.topic_id, e.partition): e.end for e in proto.ends}
-        state.producers.load(iter(proto.producers), proto.forgotten_to)
+        state.producers.load(proto.producers, proto.forgotten_to)
         state.claims = list(proto.claims)
         return state

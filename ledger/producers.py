@@ -9,8 +9,8 @@ partition and the producer learned the ledger's end after that slot; so nothing 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq.errors import OutOfOrderSequence, UnknownProducer
@@ -41,16 +41,51 @@ ProducerKey = tuple[bytes, int, int]
 """(producer id, topic id, partition)"""
 
 
-@dataclass(slots=True)
 class ProducerMemory:
-    epoch: int
-    last_slot: int
-    batches: list[RememberedBatch] = field(default_factory=list)
+    """One producer in one partition. Immutable, so folds share it; decoded when first asked for and encoded once, for there are many."""
+
+    __slots__ = ("_batches", "_encoded", "_proto", "epoch", "last_slot")
+
+    def __init__(
+        self, epoch: int, last_slot: int, batches: tuple[RememberedBatch, ...] = (), proto: fmt.ProducerState | None = None
+    ) -> None:
+        self.epoch = epoch
+        self.last_slot = last_slot
+        self._batches = batches
+        self._proto = proto
+        self._encoded = b""
+
+    @property
+    def batches(self) -> tuple[RememberedBatch, ...]:
+        """Oldest first."""
+        if not self._batches and self._proto is not None:
+            self._batches = tuple(RememberedBatch(b.sequence, b.record_count, b.base_offset, b.slot) for b in self._proto.batches)
+        return self._batches
 
     @property
     def next_sequence(self) -> int:
         last = self.batches[-1]
         return last.sequence + last.record_count
+
+    def encoded(self, key: ProducerKey) -> bytes:
+        """Bytes of a LedgerState that holds this alone: joined with others they are the bytes of one that holds them all."""
+        if not self._encoded:
+            self._encoded = fmt.LedgerState(producers=[self._proto or self._to_proto(key)]).SerializeToString()
+        return self._encoded
+
+    def _to_proto(self, key: ProducerKey) -> fmt.ProducerState:
+        producer_id, topic_id, partition = key
+        return fmt.ProducerState(
+            producer_id=producer_id,
+            topic_id=topic_id,
+            partition=partition,
+            epoch=self.epoch,
+            last_slot=self.last_slot,
+            batches=[
+                fmt.ProducerBatch(sequence=b.sequence, record_count=b.record_count, base_offset=b.base_offset, slot=b.slot)
+                for b in self.batches
+            ],
+        )
 
 
 class Producers:
@@ -67,8 +102,7 @@ class Producers:
     def copy(self) -> Producers:
         twin = Producers(self.states_max)
         twin.forgotten_to = self.forgotten_to
-        for key, memory in self._memory.items():
-            twin._memory[key] = ProducerMemory(memory.epoch, memory.last_slot, list(memory.batches))
+        twin._memory = self._memory.copy()
         return twin
 
     def judge(self, session: ProducerSession, topic_id: int, partition: int, record_count: int) -> RememberedBatch | None:
@@ -110,11 +144,9 @@ class Producers:
             return
         key = (entry.producer_id, entry.topic_id, entry.partition)
         memory = self._memory.get(key)
-        if memory is None or memory.epoch != entry.producer_epoch:
-            memory = self._memory[key] = ProducerMemory(entry.producer_epoch, slot)
-        memory.last_slot = slot
-        memory.batches.append(RememberedBatch(entry.sequence, entry.record_count, entry.base_offset, slot))
-        del memory.batches[:-WINDOW_BATCHES]
+        before = memory.batches if memory is not None and memory.epoch == entry.producer_epoch else ()
+        newest = RememberedBatch(entry.sequence, entry.record_count, entry.base_offset, slot)
+        self._memory[key] = ProducerMemory(entry.producer_epoch, slot, (*before, newest)[-WINDOW_BATCHES:])
         self._memory.move_to_end(key)
         while len(self._memory) > self.states_max:
             _, forgotten = self._memory.popitem(last=False)
@@ -125,25 +157,12 @@ class Producers:
         for key in [key for key in self._memory if key[1] == topic_id]:
             del self._memory[key]
 
-    def to_proto(self) -> Iterator[fmt.ProducerState]:
-        for (producer_id, topic_id, partition), memory in self._memory.items():
-            yield fmt.ProducerState(
-                producer_id=producer_id,
-                topic_id=topic_id,
-                partition=partition,
-                epoch=memory.epoch,
-                last_slot=memory.last_slot,
-                batches=[
-                    fmt.ProducerBatch(sequence=b.sequence, record_count=b.record_count, base_offset=b.base_offset, slot=b.slot)
-                    for b in memory.batches
-                ],
-            )
+    def encode(self) -> bytes:
+        """Bytes of a LedgerState that holds the producers alone, to be merged into one; in the order of forgetting."""
+        return b"".join([memory.encoded(key) for key, memory in self._memory.items()])
 
-    def load(self, states: Iterator[fmt.ProducerState], forgotten_to: int) -> None:
+    def load(self, states: Iterable[fmt.ProducerState], forgotten_to: int) -> None:
         self.forgotten_to = forgotten_to
         for state in states:
-            self._memory[(state.producer_id, state.topic_id, state.partition)] = ProducerMemory(
-                state.epoch,
-                state.last_slot,
-                [RememberedBatch(b.sequence, b.record_count, b.base_offset, b.slot) for b in state.batches],
-            )
+            key = (state.producer_id, state.topic_id, state.partition)
+            self._memory[key] = ProducerMemory(state.epoch, state.last_slot, proto=state)
