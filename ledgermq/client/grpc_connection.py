@@ -23,6 +23,8 @@ from ledgermq.protocol.status import error_from_rpc
 
 REQUEST_TIMEOUT_S = 30.0
 _PROBE_TIMEOUT_S = 2.0
+_REFUSAL_PAUSES_S = (0.0, 0.03, 0.2)
+"""A process that dies loses its connections a moment before it stops listening, so a line that was just lost is probed more than once."""
 _CLIENT_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 2_000),
@@ -133,7 +135,11 @@ class GrpcConnection:
         while state is grpc.ChannelConnectivity.READY:
             await self._channel.wait_for_state_change(state)
             state = self._channel.get_state()
-        return await _refuses(self.address)
+        for pause_s in _REFUSAL_PAUSES_S:
+            await asyncio.sleep(pause_s)
+            if await _refuses(self.address):
+                return True
+        return False
 
     async def close(self) -> None:
         await self._channel.close(None)
