@@ -7,7 +7,7 @@ environment=${1:-.venv}
 
 find_python() {
   for name in python3.13 python3.12 python3.11 python3; do
-    if command -v "$name" >/dev/null && "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+    if command -v "$name" >/dev/null && "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
       echo "$name"
       return
     fi
