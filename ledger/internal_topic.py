@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ledger import keys
+from ledger.checkpoint import newest_checkpoint
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.history import History
-from ledger.object_store.contract import ObjectStore
+from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.segment import SlotIndex
 from ledger.snapshot import InternalRecord, decode_snapshot, records_of
 from ledgermq.errors import CorruptFrame, DataDamaged
@@ -16,11 +17,19 @@ from ledgermq.protocol.records import decode_batch
 
 
 async def read_snapshot(store: ObjectStore, checkpoint: fmt.Checkpoint) -> fmt.Snapshot:
-    """The one in force; an empty one where there is none yet. Raises ObjectMissing when a newer checkpoint has replaced it."""
+    """The one in force; an empty one where there is none yet.
+
+    Raises ObjectMissing when a newer checkpoint has replaced it, DataDamaged when it is missing although none has.
+    """
     if not checkpoint.snapshot_plan:
         return fmt.Snapshot(bundle=checkpoint.bundle)
     key = keys.snapshot(checkpoint.bundle, checkpoint.snapshot_plan)
-    return decode_snapshot(await store.get(key), key)
+    try:
+        return decode_snapshot(await store.get(key), key)
+    except ObjectMissing:
+        if (await newest_checkpoint(store, checkpoint.bundle)).snapshot_plan == checkpoint.snapshot_plan:
+            raise DataDamaged(f"{key}: it is missing, and the newest checkpoint says that it is in force", object_key=key) from None
+        raise
 
 
 async def read_internal(store: ObjectStore, history: History, topic_id: int, partition: int) -> list[InternalRecord]:

@@ -1,7 +1,7 @@
-"""The commands that work on a root itself, without a broker: `ledgermq compact` and `ledgermq inspect`.
+"""The commands that work on a root itself, without a broker: `ledgermq compact`, `ledgermq inspect` and `ledgermq fsck`.
 
 Found by the command line through the entry-point group "ledgermq.commands". They read and write the store by the same code as
-brokers do; `inspect` never writes.
+brokers do; `inspect` and `fsck` never write.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import typer
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the application."""
-    from ledger.commands import compact, inspect
+    from ledger.commands import compact, fsck, inspect
 
     compact.register(app)
     inspect.register(app)
+    fsck.register(app)

@@ -6,9 +6,10 @@
   3  unavailable: no broker or no store answered in time, or a bound was reached; try again
   4  not found: topic, partition, offset, cluster, object
   5  it exists already
-  6  damaged, or written by another version, or the store is not usable; `ledgermq inspect` also returns 6 when it has findings
+  6  damaged, or written by another version, or the store is not usable; `ledgermq inspect` and `fsck` return 6 for what they find
   7  refused: credentials, or the topic does not accept this
   8  unknown outcome: some records may or may not be stored
+  9  untidy: `ledgermq fsck` found nothing damaged, but left-overs
 130  interrupted (Ctrl-C)
 """
 
@@ -29,12 +30,13 @@ class ExitCode(IntEnum):
     DAMAGED = 6
     REFUSED = 7
     UNKNOWN_OUTCOME = 8
+    UNTIDY = 9
     INTERRUPTED = 130
 
 
 EPILOG = (
     "Exit codes: 0 done, 1 error, 2 usage, 3 unavailable (try again), 4 not found, 5 exists already, "
-    "6 damaged or unusable store, 7 refused, 8 unknown outcome, 130 interrupted."
+    "6 damaged or unusable store, 7 refused, 8 unknown outcome, 9 left-overs found, 130 interrupted."
 )
 
 _BY_CODE: dict[str, ExitCode] = {

@@ -1,0 +1,51 @@
+"""The topics: does `__metadata` fit the cluster, and do the ledgers hold only what it knows?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ledger import keys
+from ledger.catalog import Catalog, read_catalog
+from ledger.cluster import ClusterSettings
+from ledger.fsck.ledger_check import LedgerView
+from ledger.fsck.problem import Problems
+from ledger.object_store.contract import ObjectStore
+
+
+async def check_catalog(store: ObjectStore, cluster: ClusterSettings, problems: Problems) -> Catalog | None:
+    """None where it cannot be read."""
+    catalog = None
+    with problems.collecting(keys.ledger(keys.METADATA_BUNDLE)):
+        catalog = await read_catalog(store, cluster.producer_states_max)
+    for topic in catalog.topics_by_id.values() if catalog is not None else ():
+        wrong = [bundle for bundle in topic.bundles if bundle >= cluster.bundles]
+        if wrong:
+            problems.damage(keys.ledger(wrong[0]), "UNKNOWN_BUNDLE", f"topic {topic.name} has partitions in it, the cluster does not")
+        if not topic.bundles:
+            problems.damage(keys.ledger(keys.METADATA_BUNDLE), "BAD_TOPIC", f"topic {topic.name} has no partitions")
+    return catalog
+
+
+def check_partitions(catalog: Catalog, views: Sequence[LedgerView], problems: Problems) -> None:
+    """A partition's records lie in the bundle that its topic names, and nowhere else."""
+    for view in views:
+        for topic_id, partition in sorted(view.ends.keys() | {(e.topic_id, e.partition) for index in view.valid for e in index.batches}):
+            topic = catalog.topics_by_id.get(topic_id)
+            where = f"topic id {topic_id} partition {partition}"
+            if topic is None:
+                if topic_id >= catalog.offset:
+                    problems.damage(keys.ledger(view.bundle), "UNKNOWN_TOPIC", f"{where}: {keys.METADATA_TOPIC} never named it")
+            elif partition >= topic.partitions:
+                problems.damage(keys.ledger(view.bundle), "UNKNOWN_PARTITION", f"{where}: {topic.name} has {topic.partitions} partitions")
+            elif topic.bundles[partition] != view.bundle:
+                text = f"{where}: {topic.name} has it in bundle {topic.bundles[partition]}"
+                problems.damage(keys.ledger(view.bundle), "WRONG_BUNDLE", text)
+
+
+def removed_ids(catalog: Catalog | None, view: LedgerView) -> set[int]:
+    """Topics whose records this bundle may have dropped."""
+    noted = {note.topic_id for note in view.checkpoint.removed_topics}
+    if catalog is None:
+        return noted
+    known = {topic_id for topic_id, _ in view.ends} | {e.topic_id for index in view.valid for e in index.batches}
+    return noted | {topic_id for topic_id in known if catalog.is_removed(topic_id, catalog.offset)}

@@ -1,0 +1,121 @@
+"""`check_root`: proves that a root is clean, or lists exactly what is wrong with it. Reads only.
+
+It may run while brokers do: what was found is believed only if no checkpoint has changed meanwhile, else it looks again, a few times.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ledger import keys
+from ledger.checkpoint import newest_checkpoint
+from ledger.cluster import ClusterSettings
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.fsck.catalog_check import check_catalog, check_partitions, removed_ids
+from ledger.fsck.ledger_check import LedgerView, check_ledger
+from ledger.fsck.names import check_names
+from ledger.fsck.offset_check import check_offsets, check_put_ids, check_sequences
+from ledger.fsck.parquet_check import ParquetCheck
+from ledger.fsck.problem import Problem, Problems, Severity
+from ledger.fsck.round_check import check_rounds
+from ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledger.parquet.group_build import RunBlocking
+from ledgermq.errors import DataDamaged
+
+ATTEMPTS_MAX = 3
+
+OnBundle = Callable[[int, int], None]
+"""(bundles done, bundles in all)"""
+
+
+@dataclass(slots=True)
+class Checked:
+    """What was looked at, and what is wrong, the worst first."""
+
+    objects: int = 0
+    segments: int = 0
+    records: int = 0
+    parquet_files: int = 0
+    problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def worst(self) -> Severity | None:
+        return max((problem.severity for problem in self.problems), default=None)
+
+
+async def check_root(
+    store: ObjectStore,
+    cluster: ClusterSettings,
+    *,
+    quick: bool = False,
+    on_bundle: OnBundle = lambda done, total: None,
+    run_blocking: RunBlocking = asyncio.to_thread,
+) -> Checked:
+    """`quick`: indexes and footers only, no batch and no row. Raises the store's errors that are not damage."""
+    for attempt in range(1, ATTEMPTS_MAX + 1):
+        before = await _numbers(store, cluster)
+        try:
+            checked, problems = await _check_once(store, cluster, quick, on_bundle, run_blocking)
+        except ObjectMissing:
+            if attempt == ATTEMPTS_MAX:
+                raise
+            continue
+        is_quiet = before == await _numbers(store, cluster)
+        if not is_quiet and attempt == ATTEMPTS_MAX:
+            problems.note(keys.CLUSTER, "NOT_QUIET", "checkpoints were put while this was checked; some of it may be of two moments")
+        if is_quiet or attempt == ATTEMPTS_MAX or problems.worst in (None, Severity.NOTE):
+            checked.problems = problems.all
+            return checked
+    raise AssertionError("the last attempt returns")
+
+
+async def _numbers(store: ObjectStore, cluster: ClusterSettings) -> list[int | None]:
+    found: list[int | None] = []
+    for bundle in range(cluster.bundles):
+        try:
+            found.append((await newest_checkpoint(store, bundle)).number)
+        except DataDamaged:
+            found.append(None)
+    return found
+
+
+async def _check_once(
+    store: ObjectStore, cluster: ClusterSettings, quick: bool, on_bundle: OnBundle, run_blocking: RunBlocking
+) -> tuple[Checked, Problems]:
+    problems = Problems()
+    checked = Checked(objects=await check_names(store, cluster.bundles, problems))
+    parquet = [info async for info in store.list(keys.PARQUET)]
+    views = []
+    for bundle in range(cluster.bundles):
+        view = await check_ledger(store, bundle, problems, quick=quick)
+        if view is not None:
+            views.append(view)
+            checked.segments += len(view.present)
+        on_bundle(bundle + 1, cluster.bundles)
+    catalog = await check_catalog(store, cluster, problems)
+    live: dict[str, fmt.ParquetFile | None] = {}
+    for view in views:
+        live |= await check_rounds(store, view, problems)
+        if view.whole:
+            check_put_ids(view, problems)
+            check_offsets(view, removed_ids(catalog, view), problems)
+            check_sequences(view, cluster.producer_states_max, problems)
+    if catalog is not None:
+        check_partitions(catalog, views, problems)
+    if len(views) == cluster.bundles:  # else nobody can say which files count
+        finished = {view.bundle: view.checkpoint.finished_plan for view in views}
+        await ParquetCheck(store, cluster.cluster_id, live, finished, problems, run_blocking).run(parquet, quick=quick)
+    checked.parquet_files = len(parquet)
+    checked.records = sum(_end(view) for view in views)
+    return checked, problems
+
+
+def _end(view: LedgerView) -> int:
+    ends = dict(view.ends)
+    for index in view.valid:
+        for entry in index.batches:
+            key = (entry.topic_id, entry.partition)
+            ends[key] = max(ends.get(key, 0), entry.base_offset + entry.record_count)
+    return sum(ends.values())

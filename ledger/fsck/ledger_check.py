@@ -1,0 +1,140 @@
+"""One ledger: its checkpoints, its slots and what they add up to. The fold here is not the product's: two that differ are a finding.
+
+Judged is what lies from the trim slot on. Below it only claims, void segments and what is not deleted yet remain, which nothing can
+be told of but that the claims which the newest checkpoint notes are there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from ledger import keys
+from ledger.checkpoint import check_successor, decode_checkpoint, newest_checkpoint
+from ledger.fold import PartitionKey
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.fsck.problem import Problems
+from ledger.fsck.segment_check import check_segment
+from ledger.numbered import list_numbered
+from ledger.object_store.contract import ObjectMissing, ObjectStore
+
+PARALLEL_READS = 8
+
+
+@dataclass(slots=True)
+class LedgerView:
+    """What could be read. `valid`: segments that count, from the trim slot on, ascending. `whole`: nothing kept it from being folded."""
+
+    bundle: int
+    checkpoint: fmt.Checkpoint
+    indexes: dict[int, fmt.SegmentIndex] = field(default_factory=dict)
+    present: set[int] = field(default_factory=set)
+    valid: list[fmt.SegmentIndex] = field(default_factory=list)
+    ends: dict[PartitionKey, int] = field(default_factory=dict)
+    whole: bool = True
+
+    def damage(self, problems: Problems, slot: int, code: str, text: str) -> None:
+        problems.damage(keys.segment(self.bundle, slot), code, text)
+        self.whole = False
+
+
+async def check_ledger(store: ObjectStore, bundle: int, problems: Problems, *, quick: bool) -> LedgerView | None:
+    """None where the newest checkpoint cannot be read."""
+    await _check_checkpoints(store, bundle, problems)
+    checkpoint = None
+    with problems.collecting(keys.checkpoints(bundle)):
+        checkpoint = await newest_checkpoint(store, bundle)
+    view = LedgerView(bundle, checkpoint or fmt.Checkpoint(bundle=bundle, trim_slot=1))
+    await _read_segments(store, view, problems, quick=quick)
+    if checkpoint is None:
+        return None
+    _check_presence(view, problems)
+    if view.whole:
+        _fold_older(view, problems)
+        _fold_newer(view, problems)
+    return view
+
+
+async def _check_checkpoints(store: ObjectStore, bundle: int, problems: Problems) -> None:
+    before: fmt.Checkpoint | None = None
+    async for number, info in list_numbered(store, keys.checkpoints(bundle)):
+        found = None
+        with problems.collecting(info.key):
+            try:
+                found = decode_checkpoint(await store.get(info.key), info.key)
+            except ObjectMissing:
+                continue  # deleted, because a newer one exists
+        if found is not None and before is not None and before.number + 1 == number:
+            try:
+                check_successor(before, found)
+            except AssertionError as error:
+                problems.damage(info.key, "WENT_BACK", str(error))
+        before = found
+
+
+async def _read_segments(store: ObjectStore, view: LedgerView, problems: Problems, *, quick: bool) -> None:
+    slots = [number async for number, _ in list_numbered(store, keys.segments(view.bundle))]
+    limit = asyncio.Semaphore(PARALLEL_READS)
+
+    async def read(slot: int) -> None:
+        async with limit:
+            found = await check_segment(store, view.bundle, slot, problems, quick=quick)
+        view.present.add(slot)
+        if found is not None:
+            view.indexes[slot] = found.index
+
+    async with asyncio.TaskGroup() as group:
+        for slot in slots:
+            group.create_task(read(slot))
+
+
+def _check_presence(view: LedgerView, problems: Problems) -> None:
+    checkpoint = view.checkpoint
+    for slot in range(checkpoint.trim_slot, checkpoint.state.slot + 1):
+        if slot not in view.present:
+            view.damage(problems, slot, "MISSING_SEGMENT", f"it is missing, and the trim slot is {checkpoint.trim_slot}")
+        elif slot not in view.indexes:
+            view.whole = False
+    for claim in checkpoint.state.claims:
+        index = view.indexes.get(claim.slot)
+        if claim.slot not in view.present or (index is not None and (index.kind, index.epoch) != (fmt.CLAIM, claim.epoch)):
+            problems.damage(
+                keys.segment(view.bundle, claim.slot), "MISSING_CLAIM", f"the claim of epoch {claim.epoch} is not there: its fence is gone"
+            )
+
+
+def _fold_older(view: LedgerView, problems: Problems) -> None:
+    """Walk back the links from the segment that the checkpoint ends with."""
+    checkpoint = view.checkpoint
+    wanted = checkpoint.state.last_put_id
+    valid = []
+    for slot in range(checkpoint.state.slot, checkpoint.trim_slot - 1, -1):
+        index = view.indexes[slot]
+        if wanted and index.put_id == wanted:
+            valid.append(index)
+            wanted = index.previous
+    if checkpoint.trim_slot == 1 and wanted:
+        view.damage(problems, 1, "BROKEN_LINK", f"put {wanted.hex()}, to which the chain of segments leads, is nowhere")
+    view.valid = valid[::-1]
+
+
+def _fold_newer(view: LedgerView, problems: Problems) -> None:
+    state = view.checkpoint.state
+    epoch, writer, last = state.epoch, state.writer, state.last_put_id
+    view.ends = {(end.topic_id, end.partition): end.end for end in state.ends}
+    slot = state.slot + 1
+    while slot in view.present:
+        index = view.indexes.get(slot)
+        if index is None:
+            view.whole = False
+            return
+        opens = index.kind == fmt.CLAIM and index.epoch > epoch
+        goes_on = index.kind != fmt.CLAIM and (index.epoch, index.writer) == (epoch, writer)
+        if index.previous == last and (opens or goes_on):
+            epoch, writer, last = index.epoch, index.writer, index.put_id
+            view.valid.append(index)
+        else:
+            problems.note(keys.segment(view.bundle, slot), "VOID_SEGMENT", f"of epoch {index.epoch}; every reader passes it over")
+        slot += 1
+    for later in sorted(slot_after for slot_after in view.present if slot_after > slot):
+        problems.note(keys.segment(view.bundle, later), "AFTER_GAP", f"slot {slot} is empty; when it is filled, this one is void")

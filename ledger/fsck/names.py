@@ -1,0 +1,40 @@
+"""Names: is everything in the root something that LedgerMQ puts there?"""
+
+from __future__ import annotations
+
+import re
+
+from ledger import keys
+from ledger.fsck.problem import Problems
+from ledger.object_store.contract import ObjectStore
+
+_LEDGER = re.compile(r"ledgers/([0-9]{4,})/(segments|checkpoints|compactions|files|snapshots)/[0-9]{20}\Z")
+
+
+async def check_names(store: ObjectStore, bundles: int, problems: Problems) -> int:
+    """How many objects there are."""
+    count = 0
+    async for info in store.list(""):
+        count += 1
+        _check_name(info.key, bundles, problems)
+    return count
+
+
+def _check_name(key: str, bundles: int, problems: Problems) -> None:
+    if key == keys.CLUSTER or (key.startswith(keys.BROKERS) and key.endswith(".json") and key.count("/") == 1):
+        return
+    if key.startswith(keys.PARQUET):
+        _check_parquet_name(key, problems)
+    elif (found := _LEDGER.match(key)) is None:
+        problems.untidy(key, "FOREIGN_OBJECT", "no LedgerMQ process puts an object of this name; it is passed over")
+    elif int(found[1]) >= bundles or found[1] != f"{int(found[1]):04d}":
+        problems.damage(key, "FOREIGN_LEDGER", f"the cluster has bundles 0 to {bundles - 1}")
+
+
+def _check_parquet_name(key: str, problems: Problems) -> None:
+    if keys.parse_parquet(key) is not None:
+        return
+    if any(part.startswith(("_", ".")) for part in key.split("/")):
+        problems.untidy(key, "FOREIGN_OBJECT", "no LedgerMQ process puts an object of this name; readers of Parquet pass it over")
+    else:
+        problems.damage(key, "FOREIGN_OBJECT", "Spark reads every file here: this one is either counted as records or breaks the query")

@@ -1,0 +1,113 @@
+"""The offsets of every partition of a bundle: each there exactly once, from the log start to the end, in Parquet or in segments.
+
+Safety invariants 1, 2, 3 and 6, told from indexes and checkpoint alone.
+"""
+
+from __future__ import annotations
+
+from ledger import keys
+from ledger.checkpoint import partitions_by_key
+from ledger.fold import PartitionKey
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.fsck.ledger_check import LedgerView
+from ledger.fsck.problem import Problems
+
+
+def check_offsets(view: LedgerView, dropped: set[int], problems: Problems) -> None:
+    """`dropped`: ids of removed topics, whose records may be gone."""
+    counters = partitions_by_key(view.checkpoint)
+    running: dict[PartitionKey, int] = {}
+    ends = dict(view.ends)
+    for index in view.valid:
+        object_key = keys.segment(view.bundle, index.slot)
+        for entry in index.batches:
+            key = (entry.topic_id, entry.partition)
+            expected = running.get(key)
+            if expected is None:
+                _check_first(entry, object_key, _covered(counters.get(key)), key[0] in dropped, problems)
+            else:
+                _check_next(entry, object_key, expected, problems)
+            running[key] = entry.base_offset + entry.record_count
+            if index.slot > view.checkpoint.state.slot:
+                ends[key] = running[key]
+    for key, end in ends.items():
+        if key[0] not in dropped:
+            _check_end(view, key, end, running, _covered(counters.get(key)), problems)
+    _check_unknown(view, running, ends, problems)
+
+
+def _covered(counters: fmt.PartitionCheckpoint | None) -> int:
+    """The first offset that has to be in segments: what is in Parquet need not be, nor what retention dropped before Parquet had any."""
+    if counters is None:
+        return 0
+    has_files = counters.parquet_start < counters.parquet_end
+    return counters.parquet_end if has_files else max(counters.parquet_end, counters.log_start)
+
+
+def _check_first(entry: fmt.BatchEntry, object_key: str, covered: int, is_dropped: bool, problems: Problems) -> None:
+    if entry.base_offset > covered and not is_dropped:
+        text = f"offsets {covered} to {entry.base_offset - 1} are neither in Parquet nor in a segment"
+        problems.damage(object_key, "OFFSET_GAP", f"{_partition(entry)}: {text}")
+
+
+def _check_next(entry: fmt.BatchEntry, object_key: str, expected: int, problems: Problems) -> None:
+    if entry.base_offset > expected:
+        problems.damage(object_key, "OFFSET_GAP", f"{_partition(entry)}: offsets {expected} to {entry.base_offset - 1} are in no segment")
+    elif entry.base_offset < expected:
+        text = f"offsets {entry.base_offset} to {expected - 1} are in an earlier segment or batch too"
+        problems.damage(object_key, "OFFSET_DOUBLED", f"{_partition(entry)}: {text}")
+
+
+def _check_end(view: LedgerView, key: PartitionKey, end: int, running: dict[PartitionKey, int], covered: int, problems: Problems) -> None:
+    checkpoint_key = keys.checkpoint(view.bundle, view.checkpoint.number)
+    where = f"topic id {key[0]} partition {key[1]}"
+    if key in running and running[key] != end:
+        problems.damage(checkpoint_key, "WRONG_END", f"{where} is said to end at {end}, its segments end at {running[key]}")
+    elif key not in running and end > covered:
+        problems.damage(checkpoint_key, "OFFSET_GAP", f"{where}: offsets {covered} to {end - 1} are neither in Parquet nor in a segment")
+    if covered > end and covered != _log_start(view, key):
+        problems.damage(checkpoint_key, "WRONG_END", f"{where}: Parquet is said to reach offset {covered}, the partition ends at {end}")
+
+
+def _log_start(view: LedgerView, key: PartitionKey) -> int:
+    return next((part.log_start for part in view.checkpoint.partitions if (part.topic_id, part.partition) == key), 0)
+
+
+def _check_unknown(view: LedgerView, running: dict[PartitionKey, int], ends: dict[PartitionKey, int], problems: Problems) -> None:
+    """Segments up to the checkpoint hold a partition that the checkpoint does not know."""
+    for key in running.keys() - ends.keys():
+        text = f"it does not know topic id {key[0]} partition {key[1]}, which its segments hold"
+        problems.damage(keys.checkpoint(view.bundle, view.checkpoint.number), "WRONG_END", text)
+
+
+def check_sequences(view: LedgerView, producer_states_max: int, problems: Problems) -> None:
+    """A producer's batches in a partition follow each other: a repeated one was stored twice, one left out was lost.
+
+    Only one that the ledger may have forgotten begins again with sequence 0.
+    """
+    state = view.checkpoint.state
+    expected: dict[tuple[bytes, int, int, int], tuple[int, int]] = {}
+    for index in view.valid:
+        for entry in index.batches:
+            if not entry.producer_id:
+                continue
+            key = (entry.producer_id, entry.producer_epoch, entry.topic_id, entry.partition)
+            sequence, slot = expected.get(key, (entry.sequence, 0))
+            may_be_forgotten = slot <= state.forgotten_to or len(state.producers) + len(expected) > producer_states_max
+            if entry.sequence != sequence and not (entry.sequence == 0 and may_be_forgotten):
+                code = "RECORD_DOUBLED" if entry.sequence < sequence else "SEQUENCE_GAP"
+                text = f"producer {entry.producer_id.hex()} goes on with sequence {entry.sequence}, not {sequence}"
+                problems.damage(keys.segment(view.bundle, index.slot), code, f"{_partition(entry)}: {text}")
+            expected[key] = (entry.sequence + entry.record_count, index.slot)
+
+
+def check_put_ids(view: LedgerView, problems: Problems) -> None:
+    seen: dict[bytes, int] = {}
+    for slot, index in sorted(view.indexes.items()):
+        first = seen.setdefault(index.put_id, slot)
+        if first != slot:
+            problems.damage(keys.segment(view.bundle, slot), "PUT_ID_DOUBLED", f"slot {first} has the same put id")
+
+
+def _partition(entry: fmt.BatchEntry) -> str:
+    return f"topic id {entry.topic_id} partition {entry.partition}"

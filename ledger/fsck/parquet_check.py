@@ -1,0 +1,166 @@
+"""The Parquet files of the root: those that count are there and whole, and plain readers see no record twice (safety invariant 8)."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ledger import keys
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.fsck.problem import Problems
+from ledger.keys import ParquetName
+from ledger.object_store.contract import ObjectInfo, ObjectMissing, ObjectStore
+from ledger.parquet.columns import SCHEMA, FooterNote
+from ledger.parquet.group_build import RunBlocking
+from ledger.parquet.stored_file import read_footer
+
+
+@dataclass(slots=True)
+class _File:
+    name: ParquetName
+    info: ObjectInfo
+    rows: int | None = None
+    """None: its footer cannot be read."""
+
+
+class ParquetCheck:
+    """`live`: what counts, by key, with what the lists say of it. `finished`: by bundle, the last finished plan."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        cluster_id: str,
+        live: Mapping[str, fmt.ParquetFile | None],
+        finished: Mapping[int, int],
+        problems: Problems,
+        run_blocking: RunBlocking,
+    ) -> None:
+        self._store = store
+        self._cluster_id = cluster_id
+        self._live = live
+        self._finished = finished
+        self._problems = problems
+        self._run_blocking = run_blocking
+        self._files: dict[str, _File] = {}
+
+    async def run(self, listed: list[ObjectInfo], *, quick: bool) -> None:
+        """`listed`: a LIST from before the checkpoints were read."""
+        for info in listed:
+            if (name := keys.parse_parquet(info.key)) is not None:
+                self._files[info.key] = _File(name, info)
+        await self._find_missing()
+        for key in sorted(self._files):
+            with self._problems.collecting(key):
+                try:
+                    await self._check_file(self._files[key], quick=quick)
+                except ObjectMissing:
+                    if key in self._live:
+                        raise
+                    del self._files[key]  # deleted since the LIST
+        self._check_runs()
+        await self._check_fences()
+
+    async def _find_missing(self) -> None:
+        """What the lists name and the LIST did not show: put since, or missing."""
+        for key, listed in self._live.items():
+            if key in self._files or listed is None:
+                continue
+            try:
+                info = await self._store.head(key)
+            except ObjectMissing:
+                self._problems.damage(key, "OBJECT_MISSING", "a list of Parquet files names it")
+                continue
+            if (name := keys.parse_parquet(key)) is not None:
+                self._files[key] = _File(name, info)
+
+    async def _check_file(self, file: _File, *, quick: bool) -> None:
+        key, name = file.info.key, file.name
+        footer = await read_footer(self._store, key)
+        file.rows = footer.num_rows
+        note = FooterNote.decode(footer.metadata)
+        if note is None or note.cluster != self._cluster_id:
+            self._problems.damage(key, "FOREIGN_FILE", "it is no file of this cluster, and Spark reads it")
+            return
+        said = (note.topic_id, note.partition, note.first_offset, note.last_offset, note.plan)
+        named = (name.topic_id, name.partition, name.first_offset, name.last_offset, name.plan)
+        if said != named:
+            self._problems.damage(key, "WRONG_NAME", f"its footer says topic id, partition, offsets and plan {said}, its name {named}")
+        expected = 0 if note.failed else name.last_offset + 1 - name.first_offset
+        if footer.num_rows != expected:
+            self._problems.damage(key, "WRONG_ROWS", f"it has {footer.num_rows} rows, not {expected}")
+        self._check_listed(file, note)
+        if not quick:
+            await self._check_rows(file)
+
+    def _check_listed(self, file: _File, note: FooterNote) -> None:
+        key = file.info.key
+        if key not in self._live:
+            finished = self._finished.get(note.bundle, 0)
+            if note.plan <= finished:
+                self._problems.untidy(key, "UNREFERENCED", "no list of Parquet files names it")
+            else:
+                self._problems.damage(key, "UNPLANNED", f"plan {note.plan} of bundle {note.bundle} is not open, or does not name it")
+        elif (listed := self._live[key]) is not None:
+            if (listed.first_offset, listed.last_offset) != (file.name.first_offset, file.name.last_offset):
+                self._problems.damage(key, "WRONG_LIST", f"the list says offsets {listed.first_offset} to {listed.last_offset}")
+            if listed.size != file.info.size:
+                self._problems.damage(key, "WRONG_SIZE", f"it has {file.info.size} bytes, the list says {listed.size}")
+            if note.failed:
+                self._problems.damage(key, "WRONG_LIST", "it stands for a batch that cannot be read, and is listed as if it held records")
+
+    async def _check_rows(self, file: _File) -> None:
+        data = await self._store.get(file.info.key)
+        problem = await self._run_blocking(lambda: _find_wrong_rows(data, file.name))
+        if problem:
+            self._problems.damage(file.info.key, "DATA_DAMAGED", problem)
+
+    def _check_runs(self) -> None:
+        by_partition: dict[tuple[str, int], list[_File]] = {}
+        for file in self._files.values():
+            if file.rows:
+                by_partition.setdefault((file.name.topic, file.name.partition), []).append(file)
+        for (topic, partition), files in by_partition.items():
+            files.sort(key=lambda file: (file.name.first_offset, file.name.last_offset))
+            for before, after in pairwise(files):
+                if after.name.first_offset <= before.name.last_offset:
+                    text = f"{topic}/{partition}: readers of Parquet see its records twice, {before.info.key} overlaps it"
+                    self._problems.damage(after.info.key, "RANGES_OVERLAP", text)
+                elif after.name.first_offset > before.name.last_offset + 1:
+                    first, last = before.name.last_offset + 1, after.name.first_offset - 1
+                    text = f"{topic}/{partition}: readers of Parquet miss offsets {first} to {last}"
+                    self._problems.damage(after.info.key, "RANGES_GAP", text)
+
+    async def _check_fences(self) -> None:
+        for name in await self._store.list_fences():
+            fence = keys.parse_fence(name)
+            object_key = f"{keys.FENCES}{name}"
+            if fence is None:
+                self._problems.untidy(object_key, "FOREIGN_OBJECT", "no LedgerMQ process makes a fence of this name")
+            elif fence.plan <= self._finished.get(fence.bundle, 0):
+                self._problems.untidy(object_key, "OPEN_FENCE", f"plan {fence.plan} is finished, its fence is not closed yet")
+
+
+def _find_wrong_rows(data: bytes, name: ParquetName) -> str | None:
+    """Blocking: read all of it."""
+    try:
+        table = pq.ParquetFile(io.BytesIO(data), page_checksum_verification=True).read()
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        return f"it cannot be read: {error}"
+    if table.schema.remove_metadata() != SCHEMA:
+        return "its columns are not those of our Parquet files"
+    count = table.num_rows
+    expected: Any = pa.chunked_array([pa.arange(name.first_offset, name.first_offset + count)], pa.int64())
+    if not table.column("offset").equals(expected):
+        return "its offsets do not run from its first to its last"
+    if set(table.column("topic").unique().to_pylist()) - {name.topic}:
+        return f"it holds records of another topic than {name.topic}"
+    if set(table.column("partition").unique().to_pylist()) - {name.partition}:
+        return f"it holds records of another partition than {name.partition}"
+    return None

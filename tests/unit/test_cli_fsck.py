@@ -1,0 +1,112 @@
+"""`ledgermq fsck`: the verdict as text, as JSON and as exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from ledger import keys
+from ledger.commands import fsck
+from tests.filled_root import fill_root
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    asyncio.run(fill_root(tmp_path / "root"))
+    return tmp_path / "root"
+
+
+def run(*arguments: object) -> tuple[int, str, str]:
+    app = typer.Typer()
+    fsck.register(app)
+    app.callback()(lambda: None)
+    result = CliRunner().invoke(app, ["fsck", *map(str, arguments)])
+    return result.exit_code, result.stdout, result.stderr
+
+
+def run_json(*arguments: object) -> tuple[int, Any]:
+    code, out, _ = run(*arguments, "--output", "json")
+    return code, json.loads(out)
+
+
+def put(root: Path, key: str, data: bytes = b"foreign") -> None:
+    path = root / key
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+
+
+def flip(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def test_a_clean_root(root: Path) -> None:
+    code, found = run_json(root)
+    assert code == 0
+    assert (found["verdict"], found["records"], found["parquet_files"]) == ("clean", 6, 0)
+    assert found["segments"] == len(list((root / "ledgers").glob("*/segments/*")))
+    assert "problems" not in found or found["problems"] == []
+    code, text, _ = run(root)
+    assert code == 0
+    assert "clean" in text
+
+
+def test_left_overs_have_their_own_exit_code(root: Path) -> None:
+    put(root, "parquet/_SUCCESS")
+    code, found = run_json(root)
+    assert (code, found["verdict"]) == (9, "untidy")
+    assert [(p["severity"], p["code"], p["object_key"]) for p in found["problems"]] == [("untidy", "FOREIGN_OBJECT", "parquet/_SUCCESS")]
+
+
+def test_damage_comes_first_and_names_its_object(root: Path) -> None:
+    put(root, "parquet/_SUCCESS")
+    flip(root / keys.segment(1, 2), -60)
+    code, found = run_json(root)
+    assert (code, found["verdict"]) == (6, "damaged")
+    first = found["problems"][0]
+    assert (first["severity"], first["object_key"]) == ("damage", keys.segment(1, 2))
+    code, text, _ = run(root)
+    assert code == 6
+    assert keys.segment(1, 2) in text.replace("\n", "")
+
+
+def test_quick_reads_no_batches(root: Path) -> None:
+    flip(root / keys.segment(1, 2), 1200)
+    assert run_json(root, "--quick")[0] == 0
+    assert run_json(root)[0] == 6
+
+
+def test_notes_are_shown_on_demand(root: Path) -> None:
+    (root / keys.segment(1, 4)).unlink()
+    code, text, _ = run(root)
+    assert (code, "AFTER_GAP" in text) == (0, False)
+    code, text, _ = run(root, "--notes")
+    assert (code, "AFTER_GAP" in text) == (0, True)
+
+
+def test_a_damaged_cluster_file_is_damage(root: Path) -> None:
+    put(root, keys.CLUSTER, b"{")
+    code, found = run_json(root)
+    assert (code, found["problems"][0]["object_key"]) == (6, keys.CLUSTER)
+
+
+def test_a_root_without_a_cluster_is_not_found(tmp_path: Path) -> None:
+    code, _, err = run(tmp_path)
+    assert code == 4
+    assert "no cluster" in err
+
+
+def test_nothing_is_written(root: Path) -> None:
+    def state() -> dict[Path, tuple[int, int]]:
+        return {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in root.rglob("*")}
+
+    before = state()
+    assert run(root)[0] == 0
+    assert state() == before
