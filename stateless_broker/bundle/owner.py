@@ -8,8 +8,8 @@ Must not know: gRPC, who should own what, how clients find the owner.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Literal
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Literal, TypeVar
 
 from ledger.catalog import Topic
 from ledger.fold import PartitionKey
@@ -80,13 +80,7 @@ class BundleOwner:
         self._check_term()
         self._check_partition(topic, partition)
         self._upkeep.on_read()
-        try:
-            found = await self._reads.fetch(topic, partition, offset, bytes_max)
-        except LedgerMQError:
-            self._check_term()  # what it knew was dropped under it
-            raise
-        self._check_term()
-        return found
+        return await self._in_term(self._reads.fetch(topic, partition, offset, bytes_max))
 
     async def wait_for_data(self, positions: Mapping[PartitionKey, int]) -> None:
         """Returns when a partition has grown and reaches beyond its offset, or the term has ended."""
@@ -100,7 +94,7 @@ class BundleOwner:
         if at == "earliest":
             return self._reads.log_start(topic, partition)
         end = self._reads.high_watermark((topic.id, partition))
-        if at != "latest" and (offset := await offset_at(self._reads, topic, partition, at)) is not None:
+        if at != "latest" and (offset := await self._in_term(offset_at(self._reads, topic, partition, at))) is not None:
             return offset
         await self._writer.check_fence()  # a zombie must not call an old end the latest
         return end
@@ -146,6 +140,16 @@ class BundleOwner:
         self._writer.end(error)
         self._commit.close(error)
         self._reads.close()
+
+    async def _in_term(self, reading: Coroutine[None, None, T]) -> T:
+        """What it read, unless the term has ended meanwhile: what it knew was dropped under it then, so its errors prove nothing either."""
+        try:
+            found = await reading
+        except LedgerMQError:
+            self._check_term()
+            raise
+        self._check_term()
+        return found
 
     def _check_term(self) -> None:
         lost = self.lost
