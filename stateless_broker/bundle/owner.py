@@ -26,6 +26,8 @@ from stateless_broker.bundle.time_search import offset_at
 from stateless_broker.bundle.upkeep import Upkeep
 from stateless_broker.logs import get_logger
 
+T = TypeVar("T")
+
 log = get_logger(__name__)
 
 
