@@ -18,7 +18,8 @@ class Disturbances:
         self._plan = plan
         self._victims = victims
         self._restart = restart
-        self._asleep: list[Process] = []
+        self.more: list[Callable[[Process], None]] = []
+        """Other things that may happen to a victim."""
         self._pending: list[asyncio.Task[None]] = []
 
     async def run(self) -> None:
@@ -29,14 +30,14 @@ class Disturbances:
             if not victims:
                 continue
             victim = random.choice(victims)
-            what = random.choices((self._pause, self._kill, self._jump), (6, 3, 1))[0]
+            what = random.choices((self._pause, self._kill, self._jump, *self.more), (6, 3, 1, *(2 for _ in self.more)))[0]
             what(victim)
 
     def _pause(self, victim: Process) -> None:
         seconds = self._world.random.uniform(0, self._plan.pause_s_max)
         self._note(victim, f"paused for {seconds:.1f} s", "pause")
         victim.pause()
-        self._later(seconds, lambda: self._wake(victim))
+        self.later(seconds, lambda: self._wake(victim))
 
     def _wake(self, victim: Process) -> None:
         if victim.state is State.PAUSED:
@@ -47,7 +48,7 @@ class Disturbances:
         seconds = self._world.random.uniform(0, 5)
         self._note(victim, f"killed, back in {seconds:.1f} s", "kill")
         victim.kill()
-        self._later(seconds, lambda: self._restart(victim.name))
+        self.later(seconds, lambda: self._restart(victim.name))
 
     def _jump(self, victim: Process) -> None:
         seconds = self._world.random.uniform(-3600, 3600)
@@ -58,7 +59,7 @@ class Disturbances:
         self._world.note(victim.name, what)
         self._world.coverage.saw(f"disturbance: {kind}")
 
-    def _later(self, seconds: float, work: Callable[[], None]) -> None:
+    def later(self, seconds: float, work: Callable[[], None]) -> None:
         async def wait() -> None:
             await asyncio.sleep(seconds)
             work()

@@ -15,8 +15,8 @@ from ledger.segment import Batch
 from ledgermq.errors import LedgerMQError, NotOwner, OutOfOrderSequence, ResourceExhausted, UnknownProducer
 from tests.ledgers import encode_values
 from tests.simulation.history import Outcome, Partition
-from tests.simulation.model import Violation
 from tests.simulation.ledger_broker import LedgerBroker, session
+from tests.simulation.model import Violation
 from tests.simulation.world import NoAnswer, Unreachable, World
 
 T = TypeVar("T")

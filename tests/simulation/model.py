@@ -75,7 +75,7 @@ class PartitionModel:
 
     def poll(self, event: Poll) -> None:
         for offset, value in event.records:
-            at = self._positions.get(event.reader, self.log_start)
+            at = self._positions.get(event.reader, min(offset, self.log_start))  # first poll of who began at the earliest
             if offset < at:
                 self.report("non-monotonic poll", f"{event.reader} stood at {at} and got {offset}")
             elif offset > at and offset > max(at, self.log_start):

@@ -12,6 +12,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from ledger.checkpoint import decode_checkpoint
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.object_store.contract import Buffer
@@ -31,6 +33,13 @@ class StoredSegment:
     data: bytes
     valid: bool
 
+    def values(self) -> Iterator[tuple[int, bytes | None]]:
+        """(offset, value) of every record."""
+        for entry in self.index.batches:
+            data = self.data[entry.position : entry.position + entry.length]
+            for i, value in enumerate(decode_batch(data).column("value").to_pylist()):
+                yield entry.base_offset + i, value
+
 
 class WatchedStore(MemoryStore):
     def __init__(self, sources: Sources) -> None:
@@ -41,8 +50,8 @@ class WatchedStore(MemoryStore):
         self.segments: defaultdict[int, dict[int, tuple[fmt.SegmentIndex, bytes]]] = defaultdict(dict)
         self._newest: dict[int, fmt.Checkpoint] = {}
         self._folds: dict[int, Fold] = defaultdict(Fold)
-        self.on_created: Callable[[str], None] = lambda key: None
-        self.on_deleted: Callable[[str], None] = lambda key: None
+        self.on_checkpoint: Callable[[fmt.Checkpoint], None] = lambda checkpoint: None
+        """Told of every checkpoint that became the newest."""
 
     def _create(self, key: str, buffers: Sequence[Buffer]) -> None:
         super()._create(key, buffers)
@@ -52,14 +61,18 @@ class WatchedStore(MemoryStore):
         else:
             self.first[key] = data
             self._note(key, data)
-        self.on_created(key)
 
     async def delete(self, keys: Sequence[str]) -> None:
         for key in keys:
             if key in self._objects:
                 self._judge_delete(key)
-                self.on_deleted(key)
         await super().delete(keys)
+
+    def keys_now(self, prefix: str) -> list[str]:
+        return [key for key in self._keys if key.startswith(prefix)]
+
+    def reader(self, key: str) -> pa.BufferReader:
+        return pa.BufferReader(self._stored(key).data)
 
     def newest_checkpoint(self, bundle: int) -> fmt.Checkpoint:
         """The highest number ever created."""
@@ -84,6 +97,7 @@ class WatchedStore(MemoryStore):
             self.segments[bundle][number] = (decode_tail(data, bundle, number).index, data)
         elif number > self.newest_checkpoint(bundle).number:
             self._newest[bundle] = decode_checkpoint(data, key)
+            self.on_checkpoint(self._newest[bundle])
 
     def _judge_delete(self, key: str) -> None:
         found = _NUMBERED.match(key)
@@ -138,7 +152,7 @@ def ledger_log(store: WatchedStore, bundle: int) -> dict[tuple[int, int], dict[i
             log = logs[entry.topic_id, entry.partition]
             data = segment.data[entry.position : entry.position + entry.length]
             for i, value in enumerate(decode_batch(data).column("value").to_pylist()):
-                text = value.decode() if value is not None else ""
+                text = value.decode(errors="replace") if value is not None else ""
                 offset = entry.base_offset + i
                 log[offset] = f"{log[offset]}|{text}" if offset in log else text
     return logs

@@ -19,6 +19,7 @@ from tests.simulation.watch import WatchedStore
 from tests.virtual_time import EPOCH_US
 
 T = TypeVar("T")
+BUG_NAMES = ("AssertionError(", "TypeError(", "AttributeError(", "KeyError(", "IndexError(", "NameError(", "ValueError(")
 BUGS = (TypeError, AttributeError, KeyError, IndexError, NameError, ValueError, asyncio.InvalidStateError)
 
 
@@ -45,11 +46,13 @@ class World:
         self.lost_calls = 0.0
         self.net_delay_s_max = 0.005
         self.healed = False
+        self.topic_ids: dict[str, int] = {}
         self._incarnations: Coverage = Coverage()
 
-    def sources(self, name: str) -> Sources:
-        """Own randomness and an own clock, which `skew_us` sets wrong."""
-        return Sources(lambda: EPOCH_US + self.skew_us[name] + round(self.loop.time() * 1e6), random.Random(f"{name} {self.seed}"))
+    def sources(self, name: str, clock: str = "") -> Sources:
+        """Own randomness and an own clock, which `skew_us` sets wrong; `clock` names the machine, if not `name`."""
+        machine = clock or name
+        return Sources(lambda: EPOCH_US + self.skew_us[machine] + round(self.loop.time() * 1e6), random.Random(f"{name} {self.seed}"))
 
     def start(self, name: str) -> Process:
         return Process(self.loop, name)
@@ -95,7 +98,10 @@ class AssertionCatcher(logging.Handler):
         self._world = world
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._world.note("log", record.getMessage()[:200])
+        error = getattr(record, "error", "")
+        self._world.note("log", f"{record.getMessage()} {error}"[:200])
+        if str(error).startswith(BUG_NAMES):
+            self._world.violations.append(Violation("assertion" if "AssertionError" in str(error) else "bug", str(error)))
         if record.exc_info and record.exc_info[1] is not None:
             self._world.violations += failed_assertions(record.exc_info[1])
 

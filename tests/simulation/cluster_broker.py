@@ -1,0 +1,51 @@
+"""A broker of the product in a simulated process: started, served over the simulated network, stopped, started again."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ledger.parquet.group_build import run_inline
+from ledgermq.errors import LedgerMQError
+from stateless_broker.broker import Broker
+from tests.simulation.cluster_plan import ClusterPlan
+from tests.simulation.loop import Process
+from tests.simulation.network import Network
+from tests.simulation.world import World, failed_assertions
+
+PEER_TIMEOUT_S = 10.0
+
+
+class ClusterBroker:
+    """One incarnation. Its address stays the same through all of them."""
+
+    def __init__(self, world: World, network: Network, plan: ClusterPlan, name: str, incarnation: int) -> None:
+        self.name = name
+        self.process: Process = world.start(name)
+        self.broker: Broker | None = None
+        self._world = world
+        self._network = network
+        self._settings = plan.settings.model_copy(update={"broker_id": name if plan.named_brokers else None})
+        self._store = world.line(name)
+        self._sources = world.sources(f"{name} {incarnation}", clock=name)
+        self.process.spawn(self._live())
+
+    async def _live(self) -> None:
+        connector = self._network.connector(self.name, PEER_TIMEOUT_S)
+        while self.broker is None:
+            try:
+                self.broker = await Broker.start(self._store, self._sources, self._settings, self.name, connector, run_inline)
+            except LedgerMQError as error:
+                self._world.note(self.name, f"did not start: {error.message[:80]}")
+                await asyncio.sleep(1.0)
+        self._network.listen(self.name, self.process, self.broker.service)
+        self._world.note(self.name, "listens")
+        error = await self.broker.failed
+        self._world.note(self.name, f"failed: {error!r}"[:120])
+        self._world.violations += failed_assertions(error)
+
+    async def stop(self) -> None:
+        """As on SIGTERM."""
+        if self.broker is not None:
+            self._world.coverage.saw("disturbance: graceful stop")
+            await self.broker.stop()
+            self._world.note(self.name, "stopped gracefully")

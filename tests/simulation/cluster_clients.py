@@ -1,0 +1,227 @@
+"""Clients of a simulated cluster: the SDK itself, told apart by what they do. Each writes down what it asked and what it was told."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import defaultdict
+
+from ledgermq.client.client import Client
+from ledgermq.client.consumer import Consumer
+from ledgermq.client.delivery import Delivery
+from ledgermq.client.message import Message
+from ledgermq.client.settings import ClientSettings
+from ledgermq.errors import LedgerMQError, OffsetOutOfRange, ResourceExhausted, TopicExists, UnknownTopic
+from tests.simulation.cluster_plan import ClusterPlan
+from tests.simulation.history import Assign, Outcome, Partition, Poll
+from tests.simulation.loop import Process
+from tests.simulation.network import Network
+from tests.simulation.world import World
+
+PARTITIONS = 3
+
+
+class SimulatedClient:
+    def __init__(self, world: World, network: Network, plan: ClusterPlan, name: str) -> None:
+        self.name = name
+        self.process: Process = world.start(name)
+        self.random = random.Random(f"client {name} {world.seed}")
+        self.stopped = asyncio.Event()
+        self.client: Client
+        self._world = world
+        self._network = network
+        self._plan = plan
+        self._values = 0
+
+    def start(self) -> asyncio.Task[None]:
+        return self.process.spawn(self._live())
+
+    async def _live(self) -> None:
+        brokers = [f"b{i}" for i in range(self._plan.brokers)]
+        self.random.shuffle(brokers)
+        settings = ClientSettings(timeout_s=15.0, attempt_timeout_s=self._plan.request_timeout_s)
+        connector = self._network.connector(self.name, self._plan.request_timeout_s)
+        self.client = Client(connector, brokers[:2], settings, self._world.sources(self.name))
+        await self.work()
+        try:
+            await self.client.close()
+        except LedgerMQError as error:
+            self._world.note(self.name, f"close: {error.message[:100]}")
+        self._world.note(self.name, "has ended")
+
+    async def work(self) -> None:
+        raise NotImplementedError
+
+    def next_value(self) -> str:
+        self._values += 1
+        return f"{self.name}.{self._values}"
+
+    def partition(self, topic: str, number: int) -> Partition:
+        """Topics are told apart by their creation."""
+        return (f"{topic}#{self._world.topic_ids[topic]}", number)
+
+
+class Sender(SimulatedClient):
+    """Produces to all partitions of some topics, and writes down each record's fate."""
+
+    def __init__(self, world: World, network: Network, plan: ClusterPlan, name: str, topics: list[str], **settings: object) -> None:
+        super().__init__(world, network, plan, name)
+        self._topics = topics
+        self._settings = settings
+        self._once = settings.get("idempotent", True) is True and settings.get("acks", "durable") == "durable"
+
+    async def work(self) -> None:
+        producer = self.client.producer(
+            linger_ms=self._plan.linger_ms,
+            delivery_timeout_s=self._plan.delivery_timeout_s,
+            request_timeout_s=self._plan.request_timeout_s,
+            **self._settings,
+        )
+        async with asyncio.TaskGroup() as group:
+            while not self.stopped.is_set():
+                for _ in range(self.random.choice((1, 1, 2, 5))):
+                    topic, number = self.random.choice(self._topics), self.random.randrange(PARTITIONS)
+                    value = self.next_value()
+                    op = self._world.history.begin_produce(
+                        f"{self.name}", self.partition(topic, number), (value,), once=self._once, ordered=self._once
+                    )
+                    try:
+                        delivery = producer.send(topic, value, key=value, partition=number)
+                    except ResourceExhausted as error:
+                        self._world.history.end_produce(op, Outcome.FAIL, why=error.message)
+                    else:
+                        group.create_task(self._await(op, delivery))
+                await asyncio.sleep(self.random.expovariate(self._plan.records_s / 2))
+
+    async def _await(self, op: int, delivery: Delivery) -> None:
+        try:
+            result = await delivery
+        except LedgerMQError as error:
+            self._world.coverage.saw(f"a send failed: {type(error).__name__}")
+            self._world.history.end_produce(op, Outcome.INFO, why=error.message)
+        else:
+            self._world.history.end_produce(op, Outcome.OK, result.offset)
+
+
+class Reader(SimulatedClient):
+    """Reads some topics from the earliest on; now and then it begins again, where it was or at the earliest."""
+
+    def __init__(self, world: World, network: Network, plan: ClusterPlan, name: str, topics: list[str]) -> None:
+        super().__init__(world, network, plan, name)
+        self._topics = topics
+
+    async def work(self) -> None:
+        session = 0
+        positions: dict[tuple[str, int], int] | str = "earliest"
+        while not self.stopped.is_set():
+            session += 1
+            positions = await self._session(f"{self.name}.{session}", positions)
+            if self.random.random() < 0.3:
+                positions = "earliest"
+
+    async def _session(self, reader: str, start: dict[tuple[str, int], int] | str) -> dict[tuple[str, int], int] | str:
+        loop = asyncio.get_running_loop()
+        over = loop.time() + self.random.choice((5.0, 30.0, 1000.0))
+        consumer = self.client.consumer(
+            self._topics,
+            start=start,
+            auto_offset_reset="earliest",
+            request_timeout_s=self._plan.request_timeout_s,  # type: ignore[arg-type]
+        )
+        if not isinstance(start, str):
+            for (topic, number), offset in start.items():
+                self._world.history.add(Assign(reader, self.partition(topic, number), offset))
+        try:
+            while not self.stopped.is_set() and loop.time() < over:
+                await self._poll(reader, consumer)
+            return {(p.topic, p.partition): offset for p, offset in consumer.positions().items()} or start
+        finally:
+            await consumer.close()
+
+    async def _poll(self, reader: str, consumer: Consumer) -> None:
+        try:
+            messages = await consumer.fetch(self.random.choice((1, 10, 500)), timeout_s=1.0)
+        except LedgerMQError as error:
+            self._world.coverage.saw(f"a reader was told: {type(error).__name__}")
+            await asyncio.sleep(0.2)
+            return
+        note_polls(self, reader, messages)
+
+
+def note_polls(client: SimulatedClient, reader: str, messages: list[Message]) -> None:
+    by_partition: defaultdict[Partition, list[tuple[int, str]]] = defaultdict(list)
+    for message in messages:
+        assert message.value is not None
+        by_partition[client.partition(message.topic, message.partition)].append((message.offset, message.value.decode()))
+    for partition, records in by_partition.items():
+        client._world.history.add(Poll(reader, partition, tuple(records)))
+
+
+class EndAsker(SimulatedClient):
+    def __init__(self, world: World, network: Network, plan: ClusterPlan, name: str, topic: str) -> None:
+        super().__init__(world, network, plan, name)
+        self._topic = topic
+
+    async def work(self) -> None:
+        history = self._world.history
+        while not self.stopped.is_set():
+            await asyncio.sleep(self.random.expovariate(0.5))
+            ops = {number: history.ask_end(self.name, self.partition(self._topic, number)) for number in range(PARTITIONS)}
+            try:
+                ends = await self.client.list_offsets(self._topic, "latest")
+            except LedgerMQError:
+                continue
+            self._world.coverage.saw("latest offsets were told")
+            for number, op in ops.items():
+                history.tell_end(op, ends[number])
+
+
+class Churner(SimulatedClient):
+    """Creates a topic, writes, reads it, deletes it, and begins again under the same name: nothing old may ever show."""
+
+    async def work(self) -> None:
+        while not self.stopped.is_set():
+            try:
+                await self._generation()
+            except LedgerMQError as error:
+                self._world.note(self.name, f"{type(error).__name__}: {error.message[:100]}")
+            await asyncio.sleep(self.random.uniform(0.2, 2.0))
+
+    async def _generation(self) -> None:
+        topic = "temp"
+        try:
+            made = await self.client.create_topic(topic, 2, {"parquet.max.lag.ms": 500, "parquet.target.bytes": 1024})
+            self._world.coverage.saw("a topic was created")
+        except TopicExists:
+            made = await self.client.describe_topic(topic)
+        self._world.topic_ids[topic] = made.topic_id
+        producer = self.client.producer(delivery_timeout_s=10.0, request_timeout_s=self._plan.request_timeout_s)
+        for _ in range(self.random.randrange(8)):
+            await self._send(producer, topic)
+        await producer.abort()
+        await self._read(topic)
+        try:
+            await self.client.delete_topic(topic)
+            self._world.coverage.saw("a topic was deleted")
+        except UnknownTopic:
+            self._world.coverage.saw("a topic was deleted twice")
+
+    async def _send(self, producer: object, topic: str) -> None:
+        number, value = self.random.randrange(2), self.next_value()
+        op = self._world.history.begin_produce(self.name, self.partition(topic, number), (value,))
+        try:
+            result = await producer.send(topic, value, partition=number)  # type: ignore[attr-defined]
+        except LedgerMQError as error:
+            self._world.history.end_produce(op, Outcome.INFO, why=error.message)
+        else:
+            self._world.history.end_produce(op, Outcome.OK, result.offset)
+
+    async def _read(self, topic: str) -> None:
+        consumer = self.client.consumer(topic, request_timeout_s=self._plan.request_timeout_s)
+        reader = f"{self.name}.{self._world.topic_ids[topic]}.{self._values}"
+        try:
+            note_polls(self, reader, await consumer.fetch(100, timeout_s=2.0))
+        except OffsetOutOfRange:
+            pass
+        finally:
+            await consumer.close()

@@ -1,0 +1,61 @@
+"""What a seed decides about a whole cluster, beside what `plan` decides about every run."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from stateless_broker.settings import BrokerSettings
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPlan:
+    brokers: int
+    compactors: int
+    seconds: float
+    resets: float
+    named_brokers: bool
+    """A restarted broker has the id of the one before it; else it draws a new one."""
+    settings: BrokerSettings
+    topic_settings: dict[str, dict[str, int]]
+    linger_ms: float
+    records_s: float
+    """Records that one producer sends a second, on the average."""
+    request_timeout_s: float
+    delivery_timeout_s: float
+
+
+def cluster_plan_of(seed: int) -> ClusterPlan:
+    r = random.Random(f"cluster plan {seed}")
+    target = r.choice((4096, 65536, 128 * 1024 * 1024))
+    lag = r.choice((500, 5000, 30_000))
+    return ClusterPlan(
+        brokers=r.randint(2, 5),
+        compactors=r.randint(0, 2),
+        seconds=r.choice((15.0, 30.0, 60.0)),
+        resets=r.choice((0.0, 0.0, 0.002, 0.01)),
+        named_brokers=r.random() < 0.5,
+        settings=BrokerSettings(
+            flush_spacing_ms=r.choice((0, 20, 100)),
+            heartbeat_interval_ms=r.choice((200, 500, 2000)),
+            holding_ms=r.choice((0, 1000, 10_000)),
+            ownership_wait_ms=r.choice((100, 3000)),
+            trouble_retry_ms=5000,
+            cache_bytes_max=r.choice((0, 20_000, 256 * 1024 * 1024)),
+            produce_memory_bytes_max=r.choice((1024 * 1024, 256 * 1024 * 1024)),
+            checkpoint_slots=r.choice((3, 20, 256)),
+            background_compaction=r.random() < 0.8,
+            bundles=r.randint(2, 4),
+            producer_states_max=r.choice((3, 10, 100_000)),
+            url_life_ms=1000,
+            parquet_min_age_ms=4000,
+        ),
+        topic_settings={
+            "main": {"parquet.target.bytes": target, "parquet.max.lag.ms": lag},
+            "brief": {"parquet.target.bytes": 4096, "parquet.max.lag.ms": 500, "retention.ms": r.choice((2000, 10_000))},
+        },
+        linger_ms=r.choice((0.0, 5.0, 50.0)),
+        records_s=r.choice((1.0, 3.0, 8.0)),
+        request_timeout_s=r.choice((2.0, 10.0, 30.0)),
+        delivery_timeout_s=r.choice((5.0, 30.0, 120.0)),
+    )

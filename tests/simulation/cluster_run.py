@@ -1,0 +1,304 @@
+"""Level two: a whole cluster. Brokers, SDK clients, rival compactors, all of the product, over a faulty store and a faulty network.
+
+At the end everything heals, clients have to come to an end by themselves, a last reader drains every partition, a last compaction takes
+all to Parquet, and what every way of reading says is held against the truth that the watched store kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TypeVar
+
+import pyarrow.parquet as pq
+
+from ledger import keys
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.parquet.engine import LocalEngine
+from ledger.parquet.group_build import run_inline
+from ledger.parquet.runner import compact_root
+from ledgermq.client.client import Client
+from ledgermq.client.settings import ClientSettings
+from ledgermq.errors import LedgerMQError, TopicExists
+from tests.simulation.checker import check
+from tests.simulation.cluster_broker import ClusterBroker
+from tests.simulation.cluster_clients import PARTITIONS, Churner, EndAsker, Reader, Sender, SimulatedClient, note_polls
+from tests.simulation.cluster_plan import ClusterPlan, cluster_plan_of
+from tests.simulation.disturbances import Disturbances
+from tests.simulation.history import FinalLog, LogStart, Outcome, Partition, PlainRead
+from tests.simulation.loop import Process, SimulatedLoop
+from tests.simulation.model import Violation
+from tests.simulation.network import Network
+from tests.simulation.plan import RunPlan, plan_of
+from tests.simulation.result import Result, finish
+from tests.simulation.store import NO_FAULTS
+from tests.simulation.watch import ledger_log
+from tests.simulation.world import World
+
+T = TypeVar("T")
+HEALING_S = 600.0
+DRAIN_S = 600.0
+LOOK_EVERY_S = 0.5
+
+
+class ClusterRun:
+    def __init__(self, loop: SimulatedLoop, seed: int, lines_kept: int | None) -> None:
+        self.world = World(loop, seed, lines_kept)
+        self.plan: RunPlan = plan_of(seed)
+        self.cluster: ClusterPlan = cluster_plan_of(seed)
+        self.network = Network(self.world)
+        self.brokers: dict[str, ClusterBroker] = {}
+        self._compactors: dict[str, Process] = {}
+        self._clients: list[SimulatedClient] = []
+        self._incarnation = 0
+
+    async def run(self) -> Result:
+        world, plan = self.world, self.plan
+        world.store.on_checkpoint = self._note_log_starts
+        for i in range(self.cluster.brokers):
+            self._start(f"b{i}")
+        await self._create_topics()
+        for i in range(self.cluster.compactors):
+            self._start(f"c{i}")
+        work = self._start_clients()
+        world.weather.faults, world.weather.slow, world.weather.list_page = plan.faults, plan.slow, plan.list_page
+        world.net_delay_s_max, self.network.resets = plan.net_delay_s_max, self.cluster.resets
+        disturbances = Disturbances(world, plan, self._victims, self._start)
+        disturbances.more = [self._stop, self._cut]
+        hand = world.loop.in_world(disturbances.run())
+        self._later = disturbances.later
+        looking = world.loop.in_world(self._look_plainly())
+        await asyncio.sleep(self.cluster.seconds)
+        hand.cancel()
+        await self._heal(disturbances, work)
+        drained = await self._drain()
+        await self._compact_all()
+        looking.cancel()
+        await asyncio.wait([looking])
+        self._conclude(drained)
+        return finish(world)
+
+    def _victims(self) -> list[Process]:
+        return [broker.process for broker in self.brokers.values()] + list(self._compactors.values())
+
+    def _start(self, name: str) -> None:
+        self._incarnation += 1
+        if name.startswith("b"):
+            self.brokers[name] = ClusterBroker(self.world, self.network, self.cluster, name, self._incarnation)
+        else:
+            self._compactors[name] = self.world.start(name)
+            self._compactors[name].spawn(self._compact(name, self._incarnation))
+
+    def _stop(self, victim: Process) -> None:
+        broker = self.brokers.get(victim.name)
+        if broker is None:
+            return
+        self.world.note(victim.name, "is asked to stop")
+
+        async def stop() -> None:
+            task = victim.spawn(broker.stop())
+            await asyncio.wait({task}, timeout=20.0)
+            victim.kill()
+            await asyncio.sleep(1.0)
+            self._start(victim.name)
+
+        stopping = self.world.loop.in_world(stop())
+        self._later(25.0, lambda: stopping.done() or None)
+
+    def _cut(self, victim: Process) -> None:
+        other = self.world.random.choice([name for name in sorted(self.brokers) if name != victim.name] + [c.name for c in self._clients])
+        self.world.note(victim.name, f"is cut off from {other}")
+        self.world.coverage.saw("disturbance: network cut")
+        self.network.cut(victim.name, other)
+        self._later(self.world.random.uniform(0, self.plan.pause_s_max), lambda: self.network.mend(victim.name, other))
+
+    async def _create_topics(self) -> None:
+        client = self._plain_client("setup")
+        for name, settings in self.cluster.topic_settings.items():
+            while name not in self.world.topic_ids:
+                try:
+                    made = await client.create_topic(name, PARTITIONS, settings)
+                except TopicExists:
+                    made = await client.describe_topic(name)
+                self.world.topic_ids[name] = made.topic_id
+        await client.close()
+
+    def _plain_client(self, name: str) -> Client:
+        brokers = [f"b{i}" for i in range(self.cluster.brokers)]
+        return Client(self.network.connector(name, 10.0), brokers, ClientSettings(timeout_s=60.0), self.world.sources(name))
+
+    def _start_clients(self) -> list[asyncio.Task[None]]:
+        world, network, plan = self.world, self.network, self.cluster
+        topics = ["main", "brief"]
+        self._clients = [
+            Sender(world, network, plan, "idem", topics),
+            Sender(world, network, plan, "one", ["main"], window_batches=1),
+            Sender(world, network, plan, "plain", topics, idempotent=False),
+            Sender(world, network, plan, "quick", ["main"], acks="received", idempotent=False),
+            Reader(world, network, plan, "reader", topics),
+            Reader(world, network, plan, "other", ["main"]),
+            EndAsker(world, network, plan, "ends", "main"),
+            Churner(world, network, plan, "churn"),
+        ]
+        return [client.start() for client in self._clients]
+
+    async def _compact(self, name: str, incarnation: int) -> None:
+        store, sources = self.world.line(name), self.world.sources(f"{name} {incarnation}", clock=name)
+        engine = LocalEngine(sources, run_inline)
+        while not self.world.healed:
+            await asyncio.sleep(sources.random.uniform(0, 4 * self.plan.compact_every_s))
+            try:
+                report = await compact_root(store, sources, engine)
+            except LedgerMQError as error:
+                self.world.note(name, f"compaction: {type(error).__name__} {error.message[:80]}")
+                continue
+            self.world.coverage.saw("a round was finished by a compactor", len(report.rounds))
+            for bundle, error in report.failures.items():
+                self.world.note(name, f"compaction of {bundle}: {type(error).__name__} {error.message[:80]}")
+
+    def _note_log_starts(self, checkpoint: fmt.Checkpoint) -> None:
+        names = {topic_id: name for name, topic_id in self.world.topic_ids.items()}
+        for part in checkpoint.partitions:
+            if part.log_start and part.topic_id in names:
+                self.world.history.add(LogStart((f"{names[part.topic_id]}#{part.topic_id}", part.partition), part.log_start))
+
+    async def _look_plainly(self) -> None:
+        """What `spark.read.parquet` would find at this moment."""
+        seen: dict[Partition, tuple[tuple[int, int], ...]] = {}
+        while True:
+            for partition, files in self._plain_files().items():
+                if seen.get(partition) != files:
+                    seen[partition] = files
+                    self.world.history.add(PlainRead(partition, files))
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    def _plain_files(self) -> dict[Partition, tuple[tuple[int, int], ...]]:
+        files: defaultdict[Partition, list[tuple[int, int]]] = defaultdict(list)
+        for name in self._parquet_names():
+            files[f"{name.topic}#{name.topic_id}", name.partition].append((name.first_offset, name.last_offset))
+        return {partition: tuple(sorted(found)) for partition, found in sorted(files.items())}
+
+    def _parquet_names(self) -> Iterator[keys.ParquetName]:
+        for key in self.world.store.keys_now(keys.PARQUET):
+            name = keys.parse_parquet(key)
+            if name is not None:
+                yield name
+
+    async def _heal(self, disturbances: Disturbances, work: list[asyncio.Task[None]]) -> None:
+        world = self.world
+        world.weather.faults, world.weather.slow, self.network.resets = NO_FAULTS, 0.0, 0.0
+        world.net_delay_s_max = 0.002
+        world.note("world", "heals")
+        world.healed = True
+        await disturbances.heal()
+        for client in self._clients:
+            client.stopped.set()
+        _, waiting = await asyncio.wait(work, timeout=HEALING_S)
+        for task, client in zip(work, self._clients, strict=True):
+            if task in waiting:
+                world.violations.append(Violation("stuck", f"client {client.name} did not end within {HEALING_S:.0f} s of health"))
+            elif task.exception() is not None:
+                error = task.exception()
+                world.violations.append(Violation("bug", f"client {client.name} failed: {error!r}"))
+
+    async def _drain(self) -> list[tuple[str, Partition]]:
+        """A new reader reads everything that there is to read."""
+        reader = Reader(self.world, self.network, self.cluster, "drain", ["main", "brief"])
+        drained: list[tuple[str, Partition]] = []
+
+        async def work() -> None:
+            reader.client = self._plain_client("drain")
+            consumer = reader.client.consumer(["main", "brief"], auto_offset_reset="earliest")
+            ends = await self._insist(consumer.end_offsets)
+            while any(consumer.positions()[partition] < end for partition, end in ends.items()):
+                note_polls(reader, "drain", await self._insist(lambda: consumer.fetch(500, timeout_s=5.0)))
+            drained.extend(("drain", reader.partition(p.topic, p.partition)) for p in ends)
+            for partition, end in ends.items():
+                op = self.world.history.ask_end("drain", reader.partition(partition.topic, partition.partition))
+                self.world.history.tell_end(op, end)
+            await reader.client.close()
+
+        try:
+            async with asyncio.timeout(DRAIN_S):
+                await work()
+        except TimeoutError:
+            self.world.violations.append(Violation("stuck", f"the last reader did not reach the end within {DRAIN_S:.0f} s of health"))
+        return drained
+
+    async def _insist(self, call: Callable[[], Awaitable[T]]) -> T:
+        while True:
+            try:
+                return await call()
+            except LedgerMQError as error:
+                self.world.note("drain", f"{type(error).__name__}: {error.message[:100]}")
+                await asyncio.sleep(0.5)
+
+    async def _compact_all(self) -> None:
+        sources = self.world.sources("last compaction")
+        report = await compact_root(self.world.line("last"), sources, LocalEngine(sources, run_inline))
+        for bundle, error in report.failures.items():
+            self.world.violations.append(Violation("compaction fails", f"bundle {bundle}: {type(error).__name__} {error.message}"))
+
+    def _conclude(self, drained: list[tuple[str, Partition]]) -> None:
+        world = self.world
+        logs = self._final_logs()
+        world.violations += check(world.history, logs, drained)
+        world.violations += self._judge_parquet(logs)
+        _cover(world, self.cluster.settings.bundles)
+
+    def _final_logs(self) -> dict[Partition, FinalLog]:
+        store, logs = self.world.store, {}
+        names = _topic_names(self.world)
+        for bundle in range(1, self.cluster.settings.bundles):
+            starts = {(p.topic_id, p.partition): p.log_start for p in store.newest_checkpoint(bundle).partitions}
+            for (topic_id, number), records in sorted(ledger_log(store, bundle).items()):
+                logs[f"{names[topic_id]}#{topic_id}", number] = FinalLog(records, starts.get((topic_id, number), 0))
+        return logs
+
+    def _judge_parquet(self, logs: dict[Partition, FinalLog]) -> list[Violation]:
+        """Every record that plain readers find now is the one that the log has, and of living topics they find all that is kept."""
+        found: defaultdict[Partition, dict[int, str]] = defaultdict(dict)
+        violations = []
+        for name in self._parquet_names():
+            partition = (f"{name.topic}#{name.topic_id}", name.partition)
+            table = pq.read_table(self.world.store.reader(name.key), columns=["offset", "value"])
+            for offset, value in zip(table["offset"].to_pylist(), table["value"].to_pylist(), strict=True):
+                if offset in found[partition]:
+                    violations.append(Violation("parquet doubled", f"{name.key}: offset {offset}"))
+                found[partition][offset] = value.decode()
+        for partition, log in logs.items():
+            if partition[0] not in {f"{topic}#{self.world.topic_ids[topic]}" for topic in ("main", "brief")}:
+                continue
+            for offset, value in log.records.items():
+                if offset >= log.log_start and found[partition].get(offset) != value:
+                    stored = found[partition].get(offset)
+                    violations.append(Violation("parquet differs", f"{partition}: {offset} is {stored!r}, the log says {value!r}"))
+                    break
+        return violations
+
+
+def _topic_names(world: World) -> dict[int, str]:
+    """Id → name of every topic that there ever was, from the records of `__metadata` themselves."""
+    names = {}
+    for segment in world.store.history(keys.METADATA_BUNDLE):
+        for offset, value in segment.values() if segment.valid else ():
+            if value is not None:
+                record = fmt.TopicRecord.FromString(value)
+                names[record.topic_id or offset] = record.name
+    return names
+
+
+def _cover(world: World, bundles: int) -> None:
+    for bundle in range(bundles):
+        for segment in world.store.history(bundle):
+            if not segment.valid:
+                world.coverage.saw("a void segment")
+            elif segment.index.kind == fmt.CLAIM:
+                world.coverage.saw("a term was opened")
+        world.coverage.saw("a plan was finished", world.store.newest_checkpoint(bundle).finished_plan)
+    world.coverage.saw("an object was created again after it was deleted", len(world.store.created_again))
+    for event in world.history:
+        outcome = getattr(event, "outcome", None)
+        if isinstance(outcome, Outcome):
+            world.coverage.saw(f"a record's fate: {outcome.value}")

@@ -1,0 +1,262 @@
+"""The simulated network: connections between processes that carry bytes, take time, break, and are cut.
+
+A call runs in the process that it is made to, so a paused broker answers nobody and a dead one breaks every line to it. Requests and
+answers cross as the bytes that gRPC would carry, errors as the published ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from ledgermq.errors import DeadlineExceeded, LedgerMQError, Unavailable
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.api import BrokerApi, Connection, Connector
+from ledgermq.protocol.frames import FetchFrame, ProduceFrame
+from ledgermq.protocol.methods import METHODS, Method
+from ledgermq.protocol.status import error_from_proto, error_to_proto
+from tests.simulation.loop import Process
+from tests.simulation.world import World, failed_assertions
+
+T = TypeVar("T")
+BY_ATTRIBUTE = {method.attribute: method for method in METHODS}
+FRAMES_ON_THE_WAY = 64
+_END = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    process: Process
+    service: BrokerApi
+
+
+class Network:
+    """Who listens where. `cuts`: pairs of names between which nothing passes at present."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.hosts: dict[str, Host] = {}
+        self.cuts: set[frozenset[str]] = set()
+        self.resets = 0.0
+        """Share of messages at which the line breaks."""
+        self._mended = asyncio.Event()
+
+    def listen(self, address: str, process: Process, service: BrokerApi) -> None:
+        self.hosts[address] = Host(process, service)
+
+    def connector(self, who: str, request_timeout_s: float) -> Connector:
+        return _Connector(self, who, request_timeout_s)
+
+    def at(self, address: str) -> Host:
+        host = self.hosts.get(address)
+        if host is None or not host.process.alive:
+            raise Unavailable(f"{address} refuses the connection")
+        return host
+
+    def cut(self, one: str, other: str) -> None:
+        self.cuts.add(frozenset((one, other)))
+
+    def mend(self, one: str, other: str) -> None:
+        self.cuts.discard(frozenset((one, other)))
+        self._mended.set()
+        self._mended = asyncio.Event()
+
+    async def travel(self, one: str, other: str) -> None:
+        """One message's way. Raises Unavailable where the line breaks under it."""
+        await self.world.delay()
+        while frozenset((one, other)) in self.cuts:
+            await self._mended.wait()
+        if self.resets and self.world.random.random() < self.resets:
+            self.world.coverage.saw("network: line broken")
+            raise Unavailable(f"the line from {one} to {other} broke")
+
+
+class _Connector(Connector):
+    def __init__(self, network: Network, who: str, request_timeout_s: float) -> None:
+        self._network = network
+        self._who = who
+        self._timeout_s = request_timeout_s
+
+    def connect(self, address: str) -> Connection:
+        return Line(self._network, self._who, address, self._timeout_s)
+
+
+class Line(Connection):
+    """One end's connection to an address; it finds whoever listens there now, as a gRPC channel does."""
+
+    def __init__(self, network: Network, who: str, address: str, timeout_s: float) -> None:
+        self.address = address
+        self._network = network
+        self._who = who
+        self._timeout_s = timeout_s
+
+    async def _unary(self, attribute: str, request: Any, extra_s: float = 0.0) -> Any:
+        method = BY_ATTRIBUTE[attribute]
+        try:
+            async with asyncio.timeout(self._timeout_s + extra_s):
+                return await self._exchange(method, method.encode_request(request))
+        except TimeoutError:
+            raise DeadlineExceeded(f"{self.address} did not answer in time") from None
+
+    async def _exchange(self, method: Method, request: bytes) -> Any:
+        await self._travel()
+        host = self._network.at(self.address)
+        task = host.process.spawn(self._served(lambda: getattr(host.service, method.attribute)(method.decode_request(request))))
+        try:
+            await asyncio.wait({task, host.process.died}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not task.done():
+                task.cancel()
+        if not task.done():
+            raise Unavailable(f"{self.address} died")
+        answer = method.encode_response(task.result())
+        await self._travel()
+        return method.decode_response(answer)
+
+    async def _travel(self) -> None:
+        await self._network.travel(self._who, self.address)
+
+    async def _served(self, work: Callable[[], Awaitable[T]]) -> T:
+        """In the callee: errors leave it as the published ones, as over gRPC."""
+        try:
+            return await work()
+        except Exception as error:
+            raise self._published(error) from error
+
+    def _published(self, error: Exception) -> LedgerMQError:
+        if isinstance(error, LedgerMQError):
+            return error_from_proto(error_to_proto(error))
+        self._network.world.violations += failed_assertions(error)
+        return LedgerMQError(f"{self.address} failed: {error!r}")
+
+    async def _stream(self, attribute: str, start: Callable[[Host], AsyncIterator[Any]]) -> AsyncIterator[Any]:
+        """Responses of a stream that `start` opens in the callee."""
+        method = BY_ATTRIBUTE[attribute]
+        await self._travel()
+        host = self._network.at(self.address)
+        down: asyncio.Queue[Any] = asyncio.Queue(FRAMES_ON_THE_WAY)
+        call = host.process.spawn(self._serve_stream(method, start(host), down))
+        try:
+            while True:
+                item = await self._next(down, host)
+                await self._travel()
+                if item is _END:
+                    return
+                if isinstance(item, LedgerMQError):
+                    raise item
+                yield method.decode_response(item)
+        finally:
+            call.cancel()
+
+    async def _next(self, down: asyncio.Queue[Any], host: Host) -> Any:
+        if not down.empty():
+            return down.get_nowait()
+        getting = asyncio.create_task(down.get())
+        try:
+            await asyncio.wait({getting, host.process.died}, return_when=asyncio.FIRST_COMPLETED)
+            if not getting.done():
+                raise Unavailable(f"{self.address} died")
+            return getting.result()
+        finally:
+            getting.cancel()
+
+    async def _serve_stream(self, method: Method, responses: AsyncIterator[Any], down: asyncio.Queue[Any]) -> None:
+        try:
+            async with aclosing(responses) as found:  # type: ignore[type-var]
+                async for response in found:
+                    await down.put(method.encode_response(response))
+            await down.put(_END)
+        except Exception as error:
+            await down.put(self._published(error))
+
+    def produce(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
+        return self._produce(requests)
+
+    async def _produce(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
+        up: asyncio.Queue[Any] = asyncio.Queue(FRAMES_ON_THE_WAY)
+        pump = asyncio.create_task(self._pump(requests, up))
+        responses = self._stream("produce", lambda host: host.service.produce(_received(up)))
+        try:
+            async with aclosing(responses) as found:  # type: ignore[type-var]
+                async for response in found:
+                    yield response
+        finally:
+            pump.cancel()
+            await asyncio.wait({pump})
+
+    async def _pump(self, requests: AsyncIterator[ProduceFrame], up: asyncio.Queue[Any]) -> None:
+        encode = BY_ATTRIBUTE["produce"].encode_request
+        async for request in requests:
+            data = encode(request)
+            await self._travel_or_stall()
+            await up.put(data)
+        await up.put(_END)
+
+    async def _travel_or_stall(self) -> None:
+        """What goes up a stream whose line broke arrives nowhere; the way down tells of it."""
+        try:
+            await self._travel()
+        except Unavailable:
+            await asyncio.get_running_loop().create_future()
+
+    async def produce_once(self, request: ProduceFrame) -> pb.ProduceResponse:
+        response: pb.ProduceResponse = await self._unary("produce_once", request)
+        return response
+
+    def fetch(self, request: pb.FetchRequest) -> AsyncIterator[FetchFrame]:
+        method = BY_ATTRIBUTE["fetch"]
+        data = method.encode_request(request)
+        return self._stream("fetch", lambda host: host.service.fetch(method.decode_request(data)))
+
+    async def fetch_once(self, request: pb.FetchRequest) -> FetchFrame:
+        frame: FetchFrame = await self._unary("fetch_once", request, request.max_wait_ms / 1000)
+        return frame
+
+    async def list_offsets(self, request: pb.ListOffsetsRequest) -> pb.ListOffsetsResponse:
+        response: pb.ListOffsetsResponse = await self._unary("list_offsets", request)
+        return response
+
+    async def open_producer(self, request: pb.OpenProducerRequest) -> pb.OpenProducerResponse:
+        response: pb.OpenProducerResponse = await self._unary("open_producer", request)
+        return response
+
+    async def describe_cluster(self, request: pb.DescribeClusterRequest) -> pb.DescribeClusterResponse:
+        response: pb.DescribeClusterResponse = await self._unary("describe_cluster", request)
+        return response
+
+    async def describe_topics(self, request: pb.DescribeTopicsRequest) -> pb.DescribeTopicsResponse:
+        response: pb.DescribeTopicsResponse = await self._unary("describe_topics", request)
+        return response
+
+    async def create_topic(self, request: pb.CreateTopicRequest) -> pb.CreateTopicResponse:
+        response: pb.CreateTopicResponse = await self._unary("create_topic", request)
+        return response
+
+    async def alter_topic(self, request: pb.AlterTopicRequest) -> pb.AlterTopicResponse:
+        response: pb.AlterTopicResponse = await self._unary("alter_topic", request)
+        return response
+
+    async def delete_topic(self, request: pb.DeleteTopicRequest) -> pb.DeleteTopicResponse:
+        response: pb.DeleteTopicResponse = await self._unary("delete_topic", request)
+        return response
+
+    async def wait_lost(self) -> bool:
+        try:
+            await self._travel()
+            host = self._network.at(self.address)
+        except Unavailable:
+            return self.address not in self._network.hosts or not self._network.hosts[self.address].process.alive
+        await asyncio.shield(host.process.died)
+        return True
+
+    async def close(self) -> None:
+        return None
+
+
+async def _received(up: asyncio.Queue[Any]) -> AsyncIterator[ProduceFrame]:
+    decode = BY_ATTRIBUTE["produce"].decode_request
+    while (data := await up.get()) is not _END:
+        yield decode(data)
