@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 
 from tests.powercut.disk_model import NEWEST, OLDEST, Choose, DiskModel, at_random
 
+CUTS = int(os.environ.get("LEDGERMQ_POWER_CUTS", "60"))
+"""In each test; more of them overnight."""
 CHOICES_A_CUT = 4
 
 Check = Callable[[Sequence[Any], Path], Awaitable[None]]

@@ -13,13 +13,11 @@ import pytest
 
 from ledger.object_store.contract import ObjectMissing
 from ledger.object_store.file import FileStore
-from tests.powercut.cutting import check_cuts
+from tests.powercut.cutting import CUTS, check_cuts
 from tests.powercut.disk_model import OLDEST, DiskModel
 from tests.powercut.recording import Killed, Recording
 from tests.powercut.witness import EXPECTED, Witness, promises_of
 from tests.stores import seeded_sources
-
-CUTS = 120
 
 
 @pytest.fixture
