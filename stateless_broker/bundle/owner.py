@@ -104,6 +104,7 @@ class BundleOwner:
     async def release(self, successor: str) -> None:
         """Flush, hand over by a RELEASE segment, close. Raises NotOwner where the term was lost before; it is closed all the same."""
         try:
+            await self._upkeep.shorten_recovery()
             await self._commit.drain(NotOwner(f"bundle {self.bundle} is being handed over", owner=successor or None, retry_after_ms=100))
             await self._writer.release(successor)
         finally:

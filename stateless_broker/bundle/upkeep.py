@@ -17,13 +17,14 @@ from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.parquet.runner import compact_bundle
 from ledger.recovery import advance_checkpoint
 from ledger.writer import LedgerWriter
-from ledgermq.errors import ResourceExhausted
+from ledgermq.errors import LedgerMQError, ResourceExhausted
 from stateless_broker.bundle.compaction_due import next_compaction_ms, wants_retention
 from stateless_broker.bundle.context import BundleContext
 from stateless_broker.bundle.reads import BundleReads
 from stateless_broker.logs import get_logger
 
 RETRY_FIRST_S, RETRY_S_MAX = 1.0, 120.0
+RELEASE_TAIL_SLOTS, RELEASE_CHECKPOINT_S = 16, 2.0
 COMPACTION_PAUSE_S_MAX = 600.0
 """Between two looks at a bundle of which the owner believes that a round is due, and the plan says no."""
 
@@ -89,6 +90,16 @@ class Upkeep:
             await self._insist("checkpoint", self._checkpoint)
             self._checkpoint_due.clear()
             self._consider_checkpoint()
+
+    async def shorten_recovery(self) -> None:
+        """Before a hand-over, while the bundle is still served: a checkpoint, if the next owner would have many segments to read."""
+        if self._writer.durable.slot - self._reads.checkpoint.state.slot <= RELEASE_TAIL_SLOTS:
+            return
+        try:
+            async with asyncio.timeout(RELEASE_CHECKPOINT_S):
+                await self._checkpoint()
+        except (LedgerMQError, TimeoutError) as error:
+            self._context.metrics.upkeep_failed(self.bundle, "checkpoint", error)
 
     async def _checkpoint(self) -> None:
         context = self._context

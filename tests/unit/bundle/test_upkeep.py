@@ -23,6 +23,7 @@ from ledger.topic_settings import TopicSettings
 from ledgermq.errors import ResourceExhausted
 from ledgermq.sources import Sources
 from stateless_broker.bundle.context import BundleContext, BundleLimits, BundleMetrics
+from stateless_broker.bundle.owner import BundleOwner
 from tests.bundles import QUIET, TOPIC, bundle_context, fetch_values, opened, produce
 from tests.faulty_store import Faults, FaultyStore
 from tests.ledgers import STATES_MAX, TOPIC_ID, batch
@@ -98,6 +99,23 @@ def test_a_checkpoint_after_so_many_bytes() -> None:
             await produce(owner, batch(b"x" * 4000))
             await asyncio.sleep(1)
             assert await checkpoints(store) == [1]
+
+    in_virtual_time(test)
+
+
+@pytest.mark.parametrize("faults", [Faults(), Faults(before=1.0)])
+def test_a_hand_over_leaves_a_short_tail_if_the_store_allows(faults: Faults) -> None:
+    async def test(store: FaultyStore, sources: Sources, counts: Counts) -> None:
+        owner = await BundleOwner.open(1, context_of(store, sources, QUIET, counts))
+        for i in range(100):
+            await produce(owner, batch(b"%d" % i))
+        store.operations, store.faults = frozenset({"list"}), faults
+        await owner.release("b")
+        store.faults = Faults()
+        found = await recover(store, 1, STATES_MAX)
+        assert found.state.released
+        assert found.state.end(TOPIC_ID, 0) == 100
+        assert len(found.tail) == (1 if faults == Faults() else 102)
 
     in_virtual_time(test)
 
