@@ -25,6 +25,7 @@ from stateless_broker.takeover import may_claim_back, wait_before_claim_s
 from stateless_broker.terms import Terms
 
 HANDOVER_AFTER_INTERVALS = 2
+SILENT_INTERVALS = 2
 STORE_PATIENCE_INTERVALS = 10
 LOOKS_PER_INTERVAL_MAX = 5
 
@@ -68,7 +69,9 @@ class Ownership:
         self._round = asyncio.Event()
         self._look_due = self._beat_due = True
         self._looked_at = self._beat_at = float("-inf")
+        self._beaten_at = float("inf")
         self._looks_begun = self._looks_done = 0
+        self._were_present: set[str] = set()
 
     @property
     def me(self) -> str:
@@ -186,12 +189,16 @@ class Ownership:
 
     async def _beat(self) -> None:
         self._beat_due = False
-        self._beat_at = asyncio.get_running_loop().time()
+        now = asyncio.get_running_loop().time()
+        if now - self._beaten_at > SILENT_INTERVALS * self._times.interval_s:  # others may have given this broker up
+            self.terms.suspect()
+        self._beat_at = now
         bundles = {bundle: owner.epoch for bundle, owner in self.terms.opened.items()}
         troubles = {bundle: str(trouble.error) for bundle, trouble in self.terms.troubles.items()}
         try:
             async with asyncio.timeout(STORE_PATIENCE_INTERVALS * self._times.interval_s):
                 await self._membership.beat(bundles, troubles, leaving=self.leaving)
+            self._beaten_at = asyncio.get_running_loop().time()
         except (LedgerMQError, TimeoutError) as error:
             self._beat_due = True
             log.warning("heartbeat not written", error=str(error) or "time-out")
@@ -221,7 +228,11 @@ class Ownership:
 
     def _decide(self) -> None:
         now = asyncio.get_running_loop().time()
-        self._directory.update(self._present(), now)
+        present = self._present()
+        if self._were_present - present.keys():  # whoever is gone may have claimed before, and died before it could say so
+            self.terms.suspect()
+        self._were_present = set(present)
+        self._directory.update(present, now)
         self.wanted = place(self._directory.claims, self._membership.live(), self._owners_now())
         for bundle in self._directory.claims:
             if self.terms.is_busy(bundle):

@@ -18,6 +18,7 @@ from stateless_broker.takeover import ClaimHistory
 
 TROUBLE_FIRST_S = 0.5
 TROUBLE_S_MAX = 5.0
+CHECK_PAUSE_S = 1.0
 
 log = get_logger(__name__)
 
@@ -46,6 +47,7 @@ class Terms:
         self._on_change = on_change
         self._busy: dict[int, asyncio.Task[None]] = {}
         self._watches: dict[int, asyncio.Task[None]] = {}
+        self._checks: dict[int, asyncio.Task[None]] = {}
 
     def is_busy(self, bundle: int) -> bool:
         return bundle in self._busy
@@ -70,9 +72,15 @@ class Terms:
         if self._busy:
             await asyncio.wait(list(self._busy.values()))
 
+    def suspect(self) -> None:
+        """Something has happened behind which a claim may hide: look into the ledger of every bundle, once, soon."""
+        for bundle, owner in self.opened.items():
+            if bundle not in self._checks:
+                self._checks[bundle] = asyncio.create_task(self._check(bundle, owner), name=f"fence check of bundle {bundle}")
+
     async def close(self) -> None:
         """Drop everything at once, without a word to anybody."""
-        await self._cancel([*self._busy.values(), *self._watches.values()])
+        await self._cancel([*self._busy.values(), *self._watches.values(), *self._checks.values()])
         for bundle in list(self.opened):
             await self.opened.pop(bundle).close()
 
@@ -120,6 +128,21 @@ class Terms:
         await owner.ended.wait()
         if self.opened.get(bundle) is owner and bundle not in self._busy:
             self.drop(bundle, str(owner.lost))
+
+    async def _check(self, bundle: int, owner: BundleOwner) -> None:
+        """Until the store has answered; a foreign claim ends the term, and `_watch` does the rest."""
+        try:
+            while owner.lost is None:
+                try:
+                    await owner.check_fence()
+                    return
+                except NotOwner:
+                    return
+                except LedgerMQError as error:
+                    log.info("fence not checked yet", bundle=bundle, error=str(error))
+                await asyncio.sleep(CHECK_PAUSE_S)
+        finally:
+            del self._checks[bundle]
 
     async def _release(self, bundle: int, successor: str) -> None:
         owner = self.opened[bundle]

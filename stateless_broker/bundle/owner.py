@@ -101,6 +101,11 @@ class BundleOwner:
         await self._writer.check_fence()  # a zombie must not call an old end the latest
         return end
 
+    async def check_fence(self) -> None:
+        """Look whether somebody else has claimed the bundle meanwhile. Raises NotOwner (then the term is over), the store's errors."""
+        self._check_term()
+        await self._writer.check_fence()
+
     async def release(self, successor: str) -> None:
         """Flush, hand over by a RELEASE segment, close. Raises NotOwner where the term was lost before; it is closed all the same."""
         try:

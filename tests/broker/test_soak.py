@@ -11,6 +11,7 @@ import random
 
 import pytest
 
+from ledger import keys
 from ledger.object_store.memory import MemoryStore
 from ledger.object_store.resilient import ResilientStore
 from ledgermq.errors import LedgerMQError, NotOwner, RetriableError, UnknownProducer
@@ -138,12 +139,14 @@ class Day:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_bad_day(seed: int) -> None:
+@pytest.mark.parametrize("compaction", [False, True], ids=["segments", "parquet"])
+def test_a_bad_day(seed: int, compaction: bool) -> None:
     async def scenario() -> None:
         store = FaultyStore(MemoryStore("", virtual_sources()), virtual_sources(seed))
+        settings = {"background_compaction": compaction, "checkpoint_slots": 8 if compaction else 256}
         resilient = ResilientStore(store, virtual_sources(seed + 500))
-        async with cluster_of("a:1", "b:1", "c:1", store=resilient, bundles=4) as cluster:
-            await cluster.create("t", PARTITIONS)
+        async with cluster_of("a:1", "b:1", "c:1", store=resilient, bundles=4, **settings) as cluster:
+            await cluster.create("t", PARTITIONS, parquet_max_lag_ms="4000", parquet_target_bytes="3000")
             day = Day(cluster, store, seed)
             async with asyncio.TaskGroup() as group:
                 for partition in range(PARTITIONS):
@@ -160,5 +163,7 @@ def test_a_bad_day(seed: int) -> None:
             await day.check()
             assert sum(map(len, day.acknowledged)) > 30, "the day was too bad to prove anything"
             assert not any(broker.failed.done() for broker in cluster.brokers.values())
+            if compaction:
+                assert len([info async for info in store.inner.list(keys.parquet_topic("t"))]) > PARTITIONS
 
     run_virtual(scenario)

@@ -7,10 +7,12 @@ import asyncio
 import pytest
 
 from ledger import keys
+from ledger.writer import claim
 from ledgermq.errors import NotOwner, TopicExists
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import FetchFrame
 from tests.broker.cluster import Cluster, fetch_of, frame_of, in_cluster, read_all, until, values_of
+from tests.virtual_time import virtual_sources
 
 
 def numbered(first: int, count: int) -> list[bytes]:
@@ -171,3 +173,37 @@ async def test_a_long_poll_ends_when_the_partition_moves_and_a_stream_says_where
     assert (await poll).header.partitions[0].error.code == "NOT_OWNER"
     assert (await rest).header.partitions[0].error.owner in cluster.brokers
     assert await read_all(cluster.line(await cluster.owner_of("t", 0)), "t", 0) == []
+
+
+@in_cluster("a:1", "b:1")
+async def test_an_idle_zombie_whose_successor_died_does_not_hide_what_the_successor_stored(cluster: Cluster) -> None:
+    await cluster.create("t", 1)
+    await cluster.produce("t", 0, b"before")
+    zombie = await cluster.owner_of("t", 0)
+    other = next(address for address in cluster.brokers if address != zombie)
+    cluster.views[zombie].pause()
+    await until(lambda: other in cluster.serving("t", 0), 30)
+    result = (await cluster.line(other).produce_once(frame_of("t", 0, b"after"))).results[0]
+    assert result.base_offset == 1
+    await cluster.stop(other, graceful=False)
+    cluster.views[zombie].resume()
+    await asyncio.sleep(5)
+    assert await read_all(cluster.line(zombie), "t", 0) == [b"before", b"after"]
+
+
+@in_cluster("a:1", "b:1", "c:1")
+async def test_an_owner_that_was_robbed_by_a_broker_that_died_at_once_finds_out(cluster: Cluster) -> None:
+    """The robber never got to announce its claim."""
+    await cluster.create("t", 1)
+    await cluster.produce("t", 0, b"before")
+    owner = await cluster.owner_of("t", 0)
+    robber = next(address for address in cluster.brokers if address != owner)
+    epoch = cluster.brokers[owner].ownership.terms.opened[1].epoch
+    stolen, _ = await claim(cluster.store, 1, "robber", virtual_sources(77), 1000)
+    await stolen.close()
+    await asyncio.sleep(5)
+    assert cluster.brokers[owner].ownership.terms.opened[1].epoch == epoch, "it cannot know"
+    await cluster.stop(robber, graceful=False)
+    await until(
+        lambda: any(b.ownership.terms.opened.get(1) and b.ownership.terms.opened[1].epoch > epoch + 1 for b in cluster.brokers.values()), 20
+    )
