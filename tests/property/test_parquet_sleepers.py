@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 
 import pytest
 
 from ledger import keys
 from ledger.catalog import read_catalog
 from ledger.checkpoint import newest_checkpoint, partition_of
-from ledger.object_store.contract import Buffer, FenceClosed, FencedPuts, ObjectStore
+from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.delete import log_start_move, tidy_bundle
 from ledger.parquet.engine import LocalEngine
@@ -29,47 +29,13 @@ from ledgermq.errors import DataDamaged, LedgerMQError
 from ledgermq.sources import Sources
 from tests.faulty_store import Faults, FaultyStore
 from tests.ledgers import append_and_wait, batch
-from tests.passing_store import PassingStore
 from tests.roots import Root, read_parquet_rows, read_segments
+from tests.url_store import UrlStore
 from tests.virtual_time import run_virtual, virtual_sources
 
 SEEDS = int(os.environ.get("LEDGERMQ_SEEDS", "3"))
 DURATION_S = 120.0
 PARTITIONS = 2
-
-
-class _UrlStore(PassingStore):
-    """As S3: nothing closes a fence; a permission lasts `url_life`, and an upload that began in time may take as long again."""
-
-    def __init__(self, inner: ObjectStore, sources: Sources) -> None:
-        super().__init__(inner)
-        self.fences_close_at_once = False
-        self.sources = sources
-
-    async def open_fence(self, fence: str) -> None:
-        pass
-
-    async def close_fence(self, fence: str) -> None:
-        pass
-
-    async def list_fences(self) -> Sequence[str]:
-        return []
-
-    async def fenced_puts(self, fence: str, keys: Sequence[str], url_life_ms: int) -> FencedPuts:
-        return _UrlPuts(self, self.sources.now_ms() + url_life_ms, url_life_ms / 1000)
-
-
-class _UrlPuts(FencedPuts):
-    def __init__(self, store: _UrlStore, expires_ms: int, upload_s_max: float) -> None:
-        self._store = store
-        self._expires_ms = expires_ms
-        self._upload_s_max = upload_s_max
-
-    async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
-        if self._store.sources.now_ms() > self._expires_ms:
-            raise FenceClosed(f"{key}: expired")
-        await asyncio.sleep(self._store.sources.random.uniform(0, self._upload_s_max))
-        await self._store.inner.put_if_absent(key, buffers)
 
 
 class _SleepyStore(FaultyStore):
@@ -92,7 +58,7 @@ class _World:
         self.seed = seed
         self.sources = virtual_sources(seed)
         self.objects = MemoryStore("test", self.sources)
-        self.shared: ObjectStore = self.objects if mode == "fence" else _UrlStore(self.objects, virtual_sources(seed + 1))
+        self.shared: ObjectStore = self.objects if mode == "fence" else UrlStore(self.objects, virtual_sources(seed + 1))
         self.root: Root
         self.acked: dict[tuple[int, int], bytes] = {}
         self.looks = self.rounds = self.errors = self.processes = self.values = 0

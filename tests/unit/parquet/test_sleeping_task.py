@@ -1,0 +1,106 @@
+"""A task that sleeps for an hour before any of its store operations brings no deleted file back, whatever kind of fence the store has."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
+
+import pytest
+
+from ledger.object_store.contract import Buffer, FencedPuts, ObjectInfo, ObjectStore
+from ledger.object_store.memory import MemoryStore
+from ledger.parquet.delete import delete_expired_parquet, log_start_move
+from ledger.parquet.group_build import run_inline
+from ledger.parquet.plan_chain import read_plan
+from ledger.parquet.task import run_task, split_plan
+from ledger.recovery import advance_checkpoint
+from ledgermq.errors import LedgerMQError
+from tests.passing_store import PassingStore
+from tests.roots import Root, parquet_keys
+from tests.unit.parquet.test_damage import NoTasks
+from tests.url_store import UrlStore
+from tests.virtual_time import run_virtual, virtual_sources
+
+HOUR_S = 3600.0
+
+
+class _SleepingStore(PassingStore):
+    """Sleeps before operation `at`."""
+
+    def __init__(self, inner: ObjectStore, at: int) -> None:
+        super().__init__(inner)
+        self.calls = 0
+        self._at = at
+
+    async def pass_time(self) -> None:
+        self.calls += 1
+        if self.calls == self._at:
+            await asyncio.sleep(HOUR_S)
+
+    async def get(self, key: str) -> bytes:
+        await self.pass_time()
+        return await self.inner.get(key)
+
+    async def get_range(self, key: str, start: int, length: int) -> bytes:
+        await self.pass_time()
+        return await self.inner.get_range(key, start, length)
+
+    async def get_suffix(self, key: str, length: int) -> bytes:
+        await self.pass_time()
+        return await self.inner.get_suffix(key, length)
+
+    async def head(self, key: str) -> ObjectInfo:
+        await self.pass_time()
+        return await self.inner.head(key)
+
+    async def list(self, prefix: str, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+        await self.pass_time()
+        async for info in self.inner.list(prefix, start_after):
+            yield info
+
+    async def fenced_puts(self, fence: str, keys: Sequence[str], url_life_ms: int) -> FencedPuts:
+        await self.pass_time()
+        return _SleepingPuts(self, await self.inner.fenced_puts(fence, keys, url_life_ms))
+
+
+class _SleepingPuts(FencedPuts):
+    def __init__(self, store: _SleepingStore, inner: FencedPuts) -> None:
+        self._store = store
+        self._inner = inner
+
+    async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
+        await self._store.pass_time()
+        await self._inner.put_if_absent(key, buffers)
+
+
+@pytest.mark.parametrize("fenced", [True, False])
+def test_no_deleted_file_comes_back(fenced: bool) -> None:
+    async def run(at: int) -> bool:
+        sources = virtual_sources(at)
+        objects: ObjectStore = MemoryStore("test", sources)
+        store = objects if fenced else UrlStore(objects, sources)
+        root = await Root.open(store, sources)
+        topic = await root.create_topic("t")
+        await root.produce("t", (0, [b"a"]), timestamp_ms=sources.now_ms())
+        assert (await root.compact(NoTasks(store))).failures
+        plan = await read_plan(store, 1, 1)
+        assert plan is not None
+        task = split_plan(plan, store.url, root.cluster.cluster_id, root.cluster.url_life_ms)[0]
+        sleeping = _SleepingStore(store, at)
+        late = asyncio.create_task(run_task(task, sleeping, sources, run_inline))
+        await asyncio.sleep(1)
+        assert not (await root.compact()).failures
+        await advance_checkpoint(store, 1, sources, root.cluster.producer_states_max, log_start_move({(topic.id, 0): 1}))
+        await asyncio.sleep(root.cluster.parquet_min_age_ms / 1000 + 1)
+        assert await delete_expired_parquet(store, 1, root.cluster, sources) == 1
+        slept = not late.done()
+        result = (await asyncio.gather(late, return_exceptions=True))[0]
+        assert not isinstance(result, BaseException) or isinstance(result, LedgerMQError)
+        assert await parquet_keys(store) == []
+        return slept
+
+    at = 1
+    while run_virtual(partial(run, at)):
+        at += 1
+    assert at > 6, "look for the file, sign, look at the checkpoint, read index and range, put"
