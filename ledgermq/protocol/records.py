@@ -37,6 +37,9 @@ END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 DECODED_BYTES_MAX = 256 * 1024 * 1024
 """Largest batch that anybody decodes: a bound on what compressed buffers may claim to grow to."""
 
+THREADS_BYTES_MIN = 1024 * 1024
+"""Below it a batch is compressed by the calling thread: handing a small one to Arrow's pool costs ten times as much as compressing it."""
+
 
 @cache
 def schema_prefix() -> bytes:
@@ -50,7 +53,8 @@ def encode_batch(batch: pa.RecordBatch, compression: Compression = "none") -> by
         raise InvalidRecord(f"a record batch needs the columns {', '.join(f'{f.name}: {f.type}' for f in SCHEMA)}")
     if batch.num_rows == 0:
         raise InvalidRecord("a record batch has at least one row")
-    options = pa.ipc.IpcWriteOptions(compression=None if compression == "none" else compression)
+    threads = batch.nbytes > THREADS_BYTES_MIN
+    options = pa.ipc.IpcWriteOptions(compression=None if compression == "none" else compression, use_threads=threads)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, SCHEMA, options=options) as writer:
         writer.write_batch(batch)
