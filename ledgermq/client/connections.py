@@ -19,6 +19,7 @@ from ledgermq.sources import Sources
 T = TypeVar("T")
 
 LEARNED_BROKERS_MAX = 64
+OPEN_MAX = 256
 
 
 class Connections:
@@ -37,9 +38,9 @@ class Connections:
     def at(self, address: str) -> Connection:
         if self._closed:
             raise Unavailable("the client is closed")
-        if address not in self._open:
-            self._open[address] = self._connector.connect(address)
-        return self._open[address]
+        connection = self._open.pop(address, None) or self._connector.connect(address)
+        self._open[address] = connection  # the last of the dict is the one used last
+        return connection
 
     def learn(self, address: str) -> None:
         """A broker that was named by another; asked when those given by the user do not answer."""
@@ -57,12 +58,18 @@ class Connections:
 
     async def ask_at(self, address: str, call: Callable[[Connection], Awaitable[T]], deadline: float) -> T:
         """One attempt. Raises DeadlineExceeded after the time of one attempt, or at the deadline."""
+        await self._close_unused()
         until = min(deadline, asyncio.get_running_loop().time() + self._settings.attempt_timeout_s)
         try:
             async with asyncio.timeout_at(until):
                 return await call(self.at(address))
         except TimeoutError as error:
             raise DeadlineExceeded(f"{address} did not answer in time") from error
+
+    async def _close_unused(self) -> None:
+        """Brokers come and go under ever new addresses; whoever still streams over a line that is closed here opens another."""
+        while len(self._open) > OPEN_MAX:
+            await self._open.pop(next(iter(self._open))).close()
 
     async def ask(self, call: Callable[[Connection], Awaitable[T]], deadline: float, *, avoid: str | None = None) -> T:
         """An answer of any broker, or of the one that they redirect to; `avoid` is asked last.

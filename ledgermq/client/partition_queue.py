@@ -45,7 +45,7 @@ Failure = tuple[Batch, LedgerMQError]
 
 
 class PartitionQueue:
-    """`window_batches`: that many may be unanswered at once; one, without sessions, else a retry would change the order."""
+    """`window_batches`: that many from the oldest unacknowledged one on may be sent; one, without sessions, else a retry would change the order."""
 
     def __init__(self, topic: str, topic_id: int, partition: int, *, idempotent: bool, window_batches: int, backoff: Backoff) -> None:
         self.topic = topic
@@ -61,6 +61,9 @@ class PartitionQueue:
         self._backoff = backoff
         self._sealed: deque[Batch] = deque()
         self._window: list[Batch] = []
+        self._places: list[int] = []
+        """Of each batch in the window: how many had been sent before it, ever."""
+        self._begun = 0
         self._next = 0
         """Index in the window of the batch to send next; below it all are on their way."""
         self._in_flight = 0
@@ -107,7 +110,11 @@ class PartitionQueue:
         return not self._sealed and self._room_for_another()
 
     def _room_for_another(self) -> bool:
-        return not self._draining and len(self._window) < self._window_batches and self._next == len(self._window)
+        return not self._draining and self._is_window_open() and self._next == len(self._window)
+
+    def _is_window_open(self) -> bool:
+        """The broker remembers the last few batches, acknowledged or not: the oldest that is not must stay among them."""
+        return not self._window or self._begun - self._places[0] < self._window_batches
 
     def oldest_s(self) -> float | None:
         """When the oldest batch that is not settled was born."""
@@ -119,7 +126,7 @@ class PartitionQueue:
             return None
         if self._next < len(self._window):
             return self._window[self._next]
-        if len(self._window) < self._window_batches and self._sealed:
+        if self._is_window_open() and self._sealed:
             return self._sealed[0]
         return None
 
@@ -129,6 +136,8 @@ class PartitionQueue:
             assert self._sealed.popleft() is batch, "batches are sent in order"
             self._number(batch)
             self._window.append(batch)
+            self._places.append(self._begun)
+            self._begun += 1
         assert self._window[self._next] is batch, "batches are sent in order"
         assert len(self._window) <= self._window_batches, "the window is bounded"
         self._next += 1
@@ -173,7 +182,7 @@ class PartitionQueue:
 
     def _remove(self, batch: Batch) -> None:
         index = self._window.index(batch)
-        del self._window[index]
+        del self._window[index], self._places[index]
         if index < self._next:
             self._next -= 1
 
@@ -193,7 +202,7 @@ class PartitionQueue:
         """Nothing is on its way. What is in doubt is given up; the rest is numbered again in the next session."""
         self._session_over = False
         self.session = None
-        window, self._window, self._next = self._window, [], 0
+        window, self._window, self._places, self._next = self._window, [], [], 0
         doubtful = [batch for batch in window if batch.in_doubt]
         for batch in reversed([batch for batch in window if not batch.in_doubt]):
             batch.sequence = None
@@ -232,7 +241,7 @@ class PartitionQueue:
         failures = [
             (batch, self._unknown(batch) if batch.in_doubt or batch in self._window[: self._next] else error) for batch in self.batches()
         ]
-        self._window, self._sealed, self.open = [], deque(), None
+        self._window, self._places, self._sealed, self.open = [], [], deque(), None
         self._next = self._in_flight = 0
         self._draining = self._session_over = False
         self.session = None

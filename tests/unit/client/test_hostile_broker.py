@@ -305,3 +305,34 @@ async def test_a_topic_that_does_not_exist_is_told_soon(broker: HostileBroker, c
     with pytest.raises(errors.UnknownTopic):
         await client.consumer("t").fetch()
     assert now_s() - begun < 5
+
+
+@scenario
+async def test_a_creation_whose_answer_was_lost_is_recognized(broker: HostileBroker, client: ledgermq.Client) -> None:
+    outcomes: list[Exception] = [errors.Unavailable("the line was lost"), errors.TopicExists("t exists")]
+
+    async def create(request: pb.CreateTopicRequest) -> pb.CreateTopicResponse:
+        raise outcomes.pop(0)
+
+    broker.create_topic = create  # type: ignore[method-assign]
+    assert (await client.create_topic("t", 2)).topic_id == 1
+    outcomes += [errors.Unavailable("the line was lost"), errors.TopicExists("t exists")]
+    with pytest.raises(errors.TopicExists):
+        await client.create_topic("t", 3)
+    outcomes += [errors.TopicExists("t exists")]
+    with pytest.raises(errors.TopicExists):
+        await client.create_topic("t", 2)
+
+
+@scenario
+async def test_a_deletion_whose_answer_was_lost_is_recognized(broker: HostileBroker, client: ledgermq.Client) -> None:
+    outcomes: list[Exception] = [errors.Unavailable("the line was lost"), errors.UnknownTopic("no t")]
+
+    async def delete(request: pb.DeleteTopicRequest) -> pb.DeleteTopicResponse:
+        raise outcomes.pop(0)
+
+    broker.delete_topic = delete  # type: ignore[method-assign]
+    await client.delete_topic("t")
+    outcomes += [errors.UnknownTopic("no t")]
+    with pytest.raises(errors.UnknownTopic):
+        await client.delete_topic("t")

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import ledgermq
+from ledgermq.client import target
 from ledgermq.client.settings import ClientSettings, ConsumerSettings, ProducerSettings, settings_from
 from ledgermq.client.start import check_start
 from ledgermq.client.target import is_root_url, parse_addresses
@@ -79,3 +80,10 @@ def test_a_partition_number_needs_a_single_topic() -> None:
     assert check_start({0: 5}, ["t"]) == {("t", 0): 5}
     with pytest.raises(InvalidConfig):
         check_start({0: 5}, ["t", "u"])
+
+
+async def test_a_root_url_without_the_server_packages_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target, "EMBEDDED_GROUP", "ledgermq.nobody")
+    with pytest.raises(InvalidConfig, match=r'pip install "ledgermq\[broker\]"'):
+        async with ledgermq.connect("memory://"):
+            pass

@@ -1,0 +1,207 @@
+"""Whom the client asks: any broker, the owner, the one that it is redirected to; never for longer than its deadline."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from ledgermq.client import connections as connections_module
+from ledgermq.client.connections import Connections
+from ledgermq.client.routing import Routing
+from ledgermq.client.settings import ClientSettings
+from ledgermq.errors import NotOwner, ResourceExhausted, TopicBeingDeleted, Unavailable, UnknownTopic
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.api import Connection
+from tests.unit.client.hostile import HostileBroker, forever
+from tests.virtual_time import run_virtual, virtual_sources
+
+Behaviour = Callable[[], Awaitable[None]]
+
+
+class Brokers:
+    """A connector to brokers that behave as told, by address; all others refuse the connection. Counts who is asked."""
+
+    def __init__(self) -> None:
+        self.behaviour: dict[str, Behaviour] = {}
+        self.asked: Counter[str] = Counter()
+        self.closed: list[str] = []
+        self.owner = "a:1"
+        self.topic_id = 1
+
+    def connect(self, address: str) -> Connection:
+        return _Broker(self, address)
+
+
+class _Broker(HostileBroker):
+    def __init__(self, brokers: Brokers, address: str) -> None:
+        super().__init__()
+        self.address = address
+        self._brokers = brokers
+
+    async def describe_topics(self, request: pb.DescribeTopicsRequest) -> pb.DescribeTopicsResponse:
+        self._brokers.asked[self.address] += 1
+        if self.address not in self._brokers.behaviour:
+            raise Unavailable(f"{self.address} refuses the connection")
+        await self._brokers.behaviour[self.address]()
+        info = pb.TopicInfo(name="t", topic_id=self._brokers.topic_id, partitions=[pb.PartitionInfo(bundle=1, owner=self._brokers.owner)])
+        return pb.DescribeTopicsResponse(topics=[info])
+
+    async def close(self) -> None:
+        self._brokers.closed.append(self.address)
+
+
+async def well() -> None:
+    return None
+
+
+def raising(error: Exception) -> Behaviour:
+    async def fail() -> None:
+        raise error
+
+    return fail
+
+
+def in_virtual_time(body: Callable[[Brokers, Connections, Routing], Awaitable[None]]) -> Callable[[], None]:
+    async def main() -> None:
+        brokers = Brokers()
+        connections = Connections(brokers, ["a:1", "b:1"], ClientSettings(timeout_s=10, attempt_timeout_s=2), virtual_sources())
+        routing = Routing(connections, 60)
+        await body(brokers, connections, routing)
+        await routing.close()
+        await connections.close()
+
+    def test() -> None:
+        run_virtual(main)
+
+    test.__name__, test.__doc__ = body.__name__, body.__doc__
+    return test
+
+
+def now_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
+@in_virtual_time
+async def test_a_silent_broker_costs_one_attempt_then_the_next_is_asked(
+    brokers: Brokers, connections: Connections, routing: Routing
+) -> None:
+    brokers.behaviour = {"a:1": forever, "b:1": well}
+    await routing.route("t", connections.deadline())
+    assert now_s() == pytest.approx(2)
+    await routing.refresh("t", connections.deadline())
+    assert now_s() == pytest.approx(2), "who answered last is asked first"
+
+
+@in_virtual_time
+async def test_a_redirect_is_followed_even_to_a_stranger(brokers: Brokers, connections: Connections, routing: Routing) -> None:
+    brokers.behaviour = {"a:1": raising(NotOwner("not here", owner="c:1")), "c:1": well}
+    await routing.route("t", connections.deadline())
+    assert brokers.asked == {"a:1": 1, "c:1": 1}
+
+
+@in_virtual_time
+async def test_brokers_named_by_others_are_asked_when_those_given_are_gone(
+    brokers: Brokers, connections: Connections, routing: Routing
+) -> None:
+    brokers.behaviour = {"a:1": well}
+    brokers.owner = "c:1"
+    await routing.route("t", connections.deadline())
+    brokers.behaviour = {"c:1": well}
+    await routing.refresh("t", connections.deadline())
+    assert brokers.asked["c:1"] == 1
+
+
+@in_virtual_time
+async def test_who_is_to_be_avoided_is_asked_last(brokers: Brokers, connections: Connections, routing: Routing) -> None:
+    brokers.behaviour = {"a:1": well, "b:1": well}
+    await routing.refresh("t", connections.deadline(), avoid="a:1")
+    assert brokers.asked == {"b:1": 1}
+    brokers.behaviour = {"a:1": well}
+    await routing.refresh("t", connections.deadline(), avoid="a:1")
+    assert brokers.asked["a:1"] == 1
+
+
+@in_virtual_time
+async def test_nobody_is_asked_beyond_the_deadline(brokers: Brokers, connections: Connections, routing: Routing) -> None:
+    with pytest.raises(Unavailable, match=r"a:1, b:1 answered in time; the last said: b:1 refuses"):
+        await routing.route("t", connections.deadline())
+    assert now_s() <= 10
+    assert brokers.asked["a:1"] < 30, "with growing waits"
+
+
+@in_virtual_time
+async def test_overload_is_waited_for_as_long_as_it_says(brokers: Brokers, connections: Connections, routing: Routing) -> None:
+    brokers.behaviour = {"a:1": raising(ResourceExhausted("full", retry_after_ms=3000))}
+    with pytest.raises(ResourceExhausted):
+        await routing.route("t", connections.deadline())
+    assert brokers.asked == {"a:1": 4}
+
+
+@in_virtual_time
+async def test_what_a_retry_does_not_cure_is_told_at_once(brokers: Brokers, connections: Connections, routing: Routing) -> None:
+    brokers.behaviour = {"a:1": raising(TopicBeingDeleted("t is being deleted", retry_after_ms=100))}
+    with pytest.raises(TopicBeingDeleted):
+        await routing.route("t", connections.deadline())
+    assert now_s() == 0
+
+
+@in_virtual_time
+async def test_an_unknown_topic_is_asked_for_again_for_a_moment(brokers: Brokers, connections: Connections, routing: Routing) -> None:
+    brokers.behaviour = {"a:1": raising(UnknownTopic("no t"))}
+    with pytest.raises(UnknownTopic):
+        await routing.route("t", connections.deadline())
+    assert 0 < now_s() <= 1
+    assert brokers.asked["a:1"] > 1
+
+
+@in_virtual_time
+async def test_many_questions_at_once_are_one(brokers: Brokers, connections: Connections, routing: Routing) -> None:
+    brokers.behaviour = {"a:1": lambda: asyncio.sleep(1)}
+    routes = await asyncio.gather(*(routing.refresh("t", connections.deadline()) for _ in range(50)))
+    assert len(set(map(id, routes))) == 1
+    assert brokers.asked == {"a:1": 1}
+
+
+@in_virtual_time
+async def test_owners_are_learned_redirected_and_forgotten(brokers: Brokers, connections: Connections, routing: Routing) -> None:
+    brokers.behaviour = {"a:1": well}
+    await routing.route("t", connections.deadline())
+    assert routing.owner("t", 0) == "a:1"
+    routing.redirected("t", 0, "b:1", refused_by="a:1")
+    assert routing.owner("t", 0) == "b:1"
+    routing.redirected("t", 0, None, refused_by="a:1")
+    assert routing.owner("t", 0) == "b:1", "a late refusal of the former owner says nothing of the present one"
+    routing.redirected("t", 0, "b:1", refused_by="b:1")
+    assert routing.owner("t", 0) is None, "a broker that points at itself is not believed"
+    await routing.refresh("t", connections.deadline())
+    routing.unreachable("a:1")
+    assert routing.owner("t", 0) is None
+
+
+@in_virtual_time
+async def test_a_topic_of_another_id_is_another_topic(brokers: Brokers, connections: Connections, routing: Routing) -> None:
+    brokers.behaviour = {"a:1": well}
+    first = await routing.route("t", connections.deadline())
+    routing.redirected("t", 0, "b:1", refused_by="a:1")
+    brokers.topic_id = 2
+    brokers.owner = ""
+    second = await routing.refresh("t", connections.deadline())
+    assert (first.topic_id, second.topic_id) == (1, 2)
+    assert routing.owner("t", 0) is None, "the owner was the old topic's"
+
+
+def test_lines_to_brokers_that_come_and_go_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections_module, "OPEN_MAX", 3)
+
+    @in_virtual_time
+    async def many(brokers: Brokers, connections: Connections, routing: Routing) -> None:
+        request = pb.DescribeTopicsRequest()
+        for number in range(10):
+            brokers.behaviour = {f"x{number}:1": well}
+            await connections.ask_at(f"x{number}:1", lambda at: at.describe_topics(request), connections.deadline())
+        assert brokers.closed == [f"x{number}:1" for number in range(6)]
+
+    many()
