@@ -45,7 +45,8 @@ Failure = tuple[Batch, LedgerMQError]
 
 
 class PartitionQueue:
-    """`window_batches`: that many from the oldest unacknowledged one on may be sent; one, without sessions, else a retry would change the order."""
+    """`window_batches`: that many may be sent, counted from the oldest unacknowledged one; one, without sessions, else a retry would change
+    the order."""
 
     def __init__(self, topic: str, topic_id: int, partition: int, *, idempotent: bool, window_batches: int, backoff: Backoff) -> None:
         self.topic = topic
