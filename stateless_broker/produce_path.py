@@ -1,7 +1,8 @@
 """Produce: check a frame's batches, hand them to their bundles, answer in order.
 
 Admission is in the order of the frames of a stream; a batch that is refused gets its error in the answer and disturbs no other.
-The broker walks the header of a batch and checks its checksum; it decodes one only to find a record over the topic's limit.
+Every batch is decoded and validated once, here: its bytes are stored as they came, and what nobody can read would stop the consumers of
+its partition and park it, so it is refused to whoever sent it. What the index says of timestamps is read from the records.
 """
 
 from __future__ import annotations
@@ -10,15 +11,17 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
+import pyarrow as pa
+
 from ledger.catalog import Topic
 from ledger.producers import ProducerSession
 from ledger.segment import Batch
 from ledgermq.errors import CorruptFrame, InvalidRequest, LedgerMQError, MessageTooLarge, NotOwner, PublishNotAccepted
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.batch_header import check_crc, walk_batch
+from ledgermq.protocol.batch_header import check_crc
 from ledgermq.protocol.frames import ProduceFrame
 from ledgermq.protocol.limits import BATCHES_PER_FRAME_MAX
-from ledgermq.protocol.records import DECODED_BYTES_MAX, SCHEMA_VERSION, decode_batch, largest_record_bytes
+from ledgermq.protocol.records import SCHEMA_VERSION, decode_batch, largest_record_bytes, timestamps_of
 from stateless_broker.bundle.owner import BundleOwner
 from stateless_broker.ownership import Ownership
 from stateless_broker.topics import Topics
@@ -130,20 +133,20 @@ class ProducePath:
         if header.schema not in (0, SCHEMA_VERSION):
             raise CorruptFrame(f"record schema {header.schema} is not known, {SCHEMA_VERSION} is")
         check_crc(data, header.crc)
-        found = walk_batch(data, decoded_bytes_max=DECODED_BYTES_MAX)
-        if found.record_count != header.record_count:
-            raise CorruptFrame(f"the batch has {found.record_count} records, the frame says {header.record_count}")
+        records = decode_batch(data)
+        if records.num_rows != header.record_count:
+            raise CorruptFrame(f"the batch has {records.num_rows} records, the frame says {header.record_count}")
         if header.timestamp_min_us > header.timestamp_max_us:
             raise CorruptFrame(f"the frame says timestamps from {header.timestamp_min_us} to {header.timestamp_max_us}")
-        if found.decoded_bytes > topic.settings.max_message_bytes:
-            _check_largest_record(topic, data)
+        _check_largest_record(topic, records)
+        timestamp_min_us, timestamp_max_us = timestamps_of(records) or (header.timestamp_min_us, header.timestamp_max_us)
         batch = Batch(
             topic_id=topic.id,
             partition=header.partition,
             record_count=header.record_count,
             crc=header.crc,
-            timestamp_min_us=header.timestamp_min_us,
-            timestamp_max_us=header.timestamp_max_us,
+            timestamp_min_us=timestamp_min_us,
+            timestamp_max_us=timestamp_max_us,
             data=data,
             producer=_session(header, durable),
         )
@@ -180,9 +183,10 @@ def _session(header: pb.ProduceBatch, durable: bool) -> ProducerSession | None:
     return ProducerSession(session.id, session.epoch, session.sequence, session.opened_slot)
 
 
-def _check_largest_record(topic: Topic, data: memoryview) -> None:
-    """Only a batch that decodes to more than the limit can hold a record above it."""
-    largest = largest_record_bytes(decode_batch(data))
+def _check_largest_record(topic: Topic, records: pa.RecordBatch) -> None:
+    if records.get_total_buffer_size() <= topic.settings.max_message_bytes:
+        return  # only a batch that takes more than the limit can hold a record above it
+    largest = largest_record_bytes(records)
     if largest > topic.settings.max_message_bytes:
         raise MessageTooLarge(
             f"a record of {largest} bytes; topic {topic.name!r} takes at most {topic.settings.max_message_bytes} (max.message.bytes)"

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledgermq.errors import CorruptFrame, InvalidRecord
-from ledgermq.protocol.batch_header import walk_batch
+from ledgermq.protocol.batch_header import BatchInfo, walk_batch
 
 Buffer = bytes | bytearray | memoryview
 Compression = Literal["none", "lz4", "zstd"]
@@ -38,7 +38,11 @@ DECODED_BYTES_MAX = 256 * 1024 * 1024
 """Largest batch that anybody decodes: a bound on what compressed buffers may claim to grow to."""
 
 THREADS_BYTES_MIN = 1024 * 1024
-"""Below it a batch is compressed by the calling thread: handing a small one to Arrow's pool costs ten times as much as compressing it."""
+"""Below it a batch is (de)compressed by the calling thread: handing a small one to Arrow's pool costs ten times as much as doing it."""
+
+TIMESTAMP_MIN_US = -62_135_596_800_000_000
+TIMESTAMP_MAX_US = 253_402_300_799_999_999
+"""The years 1 to 9999, which is what Python's datetime reaches."""
 
 
 @cache
@@ -64,13 +68,32 @@ def encode_batch(batch: pa.RecordBatch, compression: Compression = "none") -> by
 
 def decode_batch(data: Buffer, decoded_bytes_max: int = DECODED_BYTES_MAX) -> pa.RecordBatch:
     """The batch, fully validated; its buffers may be views of `data`. Raises CorruptFrame, MessageTooLarge."""
-    walk_batch(data, decoded_bytes_max=decoded_bytes_max)
+    info = walk_batch(data, decoded_bytes_max=decoded_bytes_max)
     try:
-        batch = pa.ipc.read_record_batch(pa.py_buffer(data), SCHEMA)
+        batch = _read(data, info)
         batch.validate(full=True)
-    except (pa.ArrowException, OSError, ValueError) as error:
+    except (pa.ArrowException, OSError, ValueError, EOFError, StopIteration) as error:
         raise CorruptFrame(f"not a valid Arrow record batch: {error}") from error
     return batch
+
+
+def _read(data: Buffer, info: BatchInfo) -> pa.RecordBatch:
+    """Only a reader of streams can be kept from handing each small buffer to Arrow's pool; it costs a copy of the compressed bytes."""
+    if info.codec == "none" or info.decoded_bytes > THREADS_BYTES_MIN:
+        return pa.ipc.read_record_batch(pa.py_buffer(data), SCHEMA)
+    stream = pa.py_buffer(b"".join((schema_prefix(), data)))
+    return pa.ipc.open_stream(stream, options=pa.ipc.IpcReadOptions(use_threads=False)).read_next_batch()
+
+
+def timestamps_of(batch: pa.RecordBatch) -> tuple[int, int] | None:
+    """Smallest and largest timestamp in microseconds; None where no record has one. Raises InvalidRecord outside of the years 1 to 9999."""
+    low_high = pc.min_max(batch.column("timestamp").view(pa.int64()))
+    low, high = low_high["min"].as_py(), low_high["max"].as_py()
+    if low is None:
+        return None
+    if low < TIMESTAMP_MIN_US or high > TIMESTAMP_MAX_US:
+        raise InvalidRecord(f"timestamps from {low} to {high} µs: the years 1 to 9999 are what programs can show")
+    return low, high
 
 
 def record_bytes(batch: pa.RecordBatch) -> pa.Array:

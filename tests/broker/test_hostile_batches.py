@@ -1,0 +1,71 @@
+"""Batches that no header gives away: refused to whoever sends them, so that they stop no consumer and park no partition."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.frames import Frame
+from ledgermq.protocol.records import SCHEMA
+from tests.batches import BUFFERS, batch_of, get_pair, serialize
+from tests.broker.cluster import Cluster, batch_header, encoded, in_cluster
+
+ROW = {"key": b"kk", "value": b"vv", "tag": "tt", "headers": [{"key": "h", "value": b"v"}], "timestamp": 1_700_000_000_000_000}
+GOOD = serialize(batch_of([ROW, ROW]))
+YEAR_10_000_US = 253_402_300_800_000_000
+
+
+def with_content(buffer: int, content: bytes) -> bytes:
+    start = 8 + int.from_bytes(GOOD[4:8], "little") + get_pair(GOOD, BUFFERS, buffer)[0]
+    return GOOD[:start] + content + GOOD[start + len(content) :]
+
+
+def of_other_schema(name: str, column: pa.Array) -> bytes:
+    return serialize(batch_of([ROW] * len(column)).set_column(SCHEMA.get_field_index(name), name, column))
+
+
+def spoiled_zstd() -> bytes:
+    data = serialize(batch_of([{**ROW, "value": b"v" * 5000}] * 2), compression="zstd")
+    start = 8 + int.from_bytes(data[4:8], "little") + get_pair(data, BUFFERS, 5)[0]
+    return data[: start + 12] + bytes(8) + data[start + 20 :]
+
+
+HOSTILE = {
+    "a tag that is no UTF-8": with_content(21, b"\xff\xfe"),
+    "a header's key that is no UTF-8": with_content(11, b"\xc0"),
+    "value offsets that go back": with_content(4, b"\0\0\0\0\x03\0\0\0\x02\0\0\0"),
+    "value offsets beyond the data": with_content(4, b"\0\0\0\0\x03\0\0\0\xff\xff\xff\x7f"),
+    "large offsets in another schema": of_other_schema("value", pa.array([b"x" * 9, b"y", b"z"], pa.large_binary())),
+    "compressed bytes that are none": spoiled_zstd(),
+    "a time after the year 9999": serialize(batch_of([ROW, {**ROW, "timestamp": YEAR_10_000_US}])),
+    "a time before the year 1": serialize(batch_of([ROW, {**ROW, "timestamp": -(2**62)}])),
+}
+
+
+@in_cluster("a:1")
+async def test_what_nobody_could_read_is_refused_and_disturbs_no_other(cluster: Cluster) -> None:
+    await cluster.create("t", 1)
+    good = encoded([b"good"])
+    batches = [(good, 1), *((data, 3 if "large" in name else 2) for name, data in HOSTILE.items()), (good, 1)]
+    frame = Frame(pb.ProduceHeader(batches=[batch_header("t", 0, data, rows) for data, rows in batches]), [data for data, _ in batches])
+    results = (await cluster.line("a:1").produce_once(frame)).results
+    codes = dict(zip(HOSTILE, (result.error.code for result in results[1:-1]), strict=True))
+    assert {name for name, code in codes.items() if code not in ("CORRUPT_FRAME", "INVALID_RECORD")} == set(), codes
+    assert [result.error.code for result in (results[0], results[-1])] == ["", ""]
+    assert await cluster.read_all("t", 0) == [b"good", b"good"]
+
+
+@in_cluster("a:1")
+async def test_the_index_says_what_the_records_say_of_time_not_what_the_sender_claims(cluster: Cluster) -> None:
+    """Else one client's lie makes another's search by time go wrong."""
+    await cluster.create("t", 1)
+    early, late = 1_000_000, 9_000_000
+    for claimed, true in ((late, early), (early, late)):
+        data = serialize(batch_of([{"value": b"x", "timestamp": true}]))
+        header = batch_header("t", 0, data, 1)
+        header.timestamp_min_us = header.timestamp_max_us = claimed
+        [result] = (await cluster.line("a:1").produce_once(Frame(pb.ProduceHeader(batches=[header]), [data]))).results
+        assert not result.HasField("error")
+    query = pb.OffsetQuery(topic="t", partition=0, timestamp_us=late)
+    answer = await cluster.line("a:1").list_offsets(pb.ListOffsetsRequest(queries=[query]))
+    assert answer.results[0].offset == 1
