@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ledgermq.client.connections import Connections
-from ledgermq.client.descriptions import ClusterDescription, TopicDescription, cluster_description, topic_description
+from ledgermq.client.descriptions import ClusterDescription, TopicDescription, check_topic_name, cluster_description, topic_description
 from ledgermq.client.routing import Routing
 from ledgermq.errors import InvalidConfig, TopicExists, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
@@ -19,7 +19,7 @@ class Admin:
         self._routing = routing
 
     async def create_topic(self, name: str, partitions: int, settings: Mapping[str, object]) -> TopicDescription:
-        request = pb.CreateTopicRequest(name=name, partitions=_whole("partitions", partitions), settings=_texts(settings))
+        request = pb.CreateTopicRequest(name=check_topic_name(name), partitions=_whole("partitions", partitions), settings=_texts(settings))
         attempts = 0
 
         async def create(connection: Connection) -> pb.TopicInfo:
@@ -58,13 +58,18 @@ class Admin:
         raise UnknownTopic(f"there is no topic {name!r}")
 
     async def alter_topic(self, name: str, partitions: int, settings: Mapping[str, object], unset: Iterable[str]) -> TopicDescription:
-        request = pb.AlterTopicRequest(name=name, partitions=_whole("partitions", partitions), set=_texts(settings), unset=list(unset))
+        request = pb.AlterTopicRequest(
+            name=check_topic_name(name),
+            partitions=_whole("partitions", partitions),
+            set=_texts(settings),
+            unset=[_text(setting) for setting in unset],
+        )
         answer = await self._connections.ask(lambda at: at.alter_topic(request), self._connections.deadline())
         self._routing.learn(answer.topic)
         return topic_description(answer.topic)
 
     async def delete_topic(self, name: str) -> None:
-        request = pb.DeleteTopicRequest(name=name)
+        request = pb.DeleteTopicRequest(name=check_topic_name(name))
         attempts = 0
 
         async def delete(connection: Connection) -> None:
@@ -92,4 +97,11 @@ def _whole(name: str, number: int) -> int:
 
 def _texts(settings: Mapping[str, object]) -> dict[str, str]:
     """Topic settings as the wire has them: text; true and false in small letters."""
-    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in settings.items()}
+    return {_text(name): _text(str(value).lower() if isinstance(value, bool) else str(value)) for name, value in settings.items()}
+
+
+def _text(given: object) -> str:
+    try:
+        return str(given).encode().decode()
+    except UnicodeEncodeError as error:
+        raise InvalidConfig(f"a topic setting is valid Unicode text: {error}") from error

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+from ledgermq.errors import InvalidTopicName
 from ledgermq.protocol import ledgermq_pb2 as pb
 
 
@@ -66,6 +67,17 @@ class ClusterDescription:
     bundles: tuple[BundleDescription, ...]
     version: str
     controller: str
+
+
+def check_topic_name(name: object) -> str:
+    """Only that it can be sent; what a good name is, brokers know. Raises InvalidTopicName."""
+    if not isinstance(name, str):
+        raise InvalidTopicName(f"a topic's name is text, not {type(name).__name__}")
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidTopicName(f"a topic's name is valid Unicode text: {error}") from error
+    return name
 
 
 def topic_description(info: pb.TopicInfo) -> TopicDescription:

@@ -14,6 +14,7 @@ from typing import Any, cast
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.ending import end
 from ledgermq.client.reading import FetchedRun, Prefetch, Reading
+from ledgermq.client.start import OFFSET_MAX
 from ledgermq.errors import CorruptFrame, LedgerMQError, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
@@ -116,6 +117,8 @@ class FetchStream:
         at = 0
         for batch in part.batches:
             end = batch.base_offset + batch.record_count
+            if batch.record_count == 0 or end > OFFSET_MAX:
+                raise CorruptFrame(f"{self._connection.address} sent a batch of {batch.record_count} records at {batch.base_offset}")
             if end > reading.fetch_at:
                 piece = data[at : at + batch.length]
                 run = FetchedRun(reading, reading.generation, batch.base_offset, batch.record_count, batch.crc, piece)

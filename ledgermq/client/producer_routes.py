@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from ledgermq.client.backoff import Backoff
 from ledgermq.client.batch import Batch
 from ledgermq.client.connections import Connections
+from ledgermq.client.descriptions import check_topic_name
 from ledgermq.client.partition_queue import Failure, PartitionQueue
 from ledgermq.client.routing import Routing, TopicRoute
 from ledgermq.client.settings import ProducerSettings
@@ -59,6 +60,7 @@ class ProducerRoutes:
             return self._unrouted[name]
         if route is not None:
             return self._take(route)
+        check_topic_name(name)
         waiting = self._unrouted[name] = Unrouted(name, self._release, self._unreported.note)
         self._unasked.append(waiting)
         self.changed()

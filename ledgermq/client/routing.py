@@ -9,12 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import cast, get_args
 
 from ledgermq.client.connections import Connections
+from ledgermq.client.descriptions import check_topic_name
 from ledgermq.client.ending import end
 from ledgermq.errors import UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
+from ledgermq.protocol.records import Compression
 from ledgermq.protocol.status import error_from_proto
 
 UNKNOWN_TOPIC_GRACE_S = 1.0
@@ -34,13 +37,14 @@ class TopicRoute:
     @property
     def record_bytes_max(self) -> int:
         """Largest record that the topic takes: key, value and headers."""
-        return int(self.settings.get("max.message.bytes", RECORD_BYTES_MAX_DEFAULT))
+        given = self.settings.get("max.message.bytes", "")
+        return int(given) if given.isdecimal() else RECORD_BYTES_MAX_DEFAULT
 
     @property
-    def compression(self) -> str | None:
-        """What producers should use; None: as they like."""
-        wanted = self.settings.get("compression.type", "producer")
-        return None if wanted == "producer" else wanted
+    def compression(self) -> Compression | None:
+        """What producers should use; None: as they like (or as a newer broker knows it)."""
+        wanted = self.settings.get("compression.type")
+        return cast(Compression, wanted) if wanted in get_args(Compression) else None
 
 
 class Routing:
@@ -86,6 +90,7 @@ class Routing:
 
     async def refresh(self, topic: str, deadline: float, *, auto_create: bool = False, avoid: str | None = None) -> TopicRoute:
         """Ask the brokers now, `avoid` last; callers at the same time share one question."""
+        check_topic_name(topic)
         task = self._asking.get(topic)
         if task is None:
             task = asyncio.get_running_loop().create_task(self._ask(topic, deadline, auto_create, avoid))
@@ -108,7 +113,7 @@ class Routing:
             for info in response.topics:
                 if info.HasField("error"):
                     raise error_from_proto(info.error)
-                if info.name == topic:
+                if info.name == topic and info.partitions:
                     return info
             raise UnknownTopic(f"there is no topic {topic!r}")
 

@@ -10,6 +10,8 @@ from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.offsets import At
 from ledgermq.errors import InvalidConfig
 
+OFFSET_MAX = 2**63 - 1
+
 Position = int | Literal["earliest", "latest"] | datetime
 Start = Literal["earliest", "latest"] | datetime | Mapping[int, int] | Mapping[tuple[str, int], int]
 
@@ -19,8 +21,8 @@ def check_position(wanted: object) -> Position:
     if isinstance(wanted, bool):
         raise InvalidConfig("a position is an offset, 'earliest', 'latest' or a datetime, not a truth value")
     if isinstance(wanted, int):
-        if wanted < 0:
-            raise InvalidConfig(f"an offset is 0 or more, not {wanted}")
+        if not 0 <= wanted <= OFFSET_MAX:
+            raise InvalidConfig(f"an offset is from 0 to {OFFSET_MAX}, not {wanted}")
         return wanted
     if isinstance(wanted, datetime):
         if wanted.tzinfo is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
 
 import pyarrow as pa
 
@@ -15,7 +14,7 @@ from ledgermq.client.record import ROW_OVERHEAD_BYTES, Row
 from ledgermq.client.routing import TopicRoute
 from ledgermq.client.settings import ProducerSettings
 from ledgermq.errors import MessageTooLarge
-from ledgermq.protocol.records import Compression, largest_record_bytes
+from ledgermq.protocol.records import largest_record_bytes
 from ledgermq.sources import Sources
 
 
@@ -44,7 +43,7 @@ class TopicQueues:
         """Newer knowledge of the same topic (same id): partitions may have been added, settings changed."""
         self.route = route
         self._record_bytes_max = route.record_bytes_max
-        self._compression = cast(Compression, route.compression or self._settings.compression)
+        self._compression = route.compression or self._settings.compression
         for partition in range(len(self.queues), route.partitions):
             self.queues.append(self._new_queue(route, partition))
 

@@ -11,7 +11,7 @@ from ledgermq.client import target
 from ledgermq.client.settings import ClientSettings, ConsumerSettings, ProducerSettings, settings_from
 from ledgermq.client.start import check_start
 from ledgermq.client.target import is_root_url, parse_addresses
-from ledgermq.errors import InvalidConfig
+from ledgermq.errors import InvalidConfig, InvalidTopicName, LedgerMQError
 
 
 def test_an_unknown_setting_names_the_nearest() -> None:
@@ -70,7 +70,9 @@ async def test_connect_refuses_before_it_opens_anything() -> None:
             pass
 
 
-@pytest.mark.parametrize("bad", ["newest", 5, None, {0: "earliest"}, {0: -1}, {"0": 1}, {("other", 0): 1}, {True: 1}, {0: True}])
+@pytest.mark.parametrize(
+    "bad", ["newest", 5, None, {0: "earliest"}, {0: -1}, {0: 2**63}, {"0": 1}, {("other", 0): 1}, {True: 1}, {0: True}]
+)
 def test_a_start_that_means_nothing_is_refused(bad: Any) -> None:
     with pytest.raises(InvalidConfig):
         check_start(bad, ["t"])
@@ -87,3 +89,26 @@ async def test_a_root_url_without_the_server_packages_says_what_to_install(monke
     with pytest.raises(InvalidConfig, match=r'pip install "ledgermq\[broker\]"'):
         async with ledgermq.connect("memory://"):
             pass
+
+
+@pytest.mark.parametrize("name", [None, 5, b"t", "\ud800"])
+async def test_a_topic_name_that_cannot_be_sent_is_refused_and_disturbs_nobody(name: Any) -> None:
+    async with ledgermq.connect("127.0.0.1:1", timeout_s=0.2) as client:
+        producer = client.producer(delivery_timeout_s=0.2)
+        with pytest.raises(InvalidTopicName):
+            producer.send(name, b"v")
+        with pytest.raises(InvalidTopicName):
+            await client.create_topic(name)
+        with pytest.raises((InvalidTopicName, InvalidConfig)):
+            await client.consumer([name]).fetch()
+        assert producer.buffered_bytes == 0
+        with pytest.raises(LedgerMQError):
+            await producer.send("t", b"v")
+        await producer.abort()
+
+
+@pytest.mark.parametrize("settings", [{"a": "\ud800"}, {"\ud800": "a"}])
+async def test_topic_settings_that_cannot_be_sent_are_refused(settings: dict[str, str]) -> None:
+    async with ledgermq.connect("127.0.0.1:1") as client:
+        with pytest.raises(InvalidConfig):
+            await client.create_topic("t", settings=settings)
