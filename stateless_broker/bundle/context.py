@@ -32,7 +32,7 @@ class BundleLimits:
     flush_batches: int = 4096
     puts_in_flight_max: int = 4
     produce_memory_bytes_max: int = 256 * MIB
-    """Batches admitted and not yet durable."""
+    """Batches admitted and not yet durable; no bundle takes more than half of it."""
     queue_batches_max: int = 50_000
     """The same, counted, per bundle."""
     cache_bytes_max: int = 256 * MIB

@@ -25,6 +25,8 @@ OFFSET_NOT_KNOWN = -1
 """Result of a batch that is answered on receipt: nobody knows its offset yet."""
 RETRY_MS_MIN, RETRY_MS_MAX = 20, 5000
 FLUSHES_REMEMBERED = 16
+BUNDLE_SHARE = 2
+"""No bundle takes more than this part of the broker's memory for producing: one half."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ class GroupCommit:
         self._queue: deque[Append] = deque()
         self._queued_bytes = 0
         self._flushes: deque[_Flush] = deque()
-        self._flushing_batches = 0
+        self._flushing_batches = self._flushing_bytes = 0
         self._windows: dict[ProducerKey, dict[tuple[int, int], int]] = {}
         self._last_flush_s = float("-inf")
         self._in_flight_before = 0  # after the last flush: fewer now means that one has ended since
@@ -58,6 +60,10 @@ class GroupCommit:
     def is_idle(self) -> bool:
         """Nothing is queued and nothing is on its way."""
         return not self._queue and not self._flushes
+
+    @property
+    def _waiting_bytes(self) -> int:
+        return self._queued_bytes + self._flushing_bytes
 
     def admit(self, batches: Sequence[Batch], *, durable: bool) -> list[asyncio.Future[int]]:
         """Queue all of `batches` or none. Raises ResourceExhausted, InvalidRequest (a sequence with acks=RECEIVED), the term's end."""
@@ -145,6 +151,7 @@ class GroupCommit:
         if self._writer.puts_in_flight:
             self._flushes.append(flush)
             self._flushing_batches += flush.batches
+            self._flushing_bytes += flush.size_bytes
         else:
             self._memory.give(flush.size_bytes)
         if wrote:
@@ -203,11 +210,14 @@ class GroupCommit:
 
     def _take_memory(self, batches: Sequence[Batch]) -> None:
         waiting = len(self._queue) + self._flushing_batches
-        room = not waiting or waiting + len(batches) <= self._limits.queue_batches_max
-        if not room or not self._memory.take(sum(len(batch.data) for batch in batches)):
+        size_bytes = sum(len(batch.data) for batch in batches)
+        share = self._memory.bytes_max // BUNDLE_SHARE  # a bundle whose puts hang leaves room for the others
+        room = waiting + len(batches) <= self._limits.queue_batches_max and self._waiting_bytes + size_bytes <= share
+        if (waiting and not room) or not self._memory.take(size_bytes):
             self._metrics.refused(self._writer.bundle)
             raise ResourceExhausted(
-                f"bundle {self._writer.bundle}: {waiting} batches wait for the store, {self._memory.taken} bytes in this broker",
+                f"bundle {self._writer.bundle}: {waiting} batches of {self._waiting_bytes} bytes wait for the store, "
+                f"{self._memory.taken} bytes in this broker",
                 retry_after_ms=self._retry_after_ms(),
             )
 
@@ -217,13 +227,13 @@ class GroupCommit:
             return 100
         seconds = asyncio.get_running_loop().time() - self._recent[0][0]
         flushed_bytes = sum(size for _, size in list(self._recent)[1:])
-        waiting_bytes = self._queued_bytes + sum(flush.size_bytes for flush in self._flushes)
-        expected_ms = 1000 * seconds * waiting_bytes / 4 / max(1, flushed_bytes)
+        expected_ms = 1000 * seconds * self._waiting_bytes / 4 / max(1, flushed_bytes)
         return round(min(RETRY_MS_MAX, max(RETRY_MS_MIN, expected_ms)))
 
     def _give_back(self, flush: _Flush) -> None:
         self._memory.give(flush.size_bytes)
         self._flushing_batches -= flush.batches
+        self._flushing_bytes -= flush.size_bytes
 
 
 def _received() -> asyncio.Future[int]:
