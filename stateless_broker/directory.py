@@ -14,7 +14,7 @@ from stateless_broker.takeover import ClaimHistory
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A broker that says that it owns a bundle, in the term of `epoch`."""
+    """A broker that says that it owns a bundle, in the term of `epoch`. `leaving`: it is about to hand it over."""
 
     broker: str
     address: str
@@ -37,6 +37,7 @@ class Directory:
         self.owners = {}
         for heartbeat in present.values():
             for bundle, epoch in heartbeat.bundles.items():
+                leaving = heartbeat.leaving or bundle in heartbeat.releasing
                 if bundle in self.claims and epoch >= self.claims[bundle].epoch:
-                    self.owners[bundle] = Owner(heartbeat.broker, heartbeat.address, epoch, heartbeat.leaving)
+                    self.owners[bundle] = Owner(heartbeat.broker, heartbeat.address, epoch, leaving)
         self.troubles = {bundle: why for heartbeat in present.values() for bundle, why in heartbeat.troubles.items()}

@@ -1,7 +1,7 @@
 """`brokers/<broker-id>.json`: what a broker says of itself. Liveness only; nothing safe depends on it.
 
     {"version": 1, "broker": "…", "address": "host:port", "incarnation": 3, "session": "…", "counter": 17,
-     "bundles": {"1": 4, "3": 9}, "troubles": {"2": "…"}, "leaving": false}
+     "bundles": {"1": 4, "3": 9}, "releasing": [3], "troubles": {"2": "…"}, "leaving": false}
 
 `counter` grows when the content changes, not with every beat: an unchanged heartbeat keeps its ETag, only its time advances, so that
 others see it alive without reading it again. `incarnation` is one more than the highest that this address or id had before; `session`
@@ -19,7 +19,10 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """`bundles`: owned, with the epoch of the term. `troubles`: bundles that it should own and cannot serve, and why."""
+    """`bundles`: owned, with the epoch of the term; `releasing`: those of them that it is about to hand over.
+
+    `troubles`: bundles that it should own and cannot serve, and why. `leaving`: it hands over everything.
+    """
 
     broker: str
     address: str
@@ -28,6 +31,7 @@ class Heartbeat:
     counter: int = 0
     bundles: dict[int, int] = field(default_factory=dict)
     troubles: dict[int, str] = field(default_factory=dict)
+    releasing: tuple[int, ...] = ()
     leaving: bool = False
 
     def supersedes(self, other: Heartbeat) -> bool:
@@ -51,6 +55,7 @@ def decode_heartbeat(data: bytes) -> Heartbeat | None:
             counter=int(found["counter"]),
             bundles={int(bundle): int(epoch) for bundle, epoch in found["bundles"].items()},
             troubles={int(bundle): str(why) for bundle, why in found["troubles"].items()},
+            releasing=tuple(int(bundle) for bundle in found.get("releasing", ())),
             leaving=bool(found["leaving"]),
         )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):

@@ -9,7 +9,7 @@ Must not know: who should own what.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from ledger import keys
@@ -58,11 +58,13 @@ class Membership:
         self.me = replace(self.me, incarnation=max(known, default=0) + 1)
         await self.beat({}, {})
 
-    async def beat(self, bundles: Mapping[int, int], troubles: Mapping[int, str], *, leaving: bool = False) -> None:
+    async def beat(
+        self, bundles: Mapping[int, int], troubles: Mapping[int, str], releasing: Collection[int] = (), *, leaving: bool = False
+    ) -> None:
         """Announce that this broker lives and what it owns. Raises the store's errors."""
         if self._id_is_taken:
             return
-        now = replace(self.me, bundles=dict(bundles), troubles=dict(troubles), leaving=leaving)
+        now = replace(self.me, bundles=dict(bundles), troubles=dict(troubles), releasing=tuple(sorted(releasing)), leaving=leaving)
         if now != self.me:
             self.me = replace(now, counter=now.counter + 1)
         await self._store.put(keys.broker(self.me.broker), encode_heartbeat(self.me))

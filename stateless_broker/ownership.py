@@ -55,7 +55,7 @@ class Ownership:
         times: OwnershipTimes,
         on_change: Callable[[], None],
     ) -> None:
-        self.terms = Terms(context, directory.claims, times.damaged_retry_s, self._hands_changed)
+        self.terms = Terms(context, directory.claims, times.damaged_retry_s, self._hands_changed, self._announce_release)
         self.wanted: dict[int, str] = {}
         self.leaving = False
         self._membership = membership
@@ -100,7 +100,8 @@ class Ownership:
                 return found
             if bundle in self.terms.troubles:
                 raise self.terms.troubles[bundle].error
-            mine = self.wanted.get(bundle) == self.me
+            served_by = self._directory.owners.get(bundle)
+            mine = self.wanted.get(bundle) == self.me and (served_by is None or served_by.leaving)
             looked = self._looks_done >= looks_needed
             if self.leaving or (looked and not mine) or loop.time() >= deadline:
                 raise self.not_owner(bundle)
@@ -197,11 +198,15 @@ class Ownership:
         troubles = {bundle: str(trouble.error) for bundle, trouble in self.terms.troubles.items()}
         try:
             async with asyncio.timeout(STORE_PATIENCE_INTERVALS * self._times.interval_s):
-                await self._membership.beat(bundles, troubles, leaving=self.leaving)
+                await self._membership.beat(bundles, troubles, self.terms.releasing, leaving=self.leaving)
             self._beaten_at = asyncio.get_running_loop().time()
         except (LedgerMQError, TimeoutError) as error:
             self._beat_due = True
             log.warning("heartbeat not written", error=str(error) or "time-out")
+
+    async def _announce_release(self) -> None:
+        if not self.leaving:  # else it is announced already
+            await self._beat()
 
     async def _pause(self) -> None:
         """Until the next interval, or until somebody asks for a look or something is to be announced."""

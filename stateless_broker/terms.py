@@ -7,7 +7,7 @@ pause (damaged data slowly), and no concern of the other bundles.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 
 from ledgermq.errors import DataDamaged, FormatNotSupported, LedgerMQError, NotOwner
@@ -33,18 +33,28 @@ class Trouble:
 
 
 class Terms:
-    """`on_change` is called after each change of `opened` or `troubles`. `damaged_retry_s`: pause after damaged data."""
+    """`on_change` is called after each change of `opened` or `troubles`. `damaged_retry_s`: pause after damaged data.
+
+    `announce` tells the others, before a bundle is released, that it will be: whoever is sent to the successor then waits there.
+    """
 
     def __init__(
-        self, context: BundleContext, claims: dict[int, ClaimHistory], damaged_retry_s: float, on_change: Callable[[], None]
+        self,
+        context: BundleContext,
+        claims: dict[int, ClaimHistory],
+        damaged_retry_s: float,
+        on_change: Callable[[], None],
+        announce: Callable[[], Awaitable[None]],
     ) -> None:
         self.opened: dict[int, BundleOwner] = {}
         self.opened_at: dict[int, float] = {}
         self.troubles: dict[int, Trouble] = {}
+        self.releasing: set[int] = set()
         self._context = context
         self._claims = claims
         self._damaged_retry_s = damaged_retry_s
         self._on_change = on_change
+        self._announce = announce
         self._busy: dict[int, asyncio.Task[None]] = {}
         self._watches: dict[int, asyncio.Task[None]] = {}
         self._checks: dict[int, asyncio.Task[None]] = {}
@@ -58,6 +68,7 @@ class Terms:
 
     def release(self, bundle: int, successor: str) -> None:
         """Hand the bundle over to the broker at address `successor`."""
+        self.releasing.add(bundle)
         self._start(bundle, self._release(bundle, successor))
 
     def drop(self, bundle: int, why: str) -> None:
@@ -147,6 +158,7 @@ class Terms:
     async def _release(self, bundle: int, successor: str) -> None:
         owner = self.opened[bundle]
         try:
+            await self._announce()
             await owner.release(successor)
             log.info("bundle handed over", bundle=bundle, successor=successor)
         except NotOwner as error:
@@ -165,6 +177,7 @@ class Terms:
 
     async def _forget(self, bundle: int) -> None:
         owner = self.opened.pop(bundle)
+        self.releasing.discard(bundle)
         watch = self._watches.pop(bundle)
         watch.cancel()
         await owner.close()

@@ -207,3 +207,45 @@ async def test_an_owner_that_was_robbed_by_a_broker_that_died_at_once_finds_out(
     await until(
         lambda: any(b.ownership.terms.opened.get(1) and b.ownership.terms.opened[1].epoch > epoch + 1 for b in cluster.brokers.values()), 20
     )
+
+
+@in_cluster("a:1", "b:1")
+async def test_a_rebalance_costs_one_retry_at_most_and_nobody_waits_for_what_is_served_elsewhere(cluster: Cluster) -> None:
+    await cluster.create("t", 2)
+    await asyncio.sleep(10)
+    owner = await cluster.owner_of("t", 0)
+    await cluster.stop(next(address for address in cluster.brokers if address != owner))
+    await cluster.settled()
+    loop = asyncio.get_running_loop()
+    retries: dict[int, list[int]] = {0: [], 1: []}
+    done = asyncio.Event()
+
+    async def keep_producing(partition: int) -> None:
+        """At the owner, as a client that knows it; one redirect is a retry."""
+        address, offset = owner, 0
+        while not done.is_set():
+            attempt = 0
+            while True:
+                begun = loop.time()
+                result = (await cluster.line(address).produce_once(frame_of("t", partition, b"%d" % offset))).results[0]
+                if not result.HasField("error"):
+                    break
+                assert loop.time() - begun < 1.0, "an answer, not a wait"
+                assert result.error.code == "NOT_OWNER"
+                address = result.error.owner or address
+                await asyncio.sleep(result.error.retry_after_ms / 1000)
+                attempt += 1
+            assert result.base_offset == offset
+            retries[partition].append(attempt)
+            offset += 1
+            await asyncio.sleep(0.01)
+
+    async with asyncio.TaskGroup() as group:
+        for partition in retries:
+            group.create_task(keep_producing(partition))
+        await asyncio.sleep(1)
+        newcomer = await cluster.start("new:1")
+        await until(lambda: len(newcomer.ownership.terms.opened) == 1)
+        await asyncio.sleep(2)
+        done.set()
+    assert max(retries[0] + retries[1]) == 1
