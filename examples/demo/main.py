@@ -117,8 +117,10 @@ def figures(produced: Produced, consumed: Consumed, compacted: Compacted, second
     table.add_row("produced, each record durable, one broker killed", f"{produced.records_per_s:,.0f} records/s")
     table.add_row("gap after the kill", f"{produced.outage.gap_s:.2f} s")
     table.add_row("consumed and checked", f"{consumed.records_per_s:,.0f} records/s")
-    table.add_row("Parquet compaction by Spark, without its start", f"{compacted.megabytes_per_s:,.1f} MB/s")
-    table.add_row("segments → Parquet", f"{compacted.segment_bytes / 1e6:,.1f} → {compacted.parquet_bytes / 1e6:,.1f} MB")
+    table.add_row("Parquet compaction by Spark, without its start", f"{compacted.megabytes_per_s:,.1f} MB/s of segments")
+    table.add_row("", f"{produced.bytes / 1e6 / compacted.seconds:,.1f} MB/s of values")
+    sizes = (produced.bytes, compacted.segment_bytes, compacted.parquet_bytes)
+    table.add_row("values → segments → Parquet", " → ".join(f"{size / 1e6:,.1f}" for size in sizes) + " MB")
     table.add_row("the whole demo", f"{seconds:,.0f} s")
     return table
 
