@@ -37,16 +37,15 @@ class LocalEngine:
         self._sources = sources
         self._run_blocking = run_blocking
         self._tasks_at_once = tasks_at_once
+        self._room = asyncio.Semaphore(tasks_at_once)  # over all rounds that share the engine
 
     @property
     def parallel(self) -> int:
         return self._tasks_at_once
 
     async def run(self, store: ObjectStore, tasks: Sequence[CompactionTask], on_done: OnTaskDone) -> list[TaskOutcome]:
-        room = asyncio.Semaphore(self._tasks_at_once)
-
         async def run_one(task: CompactionTask) -> TaskOutcome:
-            async with room:
+            async with self._room:
                 outcome = await run_task(task, store, self._sources, self._run_blocking)
             on_done(task, outcome)
             return outcome

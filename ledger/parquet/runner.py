@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from ledger import keys
@@ -21,6 +22,9 @@ from ledger.recovery import advance_checkpoint
 from ledger.topic_removal import take_in_facts
 from ledgermq.errors import InvalidConfig, LedgerMQError
 from ledgermq.sources import Sources
+
+BUNDLES_AT_ONCE = 4
+"""Bundles wait for the store most of the time; how many tasks run at once is the engine's business."""
 
 
 async def compact_root(
@@ -46,11 +50,22 @@ async def compact_root(
     except LedgerMQError as error:
         report.failures[keys.METADATA_BUNDLE] = error
         return report
-    for bundle in bundles if bundles is not None else range(cluster.bundles):
-        try:
-            await _compact_all(store, bundle, cluster, catalog, sources, engine, report, on_progress)
-        except LedgerMQError as error:
-            report.failures[bundle] = error
+    room = asyncio.Semaphore(BUNDLES_AT_ONCE)
+
+    async def compact(bundle: int) -> None:
+        async with room:
+            try:
+                await _compact_all(store, bundle, cluster, catalog, sources, engine, report, on_progress)
+            except LedgerMQError as error:
+                report.failures[bundle] = error
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for bundle in bundles if bundles is not None else range(cluster.bundles):
+                group.create_task(compact(bundle), name=f"compact bundle {bundle}")
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    report.rounds.sort(key=lambda done: (done.bundle, done.plan))
     try:
         report.collected = await collect_garbage(store, cluster)
     except LedgerMQError as error:
