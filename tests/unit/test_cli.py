@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from ledgermq.cli.exit_codes import ExitCode
 from ledgermq.cli.main import build
 
 COMMANDS = [
@@ -133,3 +134,11 @@ def test_input_is_checked_before_the_cluster_is_asked(tmp_path: Path, nobody: st
     result = run("produce", "a", str(path), "--format", "csv", "--key", "carier", "--target", nobody, "--timeout", "0.5")
     assert result.exit_code == 2
     assert "did you mean 'carrier'" in result.stderr
+
+
+def test_the_page_about_the_command_line_names_every_command_and_exit_code() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text()
+    for words in COMMANDS:
+        assert all(word in page for word in words)
+    for code in ExitCode:
+        assert f"| {code.value} |" in page
