@@ -139,6 +139,8 @@ class BundleReads:
                 return cached
             if index[place].slot >= self.checkpoint.trim_slot or offset >= self.parquet_end(key):
                 return self._told("segment", await self._cold.read(self._choose(index, place, bytes_max)))
+        if topic.internal:  # it went into the snapshot while this looked for it
+            raise OffsetOutOfRange(f"{topic.name}-{partition}: offset {offset} is in the snapshot by now, the log starts behind it")
         return self._told("parquet", await self._from_parquet(topic, partition, offset, bytes_max))
 
     def _find(self, key: PartitionKey, offset: int) -> tuple[PartitionIndex, int] | None:
