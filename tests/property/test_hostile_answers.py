@@ -41,7 +41,7 @@ PARTITIONS = st.builds(
 )
 HEADERS = st.builds(pb.FetchHeader, partitions=st.lists(PARTITIONS, max_size=3))
 FRAMES = st.builds(Frame, HEADERS, st.lists(DATA, max_size=2)) | st.builds(
-    fetched, DATA, count=NUMBERS, base=st.sampled_from([0, 1, 3, 2**40]), partition=st.integers(0, 1)
+    fetched, DATA, count=NUMBERS, base=st.sampled_from([0, 1, 3, 2**40, 2**64 - 1]), partition=st.integers(0, 1)
 )
 TOPICS = st.builds(
     pb.TopicInfo,

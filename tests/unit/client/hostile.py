@@ -29,7 +29,7 @@ def fetched(
     batch = pb.FetchedBatch(
         base_offset=base, record_count=count, length=len(data) if length is None else length, crc=crc32c(data) if crc is None else crc
     )
-    part = pb.FetchedPartition(topic=topic, topic_id=1, partition=partition, high_watermark=base + count, batches=[batch])
+    part = pb.FetchedPartition(topic=topic, topic_id=1, partition=partition, high_watermark=min(base + count, 2**64 - 1), batches=[batch])
     return Frame(pb.FetchHeader(partitions=[part]), [data])
 
 
