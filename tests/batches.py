@@ -65,6 +65,23 @@ def batch_of(rows: list[dict[str, Any]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
 
+def nulls_with_content() -> pa.RecordBatch:
+    """Three rows with bytes behind their nulls, which validity bitmaps alone hide."""
+
+    def hide(array: pa.Array, valid: list[bool]) -> pa.Array:
+        bits = pa.py_buffer(bytes([sum(1 << i for i, shown in enumerate(valid) if shown)]))
+        children = [array.values] if pa.types.is_list(array.type) else [array.field(0), array.field(1)] if array.type.num_fields else []
+        own = array.buffers()[1 : array.type.num_buffers]
+        return pa.Array.from_buffers(array.type, len(array), [bits, *own], children=children)
+
+    keys = hide(pa.array(["h", "g", "f", "e"]), [True, True, True, False])
+    pairs = hide(pa.StructArray.from_arrays([keys, pa.array([b"12", b"34", b"78", b"56"])], ["key", "value"]), [True, False, True, True])
+    headers = hide(pa.ListArray.from_arrays(pa.array([0, 2, 3, 4], pa.int32()), pairs), [True, False, True])
+    values = hide(pa.array([b"v", b"v", b"hidden"]), [True, True, False])
+    batch = batch_of([{"tag": "t"}, {}, {"key": b"k"}])
+    return batch.set_column(2, SCHEMA.field("headers"), headers).set_column(1, SCHEMA.field("value"), values)
+
+
 def seeded_batch(rng: random.Random, rows_max: int = 30) -> pa.RecordBatch:
     """Like `record_batches`, without hypothesis."""
 

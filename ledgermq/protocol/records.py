@@ -102,11 +102,10 @@ def record_bytes(batch: pa.RecordBatch) -> pa.Array:
     headers = batch.column("headers")
     if headers.null_count == len(headers):
         return sizes
-    pairs = headers.flatten()
-    each = pc.add(_length(pairs.field("key")), _length(pairs.field("value")))
-    rows = pa.table({"row": pc.list_parent_indices(headers).cast(pa.int64()), "bytes": each}).group_by("row").aggregate([("bytes", "sum")])
-    extra = dict(zip(rows["row"].to_pylist(), rows["bytes_sum"].to_pylist(), strict=True))
-    return pc.add(sizes, pa.array([extra.get(row, 0) for row in range(len(headers))], pa.int64()))
+    pair_keys, pair_values = headers.values.flatten()
+    up_to = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(pc.add(_length(pair_keys), _length(pair_values)))])
+    extra = pc.subtract(up_to.take(headers.offsets[1:]), up_to.take(headers.offsets[:-1]))
+    return pc.add(sizes, pc.if_else(headers.is_valid(), extra, 0))  # a null list may have pairs all the same
 
 
 def largest_record_bytes(batch: pa.RecordBatch) -> int:

@@ -13,17 +13,19 @@ from ledger import keys
 from ledger.envelope import ObjectKind, seal, unseal
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.object_store.memory import MemoryStore
-from ledger.parquet.columns import FooterNote
+from ledger.parquet.columns import FooterNote, ParquetBuilder, note_of_file
 from ledger.parquet.gc import find_garbage
 from ledger.parquet.group_build import run_inline
 from ledger.parquet.pages import PageReader, decode_page
 from ledger.parquet.plan_chain import decode_plan
 from ledger.parquet.reader import ParquetCache
-from ledger.parquet.stored_file import describe, read_footer
+from ledger.parquet.stored_file import describe, parse_footer, read_footer
 from ledger.parquet.task import split_plan
+from ledgermq.protocol.records import decode_batch
 from tests.batches import mutate
 from tests.fuzz.mutation import mutate_sealed
-from tests.fuzz.surface import Surface
+from tests.fuzz.surface import Surface, Untyped
+from tests.fuzz.wire_surfaces import DECODED_BYTES_MAX, batch_seeds, spoil_batch
 from tests.roots import Root
 from tests.stores import seeded_sources
 
@@ -88,6 +90,24 @@ def check_parquet(data: bytes) -> None:
     _runner.run(_read_parquet(data))
 
 
+# Record batches on their way into Parquet: whatever an owner takes can be compacted, and comes out as it went in.
+
+
+def check_compaction(data: bytes) -> None:
+    batch = decode_batch(data, DECODED_BYTES_MAX)
+    name = keys.ParquetName("flights", 0, 5, 4 + batch.num_rows, 1, 1)
+    file = fmt.PlannedFile(topic_id=1, topic="flights", first_offset=5, last_offset=name.last_offset, key=name.key, bloom_columns=["key"])
+    builder = ParquetBuilder(file)
+    builder.add(batch, 5)
+    written = builder.finish(note_of_file(file, fmt.CompactionPlan(bundle=1, number=1, put_id=b"p" * 16), "cluster"))
+    if parse_footer(written, name.key).num_rows != batch.num_rows:
+        raise Untyped("a Parquet file has another number of rows than its batch")
+    table = pq.read_table(pa.BufferReader(written))
+    for column in ("key", "value", "timestamp", "timestampType", "headers", "tag"):
+        if not table.column(column).combine_chunks().equals(batch.column(column)):
+            raise Untyped(f"column {column} comes out of Parquet as another")
+
+
 # Plans and pages.
 
 
@@ -135,6 +155,7 @@ def surfaces() -> list[Surface]:
     _, whole, plan_data = plan()
     return [
         Surface("parquet-file", [find(keys.PARQUET)[1]], check_parquet, spoil_parquet, weight=4),
+        Surface("compaction", batch_seeds(), check_compaction, spoil_batch, weight=2),
         Surface("plan", [plan_data], check_plan, lambda rng, data: mutate_sealed(rng, ObjectKind.COMPACTION_PLAN, whole, data)),
         Surface("file-page", [page_data], check_page, lambda rng, data: mutate_sealed(rng, ObjectKind.FILE_PAGE, page, data)),
     ]

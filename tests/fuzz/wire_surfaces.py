@@ -6,14 +6,16 @@ import random
 
 import pyarrow as pa
 
+from ledgermq.client.message import messages_of
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.batch_header import walk_batch
 from ledgermq.protocol.frames import Frame, decode_fetch, decode_produce, encode_frame
-from ledgermq.protocol.records import decode_batch, encode_batch, largest_record_bytes
+from ledgermq.protocol.records import decode_batch, encode_batch, largest_record_bytes, timestamps_of
 from stateless_broker.heartbeat import Heartbeat, decode_heartbeat, encode_heartbeat
-from tests.batches import ROWS, batch_of, mutate, position, seeded_batch, serialize
+from tests.batches import BUFFERS, NODES, ROWS, batch_of, get_pair, mutate, nulls_with_content, position, seeded_batch, serialize, with_pair
 from tests.fuzz.surface import Surface, Untyped
 
+VALIDITY_OF_NODE = (0, 3, 6, 8, 9, 12, 15, 17, 19)
 DECODED_BYTES_MAX = 16 * 1024 * 1024
 _rng = random.Random(1)
 
@@ -25,19 +27,35 @@ def batch_seeds() -> list[bytes]:
             found += [serialize(seeded_batch(_rng), compression=compression, metadata_version=version) for _ in range(4)]
     found.append(serialize(batch_of([{"value": bytes(100_000)}]), compression="zstd"))
     found.append(serialize(batch_of([{}] * 500)))
+    found += [serialize(nulls_with_content(), compression=compression) for compression in (None, "zstd")]
     return found
 
 
 def spoil_batch(rng: random.Random, data: bytes) -> bytes:
-    """Half of the edits in the header, which is small beside the body."""
+    """Half of the edits in the header, which is small beside the body; some make other values null, as the bitmaps then say."""
     body = 8 + int.from_bytes(data[4:8], "little")
-    if rng.random() < 0.5:
+    if rng.random() < 0.4:
         return mutate(rng, data, data)
+    if rng.random() < 0.3:
+        return with_other_nulls(rng, data, body)
     table = position(data, ROWS) & ~7
     begin = rng.choice((0, max(0, table - 64), table))
     edited = mutate(rng, data[begin:body], data)
     padded = edited[: body - begin].ljust(body - begin, b"\0")
     return data[:begin] + padded + data[body:]
+
+
+def with_other_nulls(rng: random.Random, data: bytes, body: int) -> bytes:
+    """Of a batch without compression: one column's bitmap drawn anew, and its count of nulls with it."""
+    node = rng.randrange(9)
+    offset, length = get_pair(data, BUFFERS, VALIDITY_OF_NODE[node])
+    count = get_pair(data, NODES, node)[0]
+    if length * 8 < count or count > 10_000:
+        return mutate(rng, data, data)
+    bits = rng.getrandbits(count) if count else 0
+    drawn = bits.to_bytes(length, "little")[:length]
+    changed = data[: body + offset] + drawn + data[body + offset + length :]
+    return with_pair(changed, NODES, node, count, count - bits.bit_count())
 
 
 def check_batch(data: bytes) -> None:
@@ -47,9 +65,12 @@ def check_batch(data: bytes) -> None:
         raise Untyped(f"the walker counts {info.record_count} rows, pyarrow {batch.num_rows}")
     if batch.get_total_buffer_size() > info.decoded_bytes + 64 * 22:
         raise Untyped(f"the walker counts {info.decoded_bytes} bytes, pyarrow took {batch.get_total_buffer_size()}")
-    for column in batch.columns:
-        (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist()
+    if sum(len(message.value or b"") + len(message.key or b"") for message in messages_of(batch, "t", 0, 7)) > info.decoded_bytes:
+        raise Untyped("the messages are longer than the batch")
     largest_record_bytes(batch)
+    timestamps_of(batch)
+    for message in messages_of(batch, "t", 0, 7):
+        _ = message.timestamp
     again = decode_batch(encode_batch(batch.slice(batch.num_rows // 2), "zstd"))
     if not again.equals(batch.slice(batch.num_rows // 2)):
         raise Untyped("a batch that was accepted does not survive being encoded again")

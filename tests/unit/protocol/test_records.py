@@ -21,7 +21,7 @@ from ledgermq.protocol.records import (
     record_bytes,
     schema_prefix,
 )
-from tests.batches import BUFFERS, batch_of, get_pair, record_batches, serialize
+from tests.batches import BUFFERS, batch_of, get_pair, nulls_with_content, record_batches, serialize
 
 CODECS = st.sampled_from(["none", "lz4", "zstd"])
 Codec = Literal["none", "lz4", "zstd"]
@@ -58,6 +58,17 @@ def test_record_bytes_counts_key_value_and_headers(batch: pa.RecordBatch) -> Non
     expected = [size(row) for row in batch.to_pylist()]
     assert record_bytes(batch).to_pylist() == expected
     assert largest_record_bytes(batch) == max(expected)
+
+
+def test_nulls_may_have_content_behind_them() -> None:
+    """Arrow allows it, and nobody sees it: null lists with pairs, null pairs with keys, null keys with bytes."""
+    batch = nulls_with_content()
+    assert batch.column("headers").to_pylist() == [[{"key": "h", "value": b"12"}, None], None, [{"key": None, "value": b"56"}]]
+    assert record_bytes(batch).to_pylist() == [4, 1, 3]
+    for codec in ("none", "lz4", "zstd"):
+        decoded = decode_batch(encode_batch(batch, codec))
+        assert decoded.equals(batch)
+        assert record_bytes(decoded.slice(1)).to_pylist() == [1, 3]
 
 
 def test_records_without_rows_or_of_other_schemas_are_not_encoded() -> None:
