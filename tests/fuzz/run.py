@@ -21,6 +21,8 @@ from pathlib import Path
 from tests.fuzz.worker import PROGRESS
 
 HANG_S = 30.0
+START_S = 120.0
+NOT_STARTED = b"\xff" * PROGRESS.size
 CRASHES_MAX = 50
 """Per surface; the rest of its inputs is then left out."""
 
@@ -78,28 +80,28 @@ def _one_child(works: Sequence[Work], seed: int, hang_s: float) -> tuple[int, in
     """(piece of work, number) of the last input, the failures that were told, and how the child died; None: it did not."""
     with tempfile.TemporaryDirectory(prefix="ledgermq-fuzz-") as folder:
         progress = Path(folder, "progress")
-        progress.write_bytes(bytes(PROGRESS.size))
+        progress.write_bytes(NOT_STARTED)
         told, complaints = Path(folder, "told"), Path(folder, "complaints")
         arguments = [f"{work.surface}:{work.first}:{work.count}" for work in works]
         with told.open("wb") as out, complaints.open("wb") as err:
             command = [sys.executable, "-m", "tests.fuzz.worker", str(seed), str(progress), *arguments]
             child = subprocess.Popen(command, stdout=out, stderr=err, cwd=Path(__file__).parents[2])
             hung = _wait(child, progress, hang_s)
+        if progress.read_bytes() == NOT_STARTED:
+            raise RuntimeError(f"the child could not start: {complaints.read_text(errors='replace')}")
         done, number = PROGRESS.unpack(progress.read_bytes())
         found = [Failure(**json.loads(line)) for line in told.read_text().splitlines()]
         if hung:
             return done, number, found, f"no answer within {hang_s:.0f} s"
         if child.returncode:
             last = complaints.read_text(errors="replace").strip()[-2000:]
-            if done == 0 and number == 0 and child.returncode == 1:
-                raise RuntimeError(f"the child could not start: {last}")
             return done, number, found, f"the process died ({child.returncode}): {last}"
         return done, number, found, None
 
 
 def _wait(child: subprocess.Popen[bytes], progress: Path, hang_s: float) -> bool:
     """True: it was killed because one input kept it busy."""
-    seen, since = b"", time.monotonic()
+    seen, since = NOT_STARTED, time.monotonic()
     while True:
         try:
             child.wait(1.0)
@@ -108,7 +110,7 @@ def _wait(child: subprocess.Popen[bytes], progress: Path, hang_s: float) -> bool
             now = progress.read_bytes()
             if now != seen:
                 seen, since = now, time.monotonic()
-            elif time.monotonic() - since > hang_s:
+            elif time.monotonic() - since > (START_S if now == NOT_STARTED else hang_s):
                 child.kill()
                 child.wait()
                 return True
