@@ -67,8 +67,7 @@ class Producing:
 
 
 async def test_producing_goes_on_when_the_owner_is_killed(brokers: BrokerProcesses) -> None:
-    for _ in range(3):
-        brokers.start()
+    brokers.start_all(3)
     async with RawClient(*brokers.addresses.split(",")) as client:
         await client.create("t", 4)
         lanes = [Producing(client, "t", partition) for partition in range(4)]
@@ -89,8 +88,7 @@ async def test_producing_goes_on_when_the_owner_is_killed(brokers: BrokerProcess
 
 
 async def test_sigterm_hands_over_and_costs_one_retry_at_most(brokers: BrokerProcesses) -> None:
-    for _ in range(2):
-        brokers.start()
+    brokers.start_all(2)
     async with RawClient(*brokers.addresses.split(",")) as client:
         await client.create("t", 1)
         lane = Producing(client, "t", 0)
@@ -105,8 +103,7 @@ async def test_sigterm_hands_over_and_costs_one_retry_at_most(brokers: BrokerPro
 
 
 async def test_a_stopped_zombie_acknowledges_nothing_when_it_wakes_up(brokers: BrokerProcesses) -> None:
-    for _ in range(2):
-        brokers.start()
+    brokers.start_all(2)
     async with RawClient(*brokers.addresses.split(",")) as client:
         await client.create("t", 1)
         for i in range(5):
@@ -139,8 +136,7 @@ async def _error_of_producing(line: GrpcConnection) -> LedgerMQError:
 
 
 async def test_a_root_survives_the_death_of_all_its_brokers(brokers: BrokerProcesses) -> None:
-    for _ in range(3):
-        brokers.start()
+    brokers.start_all(3)
     async with RawClient(*brokers.addresses.split(",")) as client:
         await client.create("t", 3)
         for partition in range(3):
