@@ -42,14 +42,20 @@ def decode_checkpoint(data: bytes, key: str) -> fmt.Checkpoint:
     return checkpoint
 
 
-async def newest_checkpoint(store: ObjectStore, bundle: int) -> fmt.Checkpoint:
-    """Looks now. A damaged newest checkpoint is an error that names it: the bundle must not be served from an older one."""
+async def newest_checkpoint(store: ObjectStore, bundle: int, known: fmt.Checkpoint | None = None) -> fmt.Checkpoint:
+    """Looks now. A damaged newest checkpoint is an error that names it: the bundle must not be served from an older one.
+
+    `known`: one that was the newest at an earlier look; it is returned, unread, where it still is. The highest number was never deleted,
+    hence never made anew, so its content cannot have changed.
+    """
     for _ in range(LOOKS_MAX):
         newest = None
         async for _, info in list_numbered(store, keys.checkpoints(bundle)):
             newest = info.key
         if newest is None:
             return genesis(bundle)
+        if known is not None and keys.number(newest) == known.number:
+            return known
         try:
             return decode_checkpoint(await store.get(newest), newest)
         except ObjectMissing:

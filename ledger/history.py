@@ -32,7 +32,7 @@ async def read_history(store: ObjectStore, bundle: int, producer_states_max: int
     for _ in range(ATTEMPTS_MAX):
         recovered = await recover(store, bundle, producer_states_max)
         older = await _older(store, recovered)
-        if (await newest_checkpoint(store, bundle)).trim_slot <= recovered.checkpoint.trim_slot:
+        if (await newest_checkpoint(store, bundle, recovered.checkpoint)).trim_slot <= recovered.checkpoint.trim_slot:
             last_put_id = recovered.checkpoint.state.last_put_id
             segments = [*valid_before(older, last_put_id, recovered.checkpoint), *recovered.tail]
             return History(bundle, recovered.checkpoint, recovered.state, segments)

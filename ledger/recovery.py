@@ -74,7 +74,7 @@ async def recover(store: ObjectStore, bundle: int, producer_states_max: int) -> 
         async for slot in read_slots(store, bundle, first):
             if recovered.state.apply(slot.index):
                 recovered.tail.append(slot)
-        if (await newest_checkpoint(store, bundle)).trim_slot <= first:
+        if (await newest_checkpoint(store, bundle, checkpoint)).trim_slot <= first:
             return recovered
     raise Unavailable(f"bundle {bundle}: it is trimmed faster than it can be recovered")
 

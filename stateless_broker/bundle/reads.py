@@ -112,7 +112,7 @@ class BundleReads:
 
     async def look(self) -> bool:
         """Take in the newest checkpoint. True: it is newer than the one known."""
-        return self.see(await newest_checkpoint(self.context.store, self.bundle))
+        return self.see(await newest_checkpoint(self.context.store, self.bundle, self.checkpoint))
 
     def see(self, checkpoint: fmt.Checkpoint) -> bool:
         if checkpoint.number <= self.checkpoint.number:

@@ -168,6 +168,25 @@ def test_a_bundle_in_use_follows_checkpoints_of_others_at_intervals() -> None:
     in_virtual_time(test)
 
 
+def test_a_look_that_finds_nothing_new_reads_no_checkpoint() -> None:
+    """A checkpoint may be megabytes, and bundles look every few seconds."""
+
+    async def test(store: FaultyStore, sources: Sources, counts: Counts) -> None:
+        async with opened(context_of(store, sources, QUIET, counts)) as owner:
+            await produce(owner, batch(b"a"))
+            await advance_checkpoint(store, 1, sources, STATES_MAX)
+            assert await owner._reads.look()
+            gets = store.calls["get"]
+            assert not await owner._reads.look()
+            assert store.calls["get"] == gets
+            await advance_checkpoint(store, 1, sources, STATES_MAX)
+            gets = store.calls["get"]
+            assert await owner._reads.look()
+            assert store.calls["get"] == gets + 1
+
+    in_virtual_time(test)
+
+
 def test_records_are_in_parquet_after_the_lag_and_readers_notice_nothing() -> None:
     async def test(store: FaultyStore, sources: Sources, counts: Counts) -> None:
         context = context_of(store, sources, BundleLimits(cache_bytes_max=0), counts, quick(lag_ms=60_000))
