@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pyspark import AccumulatorParam, SparkContext
 from pyspark.sql import SparkSession
 
-from ledger.object_store.contract import ObjectStore
+from ledger.object_store.contract import FenceClosed, ObjectMissing, ObjectStore, StoreThrottled, StoreUncertain
 from ledger.object_store.open import open_store
 from ledger.parquet.engine import OnTaskDone
 from ledger.parquet.plan_chain import PlanOvertaken
@@ -24,6 +24,8 @@ from ledgermq.sources import Sources
 from spark.session import open_session
 
 PROGRESS_EVERY_S = 0.25
+_NOT_ON_THE_WIRE: tuple[type[LedgerMQError], ...] = (PlanOvertaken, FenceClosed, ObjectMissing, StoreThrottled, StoreUncertain)
+"""Errors that no broker sends, but a task may end with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +41,9 @@ class TaskFailure:
         return cls(error.code, error.message, error.object_key)
 
     def error(self) -> LedgerMQError:
-        if self.code == PlanOvertaken.code:
-            return PlanOvertaken(self.message)
+        for kind in _NOT_ON_THE_WIRE:
+            if self.code == kind.code:
+                return kind(self.message, object_key=self.object_key)
         return from_code(self.code, self.message, object_key=self.object_key)
 
 

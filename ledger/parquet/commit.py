@@ -10,11 +10,14 @@ from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.parquet.stored_file import StoredFile
 
 
-def commit_move(plan: fmt.CompactionPlan, stored: Sequence[StoredFile]) -> Move:
-    """Declines where the plan is not the next one to finish. `stored`: every file of the plan as it stands in the store."""
+def commit_move(plan: fmt.CompactionPlan, stored: Sequence[StoredFile], *, fence_lost: bool = False) -> Move:
+    """Declines where the plan is not the next one to finish. `stored`: every file of the plan as it stands in the store.
+
+    `fence_lost`: nobody can ever put another file of the plan, so those that are not in `stored` are left to later plans.
+    """
     by_key = {file.key: file for file in stored}
     missing = [file.key for file in plan.files if file.key and file.key not in by_key]
-    if missing:  # safety invariants 1 and 9: nothing is trimmed that is not in Parquet
+    if missing and not fence_lost:  # safety invariants 1 and 9: nothing is trimmed that is not in Parquet
         raise AssertionError(f"bundle {plan.bundle} plan {plan.number} cannot be committed without {missing[0]}")
 
     def move(draft: fmt.Checkpoint) -> bool:
@@ -27,7 +30,9 @@ def commit_move(plan: fmt.CompactionPlan, stored: Sequence[StoredFile]) -> Move:
         for file in plan.files:
             counters = _counters(parts, file.topic_id, file.partition)
             outcome = by_key.get(file.key)
-            if outcome is not None and outcome.note.failed:
+            if file.key and outcome is None:
+                trim_slot = min(trim_slot, file.slots[0])
+            elif outcome is not None and outcome.note.failed:
                 _park(counters, plan, file, outcome)
                 trim_slot = min(trim_slot, file.slots[0])
             else:

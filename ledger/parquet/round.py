@@ -17,14 +17,15 @@ from ledger.cluster import ClusterSettings
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.history import read_history
 from ledger.object_store.contract import FenceClosed, ObjectMissing, ObjectStore
+from ledger.parquet.columns import note_of_file
 from ledger.parquet.commit import commit_move
 from ledger.parquet.engine import Engine
 from ledger.parquet.pages import PageReader, build_page, put_page
 from ledger.parquet.plan import make_plan, needs_newer_catalog
-from ledger.parquet.plan_chain import PlanOvertaken, put_plan, read_plan, require_open
+from ledger.parquet.plan_chain import PlanOvertaken, fence_of, put_plan, read_plan, require_open
 from ledger.parquet.report import OnProgress, ParkedFile, Progress, RoundReport
 from ledger.parquet.snapshot_build import build_snapshot, put_snapshot
-from ledger.parquet.stored_file import StoredFile
+from ledger.parquet.stored_file import StoredFile, read_stored_file
 from ledger.parquet.task import CompactionTask, TaskOutcome, split_plan
 from ledger.recovery import advance_checkpoint
 from ledgermq.errors import Unavailable
@@ -55,8 +56,8 @@ async def run_round(
             return None
         try:
             await require_open(store, plan)
-            stored = await _run_tasks(store, plan, cluster, engine, on_progress)
-            if await _commit(store, plan, stored, cluster, sources):
+            stored, fence_lost = await _files(store, plan, cluster, engine, on_progress)
+            if await _commit(store, plan, stored, cluster, sources, fence_lost=fence_lost):
                 return _report(plan, stored)
         except (PlanOvertaken, FenceClosed, ObjectMissing):
             # What is closed or gone is so because somebody finished the plan: go on with the next. Otherwise it is an error.
@@ -83,6 +84,22 @@ async def _open_plan(
     raise Unavailable(f"bundle {bundle}: no plan could be put in {ATTEMPTS_MAX} tries")
 
 
+async def _files(
+    store: ObjectStore, plan: fmt.CompactionPlan, cluster: ClusterSettings, engine: Engine, on_progress: OnProgress | None
+) -> tuple[list[StoredFile], bool]:
+    """The files of the plan, all of them; or, and True, those that there are when its fence was lost from outside."""
+    try:
+        return await _run_tasks(store, plan, cluster, engine, on_progress), False
+    except FenceClosed:
+        await require_open(store, plan)
+        if not store.fences_close_at_once or fence_of(plan) in await store.list_fences():
+            raise
+    # Fences of open plans are closed by nobody, but somebody may have emptied the folder, or copied the root without it. No task ever
+    # makes a fence, so from now on the store refuses every put of this plan: the files that are there are all that there will be.
+    found = [await read_stored_file(store, file.key, note_of_file(file, plan, cluster.cluster_id)) for file in plan.files if file.key]
+    return [stored for stored in found if stored is not None], True
+
+
 async def _run_tasks(
     store: ObjectStore, plan: fmt.CompactionPlan, cluster: ClusterSettings, engine: Engine, on_progress: OnProgress | None
 ) -> list[StoredFile]:
@@ -93,7 +110,13 @@ async def _run_tasks(
 
 
 async def _commit(
-    store: ObjectStore, plan: fmt.CompactionPlan, stored: Sequence[StoredFile], cluster: ClusterSettings, sources: Sources
+    store: ObjectStore,
+    plan: fmt.CompactionPlan,
+    stored: Sequence[StoredFile],
+    cluster: ClusterSettings,
+    sources: Sources,
+    *,
+    fence_lost: bool,
 ) -> bool:
     """Snapshot and page first, then the checkpoint that names them. False: another process finished the plan."""
     if plan.internal:
@@ -101,7 +124,8 @@ async def _commit(
     page = await _page(store, plan, stored)
     if page.partitions:
         await put_page(store, page, sources)
-    committed = await advance_checkpoint(store, plan.bundle, sources, cluster.producer_states_max, commit_move(plan, stored))
+    move = commit_move(plan, stored, fence_lost=fence_lost)
+    committed = await advance_checkpoint(store, plan.bundle, sources, cluster.producer_states_max, move)
     return committed is not None
 
 

@@ -1,0 +1,95 @@
+"""A fence that is lost from outside while its plan is open: what is there counts, the rest is planned again, nothing is lost or doubled."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+import pytest
+
+from ledger.checkpoint import partition_of
+from ledger.object_store.contract import FencedPuts, ObjectStore
+from ledgermq.errors import DataDamaged
+from tests.passing_store import PassingStore
+from tests.roots import Root, parquet_keys, read_everything, read_parquet_rows
+from tests.stores import file_store, memory_store, seeded_sources
+from tests.unit.parquet.test_damage import NoTasks
+
+
+@pytest.fixture(params=["memory", "file"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ObjectStore]:
+    opened: AbstractAsyncContextManager[ObjectStore] = memory_store() if request.param == "memory" else file_store(tmp_path)
+    async with opened as found:
+        yield found
+
+
+class _StopsAfter(PassingStore):
+    """Puts `count` files of a plan, then stops."""
+
+    def __init__(self, inner: ObjectStore, count: int) -> None:
+        super().__init__(inner)
+        self.left = count
+
+    async def fenced_puts(self, fence: str, keys: object, url_life_ms: int) -> FencedPuts:
+        return _Puts(self, await self.inner.fenced_puts(fence, keys, url_life_ms))  # type: ignore[arg-type]
+
+
+class _Puts(FencedPuts):
+    def __init__(self, store: _StopsAfter, inner: FencedPuts) -> None:
+        self._store = store
+        self._inner = inner
+
+    async def put_if_absent(self, key: str, buffers: object) -> None:
+        self._store.left -= 1
+        if self._store.left < 0:
+            raise DataDamaged("stopped")
+        await self._inner.put_if_absent(key, buffers)  # type: ignore[arg-type]
+
+
+async def _root(store: ObjectStore) -> Root:
+    root = await Root.open(store, seeded_sources())
+    await root.create_topic("t", partitions=3)
+    for i in range(2):
+        await root.produce("t", (0, [b"a%d" % i]), (1, [b"b%d" % i] * 2), (2, [b"c%d" % i]))
+    return root
+
+
+async def _lose_fences(store: ObjectStore) -> None:
+    fences = await store.list_fences()
+    assert fences
+    for fence in fences:
+        await store.close_fence(fence)
+
+
+@pytest.mark.parametrize("files", [0, 1, 2, 3])
+async def test_compaction_goes_on(store: ObjectStore, files: int) -> None:
+    root = await _root(store)
+    stopped = await root.compact(_StopsAfter(store, files))
+    assert bool(stopped.failures) == (files < 3)
+    assert len(await parquet_keys(store)) == files
+    if files < 3:
+        await _lose_fences(store)
+    report = await root.compact()
+    assert not report.failures
+    rows = await read_parquet_rows(store)
+    assert {part: list(found.values()) for part, found in rows.items()} == root.produced
+    assert (await root.newest()).trim_slot == (await root.newest()).state.slot + 1
+
+
+async def test_what_was_not_made_keeps_its_slots(store: ObjectStore) -> None:
+    root = await _root(store)
+    await root.compact(NoTasks(store))
+    await _lose_fences(store)
+    await root.compact(_NoSecondPlan(store))
+    checkpoint = await root.newest()
+    assert (checkpoint.finished_plan, checkpoint.trim_slot) == (1, 2)
+    assert partition_of(checkpoint, root.topics["t"].id, 0).parquet_end == 0
+    assert await read_everything(root) == root.produced
+
+
+class _NoSecondPlan(PassingStore):
+    async def put_if_absent(self, key: str, buffers: object) -> None:
+        if "/compactions/" in key:
+            raise DataDamaged("no second plan")
+        await self.inner.put_if_absent(key, buffers)  # type: ignore[arg-type]
