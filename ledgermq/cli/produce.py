@@ -41,7 +41,7 @@ class Compression(StrEnum):
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="Topic to send to.", autocompletion=complete_topic)]
 File = Annotated[
     Path | None,
-    typer.Argument(metavar="[FILE]", help="What to send; stdin if left out, or '-'.", exists=True, dir_okay=False, allow_dash=True),
+    typer.Argument(metavar="FILE", help="What to send; stdin if left out, or '-'.", exists=True, dir_okay=False, allow_dash=True),
 ]
 Form = Annotated[InputFormat, typer.Option("--format", "-f", help="How to read the input.")]
 Key = Annotated[str | None, typer.Option("--key", "-k", metavar="FIELD", help="jsonl: field, csv: column that is the key.")]
