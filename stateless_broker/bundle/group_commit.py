@@ -18,7 +18,7 @@ from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.producers import WINDOW_BATCHES, ProducerKey
 from ledger.segment import Batch
 from ledger.writer import Append, LedgerWriter, fail
-from ledgermq.errors import InvalidRequest, LedgerMQError, ResourceExhausted
+from ledgermq.errors import InvalidRequest, LedgerMQError, NotOwner, ResourceExhausted
 from stateless_broker.bundle.context import BundleContext
 
 OFFSET_NOT_KNOWN = -1
@@ -146,8 +146,15 @@ class GroupCommit:
     def _flush(self) -> None:
         taken = self._take_segment()
         now = asyncio.get_running_loop().time()
-        wrote = self._writer.write(taken)
-        flush = _Flush(self._writer.issued_slot, sum(len(a.batch.data) for a in taken), len(taken), now)
+        size_bytes = sum(len(append.batch.data) for append in taken)
+        try:
+            wrote = self._writer.write(taken)
+        except Exception as bug:  # it ends the term; who was taken from the queue is answered all the same
+            self._memory.give(size_bytes)
+            for append in taken:
+                fail(append, NotOwner(f"bundle {self._writer.bundle}: {bug!r}"))
+            raise
+        flush = _Flush(self._writer.issued_slot, size_bytes, len(taken), now)
         if self._writer.puts_in_flight:
             self._flushes.append(flush)
             self._flushing_batches += flush.batches

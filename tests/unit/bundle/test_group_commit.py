@@ -11,6 +11,7 @@ import pytest
 from ledger.object_store.contract import Buffer, ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.segment import Batch, read_index
+from ledger.writer import LedgerWriter
 from ledgermq.errors import LedgerMQError, NotOwner, ResourceExhausted, StoreUnusable
 from stateless_broker.bundle.context import BundleContext, BundleLimits
 from stateless_broker.bundle.group_commit import RETRY_MS_MAX, RETRY_MS_MIN
@@ -227,6 +228,26 @@ def test_a_bug_in_a_backend_leaves_no_waiter_behind() -> None:
         await world.owner.ended.wait()
 
     in_world(test)
+
+
+def test_a_bug_in_the_writer_ends_the_term_and_answers_everybody(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    async def test(world: World) -> None:
+        def write(self: LedgerWriter, appends: object) -> bool:
+            raise AssertionError("impossible")
+
+        first = world.send()
+        await asyncio.sleep(0.001)
+        monkeypatch.setattr(LedgerWriter, "write", write)
+        rest = [world.send(), world.send()]
+        for waiting in (first, *rest):
+            with pytest.raises(NotOwner):
+                await waiting
+        await world.owner.ended.wait()
+        with pytest.raises(NotOwner, match="impossible"):
+            world.send()
+
+    in_world(test)
+    assert "the term is over" in caplog.text
 
 
 def test_a_producer_may_have_only_so_many_batches_under_way() -> None:
