@@ -73,6 +73,7 @@ class Sender(SimulatedClient):
     async def work(self) -> None:
         producer = self.client.producer(
             linger_ms=self._plan.linger_ms,
+            compression=self._plan.compression,
             delivery_timeout_s=self._plan.delivery_timeout_s,
             request_timeout_s=self._plan.request_timeout_s,
             **self._settings,

@@ -64,6 +64,7 @@ class ClusterRun:
         work = self._start_clients()
         world.weather.faults, world.weather.slow, world.weather.list_page = plan.faults, plan.slow, plan.list_page
         world.net_delay_s_max, self.network.resets = plan.net_delay_s_max, self.cluster.resets
+        world.weather.naps, world.weather.nap_s_max = plan.naps, plan.pause_s_max
         disturbances = Disturbances(world, plan, self._victims, self._start)
         disturbances.more = [self._stop, self._cut]
         hand = world.loop.in_world(disturbances.run())
@@ -187,7 +188,8 @@ class ClusterRun:
 
     async def _heal(self, disturbances: Disturbances, work: list[asyncio.Task[None]]) -> None:
         world = self.world
-        world.weather.faults, world.weather.slow, self.network.resets = NO_FAULTS, 0.0, 0.0
+        world.weather.faults, world.weather.slow, world.weather.naps = NO_FAULTS, 0.0, 0.0
+        self.network.resets = 0.0
         world.net_delay_s_max = 0.002
         world.note("world", "heals")
         world.healed = True

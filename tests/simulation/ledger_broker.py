@@ -24,10 +24,12 @@ PUTS_IN_FLIGHT_MAX = 4
 class LedgerBroker:
     """One incarnation; `process` is its life."""
 
-    def __init__(self, world: World, plan: RunPlan, name: str, incarnation: int) -> None:
+    def __init__(self, world: World, plan: RunPlan, name: str, incarnation: int, others: dict[str, LedgerBroker]) -> None:
         self.name = name
         self.process: Process = world.start(name)
         self.writer: LedgerWriter | None = None
+        self._waiting = 0
+        self._others = others
         self._world = world
         self._plan = plan
         self._store: StoreLine = world.line(name)
@@ -42,15 +44,16 @@ class LedgerBroker:
         random = self._sources.random
         while True:
             await asyncio.sleep(random.uniform(0, self._plan.patience_s if not self._world.healed else 1.0))
+            if self._world.healed and any(broker.serves for broker in self._others.values()):
+                continue
             try:
                 self.writer, _ = await claim(self._store, BUNDLE, self.name, self._sources, self._plan.producer_states_max)
             except LedgerMQError as error:
                 self._world.note(self.name, f"no claim: {error.message[:80]}")
+                self._world.judge_error(error)
                 continue
             self._world.note(self.name, f"owns, epoch {self.writer.epoch}")
             await self._serve(self.writer)
-            if self._world.healed:
-                return
 
     async def _serve(self, writer: LedgerWriter) -> None:
         random = self._sources.random
@@ -85,13 +88,18 @@ class LedgerBroker:
         writer = self._owned()
         if writer.puts_in_flight >= PUTS_IN_FLIGHT_MAX:
             raise ResourceExhausted("too many puts in flight")
+        self._waiting += 1
         append = Append(batch, asyncio.get_running_loop().create_future())
         writer.write([append])
         try:
             return await append.done
         except NotOwner:
             self._world.coverage.saw("a waiter was told that the term is over")
+            if self._waiting > 1:
+                self._world.coverage.saw("a fence happened while 2 puts or more were in flight")
             raise
+        finally:
+            self._waiting -= 1
 
     async def opened_slot(self) -> int:
         return self._owned().durable.slot + 1

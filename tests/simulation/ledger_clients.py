@@ -90,9 +90,20 @@ class PlainProducer(Client):
 class IdempotentProducer(Client):
     """Up to `window` batches on their way, counted from the oldest that is not answered; each is repeated until it is."""
 
-    def __init__(self, world: World, name: str, brokers: dict[str, LedgerBroker], window: int = WINDOW_BATCHES) -> None:
+    def __init__(
+        self,
+        world: World,
+        name: str,
+        brokers: dict[str, LedgerBroker],
+        window: int = WINDOW_BATCHES,
+        *,
+        burst: int = 1,
+        session_s: float | None = None,
+    ) -> None:
         super().__init__(world, name, brokers)
         self._window = window
+        self._burst = burst
+        self._session_s = session_s
 
     async def run(self, partition: int) -> None:
         while not self.stopped.is_set():
@@ -105,7 +116,7 @@ class IdempotentProducer(Client):
         sequence = 0
         over = asyncio.Event()
         sent: deque[asyncio.Task[None]] = deque()
-        deadline = asyncio.get_running_loop().time() + self.random.choice((20.0, 60.0, 1000.0))
+        deadline = asyncio.get_running_loop().time() + (self._session_s or self.random.choice((20.0, 60.0, 1000.0)))
         async with asyncio.TaskGroup() as group:
             while not over.is_set() and not self.stopped.is_set() and asyncio.get_running_loop().time() < deadline:
                 values = self.next_values()
@@ -113,7 +124,8 @@ class IdempotentProducer(Client):
                 sequence += len(values)
                 op = self._world.history.begin_produce(self.name, partition_of(partition), values)
                 sent.append(group.create_task(self._deliver(op, batch, over)))
-                await asyncio.sleep(self.random.expovariate(4.0))
+                if len(sent) % self._burst == 0:
+                    await asyncio.sleep(self.random.expovariate(4.0 / self._burst))
                 while sent and (sent[0].done() or len(sent) == self._window):
                     await sent.popleft()
 

@@ -52,6 +52,7 @@ class LedgerRun:
         world.weather.faults, world.weather.slow = plan.faults, plan.slow
         world.weather.list_page = plan.list_page
         world.lost_calls, world.net_delay_s_max = plan.lost_calls, plan.net_delay_s_max
+        world.weather.naps, world.weather.nap_s_max = plan.naps, plan.pause_s_max
         disturbances = Disturbances(world, plan, self._victims, self._start)
         hand = world.loop.in_world(disturbances.run())
         await asyncio.sleep(plan.seconds)
@@ -65,7 +66,7 @@ class LedgerRun:
     def _start(self, name: str) -> None:
         self._incarnation += 1
         if name.startswith("b"):
-            self.brokers[name] = LedgerBroker(self.world, self.plan, name, self._incarnation)
+            self.brokers[name] = LedgerBroker(self.world, self.plan, name, self._incarnation, self.brokers)
         else:
             self._compactors[name] = self.world.start(name)
             self._compactors[name].spawn(self._compact(name, self._incarnation))
@@ -77,6 +78,8 @@ class LedgerRun:
             IdempotentProducer(world, "one", brokers, window=1),
             PlainProducer(world, "plain", brokers),
             EndAsker(world, "end", brokers),
+            IdempotentProducer(world, "brief", brokers, session_s=1.0),
+            IdempotentProducer(world, "burst", brokers, burst=3),
         ]
         for i, client in enumerate(producers):
             self._clients.append(client)
@@ -97,11 +100,12 @@ class LedgerRun:
                 await delete_replaced(store, BUNDLE)
             except LedgerMQError as error:
                 self.world.note(name, f"round: {type(error).__name__} {error.message[:80]}")
+                self.world.judge_error(error)
 
     async def _heal(self, disturbances: Disturbances) -> None:
         """All faults end, everybody wakes; then every client must come to an end by itself."""
         world = self.world
-        world.weather.faults, world.weather.slow, world.lost_calls = NO_FAULTS, 0.0, 0.0
+        world.weather.faults, world.weather.slow, world.weather.naps, world.lost_calls = NO_FAULTS, 0.0, 0.0, 0.0
         world.note("world", "heals")
         world.healed = True
         await disturbances.heal()
@@ -116,7 +120,7 @@ class LedgerRun:
         world = self.world
         for broker in self.brokers.values():
             broker.process.kill()
-        last = LedgerBroker(world, self.plan, "last", 0)
+        last = LedgerBroker(world, self.plan, "last", 0, {})
         async with asyncio.timeout(HEALING_S):
             while not last.serves:
                 await asyncio.sleep(0.1)

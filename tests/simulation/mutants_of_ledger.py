@@ -24,10 +24,11 @@ from ledger.object_store.contract import AlreadyExists, Buffer, ObjectMissing, O
 from ledger.object_store.settle import PutOutcome
 from ledger.producers import ProducerMemory, Producers, ProducerSession, RememberedBatch
 from ledger.recovery import Recovered, read_slots
-from ledger.segment import decode_tail, read_index
+from ledger.segment import read_index
 from ledger.writer import Append, LedgerWriter, fail, succeed
 from ledgermq.errors import LedgerMQError, NotOwner
 from ledgermq.sources import Sources
+from tests.simulation.ledger_broker import BUNDLE, LedgerBroker
 from tests.simulation.mutants import mutant
 
 Patch = pytest.MonkeyPatch
@@ -349,23 +350,6 @@ def served_again_after_it_was_lost(patch: Patch) -> None:
 
 
 @mutant("ledger")
-def served_again_after_release(patch: Patch) -> None:
-    """A released term goes on appending."""
-    real_end, real_write = LedgerWriter.end, LedgerWriter.write
-
-    def end(self: LedgerWriter, error: LedgerMQError) -> None:
-        if "was released" not in error.message:
-            real_end(self, error)
-
-    def write(self: LedgerWriter, appends: Sequence[Append]) -> bool:
-        self._issued.released = False
-        return real_write(self, appends)
-
-    patch.setattr(LedgerWriter, "end", end)
-    patch.setattr(LedgerWriter, "write", write)
-
-
-@mutant("ledger")
 def writer_id_for_each_process(patch: Patch) -> None:
     """Every claim of a broker carries the same writer id, and the same epoch may be claimed twice."""
     real = fmt.SegmentIndex
@@ -415,15 +399,16 @@ def checkpoint_retried_with_stale_content(patch: Patch) -> None:
 @mutant("ledger")
 def checkpoint_of_what_is_not_durable(patch: Patch) -> None:
     """The owner writes the state that it has given out into the checkpoint."""
-    real = ledger.recovery.advance_checkpoint
 
-    async def advance(store: ObjectStore, bundle: int, sources: Sources, states_max: int, move: Any = None, durable: Any = None) -> Any:
-        for found in tests.simulation.ledger_run.live_writers():
-            if found.durable is durable:
-                durable = found._issued
-        return await real(store, bundle, sources, states_max, move, durable)
+    async def upkeep(self: LedgerBroker, writer: LedgerWriter) -> None:
+        try:
+            await ledger.recovery.advance_checkpoint(
+                self._store, BUNDLE, self._sources, self._plan.producer_states_max, durable=writer._issued
+            )
+        except LedgerMQError:
+            pass
 
-    patch.setattr("tests.simulation.ledger_broker.advance_checkpoint", advance)
+    patch.setattr(LedgerBroker, "_upkeep", upkeep)
 
 
 @mutant("ledger")
@@ -488,4 +473,4 @@ async def _keys(store: ObjectStore, bundle: int) -> Any:
         yield info.key
 
 
-assert decode_tail
+LOADED = True

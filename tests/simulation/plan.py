@@ -26,13 +26,15 @@ class RunPlan:
     """How long a broker without a term waits before it claims, at most."""
     checkpoint_every_s: float
     compact_every_s: float
+    naps: float
+    """Share of store requests before which their process is paused: that is where a pause hurts most."""
     producer_states_max: int
     list_page: int
 
 
 def plan_of(seed: int) -> RunPlan:
     r = random.Random(f"plan {seed}")
-    bad = r.choice((0.0, 0.01, 0.05, 0.15))
+    bad = r.choice((0.0, 0.01, 0.05, 0.15, 0.5))
     return RunPlan(
         brokers=r.randint(2, 4),
         compactors=r.randint(1, 3),
@@ -44,7 +46,7 @@ def plan_of(seed: int) -> RunPlan:
             throttle=bad * r.random() / 2,
             delay_s_max=r.choice((0.005, 0.05, 0.5)),
         ),
-        slow=r.choice((0.0, 0.005, 0.02)),
+        slow=r.choice((0.0, 0.005, 0.05)),
         lost_calls=r.choice((0.0, 0.02, 0.1)),
         net_delay_s_max=r.choice((0.001, 0.02, 0.2)),
         event_every_s=r.choice((1.0, 3.0, 10.0)),
@@ -52,6 +54,7 @@ def plan_of(seed: int) -> RunPlan:
         patience_s=r.choice((0.2, 1.0, 5.0)),
         checkpoint_every_s=r.choice((0.5, 2.0)),
         compact_every_s=r.choice((0.2, 0.5, 3.0)),
+        naps=r.choice((0.0, 0.002, 0.01)),
         producer_states_max=r.choice((2, 4, 100)),
         list_page=r.choice((3, 20, 1000)),
     )

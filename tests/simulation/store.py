@@ -16,7 +16,7 @@ from ledger.object_store.contract import AlreadyExists, FenceClosed, ObjectInfo,
 from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
 from tests.faulty_store import WRITES, Faults, FaultyStore
-from tests.simulation.loop import SimulatedLoop
+from tests.simulation.loop import Process, SimulatedLoop, State, current_process
 from tests.simulation.trace import Coverage, Trace
 
 T = TypeVar("T")
@@ -32,6 +32,8 @@ class Weather:
     """Share of requests that take up to `slow_s` more, before their effect or after it."""
     slow_s: float = 30.0
     list_page: int = 1000
+    naps: float = 0.0
+    nap_s_max: float = 10.0
 
 
 class StoreLine(FaultyStore):
@@ -46,7 +48,25 @@ class StoreLine(FaultyStore):
         self._coverage = coverage
 
     async def _call(self, operation: str, what: str, effect: Callable[[], Awaitable[T]]) -> T:
+        if self._weather.naps and self._random.random() < self._weather.naps:
+            await self._nap()
         return await asyncio.shield(self._loop.in_world(self._travel(operation, what, effect)))
+
+    async def _nap(self) -> None:
+        """Puts the process to sleep just before it sends its request."""
+        process = current_process()
+        if process is not None and process.state is State.RUNNING:
+            self._coverage.saw("disturbance: pause before a request")
+            process.pause()
+            self._loop.in_world(self._wake(process, self._random.uniform(0, self._weather.nap_s_max)))
+            await asyncio.sleep(0)
+
+    async def _wake(self, process: Process, seconds: float) -> None:
+        self._trace.add(self._loop.time(), self._who, f"naps for {seconds:.1f} s")
+        await asyncio.sleep(seconds)
+        if process.state is State.PAUSED:
+            self._trace.add(self._loop.time(), self._who, "wakes")
+            process.resume()
 
     async def _travel(self, operation: str, what: str, effect: Callable[[], Awaitable[T]]) -> T:
         self.faults = self._weather.faults

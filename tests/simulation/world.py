@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import traceback
 from collections import defaultdict
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any, TypeVar
 
+from ledgermq.errors import DataDamaged
 from ledgermq.sources import Sources
 from tests.simulation.history import History
 from tests.simulation.loop import Process, SimulatedLoop
@@ -66,6 +69,11 @@ class World:
     def note(self, who: str, what: str) -> None:
         self.trace.add(self.loop.time(), who, what)
 
+    def judge_error(self, error: BaseException) -> None:
+        """Nothing is ever damaged here: whoever says so is wrong."""
+        if isinstance(error, DataDamaged):
+            self.violations.append(Violation("damage reported", error.message))
+
     async def call(self, target: Process, work: Callable[[], Coroutine[Any, Any, T]], timeout_s: float) -> T:
         """Have `target` do `work`, over a network that delays and loses. Raises Unreachable, NoAnswer, whatever `work` raises."""
         await self.delay()
@@ -113,7 +121,12 @@ def failed_assertions(error: BaseException | None) -> list[Violation]:
     if isinstance(error, BaseExceptionGroup):
         return [found for inner in error.exceptions for found in failed_assertions(inner)]
     if isinstance(error, AssertionError):
-        return [Violation("assertion", str(error))]
+        return [Violation("assertion", f"{error} ({_place(error)})")]
     if isinstance(error, BUGS):
-        return [Violation("bug", f"{type(error).__name__}: {error}")]
+        return [Violation("bug", f"{type(error).__name__}: {error} ({_place(error)})")]
     return failed_assertions(error.__cause__)
+
+
+def _place(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)[-3:]
+    return " → ".join(f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames)

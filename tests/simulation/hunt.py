@@ -1,0 +1,50 @@
+"""`make mutants`: applies each named bug in turn and shows the first seed that catches it. A bug that survives fails the run.
+
+python -m tests.simulation.hunt --seeds 300 [name …]
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import sys
+import time
+
+from tests.simulation import mutants_of_ledger
+from tests.simulation.levels import LEVELS
+from tests.simulation.mutants import MUTANTS, NOT_A_CATCH, hunt
+
+assert mutants_of_ledger.LOADED
+
+
+def hunt_one(what: tuple[str, int]) -> tuple[str, bool]:
+    """(line to print, whether it was caught)"""
+    name, seeds = what
+    begun = time.monotonic()
+    mutant = MUTANTS[name]
+    caught = hunt(mutant, LEVELS[mutant.level], range(seeds))
+    seconds = time.monotonic() - begun
+    if caught.seed is None or caught.result is None:
+        return f"{name:50} SURVIVED {caught.tried} seeds ({seconds:.0f} s): {mutant.what}", False
+    kinds = sorted(caught.result.kinds - NOT_A_CATCH)
+    return f"{name:50} {mutant.level:8} seed {caught.seed:4} ({seconds:.1f} s): {', '.join(kinds)}", True
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Look for a seed that catches each mutant.")
+    parser.add_argument("--seeds", type=int, default=300)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("names", nargs="*")
+    chosen = parser.parse_args()
+    names = chosen.names or sorted(MUTANTS)
+    survivors = 0
+    with multiprocessing.get_context("spawn").Pool(chosen.processes, maxtasksperchild=1) as pool:
+        for line, caught in pool.imap_unordered(hunt_one, [(name, chosen.seeds) for name in names]):
+            print(line, flush=True)
+            survivors += not caught
+    print(f"\n{len(names) - survivors} of {len(names)} mutants caught")
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
