@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -86,6 +87,7 @@ def _option(name: str, field: FieldInfo) -> inspect.Parameter:
 
 
 def _welcome(address: str, folder: Path, url: str) -> str:
+    quoted = shlex.quote(str(folder))
     target = "" if address == f"127.0.0.1:{PORT}" else f" --target {address}"
     return f"""\
 LedgerMQ is ready at {address}; everything it knows is in {folder}/. Ctrl-C ends it.
@@ -94,9 +96,11 @@ In another terminal:
   ledgermq topic create hello --partitions 4{target}
   echo "first message" | ledgermq produce hello{target}
   ledgermq consume hello --from earliest --until-end{target}
-  ledgermq compact {folder} && python -c "import pyarrow.dataset as d; print(d.dataset('{folder}/parquet').count_rows())"
+  ledgermq compact {quoted}
+  python -c "import sys, pyarrow.dataset as d; print(d.dataset(sys.argv[1]).to_table())" {quoted}/parquet
 
 In Python:
   import ledgermq.sync
-  client = ledgermq.sync.connect("{address}")        # or, without this broker: "{url}"
+  with ledgermq.sync.connect("{address}") as client:  # or, without any broker: "{url}"
+      print(client.list_topics())
 """
