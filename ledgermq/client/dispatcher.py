@@ -29,6 +29,9 @@ from ledgermq.protocol.status import error_from_proto
 UNKNOWN_TOPIC_GRACE_S = 5.0
 """A broker may not have heard yet of a topic that another one knows: its refusal counts only after this time."""
 
+ATTEMPT_S_MIN = 1.0
+"""An attempt has at least this time, so a record's delivery may take that much longer than it was given."""
+
 SUSPICION_S = 2.0
 """After this time without an answer the other brokers are asked whether the one that is asked still owns the partitions."""
 
@@ -177,7 +180,9 @@ class Dispatcher:
         acks = pb.RECEIVED if self._settings.acks == "received" else pb.DURABLE
         frame = Frame(pb.ProduceHeader(acks=acks, batches=draft.entries), draft.payload)
         oldest_s = min(batch.born_s for batch in draft.batches)
-        deadline_s = min(now_s + self._settings.request_timeout_s, max(oldest_s + self._settings.delivery_timeout_s, now_s + 0.01))
+        # A stream that misses a deadline ends for all that is on it: the last moments of one batch are not worth that.
+        left_s = max(oldest_s + self._settings.delivery_timeout_s - now_s, ATTEMPT_S_MIN)
+        deadline_s = now_s + min(self._settings.request_timeout_s, left_s)
         self._stream(address).send(SentFrame(frame, draft.batches, now_s, deadline_s))
 
     def _answered(self, address: str, batches: Sequence[Batch], answer: Answer) -> None:
