@@ -25,7 +25,7 @@ _BITS = {
 
 def mutate_fields(rng: random.Random, message: Message) -> None:
     """One to three fields, at any depth: another value, gone, there twice, or in another order."""
-    for _ in range(rng.choice((1, 1, 2, 3))):
+    for _ in range(rng.choice((1, 1, 2, 3)) if message.DESCRIPTOR.fields else 0):
         inner, field = _pick(rng, message)
         if field.is_repeated:
             _mutate_repeated(rng, inner, field)

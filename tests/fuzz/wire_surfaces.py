@@ -120,9 +120,11 @@ HEARTBEATS = [
     b'{"broker": "\\ud800", "address": "a", "incarnation": 1, "session": "s", "counter": 0, "bundles": {}, "troubles": {}, "leaving": 0}',
 ]
 
-SURFACES = [
-    Surface("record-batch", batch_seeds(), check_batch, spoil_batch, weight=6),
-    Surface("produce-frame", produce_seeds(), check_produce, weight=2),
-    Surface("fetch-frame", fetch_seeds(), check_fetch),
-    Surface("heartbeat", HEARTBEATS, check_heartbeat),
-]
+
+def surfaces() -> list[Surface]:
+    return [
+        Surface("record-batch", batch_seeds(), check_batch, spoil_batch, weight=6),
+        Surface("produce-frame", produce_seeds(), check_produce, weight=2),
+        Surface("fetch-frame", fetch_seeds(), check_fetch),
+        Surface("heartbeat", HEARTBEATS, check_heartbeat),
+    ]

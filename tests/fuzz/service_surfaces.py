@@ -1,0 +1,120 @@
+"""Whole requests to a broker, in this process and in virtual time: each gets an answer or a typed error, and the next client is served.
+
+State carries over from one input to the next, so that topics come and go; a replay of one input begins afresh.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import AsyncExitStack
+
+from google.protobuf.message import Message
+
+from ledgermq.errors import CorruptFrame, LedgerMQError
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.methods import METHODS, PRODUCE_ONCE, Kind, Method
+from tests.batches import mutate
+from tests.broker.cluster import Cluster, batch_header, cluster_of, encoded, frame_of, read_all
+from tests.fuzz.mutation import mutate_fields
+from tests.fuzz.surface import Surface, Untyped
+from tests.virtual_time import VirtualLoop
+
+ANSWER_S = 300.0
+"""Virtual seconds: the longest long poll, and all that a broker waits for, are far below."""
+HEALTH_EVERY = 50
+LIMITS = {"partitions_max": 8, "topics_max": 40, "fetch_wait_ms_max": 1000}
+UNARY = [method for method in METHODS if method.kind is Kind.UNARY]
+
+
+class Service:
+    """One broker, and a topic that no input deletes. Made by the first input."""
+
+    def __init__(self) -> None:
+        self._runner = asyncio.Runner(loop_factory=VirtualLoop)
+        self._stack = AsyncExitStack()
+        self._cluster: Cluster | None = None
+        self._served = 0
+
+    def serve(self, data: bytes) -> None:
+        self._runner.run(self._serve(data))
+
+    async def _serve(self, data: bytes) -> None:
+        if self._cluster is None:
+            self._cluster = await self._stack.enter_async_context(cluster_of("a:1", **LIMITS))
+            await self._cluster.create("kept", 2)
+        method = UNARY[data[0] % len(UNARY)] if data else PRODUCE_ONCE
+        try:
+            request = method.decode_request(data[1:])
+            async with asyncio.timeout(ANSWER_S):
+                answer = await getattr(self._cluster.line("a:1"), method.attribute)(request)
+            method.decode_response(method.encode_response(answer))
+        finally:
+            self._served += 1
+            if self._served % HEALTH_EVERY == 0:
+                await self._check_health(self._cluster)
+
+    async def _check_health(self, cluster: Cluster) -> None:
+        """The next client is served, and what is stored can be read."""
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                await cluster.produce("kept", 0, b"%d" % self._served)
+                values = await read_all(cluster.line("a:1"), "kept", 0)
+        except (LedgerMQError, TimeoutError) as error:
+            raise Untyped(f"the next client was not served: {error!r}") from error
+        if b"%d" % self._served not in values:
+            raise Untyped("a record that was acknowledged is not read back")
+
+
+def _number(method: Method) -> bytes:
+    return bytes([UNARY.index(method)])
+
+
+def seeds() -> list[bytes]:
+    good, odd = encoded([b"good"]), encoded([None, b"x" * 100], b"key")
+    session = pb.ProducerSession(id=b"i" * 16, epoch=1, opened_slot=99)
+    two = [batch_header("kept", 1, good, 1), batch_header("kept", 1, odd, 2, session)]
+    fetched = pb.FetchPartition(topic="kept", partition=1)
+    topic = pb.TopicPartition(topic="kept", partition=1)
+    queries = [pb.OffsetQuery(topic="kept", earliest=True), pb.OffsetQuery(topic="kept", partition=1, timestamp_us=5)]
+    requests: dict[str, list[Message]] = {
+        "ListOffsets": [pb.ListOffsetsRequest(queries=[*queries, pb.OffsetQuery(topic="kept", latest=True)])],
+        "OpenProducer": [pb.OpenProducerRequest(partitions=[topic, topic])],
+        "DescribeCluster": [pb.DescribeClusterRequest()],
+        "DescribeTopics": [pb.DescribeTopicsRequest(topics=["kept", "t1"], auto_create=True), pb.DescribeTopicsRequest()],
+        "CreateTopic": [pb.CreateTopicRequest(name=f"t{i}", partitions=2, settings={"retention.ms": "1000"}) for i in range(4)],
+        "AlterTopic": [pb.AlterTopicRequest(name="t1", partitions=3, set={"max.message.bytes": "9"}, unset=["retention.ms"])],
+        "DeleteTopic": [pb.DeleteTopicRequest(name=f"t{i}") for i in range(4)],
+        "FetchOnce": [pb.FetchRequest(partitions=[fetched], max_bytes=1000, max_wait_ms=5, min_bytes=1)],
+    }
+    frame = frame_of("kept", 1, b"one", b"two")
+    frame.header.batches.extend(two)
+    whole = PRODUCE_ONCE.encode_request(type(frame)(frame.header, [*frame.payload, good, odd]))
+    by_name = {method.name: method for method in UNARY}
+    found = [_number(by_name[name]) + request.SerializeToString() for name, messages in requests.items() for request in messages]
+    assert set(requests) == set(by_name) - {"ProduceOnce"}
+    return [*found, *[_number(PRODUCE_ONCE) + whole] * 5]
+
+
+def spoil(rng: random.Random, data: bytes) -> bytes:
+    """Mostly requests that can be parsed, with fields that nobody sends."""
+    method = UNARY[data[0]]
+    if rng.random() < 0.3:
+        return data[:1] + mutate(rng, data[1:], data)
+    try:
+        request = method.decode_request(data[1:])
+    except CorruptFrame:
+        return data
+    if method is PRODUCE_ONCE:
+        payload = [b"".join(request.payload)]
+        mutate_fields(rng, request.header)
+        if rng.random() < 0.3:
+            payload = [mutate(rng, payload[0], data)]
+        return data[:1] + method.encode_request(type(request)(request.header, payload))
+    mutate_fields(rng, request)
+    return data[:1] + method.encode_request(request)
+
+
+def surfaces() -> list[Surface]:
+    service = Service()
+    return [Surface("service", seeds(), service.serve, spoil, weight=1)]
