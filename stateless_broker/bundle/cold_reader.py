@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from ledger import keys
 from ledger.object_store.contract import ObjectStore
 from ledger.stored_batch import StoredBatch
-from ledgermq.errors import CorruptFrame, DataDamaged
+from ledgermq.errors import CorruptFrame, DataDamaged, LedgerMQError
 from ledgermq.protocol.batch_header import check_crc
 from stateless_broker.bundle.fetch_index import IndexedBatch
 
@@ -24,33 +24,41 @@ class ColdReader:
         self._pool = pool
 
     async def read(self, batches: Sequence[IndexedBatch]) -> list[StoredBatch]:
-        """The bytes of these, in order. Raises ObjectMissing (trimmed meanwhile), DataDamaged, the store's errors."""
-        runs = neighbours(batches)
-        if len(runs) == 1:
-            return await self._read_run(runs[0])
-        tasks: list[asyncio.Task[list[StoredBatch]]] = []
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._read_run(run)) for run in runs]
-        except BaseExceptionGroup as errors:
-            raise errors.exceptions[0] from None
-        return [batch for task in tasks for batch in task.result()]
+        """The bytes of these, in order, up to the first that cannot be read.
 
-    async def _read_run(self, run: Sequence[IndexedBatch]) -> list[StoredBatch]:
+        Raises what is wrong with the very first: ObjectMissing (trimmed meanwhile), DataDamaged, the store's errors.
+        """
+        results = await asyncio.gather(*(self._read_run(run) for run in neighbours(batches)), return_exceptions=True)
+        found: list[StoredBatch] = []
+        for result in results:
+            if isinstance(result, BaseException):
+                if not found or not isinstance(result, LedgerMQError):
+                    raise result
+                break
+            readable, damage = result
+            found += readable
+            if damage is not None:
+                if not found:
+                    raise damage
+                break
+        return found
+
+    async def _read_run(self, run: Sequence[IndexedBatch]) -> tuple[list[StoredBatch], DataDamaged | None]:
+        """What is whole, and what is wrong with the batch after it."""
         first, last = run[0], run[-1]
         key = keys.segment(self._bundle, first.slot)
         length = last.position + last.length - first.position
         async with self._pool:
             data = memoryview(await self._store.get_range(key, first.position, length))
-        return [self._cut(data[b.position - first.position :][: b.length], b, key) for b in run]
-
-    @staticmethod
-    def _cut(data: memoryview, batch: IndexedBatch, key: str) -> StoredBatch:
-        try:
-            check_crc(data, batch.crc)
-        except CorruptFrame as error:
-            raise DataDamaged(f"{key}: batch at byte {batch.position}: {error}", object_key=key) from error
-        return StoredBatch(batch.base_offset, batch.record_count, batch.crc, data)
+        found: list[StoredBatch] = []
+        for batch in run:
+            piece = data[batch.position - first.position :][: batch.length]
+            try:
+                check_crc(piece, batch.crc)
+            except CorruptFrame as error:
+                return found, DataDamaged(f"{key}: batch at byte {batch.position}: {error}", object_key=key)
+            found.append(StoredBatch(batch.base_offset, batch.record_count, batch.crc, piece))
+        return found, None
 
 
 def neighbours(batches: Sequence[IndexedBatch]) -> list[list[IndexedBatch]]:

@@ -252,6 +252,28 @@ async def test_flipped_bits_in_a_batch_are_damage_and_are_named(store: CountingS
         assert await fetch_values(owner, 1) == [b"b"]
 
 
+@pytest.mark.parametrize("how", ["flipped", "gone", "cut short"])
+async def test_damage_hides_nothing_that_stands_before_or_behind_it(store: CountingStore, sources: Sources, how: str) -> None:
+    async with opened(bundle_context(store, sources, NO_CACHE)) as owner:
+        await produce(owner, batch(b"0"), batch(b"1"))
+        await produce(owner, batch(b"2" * 100), batch(b"3" * 100))
+        await produce(owner, batch(b"4"))
+        key = keys.segment(1, 3)
+        data = await store.get(key)
+        if how == "gone":
+            await store.delete([key])
+        else:
+            at = data.index(b"3333")
+            await store.put(key, data[:at] if how == "cut short" else data[:at] + b"x" + data[at + 1 :])
+        good, bad = ([b"0", b"1"], 2) if how == "gone" else ([b"0", b"1", b"2" * 100], 3)
+        found = await owner.fetch(TOPIC, 0, 0, 1 << 20)
+        assert found.batches[-1].end == len(good)
+        with pytest.raises(DataDamaged) as caught:
+            await owner.fetch(TOPIC, 0, bad, 1 << 20)
+        assert caught.value.object_key == key
+        assert await fetch_values(owner, 0, 4) == [b"4"]
+
+
 async def test_a_fetch_that_outlives_its_term_tells_nothing(store: CountingStore, sources: Sources) -> None:
     async with opened(bundle_context(store, sources, NO_CACHE)) as owner:
         await produce(owner, batch(b"a"))
