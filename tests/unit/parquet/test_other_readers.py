@@ -1,0 +1,53 @@
+"""What the README promises: pandas, pyarrow, DuckDB and polars read the Parquet files as they are, each record once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+import pandas as pd
+import polars as pl
+import pyarrow.dataset as ds
+import pytest
+from typer.testing import CliRunner
+
+from ledgermq.cli.main import build
+from tests.filled_root import fill_root
+
+Rows = list[tuple[str, int, int, bytes]]
+"""(topic, partition, offset, value)"""
+
+COLUMNS = ["topic", "partition", "offset", "value"]
+EXPECTED = [("flights", 0, offset, value) for offset, value in enumerate((b"one", b"two", b"three", b"four"))]
+
+
+@pytest.fixture(scope="module")
+def parquet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("lake") / "root"
+    asyncio.run(fill_root(root))
+    assert CliRunner().invoke(build(), ["compact", str(root)]).exit_code == 0
+    return root / "parquet"
+
+
+def by_pandas(folder: Path) -> Rows:
+    return list(pd.read_parquet(folder, partitioning=None)[COLUMNS].itertuples(index=False, name=None))
+
+
+def by_pyarrow(folder: Path) -> Rows:
+    return [tuple(row.values()) for row in ds.dataset(folder).to_table(columns=COLUMNS).to_pylist()]
+
+
+def by_duckdb(folder: Path) -> Rows:
+    query = f"SELECT topic, partition, \"offset\", value FROM '{folder}/**/*.parquet'"
+    return duckdb.sql(query).fetchall()
+
+
+def by_polars(folder: Path) -> Rows:
+    return pl.read_parquet(folder).select(COLUMNS).rows()
+
+
+@pytest.mark.parametrize("reader", [by_pandas, by_pyarrow, by_duckdb, by_polars])
+def test_each_record_once(parquet: Path, reader: Callable[[Path], Rows]) -> None:
+    assert sorted(reader(parquet)) == EXPECTED
