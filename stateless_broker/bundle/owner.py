@@ -121,6 +121,7 @@ class BundleOwner:
         self._end()
         self._tasks.cancel()
         await asyncio.gather(self._tasks, return_exceptions=True)
+        await self._reads.stop()
         await self._writer.close()
 
     def _on_durable(self, index: fmt.SegmentIndex, data: Sequence[Buffer]) -> None:

@@ -19,6 +19,7 @@ from ledger.history import read_history
 from ledger.object_store.contract import Buffer, ObjectMissing
 from ledger.parquet.reader import read_parquet
 from ledger.recovery import Recovered
+from ledger.shared_run import SharedRun
 from ledger.stored_batch import StoredBatch
 from ledger.writer import LedgerWriter
 from ledgermq.errors import DataDamaged, NotOwner, OffsetOutOfRange, Unavailable
@@ -58,6 +59,7 @@ class BundleReads:
         self._writer = writer
         self._cold = ColdReader(context.store, self.bundle, context.cold_reads)
         self._loading = asyncio.Lock()
+        self._looking = SharedRun(self._look)
         self._far: dict[PartitionKey, PartitionIndex] = {}
         self._too_many = False
 
@@ -90,7 +92,8 @@ class BundleReads:
     async def fetch(self, topic: Topic, partition: int, offset: int, bytes_max: int) -> PartitionFetch:
         """Raises OffsetOutOfRange, DataDamaged, Unavailable, the store's errors."""
         key = (topic.id, partition)
-        for attempt in range(ATTEMPTS_MAX):
+        for _ in range(ATTEMPTS_MAX):
+            known = self.checkpoint.number
             high, start = self.high_watermark(key), self.log_start(topic, partition)
             if offset > high:
                 await self._writer.check_fence()  # a zombie must not send a consumer back that is ahead of it
@@ -102,7 +105,7 @@ class BundleReads:
             try:
                 batches = await self._read(topic, partition, offset, bytes_max)
             except ObjectMissing as error:
-                await self._look_for(error, attempt)
+                await self._look_for(error, known)
                 continue
             high = self.high_watermark(key)
             assert batches[0].base_offset <= offset < batches[0].end, (key, offset)
@@ -111,8 +114,17 @@ class BundleReads:
         raise Unavailable(f"bundle {self.bundle}: its segments are trimmed faster than they can be read", retry_after_ms=100)
 
     async def look(self) -> bool:
-        """Take in the newest checkpoint. True: it is newer than the one known."""
-        return self.see(await newest_checkpoint(self.context.store, self.bundle, self.checkpoint))
+        """Take in the newest checkpoint; all who are surprised at the same time share one look. True: it is newer than the one known."""
+        known = self.checkpoint.number
+        await self._looking.run()
+        return self.checkpoint.number > known
+
+    async def _look(self) -> None:
+        self.see(await newest_checkpoint(self.context.store, self.bundle, self.checkpoint))
+
+    async def stop(self) -> None:
+        """Leave no task behind."""
+        await self._looking.close()
 
     def see(self, checkpoint: fmt.Checkpoint) -> bool:
         if checkpoint.number <= self.checkpoint.number:
@@ -180,16 +192,19 @@ class BundleReads:
 
     async def candidate(self, topic: Topic, partition: int, offset: int, timestamp_us: int) -> tuple[int, int] | None:
         """The next run of offsets, from `offset` on, that may hold a record of this time or a later one: first and end."""
-        for attempt in range(ATTEMPTS_MAX):
+        for _ in range(ATTEMPTS_MAX):
+            known = self.checkpoint.number
             try:
                 return await self._candidate((topic.id, partition), offset, timestamp_us)
             except ObjectMissing as error:
-                await self._look_for(error, attempt)
+                await self._look_for(error, known)
         raise Unavailable(f"bundle {self.bundle}: its file lists change faster than they can be read", retry_after_ms=100)
 
-    async def _look_for(self, missing: ObjectMissing, attempt: int) -> None:
-        """An object was gone: somebody must have put a checkpoint that no longer needs it. Raises DataDamaged where nobody has."""
-        if not await self.look() and attempt > 0:
+    async def _look_for(self, missing: ObjectMissing, known: int) -> None:
+        """An object was gone that checkpoint `known` needs: there must be a newer one that does not. Raises DataDamaged else."""
+        if self.checkpoint.number == known:
+            await self.look()
+        if self.checkpoint.number == known:
             raise DataDamaged(f"{missing.message}, and no checkpoint says so", object_key=missing.object_key) from missing
 
     async def _candidate(self, key: PartitionKey, offset: int, timestamp_us: int) -> tuple[int, int] | None:

@@ -187,6 +187,18 @@ async def test_a_reader_goes_on_in_parquet_when_segments_are_trimmed_under_it(st
         assert await fetch_values(owner, 0, 10) == [b"new"]
 
 
+async def test_readers_that_are_surprised_together_look_once(store: CountingStore, sources: Sources) -> None:
+    counting = _Lists(store)
+    async with opened(bundle_context(counting, sources, NO_CACHE)) as owner:
+        for i in range(5):
+            await produce(owner, batch(b"%d" % i))
+        await compact(bundle_context(store, sources))
+        before = counting.lists
+        values = await asyncio.gather(*(fetch_values(owner, 0, offset % 5) for offset in range(50)))
+        assert values[0] == [b"%d" % i for i in range(5)]
+        assert counting.lists - before <= 3
+
+
 async def test_what_is_cached_needs_no_parquet(store: CountingStore, sources: Sources) -> None:
     sums = Sums()
     context = bundle_context(store, sources, metrics=sums)
