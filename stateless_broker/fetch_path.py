@@ -18,7 +18,7 @@ from ledgermq.protocol.frames import FetchFrame, Frame
 from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
 from stateless_broker.bundle.owner import BundleOwner
 from stateless_broker.ownership import Ownership
-from stateless_broker.topics import Topics
+from stateless_broker.topics import Lookup, Topics
 
 PARTITIONS_MAX = 4096
 PARALLEL_PARTITIONS = 8
@@ -90,10 +90,11 @@ class FetchPath:
     async def _collect(self, cursors: Sequence[_Cursor], bytes_max: int) -> list[_Found]:
         """What the first of the cursors have, some at a time, until the answer is full: a prefix of `cursors`, in their order."""
         found: list[_Found] = []
+        lookup = self._topics.lookup()
         room = bytes_max
         for first in range(0, len(cursors), PARALLEL_PARTITIONS):
             group = cursors[first : first + PARALLEL_PARTITIONS]
-            for part in await asyncio.gather(*(self._read(cursor, max(1, room // len(group))) for cursor in group)):
+            for part in await asyncio.gather(*(self._read(lookup, cursor, max(1, room // len(group))) for cursor in group)):
                 if found and sum(p.payload_bytes for p in found) + part.payload_bytes > FRAME_PAYLOAD_BYTES_MAX:
                     return found
                 found.append(part)
@@ -102,11 +103,11 @@ class FetchPath:
                 break
         return found
 
-    async def _read(self, cursor: _Cursor, bytes_max: int) -> _Found:
+    async def _read(self, lookup: Lookup, cursor: _Cursor, bytes_max: int) -> _Found:
         header = pb.FetchedPartition(topic=cursor.name, topic_id=cursor.topic_id, partition=cursor.partition)
         found = _Found(header)
         try:
-            owner = await self._locate(cursor)
+            owner = await self._locate(lookup, cursor)
             assert cursor.topic is not None
             header.topic_id = cursor.topic.id
             fetched = await owner.fetch(cursor.topic, cursor.partition, cursor.offset, bytes_max)
@@ -121,8 +122,8 @@ class FetchPath:
             found.data.append(batch.data)
         return found
 
-    async def _locate(self, cursor: _Cursor) -> BundleOwner:
-        topic, cursor.bundle = await self._topics.partition(cursor.name, cursor.partition, cursor.topic_id)
+    async def _locate(self, lookup: Lookup, cursor: _Cursor) -> BundleOwner:
+        topic, cursor.bundle = await lookup.partition(cursor.name, cursor.partition, cursor.topic_id)
         if not topic.settings.accept_subscribe:
             raise SubscribeNotAccepted(f"topic {topic.name!r} does not accept fetching at present (accept.subscribe = false)")
         cursor.topic, cursor.topic_id = topic, topic.id

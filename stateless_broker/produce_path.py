@@ -24,7 +24,7 @@ from ledgermq.protocol.limits import BATCHES_PER_FRAME_MAX
 from ledgermq.protocol.records import SCHEMA_VERSION, decode_batch, largest_record_bytes, timestamps_of
 from stateless_broker.bundle.owner import BundleOwner
 from stateless_broker.ownership import Ownership
-from stateless_broker.topics import Topics
+from stateless_broker.topics import Lookup, Topics
 
 PRODUCER_ID_BYTES = 16
 
@@ -79,9 +79,10 @@ class ProducePath:
         """Raises CorruptFrame where the frame's parts do not fit together; all else is an error of one batch."""
         durable = frame.header.acks == pb.DURABLE
         entries = []
+        lookup = self._topics.lookup()
         for header, data in _batches(frame):
             try:
-                entries.append(await self._checked(header, data, durable))
+                entries.append(await self._checked(lookup, header, data, durable))
             except LedgerMQError as error:
                 entries.append(_Entry(error=error))
         owners = await self._owners({entry.bundle for entry in entries if entry.bundle is not None})
@@ -124,8 +125,8 @@ class ProducePath:
             return {bundle: await find(bundle)}
         return dict(zip(bundles, await asyncio.gather(*(find(bundle) for bundle in bundles)), strict=True))
 
-    async def _checked(self, header: pb.ProduceBatch, data: memoryview, durable: bool) -> _Entry:
-        topic, bundle = await self._topics.partition(header.topic, header.partition, header.topic_id)
+    async def _checked(self, lookup: Lookup, header: pb.ProduceBatch, data: memoryview, durable: bool) -> _Entry:
+        topic, bundle = await lookup.partition(header.topic, header.partition, header.topic_id)
         if topic.internal:
             raise PublishNotAccepted(f"topic {topic.name!r} belongs to the system")
         if not topic.settings.accept_publish:

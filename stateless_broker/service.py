@@ -25,7 +25,7 @@ from stateless_broker.membership import Membership
 from stateless_broker.metadata import Metadata
 from stateless_broker.ownership import Ownership
 from stateless_broker.produce_path import ProducePath
-from stateless_broker.topics import Topics
+from stateless_broker.topics import Lookup, Topics
 
 QUERIES_MAX = 10_000
 FORWARD_S_MAX = 15.0
@@ -73,10 +73,12 @@ class BrokerService(BrokerApi):
         return await self._parts.fetch_path.once(request)
 
     async def list_offsets(self, request: pb.ListOffsetsRequest) -> pb.ListOffsetsResponse:
-        return pb.ListOffsetsResponse(results=await _side_by_side(self._offset, request.queries))
+        lookup = self._parts.topics.lookup()
+        return pb.ListOffsetsResponse(results=await _side_by_side(lambda query: self._offset(lookup, query), request.queries))
 
     async def open_producer(self, request: pb.OpenProducerRequest) -> pb.OpenProducerResponse:
-        return pb.OpenProducerResponse(partitions=await _side_by_side(self._opened, request.partitions))
+        lookup = self._parts.topics.lookup()
+        return pb.OpenProducerResponse(partitions=await _side_by_side(lambda wanted: self._opened(lookup, wanted), request.partitions))
 
     async def describe_cluster(self, request: pb.DescribeClusterRequest) -> pb.DescribeClusterResponse:
         parts = self._parts
@@ -95,7 +97,8 @@ class BrokerService(BrokerApi):
         if len(request.topics) > QUERIES_MAX:
             raise InvalidRequest(f"at most {QUERIES_MAX} topics in one request, not {len(request.topics)}")
         if request.topics:
-            return pb.DescribeTopicsResponse(topics=[await self._describe(name, request.auto_create) for name in request.topics])
+            lookup = self._parts.topics.lookup()
+            return pb.DescribeTopicsResponse(topics=[await self._describe(lookup, name, request.auto_create) for name in request.topics])
         await self._parts.metadata.catch_up()
         topics = sorted(self._parts.metadata.catalog.living_topics(), key=lambda topic: topic.name)
         return pb.DescribeTopicsResponse(topics=[self._parts.topics.info(topic) for topic in topics if not topic.internal])
@@ -153,15 +156,15 @@ class BrokerService(BrokerApi):
         except TimeoutError:
             raise DeadlineExceeded(f"the controller has not answered within {FORWARD_S_MAX:g} s; the change may still happen") from None
 
-    async def _describe(self, name: str, auto_create: bool) -> pb.TopicInfo:
+    async def _describe(self, lookup: Lookup, name: str, auto_create: bool) -> pb.TopicInfo:
         try:
-            return self._parts.topics.info(await self._find_or_create(name, auto_create and self._parts.auto_create_topics))
+            return self._parts.topics.info(await self._find_or_create(lookup, name, auto_create and self._parts.auto_create_topics))
         except LedgerMQError as error:
             return pb.TopicInfo(name=name, error=self._parts.topics.error(error))
 
-    async def _find_or_create(self, name: str, auto_create: bool) -> Topic:
+    async def _find_or_create(self, lookup: Lookup, name: str, auto_create: bool) -> Topic:
         try:
-            return await self._parts.topics.find(name)
+            return await lookup.find(name)
         except UnknownTopic:
             if not auto_create:
                 raise
@@ -169,12 +172,12 @@ class BrokerService(BrokerApi):
             await self.create_topic(pb.CreateTopicRequest(name=name))
         except TopicExists:
             pass
-        return await self._parts.topics.find(name)
+        return await self._parts.topics.lookup().find(name)
 
-    async def _offset(self, query: pb.OffsetQuery) -> pb.OffsetResult:
+    async def _offset(self, lookup: Lookup, query: pb.OffsetQuery) -> pb.OffsetResult:
         bundle = None
         try:
-            topic, bundle = await self._parts.topics.partition(query.topic, query.partition)
+            topic, bundle = await lookup.partition(query.topic, query.partition)
             owner = await self._parts.ownership.owner(bundle)
             kind = query.WhichOneof("at")
             if kind is None:
@@ -185,10 +188,10 @@ class BrokerService(BrokerApi):
         except LedgerMQError as error:
             return pb.OffsetResult(error=self._parts.topics.error(error, bundle))
 
-    async def _opened(self, wanted: pb.TopicPartition) -> pb.OpenedPartition:
+    async def _opened(self, lookup: Lookup, wanted: pb.TopicPartition) -> pb.OpenedPartition:
         bundle = None
         try:
-            _, bundle = await self._parts.topics.partition(wanted.topic, wanted.partition)
+            _, bundle = await lookup.partition(wanted.topic, wanted.partition)
             owner = await self._parts.ownership.owner(bundle)
             return pb.OpenedPartition(opened_slot=owner.opened_slot())
         except LedgerMQError as error:

@@ -11,6 +11,8 @@ from ledger.catalog import Catalog, Topic
 from ledger.topic_settings import NAMES, parse_settings
 from ledgermq.errors import InvalidConfig, InvalidRequest, InvalidTopicName, ResourceExhausted, TopicBeingDeleted, TopicExists
 
+SETTING_CHARS_MAX = 200
+
 
 @dataclass(frozen=True, slots=True)
 class TopicLimits:
@@ -27,6 +29,7 @@ def created(
     Raises InvalidTopicName, InvalidConfig, TopicExists, TopicBeingDeleted, InvalidRequest, ResourceExhausted.
     """
     _check_user_topic(name)
+    _check_lengths(settings)
     wanted = partitions or limits.default_partitions
     _check_partitions(wanted, limits)
     before = catalog.topics_by_name.get(name)
@@ -54,6 +57,7 @@ def altered(
             raise InvalidConfig(f"unknown topic setting {setting!r}")
         if setting in change:
             raise InvalidConfig(f"topic setting {setting!r} cannot be set and unset at once")
+    _check_lengths(change)
     raw = {key: value for key, value in (topic.raw_settings | dict(change)).items() if key not in unset}
     more = assign(catalog, partitions - topic.partitions, bundles) if partitions else ()
     return replace(topic, bundles=topic.bundles + more, raw_settings=raw, settings=parse_settings(raw))
@@ -81,6 +85,13 @@ def assign(catalog: Catalog, partitions: int, bundles: int) -> tuple[int, ...]:
 def _check_user_topic(name: str) -> None:
     if keys.is_internal(keys.check_topic_name(name)):
         raise InvalidTopicName(f"topic name {name!r}: names that begin with two underscores belong to the system")
+
+
+def _check_lengths(settings: Mapping[str, str]) -> None:
+    """What is kept for ever in `__metadata` is bounded."""
+    for name, value in settings.items():
+        if len(value) > SETTING_CHARS_MAX:
+            raise InvalidConfig(f"topic setting {name[:100]!r}: at most {SETTING_CHARS_MAX} characters are allowed, not {len(value)}")
 
 
 def _check_partitions(partitions: int, limits: TopicLimits) -> None:

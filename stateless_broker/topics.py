@@ -15,29 +15,9 @@ class Topics:
         self._metadata = metadata
         self._ownership = ownership
 
-    async def find(self, name: str, topic_id: int = 0) -> Topic:
-        """A living topic; one that this broker has not heard of yet is asked for. Raises UnknownTopic, TopicBeingDeleted, Unavailable."""
-        try:
-            return self._known(name, topic_id)
-        except UnknownTopic:
-            await self._metadata.catch_up()
-        return self._known(name, topic_id)
-
-    async def partition(self, name: str, partition: int, topic_id: int = 0) -> tuple[Topic, int]:
-        """The topic and the partition's bundle. Raises also UnknownPartition."""
-        topic = await self.find(name, topic_id)
-        if partition >= topic.partitions:
-            await self._metadata.catch_up()
-            topic = self._known(name, topic_id)
-        if partition >= topic.partitions:
-            raise UnknownPartition(f"topic {name!r} has partitions 0 to {topic.partitions - 1}, not {partition}")
-        return topic, topic.bundles[partition]
-
-    def _known(self, name: str, topic_id: int) -> Topic:
-        topic = self._metadata.catalog.living(name)
-        if topic_id and topic.id != topic_id:
-            raise UnknownTopic(f"topic {name!r} has the id {topic.id}, not {topic_id}: it was deleted and created again")
-        return topic
+    def lookup(self) -> Lookup:
+        """For one request."""
+        return Lookup(self._metadata)
 
     def info(self, topic: Topic) -> pb.TopicInfo:
         return pb.TopicInfo(
@@ -53,3 +33,43 @@ class Topics:
         if error.code == "NOT_OWNER" and not error.owner and bundle is not None:
             error = self._ownership.not_owner(bundle)
         return error_to_proto(error)
+
+
+class Lookup:
+    """The names in one request. However many of them this broker does not know, it asks the controller once."""
+
+    def __init__(self, metadata: Metadata) -> None:
+        self._metadata = metadata
+        self._has_asked = False
+
+    async def find(self, name: str, topic_id: int = 0) -> Topic:
+        """A living topic. Raises UnknownTopic, TopicBeingDeleted, Unavailable."""
+        try:
+            return self._known(name, topic_id)
+        except UnknownTopic:
+            if not await self._has_news():
+                raise
+        return self._known(name, topic_id)
+
+    async def partition(self, name: str, partition: int, topic_id: int = 0) -> tuple[Topic, int]:
+        """The topic and the partition's bundle. Raises also UnknownPartition."""
+        topic = await self.find(name, topic_id)
+        if partition >= topic.partitions and await self._has_news():
+            topic = self._known(name, topic_id)
+        if partition >= topic.partitions:
+            raise UnknownPartition(f"topic {name!r} has partitions 0 to {topic.partitions - 1}, not {partition}")
+        return topic, topic.bundles[partition]
+
+    async def _has_news(self) -> bool:
+        """Learn what the controller knows; False: that has been done for this request."""
+        if self._has_asked:
+            return False
+        await self._metadata.catch_up()
+        self._has_asked = True
+        return True
+
+    def _known(self, name: str, topic_id: int) -> Topic:
+        topic = self._metadata.catalog.living(name)
+        if topic_id and topic.id != topic_id:
+            raise UnknownTopic(f"topic {name!r} has the id {topic.id}, not {topic_id}: it was deleted and created again")
+        return topic

@@ -318,3 +318,30 @@ async def test_offsets_by_place_and_by_time(cluster: Cluster) -> None:
     response = await cluster.line(other).list_offsets(pb.ListOffsetsRequest(queries=[asked[0][0]]))
     assert response.results[0].error.owner in cluster.brokers
     assert await read_all(line, "t", 0) == [b"0", b"1", b"2"]
+
+
+@in_cluster("a:1", "b:1")
+async def test_a_request_full_of_unknown_names_asks_the_controller_once(cluster: Cluster) -> None:
+    await cluster.create("t", 1)
+    other = next(address for address, broker in cluster.brokers.items() if 0 not in broker.ownership.terms.opened)
+    line, asked = cluster.line(other), 0
+    metadata = cluster.brokers[other].metadata
+    latest_offset = metadata._latest_offset
+
+    async def count(address: str) -> int:
+        nonlocal asked
+        asked += 1
+        return await latest_offset(address)
+
+    metadata._latest_offset = count  # type: ignore[method-assign]
+    data = encoded([b"x"])
+    names = [f"none{i}" for i in range(50)]
+    frame = Frame(pb.ProduceHeader(batches=[batch_header(name, 0, data, 1) for name in names]), [data] * 50)
+    assert {result.error.code for result in (await line.produce_once(frame)).results} == {"UNKNOWN_TOPIC"}
+    assert asked == 1
+    described = await line.describe_topics(pb.DescribeTopicsRequest(topics=names))
+    assert {info.error.code for info in described.topics} == {"UNKNOWN_TOPIC"}
+    assert asked == 2
+    queries = [pb.OffsetQuery(topic=name, latest=True) for name in names]
+    await line.list_offsets(pb.ListOffsetsRequest(queries=queries))
+    assert asked <= 4

@@ -87,6 +87,7 @@ def test_bounds(catalog: Catalog) -> None:
         ({"retention.ms": "soon"}, "retention.ms"),
         ({"retention.msx": "1"}, "did you mean 'retention.ms'"),
         ({"cleanup.policy": "x"}, "one of"),
+        ({"retention.ms": " " * 1000 + "1"}, "at most 200 characters"),
     ],
 )
 def test_settings_are_checked(catalog: Catalog, settings: dict[str, str], message: str) -> None:
