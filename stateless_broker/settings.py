@@ -95,7 +95,10 @@ def load_settings(file: Path | None = None, **flags: Any) -> BrokerSettings:
         def settings_customise_sources(
             cls, settings_cls: type[BaseSettings], *args: Any, **sources: PydanticBaseSettingsSource
         ) -> tuple[PydanticBaseSettingsSource, ...]:
-            return sources["init_settings"], sources["env_settings"], InitSettingsSource(settings_cls, init_kwargs=from_file)
+            # Kubernetes sets LEDGERMQ_PORT=tcp://… in every pod, where there is a service called ledgermq.
+            environment = {name: value for name, value in sources["env_settings"]().items() if not str(value).startswith("tcp://")}
+            lower = (InitSettingsSource(settings_cls, init_kwargs=values) for values in (environment, from_file))
+            return sources["init_settings"], *lower
 
     try:
         return FromEverywhere(**given)

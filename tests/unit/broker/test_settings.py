@@ -29,6 +29,11 @@ def test_variables_of_other_purposes_are_left_alone(monkeypatch: pytest.MonkeyPa
     assert load_settings().port == 9650
 
 
+def test_what_kubernetes_puts_into_the_environment_is_no_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LEDGERMQ_PORT", "tcp://10.0.0.1:9650")
+    assert load_settings().port == 9650
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
