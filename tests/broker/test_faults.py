@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
 from ledger import keys
-from ledger.object_store.contract import ObjectStore
+from ledger.object_store.contract import Buffer, ObjectStore
 from ledger.object_store.memory import MemoryStore
-from ledgermq.errors import DataDamaged, FormatNotSupported
+from ledgermq.errors import DataDamaged, FormatNotSupported, StoreUnusable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.status import error_from_proto
 from ledgermq.sources import Sources
@@ -18,6 +19,7 @@ from stateless_broker.in_process import InProcessConnector
 from stateless_broker.membership import Superseded
 from tests.broker.cluster import Cluster, cluster_of, frame_of, in_cluster, until
 from tests.faulty_store import Faults, FaultyStore
+from tests.passing_store import PassingStore
 from tests.virtual_time import EPOCH_US, run_virtual, virtual_sources
 
 
@@ -202,3 +204,36 @@ async def test_the_catalog_is_followed_without_the_controller(cluster: Cluster) 
     assert not found.HasField("error")
     await cluster.produce("last", 1, b"x")
     assert await cluster.read_all("last", 1) == [b"x"]
+
+
+class FullStore(PassingStore):
+    """No room for segments of bundle 1 while `full`."""
+
+    full = False
+
+    async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
+        if self.full and key.startswith(keys.segments(1)):
+            raise StoreUnusable("no space left on device", object_key=key)
+        await super().put_if_absent(key, buffers)
+
+
+def test_a_full_disk_is_told_to_producers_and_forgotten_once_there_is_room() -> None:
+    async def scenario() -> None:
+        store = FullStore(MemoryStore("", virtual_sources()))
+        async with cluster_of("a:1", store=store) as cluster:
+            await cluster.create("t", 2)
+            await cluster.produce("t", 0, b"0")
+            store.full = True
+            for _ in range(3):
+                [result] = (await cluster.line("a:1").produce_once(frame_of("t", 0, b"lost"))).results
+                assert result.error.code in ("STORE_UNUSABLE", "NOT_OWNER"), result.error
+                assert (await cluster.produce("t", 1, b"x"))[1] == 0, "no other bundle is disturbed"
+                await asyncio.sleep(1)
+            described = await cluster.line("a:1").describe_cluster(pb.DescribeClusterRequest())
+            assert [info.bundle for info in described.bundles if "no space" in info.trouble] == [1]
+            store.full = False
+            await until(lambda: 1 in cluster.brokers["a:1"].ownership.terms.opened, 10)
+            assert (await cluster.produce("t", 0, b"1"))[0] == 1
+            assert await cluster.read_all("t", 0) == [b"0", b"1"]
+
+    run_virtual(scenario)
