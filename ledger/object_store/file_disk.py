@@ -161,11 +161,17 @@ class Disk:
         self._durable.add(folder)
 
     def create(self, temp: Path, path: Path) -> None:
-        """Give the whole file `temp` its name `path`, durably. Raises FileExistsError, FileNotFoundError if `temp` was removed."""
+        """Give the whole file `temp` its name `path`, durably. Raises FileExistsError, FileNotFoundError if `temp` was removed.
+
+        StoreUncertain, not StoreUnusable, once the name is there: others may see the file, and it may last.
+        """
         try:
             self.make_folder(path.parent)
             os.link(temp, path)
-            self._fsync_folder(path.parent)
+            try:
+                self._fsync_folder(path.parent)
+            except StoreUnusable as e:
+                raise StoreUncertain(f"{path.name} is there, and may not be durable: {e.message}") from e
         except FileExistsError:
             # It may be our own, linked by a hedged put that has not fsynced yet: what a read-back finds has to be durable.
             self._fsync_folder(path.parent)

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from ledger.object_store import settle
 from ledger.object_store.contract import AlreadyExists, FenceClosed, ObjectMissing, StoreUncertain
 from ledger.object_store.file import FileStore
 from ledger.object_store.probe import probe_store
@@ -285,11 +286,32 @@ async def test_a_folder_whose_fsync_failed_is_never_believed_again(store: FileSt
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", fail_second)
-        with pytest.raises(StoreUnusable, match="fsync"):
+        with pytest.raises(StoreUncertain, match="may not be durable"):
             await store.put_if_absent("a/b", [b"x"])
     for call in (store.get("a/before"), store.put_if_absent("a/c", [b"x"]), store.head("a/b")):
         with pytest.raises(StoreUnusable, match="start again"):
             await call
+
+
+async def test_a_put_that_others_may_see_is_never_said_to_have_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A definite error means to a producer that nothing was stored; here another process reads it."""
+    real = os.fsync
+    calls = []
+
+    def fail_from_second(descriptor: int) -> None:
+        calls.append(descriptor)
+        if len(calls) >= 2:  # the first is the file's
+            raise OSError(errno.EIO, "input/output error")
+        real(descriptor)
+
+    async with FileStore(tmp_path / "root") as failing, FileStore(tmp_path / "root") as other:
+        await failing.put_if_absent("a/before", [b"x"])
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", fail_from_second)
+            patch.setattr(settle, "ATTEMPTS_MAX", 2)
+            outcome = await settle.settle_put(failing, "a/b", [b"put id"], sources=Sources())
+        assert outcome is settle.PutOutcome.UNKNOWN
+        assert await other.get("a/b") == b"put id"
 
 
 KILLED = """
