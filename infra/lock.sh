@@ -7,8 +7,8 @@ env -u PIP_FIND_LINKS -u PIP_INDEX_URL -u PIP_EXTRA_INDEX_URL .venv/bin/pip-comp
   --strip-extras --no-header --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --annotation-style=line \
   --output-file requirements.lock "$@" pyproject.toml
 # The extras name the project itself, which pip-compile then writes down as a local path.
-sed -i -e '/^ledgermq @/d' -e '/^# WARNING/d' -e '/^# Consider using a hashable/d' requirements.lock
-if grep -nE 'file:|--(find-links|index-url|extra-index-url)|://' requirements.lock; then
+sed -i -e '/^ledgermq @/d' -e '/^# WARNING/d' -e '/^# Consider using a hashable/d' -e '/^# The following packages are/d' requirements.lock
+if grep -nE 'file:/|--(find-links|index-url|extra-index-url)|://' requirements.lock; then
   echo "requirements.lock names a host or a path" >&2
   exit 1
 fi
