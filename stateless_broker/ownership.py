@@ -28,6 +28,7 @@ HANDOVER_AFTER_INTERVALS = 2
 SILENT_INTERVALS = 2
 STORE_PATIENCE_INTERVALS = 10
 LOOKS_PER_INTERVAL_MAX = 5
+RETRY_AFTER_MS = 250
 
 log = get_logger(__name__)
 
@@ -119,10 +120,8 @@ class Ownership:
     def not_owner(self, bundle: int) -> NotOwner:
         """What to answer where a bundle is not served here."""
         address = self.address_of(bundle)
-        if address == self._membership.me.address:
-            return NotOwner(f"bundle {bundle} is not served at present", retry_after_ms=round(1000 * self._times.interval_s))
-        if not address:
-            return NotOwner(f"bundle {bundle}: no owner is known at present", retry_after_ms=round(1000 * self._times.interval_s))
+        if address in ("", self._membership.me.address):
+            return NotOwner(f"bundle {bundle} is served by nobody at present", retry_after_ms=RETRY_AFTER_MS)
         return NotOwner(f"bundle {bundle} is served by {address}", owner=address)
 
     def report_lost(self, broker: str, refused: bool) -> None:
