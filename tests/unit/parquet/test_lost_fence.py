@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ledger.checkpoint import partition_of
-from ledger.object_store.contract import FencedPuts, ObjectStore
+from ledger.object_store.contract import FenceClosed, FencedPuts, ObjectStore
 from ledgermq.errors import DataDamaged
 from tests.passing_store import PassingStore
 from tests.roots import Root, parquet_keys, read_everything, read_parquet_rows
@@ -93,3 +93,21 @@ class _NoSecondPlan(PassingStore):
         if "/compactions/" in key:
             raise DataDamaged("no second plan")
         await self.inner.put_if_absent(key, buffers)  # type: ignore[arg-type]
+
+
+class _Refusing(PassingStore):
+    """Says that fences are closed which are not, as a store does whose permissions have expired."""
+
+    async def fenced_puts(self, fence: str, keys: object, url_life_ms: int) -> FencedPuts:
+        raise FenceClosed("expired")
+
+
+@pytest.mark.parametrize("closes", [True, False])
+async def test_a_fence_that_is_still_there_is_not_lost(store: ObjectStore, closes: bool) -> None:
+    root = await _root(store)
+    refusing = _Refusing(store)
+    refusing.fences_close_at_once = closes
+    report = await root.compact(refusing)
+    assert isinstance(report.failures[1], FenceClosed)
+    assert (await root.newest()).finished_plan == 0
+    assert (await root.compact()).records == 8

@@ -5,7 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from ledger import keys
+from ledger.history import read_history
+from ledger.internal_topic import read_internal
+from ledger.parquet.delete import delete_segments
 from ledger.parquet.engine import LocalEngine
+from ledger.parquet.plan import make_plan
+from ledger.parquet.plan_chain import put_plan, read_plan
+from ledger.parquet.round import run_round
 from ledger.parquet.runner import compact_root
 from ledgermq.sources import Sources
 from tests.roots import Root, parquet_keys, read_everything, read_parquet_rows
@@ -44,3 +50,41 @@ async def test_rounds_go_on_from_each_other_on_files(tmp_path: Path) -> None:
             assert report.records == 10
         assert await read_everything(root) == root.produced
         assert len(await parquet_keys(store)) == 6
+
+
+async def test_a_snapshot_keeps_what_a_round_did_not_touch(sources: Sources) -> None:
+    async with memory_store() as store:
+        root = await Root.open(store, sources)
+        offsets = await root.create_topic("__consumer_offsets", partitions=2)
+        for partition in (0, 1):
+            await root.put_internal(offsets, b"a", b"%d" % partition, partition)
+            await root.put_internal(offsets, b"b", b"gone", partition)
+            await root.put_internal(offsets, b"b", None, partition)
+        await root.compact()
+        await root.put_internal(offsets, b"c", b"new", 1)
+        await root.compact()
+        await root.put_internal(offsets, b"d", b"tail", 1)
+        history = await read_history(store, 1, 100)
+        assert history.checkpoint.snapshot_plan == 2
+        first = await read_internal(store, history, offsets.id, 0)
+        assert [(r.offset, r.key, r.value) for r in first] == [(0, b"a", b"0")]
+        second = await read_internal(store, history, offsets.id, 1)
+        assert [(r.offset, r.key, r.value) for r in second] == [(0, b"a", b"1"), (3, b"c", b"new"), (4, b"d", b"tail")]
+        assert [info.key async for info in store.list(keys.snapshots(1))] == [keys.snapshot(1, 2)]
+        assert await parquet_keys(store) == [], "internal topics never go to parquet/"
+
+
+async def test_an_open_plan_without_slots_is_kept_until_it_is_finished(sources: Sources) -> None:
+    async with memory_store() as store:
+        root = await Root.open(store, sources)
+        history = await read_history(store, 1, 100)
+        plan = make_plan(history, await root.catalog(), everything=False, barrier=True, now_ms=0, put_id=sources.new_id())
+        assert plan is not None
+        assert await put_plan(store, plan, sources)
+        await delete_segments(store, 1)
+        assert await read_plan(store, 1, 1) is not None
+        done = await run_round(store, 1, root.cluster, await root.catalog(), sources, LocalEngine(sources), everything=False, barrier=True)
+        assert done is not None
+        assert done.plan == 1
+        await delete_segments(store, 1)
+        assert await read_plan(store, 1, 1) is None
