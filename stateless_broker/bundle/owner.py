@@ -85,7 +85,7 @@ class BundleOwner:
         return await self._in_term(self._reads.fetch(topic, partition, offset, bytes_max))
 
     async def wait_for_data(self, positions: Mapping[PartitionKey, int]) -> None:
-        """Returns when a partition has grown and reaches beyond its offset, or the term has ended."""
+        """Returns when a partition reaches beyond its offset, or the term has ended."""
         await self._reads.waiters.wait(positions)
 
     async def list_offset(self, topic: Topic, partition: int, at: Literal["earliest", "latest"] | int) -> int:

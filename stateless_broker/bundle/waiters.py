@@ -18,8 +18,10 @@ class Waiters:
 
     async def wait(self, positions: Mapping[PartitionKey, int]) -> None:
         """Returns when a partition has data at or above its offset, or `close` was called; at once where that is so already."""
-        if self._closed or any(self._end_of(*key) > offset for key, offset in positions.items()):
-            return
+        while not self._closed and not any(self._end_of(*key) > offset for key, offset in positions.items()):
+            await self._grown(positions)
+
+    async def _grown(self, positions: Iterable[PartitionKey]) -> None:
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         for key in positions:
             self._waiting.setdefault(key, {})[woken] = None

@@ -83,6 +83,18 @@ async def test_a_long_poll_wakes_with_new_data_and_with_the_end_of_the_term(cont
         await last
 
 
+async def test_a_long_poll_above_the_end_waits_until_its_offset_is_there(context: BundleContext) -> None:
+    async with opened(context) as owner:
+        poll = asyncio.create_task(owner.wait_for_data({(TOPIC.id, 0): 2}))
+        for value in (b"0", b"1"):
+            await produce(owner, batch(value))
+            await asyncio.sleep(0)
+            assert not poll.done()
+        await produce(owner, batch(b"2"))
+        await poll
+        assert owner._reads.waiters._waiting == {}
+
+
 async def test_latest_looks_for_a_foreign_claim_first(context: BundleContext) -> None:
     async with opened(context) as first:
         await produce(first, batch(b"a"))
