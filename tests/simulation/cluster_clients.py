@@ -11,7 +11,7 @@ from ledgermq.client.consumer import Consumer
 from ledgermq.client.delivery import Delivery
 from ledgermq.client.message import Message
 from ledgermq.client.settings import ClientSettings
-from ledgermq.errors import LedgerMQError, OffsetOutOfRange, ResourceExhausted, TopicExists, UnknownTopic
+from ledgermq.errors import LedgerMQError, OffsetOutOfRange, OutcomeUnknown, ResourceExhausted, TopicExists, UnknownTopic
 from tests.simulation.cluster_plan import ClusterPlan
 from tests.simulation.history import Assign, Outcome, Partition, Poll
 from tests.simulation.loop import Process
@@ -99,7 +99,7 @@ class Sender(SimulatedClient):
             result = await delivery
         except LedgerMQError as error:
             self._world.coverage.saw(f"a send failed: {type(error).__name__}")
-            self._world.history.end_produce(op, Outcome.INFO, why=error.message)
+            self._world.history.end_produce(op, fate_of(error), why=error.message)
         else:
             self._world.history.end_produce(op, Outcome.OK, result.offset)
 
@@ -144,9 +144,15 @@ class Reader(SimulatedClient):
             messages = await consumer.fetch(self.random.choice((1, 10, 500)), timeout_s=1.0)
         except LedgerMQError as error:
             self._world.coverage.saw(f"a reader was told: {type(error).__name__}")
+            self._world.judge_error(error)
             await asyncio.sleep(0.2)
             return
         note_polls(self, reader, messages)
+
+
+def fate_of(error: LedgerMQError) -> Outcome:
+    """The SDK says OutcomeUnknown where a record may be stored; any other error means that it is not, and never will be."""
+    return Outcome.INFO if isinstance(error, OutcomeUnknown) else Outcome.FAIL
 
 
 def note_polls(client: SimulatedClient, reader: str, messages: list[Message]) -> None:
@@ -213,7 +219,7 @@ class Churner(SimulatedClient):
         try:
             result = await producer.send(topic, value, partition=number)  # type: ignore[attr-defined]
         except LedgerMQError as error:
-            self._world.history.end_produce(op, Outcome.INFO, why=error.message)
+            self._world.history.end_produce(op, fate_of(error), why=error.message)
         else:
             self._world.history.end_produce(op, Outcome.OK, result.offset)
 

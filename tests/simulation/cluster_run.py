@@ -39,7 +39,6 @@ from tests.simulation.world import World
 T = TypeVar("T")
 HEALING_S = 600.0
 DRAIN_S = 600.0
-LOOK_EVERY_S = 0.5
 
 
 class ClusterRun:
@@ -55,7 +54,7 @@ class ClusterRun:
 
     async def run(self) -> Result:
         world, plan = self.world, self.plan
-        world.store.on_checkpoint = self._note_log_starts
+        world.store.on_checkpoint, world.store.on_parquet = self._note_log_starts, self._look_plainly
         for i in range(self.cluster.brokers):
             self._start(f"b{i}")
         await self._create_topics()
@@ -64,19 +63,16 @@ class ClusterRun:
         work = self._start_clients()
         world.weather.faults, world.weather.slow, world.weather.list_page = plan.faults, plan.slow, plan.list_page
         world.net_delay_s_max, self.network.resets = plan.net_delay_s_max, self.cluster.resets
-        world.weather.naps, world.weather.nap_s_max = plan.naps, plan.pause_s_max
+        world.weather.naps, world.weather.nap_s_max, world.weather.stalls = plan.naps, plan.pause_s_max, plan.stalls
         disturbances = Disturbances(world, plan, self._victims, self._start)
         disturbances.more = [self._stop, self._cut]
         hand = world.loop.in_world(disturbances.run())
         self._later = disturbances.later
-        looking = world.loop.in_world(self._look_plainly())
         await asyncio.sleep(self.cluster.seconds)
         hand.cancel()
         await self._heal(disturbances, work)
         drained = await self._drain()
         await self._compact_all()
-        looking.cancel()
-        await asyncio.wait([looking])
         self._conclude(drained)
         return finish(world)
 
@@ -164,21 +160,15 @@ class ClusterRun:
             if part.log_start and part.topic_id in names:
                 self.world.history.add(LogStart((f"{names[part.topic_id]}#{part.topic_id}", part.partition), part.log_start))
 
-    async def _look_plainly(self) -> None:
-        """What `spark.read.parquet` would find at this moment."""
-        seen: dict[Partition, tuple[tuple[int, int], ...]] = {}
-        while True:
-            for partition, files in self._plain_files().items():
-                if seen.get(partition) != files:
-                    seen[partition] = files
-                    self.world.history.add(PlainRead(partition, files))
-            await asyncio.sleep(LOOK_EVERY_S)
-
-    def _plain_files(self) -> dict[Partition, tuple[tuple[int, int], ...]]:
-        files: defaultdict[Partition, list[tuple[int, int]]] = defaultdict(list)
-        for name in self._parquet_names():
-            files[f"{name.topic}#{name.topic_id}", name.partition].append((name.first_offset, name.last_offset))
-        return {partition: tuple(sorted(found)) for partition, found in sorted(files.items())}
+    def _look_plainly(self, changed: keys.ParquetName) -> None:
+        """What `spark.read.parquet` would find at this moment of the partition that has just changed, and of its topic's name."""
+        names = [name for key in self.world.store.keys_now(keys.parquet_topic(changed.topic)) if (name := keys.parse_parquet(key))]
+        same = [n for n in names if (n.topic_id, n.partition) == (changed.topic_id, changed.partition)]
+        files = tuple(sorted((name.first_offset, name.last_offset) for name in same))
+        self.world.history.add(PlainRead((f"{changed.topic}#{changed.topic_id}", changed.partition), files))
+        creations = {name.topic_id for name in names}
+        if len(creations) > 1:
+            self.world.violations.append(Violation("two topics under one name", f"{changed.topic}: ids {sorted(creations)}, {changed.key}"))
 
     def _parquet_names(self) -> Iterator[keys.ParquetName]:
         for key in self.world.store.keys_now(keys.PARQUET):
@@ -191,6 +181,7 @@ class ClusterRun:
         world.weather.faults, world.weather.slow, world.weather.naps = NO_FAULTS, 0.0, 0.0
         self.network.resets = 0.0
         world.net_delay_s_max = 0.002
+        world.weather.stalls = 0.0
         world.note("world", "heals")
         world.healed = True
         await disturbances.heal()
@@ -208,12 +199,15 @@ class ClusterRun:
         """A new reader reads everything that there is to read."""
         reader = Reader(self.world, self.network, self.cluster, "drain", ["main", "brief"])
         drained: list[tuple[str, Partition]] = []
+        state = "it does not know the ends"
 
         async def work() -> None:
             reader.client = self._plain_client("drain")
             consumer = reader.client.consumer(["main", "brief"], auto_offset_reset="earliest")
+            nonlocal state
             ends = await self._insist(consumer.end_offsets)
-            while any(consumer.positions()[partition] < end for partition, end in ends.items()):
+            while missing := [p for p, end in ends.items() if consumer.positions()[p] < end]:
+                state = f"{[(p, consumer.positions()[p], ends[p]) for p in missing]} {consumer.last_error}"
                 note_polls(reader, "drain", await self._insist(lambda: consumer.fetch(500, timeout_s=5.0)))
             drained.extend(("drain", reader.partition(p.topic, p.partition)) for p in ends)
             for partition, end in ends.items():
@@ -225,7 +219,7 @@ class ClusterRun:
             async with asyncio.timeout(DRAIN_S):
                 await work()
         except TimeoutError:
-            self.world.violations.append(Violation("stuck", f"the last reader did not reach the end within {DRAIN_S:.0f} s of health"))
+            self.world.violations.append(Violation("stuck", f"the last reader is not at the end after {DRAIN_S:.0f} s of health: {state}"))
         return drained
 
     async def _insist(self, call: Callable[[], Awaitable[T]]) -> T:
@@ -264,7 +258,7 @@ class ClusterRun:
         violations = []
         for name in self._parquet_names():
             partition = (f"{name.topic}#{name.topic_id}", name.partition)
-            table = pq.read_table(self.world.store.reader(name.key), columns=["offset", "value"])
+            table = pq.ParquetFile(self.world.store.reader(name.key)).read(columns=["offset", "value"], use_threads=False)
             for offset, value in zip(table["offset"].to_pylist(), table["value"].to_pylist(), strict=True):
                 if offset in found[partition]:
                     violations.append(Violation("parquet doubled", f"{name.key}: offset {offset}"))

@@ -10,10 +10,11 @@ import multiprocessing
 import sys
 import time
 
-from tests.simulation import mutants_of_ledger
+from tests.simulation import mutants_of_cluster, mutants_of_ledger
 from tests.simulation.levels import LEVELS
 from tests.simulation.mutants import MUTANTS, NOT_A_CATCH, hunt
 
+assert mutants_of_cluster.LOADED
 assert mutants_of_ledger.LOADED
 
 

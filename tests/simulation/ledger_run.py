@@ -52,7 +52,7 @@ class LedgerRun:
         world.weather.faults, world.weather.slow = plan.faults, plan.slow
         world.weather.list_page = plan.list_page
         world.lost_calls, world.net_delay_s_max = plan.lost_calls, plan.net_delay_s_max
-        world.weather.naps, world.weather.nap_s_max = plan.naps, plan.pause_s_max
+        world.weather.naps, world.weather.nap_s_max, world.weather.stalls = plan.naps, plan.pause_s_max, plan.stalls
         disturbances = Disturbances(world, plan, self._victims, self._start)
         hand = world.loop.in_world(disturbances.run())
         await asyncio.sleep(plan.seconds)
@@ -106,6 +106,7 @@ class LedgerRun:
         """All faults end, everybody wakes; then every client must come to an end by itself."""
         world = self.world
         world.weather.faults, world.weather.slow, world.weather.naps, world.lost_calls = NO_FAULTS, 0.0, 0.0, 0.0
+        world.weather.stalls = 0.0
         world.note("world", "heals")
         world.healed = True
         await disturbances.heal()

@@ -26,6 +26,7 @@ class RunPlan:
     """How long a broker without a term waits before it claims, at most."""
     checkpoint_every_s: float
     compact_every_s: float
+    stalls: float
     naps: float
     """Share of store requests before which their process is paused: that is where a pause hurts most."""
     producer_states_max: int
@@ -54,6 +55,7 @@ def plan_of(seed: int) -> RunPlan:
         patience_s=r.choice((0.2, 1.0, 5.0)),
         checkpoint_every_s=r.choice((0.5, 2.0)),
         compact_every_s=r.choice((0.2, 0.5, 3.0)),
+        stalls=r.choice((0.0, 0.002, 0.01)),
         naps=r.choice((0.0, 0.002, 0.01)),
         producer_states_max=r.choice((2, 4, 100)),
         list_page=r.choice((3, 20, 1000)),

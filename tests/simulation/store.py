@@ -32,6 +32,9 @@ class Weather:
     """Share of requests that take up to `slow_s` more, before their effect or after it."""
     slow_s: float = 30.0
     list_page: int = 1000
+    stalls: float = 0.0
+    """Share of requests at which their line begins to stand still."""
+    stall_s_max: float = 6.0
     naps: float = 0.0
     nap_s_max: float = 10.0
 
@@ -46,6 +49,7 @@ class StoreLine(FaultyStore):
         self._weather = weather
         self._trace = trace
         self._coverage = coverage
+        self._stalled_until_s = 0.0
 
     async def _call(self, operation: str, what: str, effect: Callable[[], Awaitable[T]]) -> T:
         if self._weather.naps and self._random.random() < self._weather.naps:
@@ -70,6 +74,7 @@ class StoreLine(FaultyStore):
 
     async def _travel(self, operation: str, what: str, effect: Callable[[], Awaitable[T]]) -> T:
         self.faults = self._weather.faults
+        await self._stall()
         try:
             result = await super()._call(operation, what, effect)
         except LedgerMQError as error:
@@ -81,6 +86,15 @@ class StoreLine(FaultyStore):
         if operation in WRITES:
             self._trace.add(self._loop.time(), self._who, f"{operation} {short(what)} → done")
         return result
+
+    async def _stall(self) -> None:
+        """Now and then a line stands still; what was sent over it meanwhile arrives together, in any order."""
+        now = self._loop.time()
+        if self._weather.stalls and self._random.random() < self._weather.stalls:
+            self._coverage.saw("store fault: line stands still")
+            self._stalled_until_s = max(self._stalled_until_s, now + self._random.uniform(0, self._weather.stall_s_max))
+        if now < self._stalled_until_s:
+            await asyncio.sleep(self._stalled_until_s - now + self._random.uniform(0, 0.3))
 
     async def _delay(self) -> None:
         delay = self._random.uniform(0, self.faults.delay_s_max)

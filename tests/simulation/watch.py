@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from ledger.checkpoint import decode_checkpoint
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.keys import ParquetName, parse_parquet
 from ledger.object_store.contract import Buffer
 from ledger.object_store.memory import MemoryStore
 from ledger.segment import decode_tail
@@ -50,6 +51,8 @@ class WatchedStore(MemoryStore):
         self.segments: defaultdict[int, dict[int, tuple[fmt.SegmentIndex, bytes]]] = defaultdict(dict)
         self._newest: dict[int, fmt.Checkpoint] = {}
         self._folds: dict[int, Fold] = defaultdict(Fold)
+        self.on_parquet: Callable[[ParquetName], None] = lambda name: None
+        """Told of every Parquet file that came or went, once it has."""
         self.on_checkpoint: Callable[[fmt.Checkpoint], None] = lambda checkpoint: None
         """Told of every checkpoint that became the newest."""
 
@@ -61,12 +64,20 @@ class WatchedStore(MemoryStore):
         else:
             self.first[key] = data
             self._note(key, data)
+        self._tell_of_parquet(key)
 
     async def delete(self, keys: Sequence[str]) -> None:
         for key in keys:
-            if key in self._objects:
-                self._judge_delete(key)
-        await super().delete(keys)
+            if key not in self._objects:
+                continue
+            self._judge_delete(key)
+            await super().delete([key])
+            self._tell_of_parquet(key)
+
+    def _tell_of_parquet(self, key: str) -> None:
+        name = parse_parquet(key)
+        if name is not None:
+            self.on_parquet(name)
 
     def keys_now(self, prefix: str) -> list[str]:
         return [key for key in self._keys if key.startswith(prefix)]

@@ -1,0 +1,73 @@
+"""A share of `make simulate` and `make mutants` for every test run; the same seed gives the same run, byte for byte."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.simulation import mutants_of_cluster, mutants_of_ledger
+from tests.simulation.levels import LEVELS
+from tests.simulation.mutants import MUTANTS, hunt
+from tests.simulation.result import Result, simulate
+from tests.simulation.run import Seed, replay_command
+
+LEDGER_SEEDS = range(24)
+CLUSTER_SEEDS = range(4)
+
+
+def judge(level: str, seeds: range) -> None:
+    for seed in seeds:
+        result = simulate(LEVELS[level], seed)
+        if result.violations:
+            pytest.fail(report(level, result))
+
+
+def report(level: str, result: Result) -> str:
+    violations = [str(violation) for violation in result.violations]
+    seed = Seed(level, result.seed, violations, result.coverage, [], 0, 0.0, "", 0)
+    return "\n".join([*list(result.trace.lines)[-40:], *violations, f"replay: {replay_command(seed)}"])
+
+
+@pytest.mark.parametrize("first", LEDGER_SEEDS[::6])
+def test_one_ledger(first: int) -> None:
+    judge("ledger", range(first, first + 6))
+
+
+@pytest.mark.parametrize("seed", CLUSTER_SEEDS)
+def test_a_whole_cluster(seed: int) -> None:
+    judge("cluster", range(seed, seed + 1))
+
+
+@pytest.mark.parametrize(("level", "seed"), [("ledger", 8), ("cluster", 3)])
+def test_the_same_seed_is_the_same_run(level: str, seed: int) -> None:
+    """In other processes too, whatever their strings hash to."""
+    code = (
+        "import os, sys; from tests.simulation.levels import LEVELS; from tests.simulation.result import simulate;"
+        "r = simulate(LEVELS[sys.argv[1]], int(sys.argv[2])); print(r.trace.count, r.trace.digest(), flush=True); os._exit(0)"
+    )
+    here = simulate(LEVELS[level], seed)
+    env = {**os.environ, "PYTHONHASHSEED": "1"}
+    there = subprocess.run([sys.executable, "-c", code, level, str(seed)], env=env, capture_output=True, text=True, check=True, timeout=100)
+    assert there.stdout.split() == [str(here.trace.count), here.trace.digest()], there.stdout + there.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("claims-deleted", "fence deleted"),
+        ("exists-taken-as-lost", "won put taken as lost"),
+        ("acknowledged-before-a-lower-slot", "lost write"),
+        ("sequences-not-looked-at", ""),
+        ("offsets-from-the-checkpoint-only", ""),
+    ],
+)
+def test_a_mutant_is_caught(name: str, kind: str) -> None:
+    """A few that fall at once; `make mutants` hunts all of them."""
+    assert mutants_of_cluster.LOADED
+    assert mutants_of_ledger.LOADED
+    caught = hunt(MUTANTS[name], LEVELS[MUTANTS[name].level], range(40))
+    assert caught.result is not None
+    assert any(kind in found for found in caught.result.kinds), caught.result.violations
