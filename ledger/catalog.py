@@ -17,7 +17,7 @@ from ledger.history import read_history
 from ledger.internal_topic import read_internal
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.topic_settings import TopicSettings, parse_settings
-from ledgermq.errors import DataDamaged, TopicBeingDeleted, Unavailable, UnknownTopic
+from ledgermq.errors import DataDamaged, FormatNotSupported, InvalidConfig, TopicBeingDeleted, Unavailable, UnknownTopic
 
 _TOPIC_PREFIX = b"topic/"
 ATTEMPTS_MAX = 20
@@ -56,18 +56,24 @@ class Catalog:
         self.topics_by_id: dict[int, Topic] = {METADATA.id: METADATA}
 
     def apply(self, offset: int, key: bytes, value: bytes | None) -> None:
-        """Take in the record at `offset`; offsets may have gaps (a snapshot keeps the latest record per key). Raises DataDamaged."""
+        """Take in the record at `offset`; offsets may have gaps (a snapshot keeps the latest record per key).
+
+        Raises DataDamaged, FormatNotSupported, and then has taken nothing in: a topic that is only unreadable must not look removed.
+        """
         if offset < self.offset:
             return
-        self.offset = offset + 1
-        if not key.startswith(_TOPIC_PREFIX):
-            return  # written by a newer version
+        if not key.startswith(_TOPIC_PREFIX):  # written by a newer version
+            self.offset = offset + 1
+            return
         name = key[len(_TOPIC_PREFIX) :].decode(errors="replace")
+        topic = decode_topic_record(offset, value) if value is not None else None
+        if topic is not None and topic.name != name:
+            raise DataDamaged(f"record {offset} of {keys.METADATA_TOPIC} has the key of topic {name!r} and is of {topic.name!r}")
+        self.offset = offset + 1
         before = self.topics_by_name.pop(name, None)
         if before is not None:
             self.topics_by_id.pop(before.id, None)
-        if value is not None:
-            topic = decode_topic_record(offset, value)
+        if topic is not None:
             self.topics_by_name[topic.name] = topic
             self.topics_by_id[topic.id] = topic
 
@@ -107,7 +113,7 @@ def encode_topic_record(topic: Topic, *, creation: bool = False) -> bytes:
 
 
 def decode_topic_record(offset: int, value: bytes) -> Topic:
-    """Raises DataDamaged."""
+    """Raises DataDamaged, FormatNotSupported."""
     try:
         record = fmt.TopicRecord.FromString(value)
         return Topic(
@@ -121,6 +127,8 @@ def decode_topic_record(offset: int, value: bytes) -> Topic:
         )
     except DecodeError as error:
         raise DataDamaged(f"record {offset} of {keys.METADATA_TOPIC}: {error}") from error
+    except InvalidConfig as error:  # it was valid for whoever wrote it
+        raise FormatNotSupported(f"record {offset} of {keys.METADATA_TOPIC} is of a later version: {error}") from error
 
 
 async def read_catalog(store: ObjectStore, producer_states_max: int) -> Catalog:

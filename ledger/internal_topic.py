@@ -11,7 +11,7 @@ from ledger.history import History
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.segment import SlotIndex
 from ledger.snapshot import InternalRecord, decode_snapshot, records_of
-from ledgermq.errors import CorruptFrame, DataDamaged
+from ledgermq.errors import CorruptFrame, DataDamaged, MessageTooLarge
 from ledgermq.protocol.batch_header import check_crc
 from ledgermq.protocol.records import decode_batch
 
@@ -57,7 +57,7 @@ def decode_internal(data: bytes | memoryview, entry: fmt.BatchEntry, key: str) -
     try:
         check_crc(data, entry.crc)
         batch = decode_batch(data)
-    except CorruptFrame as error:
+    except (CorruptFrame, MessageTooLarge) as error:
         raise DataDamaged(f"{key}: batch at byte {entry.position}: {error}", object_key=key) from error
     rows = zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True)
     return [InternalRecord(entry.base_offset + i, k if k is not None else b"", v, entry.timestamp_max_us) for i, (k, v) in enumerate(rows)]

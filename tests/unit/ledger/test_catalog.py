@@ -10,7 +10,7 @@ from ledger.checkpoint import genesis
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.topic_removal import confirm_deleted, is_past_barrier, note_barrier, take_in_facts
 from ledger.topic_settings import TopicSettings, parse_settings
-from ledgermq.errors import DataDamaged, InvalidConfig, InvalidTopicName, TopicBeingDeleted, UnknownTopic
+from ledgermq.errors import DataDamaged, FormatNotSupported, InvalidConfig, InvalidTopicName, TopicBeingDeleted, UnknownTopic
 
 
 def create(catalog: Catalog, offset: int, name: str, bundles: tuple[int, ...] = (1,)) -> Topic:
@@ -128,3 +128,24 @@ def test_facts_of_an_older_catalog_are_declined() -> None:
     remove(catalog, 6, create(catalog, 5, "t"))
     draft = fmt.Checkpoint(bundle=1, metadata_offset=9)
     assert not take_in_facts(catalog)(draft)
+
+
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [
+        (b"\xff\xff", DataDamaged),
+        (fmt.TopicRecord(name="another", bundles=[1]).SerializeToString(), DataDamaged),
+        (fmt.TopicRecord(name="t", bundles=[1], settings={"of.tomorrow": "1"}).SerializeToString(), FormatNotSupported),
+        (fmt.TopicRecord(name="t", bundles=[1], settings={"compression.type": "of tomorrow"}).SerializeToString(), FormatNotSupported),
+    ],
+)
+def test_a_record_that_cannot_be_read_changes_nothing_however_often_it_is_tried(value: bytes, error: type[Exception]) -> None:
+    """Were it half taken in, the topic would be below M and not among the living, which means removed: its data would be dropped."""
+    catalog = Catalog()
+    topic = create(catalog, 5, "t")
+    for _ in range(2):
+        with pytest.raises(error):
+            catalog.apply(6, topic_key("t"), value)
+        assert catalog.offset == 6
+        assert catalog.living("t") == topic
+        assert not catalog.is_removed(topic.id, catalog.offset)
