@@ -51,6 +51,15 @@ def broker(broker_id: str) -> str:
     return f"{BROKERS}{broker_id}.json"
 
 
+_BROKER = re.compile(r"brokers/([A-Za-z0-9._-]{1,64})\.json\Z")
+
+
+def parse_broker(key: str) -> str | None:
+    """The broker whose heartbeat has this key; None: no LedgerMQ process put it."""
+    found = _BROKER.match(key)
+    return found[1] if found else None
+
+
 def ledger(bundle: int) -> str:
     return f"ledgers/{bundle:04d}/"
 

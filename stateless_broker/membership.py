@@ -76,7 +76,7 @@ class Membership:
 
     async def look(self) -> None:
         """Read the others' heartbeats. Raises Superseded, and the store's errors."""
-        found = [info async for info in self._store.list(keys.BROKERS)]
+        found = [info async for info in self._store.list(keys.BROKERS) if keys.parse_broker(info.key) is not None]
         names = {_broker_of(info.key) for info in found}
         for gone in self.members.keys() - names:
             del self.members[gone]

@@ -73,6 +73,9 @@ async def _check_sealed(store: ObjectStore, bundle: int, findings: Findings) -> 
     )
     for prefix, kind, message in kinds:
         async for info in store.list(prefix):
+            if not keys.is_numbered(info.key, prefix):
+                findings.add(info.key, "FOREIGN_OBJECT", "its name is not a number; it is passed over")
+                continue
             with findings.collecting(info.key):
                 try:
                     data = await store.get(info.key)
@@ -84,13 +87,16 @@ async def _check_sealed(store: ObjectStore, bundle: int, findings: Findings) -> 
 async def _brokers(store: ObjectStore, findings: Findings) -> list[dict[str, Any]]:
     rows = []
     async for info in store.list(keys.BROKERS):
-        broker = info.key.removeprefix(keys.BROKERS).removesuffix(".json")
+        broker = keys.parse_broker(info.key)
+        if broker is None:
+            findings.add(info.key, "FOREIGN_OBJECT", "its name is not a broker's; it is passed over")
+            continue
         try:
             body: Any = json.loads(await store.get(info.key))
             rows.append({"broker": broker, "address": body.get("address"), "heartbeat": from_ms(info.modified_ms), "body": body})
         except ObjectMissing:
             continue
-        except (ValueError, AttributeError):
+        except (ValueError, AttributeError, RecursionError):
             findings.add(info.key, "DATA_DAMAGED", "the heartbeat is not a JSON object")
     return rows
 

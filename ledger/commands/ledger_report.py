@@ -62,7 +62,7 @@ async def view_ledger(store: ObjectStore, bundle: int, producer_states_max: int,
 
 async def _read_slot(store: ObjectStore, bundle: int, info: ObjectInfo, findings: Findings, *, full: bool) -> SlotIndex | None:
     number = info.key.rsplit("/", 1)[1]
-    if not number.isdecimal():
+    if not keys.is_numbered(info.key, keys.segments(bundle)):
         findings.add(info.key, "FOREIGN_OBJECT", "its name is not a slot number")
         return None
     with findings.collecting(info.key):
@@ -113,8 +113,9 @@ def ledger_facts(view: LedgerView) -> dict[str, Any]:
 
 def _row(info: ObjectInfo, view: LedgerView, valid: set[int]) -> dict[str, Any]:
     number = info.key.rsplit("/", 1)[1]
-    slot = view.indexes.get(int(number)) if number.isdecimal() else None
-    row: dict[str, Any] = {"slot": int(number) if number.isdecimal() else number, "state": "damaged", "bytes": info.size}
+    is_ours = keys.is_numbered(info.key, keys.segments(view.bundle))
+    slot = view.indexes.get(int(number)) if is_ours else None
+    row: dict[str, Any] = {"slot": int(number) if is_ours else number, "state": "damaged" if is_ours else "foreign", "bytes": info.size}
     if slot is not None:
         index = slot.index
         row |= {

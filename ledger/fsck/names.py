@@ -21,7 +21,7 @@ async def check_names(store: ObjectStore, bundles: int, problems: Problems) -> i
 
 
 def _check_name(key: str, bundles: int, problems: Problems) -> None:
-    if key == keys.CLUSTER or (key.startswith(keys.BROKERS) and key.endswith(".json") and key.count("/") == 1):
+    if key == keys.CLUSTER or keys.parse_broker(key) is not None:
         return
     if key.startswith(keys.PARQUET):
         _check_parquet_name(key, problems)

@@ -61,7 +61,8 @@ def show(report: Report, output: OutputFormat) -> None:
 
 
 def print_json(document: Any) -> None:
-    results().print(json.dumps(document, indent=2, ensure_ascii=False), markup=False, soft_wrap=True)
+    encodable = json.dumps(document, indent=2, ensure_ascii=False).encode(errors="backslashreplace").decode()
+    results().print(encodable, markup=False, soft_wrap=True)
 
 
 def _print_for_people(report: Report, console: Console) -> None:
@@ -92,7 +93,7 @@ def _print_findings(findings: Sequence[Finding], console: Console) -> None:
         return
     console.print(f"[bold red]{len(findings)} finding{'s' if len(findings) > 1 else ''}[/]")
     for finding in findings:
-        console.print(rf"  [red]{escape(finding.object_key)}[/]  \[{finding.code}] {escape(finding.problem)}")
+        console.print(rf"  [red]{escape(text(finding.object_key))}[/]  \[{finding.code}] {escape(text(finding.problem))}")
 
 
 def text(value: Any) -> str:
@@ -105,7 +106,12 @@ def text(value: Any) -> str:
         return ", ".join(f"{name}={text(inner)}" for name, inner in value.items()) or "–"
     if isinstance(value, (list, tuple)):
         return ", ".join(text(inner) for inner in value) or "–"
-    return str(value)
+    return _printable(str(value))
+
+
+def _printable(shown: str) -> str:
+    """Names in a bucket may be anything: what is no text, or would move a terminal's cursor, is shown as its escape."""
+    return shown if shown.isprintable() else "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown)
 
 
 def _words(name: str) -> str:

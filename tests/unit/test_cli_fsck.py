@@ -110,3 +110,16 @@ def test_nothing_is_written(root: Path) -> None:
     before = state()
     assert run(root)[0] == 0
     assert state() == before
+
+
+def test_names_that_are_no_text_move_no_cursor_and_stop_no_report(root: Path) -> None:
+    for name in ("\udcff", "new\nline", "\x1b[2J"):
+        put(root, f"ledgers/0001/segments/{name}")
+    code, found = run_json(root)
+    assert code == 9
+    assert {p["object_key"].rpartition("/")[2] for p in found["problems"]} == {"\udcff", "new\nline", "\x1b[2J"}
+    code, text, _ = run(root)
+    assert code == 9
+    for shown in ("\\udcff", "new\\nline", "\\x1b[2J"):
+        assert shown in text
+    assert "\x1b" not in text

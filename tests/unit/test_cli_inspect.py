@@ -214,3 +214,20 @@ def test_inspecting_changes_nothing(root: Path) -> None:
     run("cluster", root, "--full")
     run("ledger", root, 1)
     assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
+
+
+STRANGE = ("x y.json", "caf\u00e9.json", "2", "\u0662", "new\nline", "\udcff.json")
+
+
+def test_files_of_others_are_named_and_passed_over(root: Path) -> None:
+    folders = ("brokers", "ledgers/0001/segments", "ledgers/0001/checkpoints", "ledgers/0001/compactions", "parquet")
+    for folder in folders:
+        for name in STRANGE:
+            (root / folder).mkdir(parents=True, exist_ok=True)
+            (root / folder / name).write_bytes(b"{}")
+    code, found = run_json("cluster", root)
+    assert code == 6
+    assert {f["code"] for f in found["findings"]} == {"FOREIGN_OBJECT"}
+    assert len(found["findings"]) == len(folders) * len(STRANGE)
+    code, found = run_json("ledger", root, 1)
+    assert [s["slot"] for s in found["segments"] if s["state"] != "foreign"] == [1, 2, 3, 4, 5]

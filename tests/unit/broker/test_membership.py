@@ -165,3 +165,27 @@ def test_foreign_objects_among_the_heartbeats_are_ignored_and_removed_in_the_end
 def test_heartbeats_round_trip() -> None:
     heartbeat = Heartbeat("b", "h:1", 3, "ab", 7, {1: 2, 40: 3}, {5: "why"}, leaving=True)
     assert decode_heartbeat(encode_heartbeat(heartbeat)) == heartbeat
+
+
+def test_what_is_no_heartbeat_is_never_read_nor_deleted() -> None:
+    """A copy that a tool made has a name that no store would take: reading it is an error."""
+
+    class Strewn(PassingStore):
+        async def list(self, prefix: str, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+            async for info in self.inner.list(prefix, start_after):
+                yield info
+            for name in ("a (copy).json", "caf\u00e9.json", "notes.txt", "deep/b.json", ".json"):
+                yield ObjectInfo(keys.BROKERS + name, 2, "etag", 0)
+
+    async def scenario() -> None:
+        store = Strewn(MemoryStore("", virtual_sources()))
+        a, b = await joined(store, "a"), await joined(store, "b")
+        for _ in range(4):
+            await asyncio.sleep(3600)
+            await a.beat({}, {})
+            await b.beat({}, {})
+            await a.look()
+            await b.look()
+        assert sorted(a.live()) == sorted(b.live()) == ["a", "b"]
+
+    run_virtual(scenario)
