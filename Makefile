@@ -8,7 +8,7 @@ PROTOS := ledgermq/protocol/ledgermq.proto ledger/format/ledgermq_format.proto
 # Processes that tests run side by side. Spark tests share one session and run alone.
 WORKERS ?= 2
 
-.PHONY: help setup lint format proto test test-fast test-spark test-real fuzz demo lock clean
+.PHONY: help setup lint format proto test test-fast test-spark test-real fuzz simulate mutants demo lock clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +50,20 @@ FUZZ_INPUTS ?= 100000
 FUZZ_SEED ?= 0
 fuzz: $(STAMP) ## Hostile bytes for every surface that takes bytes from others; FUZZ_INPUTS=100000 FUZZ_SEED=0
 	$(PYTHON) -m tests.fuzz.run --inputs $(FUZZ_INPUTS) --seed $(FUZZ_SEED)
+
+# Simulated clusters: LEVEL=ledger (one ledger, fast), cluster (everything) or all; TRACE=--trace prints every line of a run.
+LEVEL ?= all
+SEEDS ?= 200
+FIRST_SEED ?= 0
+TRACE ?=
+MUTANT_SEEDS ?= 300
+MUTANTS ?=
+
+simulate: $(STAMP) ## Whole clusters in virtual time, one for each of SEEDS=200 seeds from FIRST_SEED=0 on
+	$(PYTHON) -m tests.simulation.run --level $(LEVEL) --seeds $(SEEDS) --first-seed $(FIRST_SEED) $(TRACE)
+
+mutants: $(STAMP) ## Plant each known bug and show the seed of the simulation that catches it (MUTANTS="name …" for some)
+	$(PYTHON) -m tests.simulation.hunt --seeds $(MUTANT_SEEDS) $(MUTANTS)
 
 demo: $(STAMP) ## Three brokers, real flights, one broker killed half-way, Spark, a chart
 	@java_home=$$($(PYTHON) infra/java.py) && JAVA_HOME=$$java_home $(PYTHON) examples/demo/main.py
