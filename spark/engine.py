@@ -19,7 +19,7 @@ from ledger.object_store.open import open_store
 from ledger.parquet.engine import OnTaskDone
 from ledger.parquet.plan_chain import PlanOvertaken
 from ledger.parquet.task import CompactionTask, TaskOutcome, run_task
-from ledgermq.errors import LedgerMQError, from_code
+from ledgermq.errors import InvalidConfig, LedgerMQError, from_code
 from ledgermq.sources import Sources
 from spark.session import open_session
 
@@ -71,6 +71,8 @@ class SparkEngine:
 
     async def run(self, store: ObjectStore, tasks: Sequence[CompactionTask], on_done: OnTaskDone) -> list[TaskOutcome]:
         """`store` is not used by the executors: they open `store.url`, which a task carries. Raises what a task raised."""
+        if store.url.startswith("memory://"):
+            raise InvalidConfig(f"{store.url}: Spark's executors are other processes and cannot see it; use --engine local")
         finished = self._context.accumulator([], _Finished())
 
         def run_one(numbered: tuple[int, CompactionTask]) -> TaskOutcome | TaskFailure:

@@ -18,12 +18,12 @@ from ledger.parquet.report import CompactionReport, Progress
 from ledger.parquet.runner import compact_root
 from ledger.parquet.task import split_plan
 from ledger.recovery import advance_checkpoint
-from ledgermq.errors import DataDamaged
+from ledgermq.errors import DataDamaged, InvalidConfig
 from ledgermq.sources import Sources
 from spark.engine import SparkEngine, TaskFailure, run_on_executor
 from tests.passing_store import PassingStore
 from tests.roots import Root
-from tests.stores import file_store
+from tests.stores import file_store, memory_store
 
 pytestmark = pytest.mark.spark
 
@@ -152,3 +152,11 @@ async def test_a_task_of_a_finished_plan_writes_nothing(spark: SparkSession, tmp
         found = spark.sparkContext.parallelize(tasks, len(tasks)).map(run_on_executor).collect()
         assert [outcome.code for outcome in found if isinstance(outcome, TaskFailure)] == [PlanOvertaken.code] * len(tasks)
         assert not [info.key async for info in store.list(keys.parquet_topic("flights"))]
+
+
+async def test_a_store_in_memory_is_refused(spark: SparkSession) -> None:
+    async with memory_store() as store:
+        root = await _root(store)
+        report = await _compact(root, spark)
+        assert {type(error) for error in report.failures.values()} == {InvalidConfig}
+        assert not (await root.compact()).failures, "another engine finishes the plans"
