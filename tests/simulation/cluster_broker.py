@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from ledger.parquet.group_build import run_inline
 from ledgermq.errors import LedgerMQError
@@ -22,6 +23,8 @@ class ClusterBroker:
         self.name = name
         self.process: Process = world.start(name)
         self.broker: Broker | None = None
+        self.on_failed: Callable[[], None] = lambda: None
+        """As a supervisor would, the run ends the process and starts it again."""
         self._world = world
         self._network = network
         self._settings = plan.settings.model_copy(update={"broker_id": name if plan.named_brokers else None})
@@ -42,6 +45,7 @@ class ClusterBroker:
         error = await self.broker.failed
         self._world.note(self.name, f"failed: {error!r}"[:120])
         self._world.violations += failed_assertions(error)
+        self.on_failed()
 
     async def stop(self) -> None:
         """As on SIGTERM."""

@@ -14,7 +14,10 @@ from typing import TypeVar
 import pyarrow.parquet as pq
 
 from ledger import keys
+from ledger.cluster import read_cluster
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.fsck.check import check_root
+from ledger.fsck.problem import Severity
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.group_build import run_inline
 from ledger.parquet.runner import compact_root
@@ -64,15 +67,15 @@ class ClusterRun:
         world.weather.faults, world.weather.slow, world.weather.list_page = plan.faults, plan.slow, plan.list_page
         world.net_delay_s_max, self.network.resets = plan.net_delay_s_max, self.cluster.resets
         world.weather.naps, world.weather.nap_s_max, world.weather.stalls = plan.naps, plan.pause_s_max, plan.stalls
-        disturbances = Disturbances(world, plan, self._victims, self._start)
+        disturbances = self._disturbances = Disturbances(world, plan, self._victims, self._start)
         disturbances.more = [self._stop, self._cut]
         hand = world.loop.in_world(disturbances.run())
-        self._later = disturbances.later
         await asyncio.sleep(self.cluster.seconds)
         hand.cancel()
         await self._heal(disturbances, work)
         drained = await self._drain()
         await self._compact_all()
+        await self._check_bucket()
         self._conclude(drained)
         return finish(world)
 
@@ -82,7 +85,8 @@ class ClusterRun:
     def _start(self, name: str) -> None:
         self._incarnation += 1
         if name.startswith("b"):
-            self.brokers[name] = ClusterBroker(self.world, self.network, self.cluster, name, self._incarnation)
+            broker = self.brokers[name] = ClusterBroker(self.world, self.network, self.cluster, name, self._incarnation)
+            broker.on_failed = lambda: self._disturbances.restart_later(broker.process)
         else:
             self._compactors[name] = self.world.start(name)
             self._compactors[name].spawn(self._compact(name, self._incarnation))
@@ -96,19 +100,19 @@ class ClusterRun:
         async def stop() -> None:
             task = victim.spawn(broker.stop())
             await asyncio.wait({task}, timeout=20.0)
-            victim.kill()
-            await asyncio.sleep(1.0)
-            self._start(victim.name)
+            if victim.alive:  # not killed meanwhile: else it is started again for that
+                victim.kill()
+                await asyncio.sleep(1.0)
+                self._start(victim.name)
 
-        stopping = self.world.loop.in_world(stop())
-        self._later(25.0, lambda: stopping.done() or None)
+        self._disturbances.later(0.0, stop)
 
     def _cut(self, victim: Process) -> None:
         other = self.world.random.choice([name for name in sorted(self.brokers) if name != victim.name] + [c.name for c in self._clients])
         self.world.note(victim.name, f"is cut off from {other}")
         self.world.coverage.saw("disturbance: network cut")
         self.network.cut(victim.name, other)
-        self._later(self.world.random.uniform(0, self.plan.pause_s_max), lambda: self.network.mend(victim.name, other))
+        self._disturbances.later(self.world.random.uniform(0, self.plan.pause_s_max), lambda: self.network.mend(victim.name, other))
 
     async def _create_topics(self) -> None:
         client = self._plain_client("setup")
@@ -235,6 +239,13 @@ class ClusterRun:
         report = await compact_root(self.world.line("last"), sources, LocalEngine(sources, run_inline))
         for bundle, error in report.failures.items():
             self.world.violations.append(Violation("compaction fails", f"bundle {bundle}: {type(error).__name__} {error.message}"))
+
+    async def _check_bucket(self) -> None:
+        """`ledgermq fsck` finds nothing damaged, while the brokers go on."""
+        store = self.world.line("last")
+        checked = await check_root(store, await read_cluster(store), run_blocking=run_inline)
+        damage = [problem for problem in checked.problems if problem.severity is Severity.DAMAGE]
+        self.world.violations += [Violation("fsck", f"{problem.code} {problem.object_key}: {problem.text}") for problem in damage]
 
     def _conclude(self, drained: list[tuple[str, Partition]]) -> None:
         world = self.world

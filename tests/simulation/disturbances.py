@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable, Sequence
 
 from tests.simulation.loop import Process, State
@@ -59,10 +60,20 @@ class Disturbances:
         self._world.note(victim.name, what)
         self._world.coverage.saw(f"disturbance: {kind}")
 
-    def later(self, seconds: float, work: Callable[[], None]) -> None:
+    def restart_later(self, victim: Process) -> None:
+        """The process ends by itself; it comes back in a while."""
+        self._world.coverage.saw("a process ended by itself")
+        victim.kill()
+        self.later(1.0, lambda: self._restart(victim.name))
+
+    def later(self, seconds: float, work: Callable[[], object]) -> None:
+        """`work` may be a coroutine function; `heal` waits for all of them."""
+
         async def wait() -> None:
             await asyncio.sleep(seconds)
-            work()
+            done = work()
+            if inspect.isawaitable(done):
+                await done
 
         self._pending.append(self._world.loop.in_world(wait()))
 
