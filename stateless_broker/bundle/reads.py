@@ -107,11 +107,19 @@ class BundleReads:
             except ObjectMissing as error:
                 await self._look_for(error, known)
                 continue
-            high = self.high_watermark(key)
             assert batches[0].base_offset <= offset < batches[0].end, (key, offset)
-            assert batches[-1].end <= high, "nobody reads above the high watermark"
-            return PartitionFetch(high, start, batches)
+            return self._below_high_watermark(key, start, batches)
         raise Unavailable(f"bundle {self.bundle}: its segments are trimmed faster than they can be read", retry_after_ms=100)
+
+    def _below_high_watermark(self, key: PartitionKey, start: int, batches: list[StoredBatch]) -> PartitionFetch:
+        """Others may have brought to Parquet what has landed and is not acknowledged here yet, or what the next owner has written."""
+        if self._writer.lost is not None:
+            raise self._writer.lost
+        high = self.high_watermark(key)
+        readable = [batch for batch in batches if batch.end <= high]
+        if not readable:
+            raise Unavailable(f"bundle {self.bundle}: a segment that others have read is not acknowledged here yet", retry_after_ms=50)
+        return PartitionFetch(high, start, readable)
 
     async def look(self) -> bool:
         """Take in the newest checkpoint; all who are surprised at the same time share one look. True: it is newer than the one known."""

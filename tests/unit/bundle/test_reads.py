@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 
 from ledger import keys
 from ledger.checkpoint import newest_checkpoint
-from ledger.object_store.contract import ObjectStore
+from ledger.object_store.contract import Buffer, ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.group_build import run_inline
 from ledger.parquet.runner import compact_bundle
 from ledger.recovery import advance_checkpoint
-from ledgermq.errors import DataDamaged, NotOwner, OffsetOutOfRange
+from ledgermq.errors import DataDamaged, NotOwner, OffsetOutOfRange, Unavailable
 from ledgermq.sources import Sources
 from stateless_broker.bundle.context import BundleContext, BundleLimits, BundleMetrics
 from tests.bundles import TOPIC, bundle_context, fetch_values, opened, produce
@@ -307,3 +308,48 @@ async def test_a_checkpoint_of_a_later_epoch_ends_the_term(store: CountingStore,
         await first.ended.wait()
         with pytest.raises(NotOwner):
             await first.fetch(TOPIC, 0, 0, 100)
+
+
+class HeldAnswers(PassingStore):
+    """Puts of segments happen at once; while `gate` is closed their answers wait."""
+
+    def __init__(self, inner: ObjectStore) -> None:
+        super().__init__(inner)
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
+        await self.inner.put_if_absent(key, buffers)
+        if key.startswith(keys.segments(1)):
+            await self.gate.wait()
+
+
+async def test_parquet_that_is_ahead_of_the_acknowledgement_is_not_read_above_the_high_watermark(sources: Sources) -> None:
+    """A rival compacts a segment that has landed while the owner still waits for the store's answer."""
+    store = HeldAnswers(MemoryStore("held", sources))
+    context = bundle_context(store, sources, NO_CACHE)
+    async with opened(context) as owner:
+        await produce(owner, batch(b"a"))
+        store.gate.clear()
+        second = asyncio.create_task(produce(owner, batch(b"b")))
+        while len(await segments(store)) < 3:
+            await asyncio.sleep(0)
+        await compact(context)
+        with pytest.raises(Unavailable):
+            await owner.fetch(TOPIC, 0, 0, 1 << 20)
+        store.gate.set()
+        assert await second == [1]
+        assert await fetch_values(owner, 0) == [b"a", b"b"]
+
+
+async def test_parquet_of_the_next_owner_ends_the_term_and_nothing_else(sources: Sources) -> None:
+    store = MemoryStore("next", sources)
+    context = bundle_context(store, sources, NO_CACHE)
+    async with opened(context) as zombie:
+        await produce(zombie, batch(b"a"))
+        async with opened(bundle_context(store, sources, NO_CACHE, broker="b")) as owner:
+            await produce(owner, batch(b"b"))
+            await compact(context)
+            with pytest.raises(NotOwner):
+                await zombie.fetch(TOPIC, 0, 0, 1 << 20)
+            assert await fetch_values(owner, 0) == [b"a", b"b"]
