@@ -23,7 +23,7 @@ from ledger.object_store import settle
 from ledger.object_store.contract import AlreadyExists, Buffer, ObjectMissing, ObjectStore, StoreUncertain
 from ledger.object_store.settle import PutOutcome
 from ledger.producers import ProducerMemory, Producers, ProducerSession, RememberedBatch
-from ledger.recovery import Recovered, read_slots
+from ledger.recovery import Recovered
 from ledger.segment import read_index
 from ledger.writer import Append, LedgerWriter, fail, succeed
 from ledgermq.errors import LedgerMQError, NotOwner
@@ -190,23 +190,6 @@ def joined_retry_acknowledged_at_once(patch: Patch) -> None:
         return real(self, append, building)
 
     patch.setattr(LedgerWriter, "_is_new", is_new)
-
-
-@mutant("ledger")
-def created_again_slot_believed(patch: Patch) -> None:
-    """Recovery believes its fold without looking whether it was trimmed meanwhile."""
-
-    async def recover(store: ObjectStore, bundle: int, states_max: int) -> Recovered:
-        checkpoint = await newest_checkpoint(store, bundle)
-        recovered = Recovered(bundle, checkpoint, state_of(checkpoint, states_max))
-        async for slot in read_slots(store, bundle, recovered.next_slot):
-            if recovered.state.apply(slot.index):
-                recovered.tail.append(slot)
-        return recovered
-
-    patch.setattr(ledger.writer, "recover", recover)
-    patch.setattr(ledger.recovery, "recover", recover)
-    patch.setattr("ledger.history.recover", recover)
 
 
 @mutant("ledger")
