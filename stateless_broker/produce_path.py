@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -85,6 +85,7 @@ class ProducePath:
                 entries.append(await self._checked(lookup, header, data, durable))
             except LedgerMQError as error:
                 entries.append(_Entry(error=error))
+        _let_go_of_frame(entries)
         owners = await self._owners({entry.bundle for entry in entries if entry.bundle is not None})
         by_bundle: dict[int, list[_Entry]] = {}
         for entry in entries:
@@ -171,6 +172,24 @@ def _batches(frame: ProduceFrame) -> list[tuple[pb.ProduceBatch, memoryview]]:
         found.append((header, payload[at : at + header.length]))
         at += header.length
     return found
+
+
+def _let_go_of_frame(entries: Sequence[_Entry]) -> None:
+    """Copy what was taken of a frame that is mostly something else.
+
+    A batch is a view of its frame and lives in memory for as long as it is cached; bounds count the batch, so it must not keep what was
+    refused beside it, or a header of a megabyte.
+    """
+    taken: dict[int, int] = {}
+    for entry in entries:
+        if entry.batch is not None and isinstance(entry.batch.data, memoryview):
+            frame = id(entry.batch.data.obj)
+            taken[frame] = taken.get(frame, 0) + len(entry.batch.data)
+    for entry in entries:
+        if entry.batch is not None and isinstance(entry.batch.data, memoryview):
+            whole = entry.batch.data.obj
+            if 2 * taken[id(whole)] < memoryview(whole).nbytes:
+                entry.batch = replace(entry.batch, data=bytes(entry.batch.data))
 
 
 def _session(header: pb.ProduceBatch, durable: bool) -> ProducerSession | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.frames import Frame
+from ledgermq.protocol.frames import Frame, decode_produce, encode_frame
 from ledgermq.protocol.records import SCHEMA
 from tests.batches import BUFFERS, batch_of, get_pair, serialize
 from tests.broker.cluster import Cluster, batch_header, encoded, in_cluster
@@ -69,3 +69,24 @@ async def test_the_index_says_what_the_records_say_of_time_not_what_the_sender_c
     query = pb.OffsetQuery(topic="t", partition=0, timestamp_us=late)
     answer = await cluster.line("a:1").list_offsets(pb.ListOffsetsRequest(queries=[query]))
     assert answer.results[0].offset == 1
+
+
+@in_cluster("a:1")
+async def test_what_was_refused_is_not_kept_in_memory_by_what_was_taken(cluster: Cluster) -> None:
+    """Else a batch of some hundred bytes counts as that in every bound, and holds a frame of megabytes."""
+    await cluster.create("t", 1)
+    small, large = encoded([b"small"]), encoded([b"x" * 500_000])
+    wordy = [batch_header("no such topic " * 1000, 0, b"", 0) for _ in range(20)]
+    for headers, payload in (
+        ([batch_header("none", 0, large, 1), batch_header("t", 0, small, 1)], large + small),
+        ([*wordy, batch_header("t", 0, small, 1)], small),
+        ([batch_header("t", 0, small, 1)] * 3, small * 3),
+    ):
+        frame = decode_produce(encode_frame(Frame(pb.ProduceHeader(batches=headers), [payload])))
+        results = (await cluster.line("a:1").produce_once(frame)).results
+        assert not results[-1].HasField("error")
+    cache = cluster.brokers["a:1"].ownership.terms._context.tail_cache
+    kept = [data for batches in cache._segments.values() for data in batches.values()]
+    held = {id(view.obj): memoryview(view.obj).nbytes for data in kept for view in [memoryview(data)]}
+    assert sum(held.values()) <= 2 * cache.size_bytes
+    assert await cluster.read_all("t", 0) == [b"small"] * 5
