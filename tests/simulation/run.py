@@ -35,6 +35,7 @@ class Seed:
     virtual_s: float
     digest: str
     events: int
+    cpu_s: float
 
 
 @dataclass(slots=True)
@@ -43,6 +44,7 @@ class Totals:
     events: int = 0
     trace_lines: int = 0
     virtual_s: float = 0.0
+    cpu_s: float = 0.0
     failed: list[Seed] = field(default_factory=list)
     coverage: Coverage = field(default_factory=Coverage)
 
@@ -51,6 +53,7 @@ class Totals:
         self.events += seed.events
         self.trace_lines += seed.trace_lines
         self.virtual_s += seed.virtual_s
+        self.cpu_s += seed.cpu_s
         self.coverage.update(seed.coverage)
         if seed.violations:
             self.failed.append(seed)
@@ -58,6 +61,7 @@ class Totals:
 
 def run_seed(what: tuple[str, int, bool]) -> Seed:
     level, number, every_line = what
+    begun_s = time.process_time()
     result = simulate(LEVELS[level], number, None if every_line else LINES_SHOWN)
     return Seed(
         level,
@@ -69,6 +73,7 @@ def run_seed(what: tuple[str, int, bool]) -> Seed:
         result.virtual_s,
         result.trace.digest(),
         result.events,
+        time.process_time() - begun_s,
     )
 
 
@@ -96,9 +101,9 @@ def all_seeds(levels: list[str], seeds: range, every_line: bool, processes: int)
 
 def show_totals(level: str, totals: Totals, seconds: float) -> list[str]:
     """Prints; returns what was never reached."""
-    print(
-        f"\n{level}: {totals.runs} seeds in {seconds:.0f} s ({totals.runs / seconds:.2f} a second), {totals.virtual_s:.0f} virtual seconds,"
-    )
+    rate = totals.runs / totals.cpu_s
+    print(f"\n{level}: {totals.runs} seeds in {seconds:.0f} s, {totals.cpu_s:.0f} s of CPU ({rate:.1f} seeds a CPU second),")
+    print(f"  {totals.virtual_s / 3600:.1f} virtual hours,")
     print(f"  {totals.events} events of clients, {totals.trace_lines} lines of trace, {len(totals.failed)} seeds failed")
     for name, count in sorted(totals.coverage.items()):
         print(f"  {count:9} {name}")

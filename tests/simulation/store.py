@@ -15,7 +15,7 @@ from typing import TypeVar
 from ledger.object_store.contract import AlreadyExists, FenceClosed, ObjectInfo, ObjectMissing, ObjectStore, StoreThrottled, StoreUncertain
 from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
-from tests.faulty_store import WRITES, Faults, FaultyStore
+from tests.faulty_store import WRITES, Fault, Faults, FaultyStore
 from tests.simulation.loop import Process, SimulatedLoop, State, current_process
 from tests.simulation.trace import Coverage, Trace
 
@@ -86,6 +86,15 @@ class StoreLine(FaultyStore):
         if operation in WRITES:
             self._trace.add(self._loop.time(), self._who, f"{operation} {short(what)} → done")
         return result
+
+    def _draw(self, operation: str) -> Fault:
+        """As in the base class, by one draw: this is called for every request of a simulation."""
+        faults, x = self.faults, self._random.random()
+        for kind, share in (("before", faults.before), ("after", faults.after), ("late", faults.late), ("throttle", faults.throttle)):
+            if x < share:
+                return kind  # type: ignore[return-value]
+            x -= share
+        return "none"
 
     async def _stall(self) -> None:
         """Now and then a line stands still; what was sent over it meanwhile arrives together, in any order."""

@@ -27,7 +27,7 @@ def judge(level: str, seeds: range) -> None:
 
 def report(level: str, result: Result) -> str:
     violations = [str(violation) for violation in result.violations]
-    seed = Seed(level, result.seed, violations, result.coverage, [], 0, 0.0, "", 0)
+    seed = Seed(level, result.seed, violations, result.coverage, [], 0, 0.0, "", 0, 0.0)
     return "\n".join([*list(result.trace.lines)[-40:], *violations, f"replay: {replay_command(seed)}"])
 
 
