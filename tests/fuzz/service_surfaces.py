@@ -39,6 +39,10 @@ class Service:
     def serve(self, data: bytes) -> None:
         self._runner.run(self._serve(data))
 
+    def close(self) -> None:
+        self._runner.run(self._stack.aclose())
+        self._runner.close()
+
     async def _serve(self, data: bytes) -> None:
         if self._cluster is None:
             self._cluster = await self._stack.enter_async_context(cluster_of("a:1", **LIMITS))
@@ -117,4 +121,4 @@ def spoil(rng: random.Random, data: bytes) -> bytes:
 
 def surfaces() -> list[Surface]:
     service = Service()
-    return [Surface("service", seeds(), service.serve, spoil, weight=1)]
+    return [Surface("service", seeds(), service.serve, spoil, close=service.close)]

@@ -25,6 +25,8 @@ class Surface:
     check: Callable[[bytes], None]
     spoil: Spoil | None = None
     weight: int = 1
+    close: Callable[[], None] = lambda: None
+    """Ends what `check` has started."""
 
     def input(self, seed: int, number: int) -> bytes:
         """The same for the same seed and number, on every machine. The first ones are the valid inputs as they are."""

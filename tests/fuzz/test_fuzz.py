@@ -7,7 +7,7 @@ import pytest
 from tests.fuzz.run import Work, describe, fuzz, share
 from tests.fuzz.surfaces import all_surfaces
 
-INPUTS = 12_000
+INPUTS = 24_000
 SEED = 20261121
 
 
@@ -21,6 +21,7 @@ def test_every_surface_takes_its_valid_inputs() -> None:
     """Else the fuzzing would only prove that everything is refused."""
     for surface in all_surfaces().values():
         surface.check(surface.seeds[0])
+        surface.close()
 
 
 def test_a_crash_is_seen_and_the_rest_is_still_run() -> None:

@@ -35,6 +35,7 @@ def main(seed: int, progress_file: Path, works: list[str]) -> None:
                     surface.run(surface.input(seed, number))
                 except Exception as error:
                     tell(name, number, error)
+            surface.close()
         PROGRESS.pack_into(progress, 0, len(works), 0)
 
 
