@@ -67,7 +67,7 @@ class Broker:
         self.ownership = Ownership(self.membership, self._peers, self.directory, context, sources, times, self._ownership_changed)
         limits = TopicLimits(settings.default_partitions, settings.partitions_max, settings.topics_max)
         self.controller = Controller(store, cluster, self.metadata, self.ownership, sources, limits, context.compaction_engine)
-        self.service = self._put_service_together(cluster, store.url)
+        self.service = self._put_service_together(cluster, store.url, run_blocking)
         self._run: asyncio.Task[None] | None = None
 
     @classmethod
@@ -113,7 +113,7 @@ class Broker:
             if not self.failed.done():
                 self.failed.set_result(failed.exceptions[0])
 
-    def _put_service_together(self, cluster: ClusterSettings, root_url: str) -> BrokerService:
+    def _put_service_together(self, cluster: ClusterSettings, root_url: str, run_blocking: RunBlocking) -> BrokerService:
         settings = self._settings
         topics = Topics(self.metadata, self.ownership)
         parts = Parts(
@@ -127,7 +127,7 @@ class Broker:
             metadata=self.metadata,
             controller=self.controller,
             topics=topics,
-            produce_path=ProducePath(topics, self.ownership, settings.produce_window),
+            produce_path=ProducePath(topics, self.ownership, settings.produce_window, run_blocking),
             fetch_path=FetchPath(topics, self.ownership, settings.fetch_bytes, settings.fetch_wait_ms_max / 1000),
             connect=self._peers.connection,
         )

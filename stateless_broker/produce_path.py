@@ -10,23 +10,29 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import pyarrow as pa
 
 from ledger.catalog import Topic
+from ledger.parquet.group_build import RunBlocking
 from ledger.producers import ProducerSession
 from ledger.segment import Batch
 from ledgermq.errors import CorruptFrame, InvalidRequest, LedgerMQError, MessageTooLarge, NotOwner, PublishNotAccepted
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.batch_header import check_crc
+from ledgermq.protocol.batch_header import check_crc, walk_batch
 from ledgermq.protocol.frames import ProduceFrame
-from ledgermq.protocol.limits import BATCHES_PER_FRAME_MAX
+from ledgermq.protocol.limits import BATCHES_PER_FRAME_MAX, FRAME_PAYLOAD_BYTES_MAX
 from ledgermq.protocol.records import SCHEMA_VERSION, decode_batch, largest_record_bytes, timestamps_of
 from stateless_broker.bundle.owner import BundleOwner
 from stateless_broker.ownership import Ownership
 from stateless_broker.topics import Lookup, Topics
 
 PRODUCER_ID_BYTES = 16
+DECODED_BYTES_MAX = 2 * FRAME_PAYLOAD_BYTES_MAX
+"""Of one batch: ten kilobytes may claim to be any number. No client of ours makes one that decodes to more than a frame holds."""
+INLINE_BYTES_MAX = 256 * 1024
+"""What is decompressed on the event loop, in a third of a millisecond; more goes to a thread, where it holds up nobody else."""
 
 
 @dataclass(slots=True)
@@ -48,10 +54,11 @@ class Admitted:
 
 
 class ProducePath:
-    def __init__(self, topics: Topics, ownership: Ownership, window: int) -> None:
+    def __init__(self, topics: Topics, ownership: Ownership, window: int, run_blocking: RunBlocking) -> None:
         self._topics = topics
         self._ownership = ownership
         self._window = window
+        self._run_blocking = run_blocking
 
     async def stream(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
         """Answers in the order of the requests; at most `window` of them wait."""
@@ -135,7 +142,7 @@ class ProducePath:
         if header.schema not in (0, SCHEMA_VERSION):
             raise CorruptFrame(f"record schema {header.schema} is not known, {SCHEMA_VERSION} is")
         check_crc(data, header.crc)
-        records = decode_batch(data)
+        records = await self._decode(data)
         if records.num_rows != header.record_count:
             raise CorruptFrame(f"the batch has {records.num_rows} records, the frame says {header.record_count}")
         if header.timestamp_min_us > header.timestamp_max_us:
@@ -153,6 +160,13 @@ class ProducePath:
             producer=_session(header, durable),
         )
         return _Entry(bundle=bundle, batch=batch)
+
+    async def _decode(self, data: memoryview) -> pa.RecordBatch:
+        """Raises CorruptFrame, MessageTooLarge."""
+        found = walk_batch(data, decoded_bytes_max=DECODED_BYTES_MAX)
+        if found.codec == "none" or found.decoded_bytes <= INLINE_BYTES_MAX:
+            return decode_batch(data)
+        return await self._run_blocking(partial(decode_batch, data))
 
 
 def _batches(frame: ProduceFrame) -> list[tuple[pb.ProduceBatch, memoryview]]:

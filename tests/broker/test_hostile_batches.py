@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, cast
+
 import pyarrow as pa
 
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import Frame, decode_produce, encode_frame
 from ledgermq.protocol.records import SCHEMA
+from stateless_broker.ownership import Ownership
+from stateless_broker.produce_path import DECODED_BYTES_MAX, INLINE_BYTES_MAX, ProducePath
+from stateless_broker.topics import Topics
 from tests.batches import BUFFERS, batch_of, get_pair, serialize
 from tests.broker.cluster import Cluster, batch_header, encoded, in_cluster
 
@@ -90,3 +96,32 @@ async def test_what_was_refused_is_not_kept_in_memory_by_what_was_taken(cluster:
     held = {id(view.obj): memoryview(view.obj).nbytes for data in kept for view in [memoryview(data)]}
     assert sum(held.values()) <= 2 * cache.size_bytes
     assert await cluster.read_all("t", 0) == [b"small"] * 5
+
+
+@in_cluster("a:1")
+async def test_bombs_are_refused_by_what_they_claim(cluster: Cluster) -> None:
+    """A frame holds thousands of them, each of some kilobytes."""
+    await cluster.create("t", 1, max_message_bytes="33554432")
+    bomb = serialize(batch_of([{"value": bytes(DECODED_BYTES_MAX)}]), compression="zstd")
+    large = serialize(batch_of([{"value": bytes(1 << 20)}]), compression="zstd")
+    assert len(bomb) < 1 << 15
+    headers = [*[batch_header("t", 0, bomb, 1)] * 1000, batch_header("t", 0, large, 1)]
+    results = (await cluster.line("a:1").produce_once(Frame(pb.ProduceHeader(batches=headers), [bomb * 1000 + large]))).results
+    assert {result.error.code for result in results[:-1]} == {"MESSAGE_TOO_LARGE"}
+    assert not results[-1].HasField("error")
+    assert await cluster.read_all("t", 0) == [bytes(1 << 20)]
+
+
+async def test_what_takes_long_to_decompress_holds_up_nobody_else() -> None:
+    """It is decoded by whoever runs blocking work; small and plain batches are not worth the way."""
+    ran = []
+
+    async def run(step: Callable[[], Any]) -> Any:
+        ran.append(step)
+        return step()
+
+    path = ProducePath(cast(Topics, None), cast(Ownership, None), 1, run)
+    small, large = batch_of([{"value": bytes(1000)}]), batch_of([{"value": bytes(INLINE_BYTES_MAX)}])
+    for batch, compression, blocking in ((small, "zstd", 0), (large, None, 0), (large, "lz4", 1), (large, "zstd", 2)):
+        assert (await path._decode(memoryview(serialize(batch, compression=compression)))).equals(batch)
+        assert len(ran) == blocking
