@@ -14,8 +14,8 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, version
 
 from ledgermq.client.client import Client, connect
-from ledgermq.client.consumer import Consumer
-from ledgermq.client.delivery import BatchResult, Delivery, SendResult
+from ledgermq.client.consuming.consumer import Consumer
+from ledgermq.client.consuming.message import Message
 from ledgermq.client.descriptions import (
     BrokerDescription,
     BundleDescription,
@@ -24,11 +24,11 @@ from ledgermq.client.descriptions import (
     TopicDescription,
     TopicPartition,
 )
-from ledgermq.client.message import Message
-from ledgermq.client.producer import Producer
+from ledgermq.client.producing.delivery import BatchResult, Delivery, SendResult
+from ledgermq.client.producing.producer import Producer
+from ledgermq.client.producing.unrouted import BatchDelivery
 from ledgermq.client.record import Record
 from ledgermq.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
-from ledgermq.client.unrouted import BatchDelivery
 from ledgermq.errors import LedgerMQError
 
 try:

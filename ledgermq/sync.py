@@ -25,11 +25,11 @@ from typing import Any, Literal, Self, TypeVar
 import pyarrow as pa
 
 import ledgermq
-from ledgermq.client.consumer import State
-from ledgermq.client.delivery import SendResult
+from ledgermq.client.consuming.consumer import State
+from ledgermq.client.consuming.start import Position, Start
 from ledgermq.client.ending import end
+from ledgermq.client.producing.delivery import SendResult
 from ledgermq.client.record import ROW_OVERHEAD_BYTES, Bytes, Headers, Row, row_bytes, row_of
-from ledgermq.client.start import Position, Start
 from ledgermq.errors import DeadlineExceeded, LedgerMQError, Unavailable
 from ledgermq.sources import Sources
 

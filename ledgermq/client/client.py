@@ -15,14 +15,14 @@ from typing import Any, Literal, Self
 
 from ledgermq.client.admin import Admin
 from ledgermq.client.connections import Connections
-from ledgermq.client.consumer import Consumer
+from ledgermq.client.consuming.consumer import Consumer
+from ledgermq.client.consuming.start import Start
 from ledgermq.client.descriptions import ClusterDescription, TopicDescription, TopicPartition
 from ledgermq.client.grpc_connection import GrpcConnector
 from ledgermq.client.offsets import Offsets
-from ledgermq.client.producer import Producer
+from ledgermq.client.producing.producer import Producer
 from ledgermq.client.routing import Routing
 from ledgermq.client.settings import ClientSettings, ConsumerSettings, ProducerSettings, settings_from
-from ledgermq.client.start import Start
 from ledgermq.client.target import is_root_url, open_embedded, parse_addresses
 from ledgermq.protocol.api import Connector
 from ledgermq.sources import Sources

@@ -6,7 +6,7 @@ import random
 
 import pyarrow as pa
 
-from ledgermq.client.message import messages_of
+from ledgermq.client.consuming.message import messages_of
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.batch_header import walk_batch
 from ledgermq.protocol.frames import Frame, decode_fetch, decode_produce, encode_frame

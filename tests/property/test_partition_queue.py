@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.producers import Producers, ProducerSession
 from ledgermq.client.backoff import Backoff
-from ledgermq.client.batch import Batch
-from ledgermq.client.partition_queue import Failure, PartitionQueue, Session
+from ledgermq.client.producing.batch import Batch
+from ledgermq.client.producing.partition_queue import Failure, PartitionQueue, Session
 from ledgermq.errors import LedgerMQError, NotOwner, OutcomeUnknown, ResourceExhausted, Unavailable
 from ledgermq.sources import Sources
 

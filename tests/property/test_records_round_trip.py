@@ -10,7 +10,7 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledgermq.client.message import TABLE_SCHEMA, Message, decode_run, messages_of, table_of
+from ledgermq.client.consuming.message import TABLE_SCHEMA, Message, decode_run, messages_of, table_of
 from ledgermq.client.record import Row, row_of, rows_to_arrow
 from ledgermq.errors import CorruptFrame
 from ledgermq.protocol.records import Compression, encode_batch

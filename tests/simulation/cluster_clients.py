@@ -7,9 +7,9 @@ import random
 from collections import defaultdict
 
 from ledgermq.client.client import Client
-from ledgermq.client.consumer import Consumer
-from ledgermq.client.delivery import Delivery
-from ledgermq.client.message import Message
+from ledgermq.client.consuming.consumer import Consumer
+from ledgermq.client.consuming.message import Message
+from ledgermq.client.producing.delivery import Delivery
 from ledgermq.client.settings import ClientSettings
 from ledgermq.errors import LedgerMQError, OffsetOutOfRange, OutcomeUnknown, ResourceExhausted, TopicExists, UnknownTopic
 from tests.simulation.cluster_plan import ClusterPlan

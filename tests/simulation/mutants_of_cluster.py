@@ -21,7 +21,7 @@ from ledger.parquet.pages import PageReader
 from ledger.recovery import advance_checkpoint
 from ledger.segment import Batch
 from ledger.writer import LedgerWriter
-from ledgermq.client.partition_queue import PartitionQueue
+from ledgermq.client.producing.partition_queue import PartitionQueue
 from stateless_broker import produce_path
 from stateless_broker.bundle.owner import BundleOwner
 from stateless_broker.bundle.reads import BundleReads
@@ -204,7 +204,7 @@ def new_session_after_every_failure(patch: Patch) -> None:
 @mutant("cluster")
 def consumer_repeats_the_start_of_a_batch(patch: Patch) -> None:
     """A batch that is fetched again from its middle is handed out from its beginning."""
-    from ledgermq.client.consumer import Consumer, _DecodedRun
+    from ledgermq.client.consuming.consumer import Consumer, _DecodedRun
 
     real = Consumer._current
 

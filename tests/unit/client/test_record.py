@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ledgermq.client.arrow_rows import conform
+from ledgermq.client.producing.arrow_rows import conform
 from ledgermq.client.record import datetime_of, row_bytes, row_of, rows_to_arrow
 from ledgermq.errors import InvalidRecord
 from ledgermq.protocol.records import SCHEMA, record_bytes

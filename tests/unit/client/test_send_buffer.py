@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from ledgermq.client.send_buffer import SendBuffer
+from ledgermq.client.producing.send_buffer import SendBuffer
 from ledgermq.client.settings import ProducerSettings
 from ledgermq.errors import DeadlineExceeded, ResourceExhausted
 from tests.virtual_time import run_virtual

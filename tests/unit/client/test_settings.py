@@ -8,8 +8,8 @@ import pytest
 
 import ledgermq
 from ledgermq.client import target
+from ledgermq.client.consuming.start import check_start
 from ledgermq.client.settings import ClientSettings, ConsumerSettings, ProducerSettings, settings_from
-from ledgermq.client.start import check_start
 from ledgermq.client.target import is_root_url, parse_addresses
 from ledgermq.errors import InvalidConfig, InvalidTopicName, LedgerMQError
 

@@ -13,16 +13,16 @@ from typing import Literal, Self
 import pyarrow as pa
 
 from ledgermq.client.connections import Connections
+from ledgermq.client.consuming.fetcher import Fetcher
+from ledgermq.client.consuming.message import TABLE_SCHEMA, Message, decode_run, messages_of, table_of
+from ledgermq.client.consuming.reading import Prefetch, Reading
+from ledgermq.client.consuming.start import Position, Start, check_position, check_start, wishes
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.ending import end
-from ledgermq.client.fetcher import Fetcher
-from ledgermq.client.message import TABLE_SCHEMA, Message, decode_run, messages_of, table_of
 from ledgermq.client.offsets import Offsets
 from ledgermq.client.partitioner import checked
-from ledgermq.client.reading import Prefetch, Reading
 from ledgermq.client.routing import Routing
 from ledgermq.client.settings import ConsumerSettings
-from ledgermq.client.start import Position, Start, check_position, check_start, wishes
 from ledgermq.errors import InvalidConfig, LedgerMQError, Unavailable, UnknownPartition
 
 State = Literal["new", "running", "failing", "closed"]

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from ledgermq.client.connections import Connections
-from ledgermq.client.partition_queue import Failure, PartitionQueue, Session
-from ledgermq.client.producer_routes import ProducerRoutes
+from ledgermq.client.producing.partition_queue import Failure, PartitionQueue, Session
+from ledgermq.client.producing.producer_routes import ProducerRoutes
 from ledgermq.errors import LedgerMQError, Unavailable, UnknownPartition, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.status import error_from_proto

@@ -11,15 +11,15 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ledgermq.client.batch import Batch
 from ledgermq.client.connections import Connections
-from ledgermq.client.partition_queue import Failure, PartitionQueue
-from ledgermq.client.produce_stream import Answer, ProduceStream, SentFrame
-from ledgermq.client.producer_routes import ProducerRoutes
-from ledgermq.client.send_buffer import SendBuffer
-from ledgermq.client.sessions import Sessions
+from ledgermq.client.producing.batch import Batch
+from ledgermq.client.producing.partition_queue import Failure, PartitionQueue
+from ledgermq.client.producing.produce_stream import Answer, ProduceStream, SentFrame
+from ledgermq.client.producing.producer_routes import ProducerRoutes
+from ledgermq.client.producing.send_buffer import SendBuffer
+from ledgermq.client.producing.sessions import Sessions
+from ledgermq.client.producing.unreported import Unreported
 from ledgermq.client.settings import ProducerSettings
-from ledgermq.client.unreported import Unreported
 from ledgermq.errors import InvalidRecord, LedgerMQError, MessageTooLarge, Unavailable, UnknownPartition, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import Frame

@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from crc32c import crc32c
 
-from ledgermq.client.delivery import Outcome, SendResult
+from ledgermq.client.producing.delivery import Outcome, SendResult
 from ledgermq.client.record import Row, rows_to_arrow
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.records import SCHEMA_VERSION, Compression, encode_batch
 
 if TYPE_CHECKING:
-    from ledgermq.client.partition_queue import Session
+    from ledgermq.client.producing.partition_queue import Session
 
 
 class Batch:

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Literal, cast
 
 from ledgermq.client.connections import Connections
-from ledgermq.client.fetch_stream import FetchStream
+from ledgermq.client.consuming.fetch_stream import FetchStream
+from ledgermq.client.consuming.reading import Prefetch, Reading
 from ledgermq.client.offsets import Offsets
-from ledgermq.client.reading import Prefetch, Reading
 from ledgermq.client.routing import Routing
 from ledgermq.client.settings import ConsumerSettings
 from ledgermq.errors import LedgerMQError, NotOwner, OffsetOutOfRange, Unavailable, UnknownPartition, UnknownTopic

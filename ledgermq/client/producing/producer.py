@@ -13,20 +13,20 @@ from typing import Self
 
 import pyarrow as pa
 
-from ledgermq.client.arrow_rows import conform
 from ledgermq.client.connections import Connections
-from ledgermq.client.delivery import Delivery, Outcome, Refused
-from ledgermq.client.dispatcher import Dispatcher
 from ledgermq.client.ending import end
-from ledgermq.client.producer_routes import ProducerRoutes
+from ledgermq.client.producing.arrow_rows import conform
+from ledgermq.client.producing.delivery import Delivery, Outcome, Refused
+from ledgermq.client.producing.dispatcher import Dispatcher
+from ledgermq.client.producing.producer_routes import ProducerRoutes
+from ledgermq.client.producing.send_buffer import SendBuffer
+from ledgermq.client.producing.sessions import Sessions
+from ledgermq.client.producing.topic_queues import TopicQueues
+from ledgermq.client.producing.unreported import Unreported
+from ledgermq.client.producing.unrouted import BatchDelivery, typed
 from ledgermq.client.record import ROW_OVERHEAD_BYTES, Bytes, Headers, Record, Row, row_bytes, row_of
 from ledgermq.client.routing import Routing
-from ledgermq.client.send_buffer import SendBuffer
-from ledgermq.client.sessions import Sessions
 from ledgermq.client.settings import ProducerSettings
-from ledgermq.client.topic_queues import TopicQueues
-from ledgermq.client.unreported import Unreported
-from ledgermq.client.unrouted import BatchDelivery, typed
 from ledgermq.errors import DeadlineExceeded, LedgerMQError, Unavailable, UnknownPartition
 from ledgermq.sources import Sources
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from ledgermq.client.batch import Batch
-from ledgermq.client.delivery import Delivery
-from ledgermq.client.partition_queue import PartitionQueue
 from ledgermq.client.partitioner import StickyPartition, checked, partition_of_key
+from ledgermq.client.producing.batch import Batch
+from ledgermq.client.producing.delivery import Delivery
+from ledgermq.client.producing.partition_queue import PartitionQueue
 from ledgermq.client.record import ROW_OVERHEAD_BYTES, Row
 from ledgermq.client.routing import TopicRoute
 from ledgermq.client.settings import ProducerSettings

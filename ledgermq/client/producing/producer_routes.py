@@ -9,15 +9,15 @@ import asyncio
 from collections.abc import Callable, Iterator
 
 from ledgermq.client.backoff import Backoff
-from ledgermq.client.batch import Batch
 from ledgermq.client.connections import Connections
 from ledgermq.client.descriptions import check_topic_name
-from ledgermq.client.partition_queue import Failure, PartitionQueue
+from ledgermq.client.producing.batch import Batch
+from ledgermq.client.producing.partition_queue import Failure, PartitionQueue
+from ledgermq.client.producing.topic_queues import TopicQueues
+from ledgermq.client.producing.unreported import Unreported
+from ledgermq.client.producing.unrouted import Unrouted
 from ledgermq.client.routing import Routing, TopicRoute
 from ledgermq.client.settings import ProducerSettings
-from ledgermq.client.topic_queues import TopicQueues
-from ledgermq.client.unreported import Unreported
-from ledgermq.client.unrouted import Unrouted
 from ledgermq.errors import InvalidRequest, LedgerMQError, NotOwner, UnknownTopic
 from ledgermq.sources import Sources
 

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ledgermq.client.backoff import Backoff
-from ledgermq.client.batch import Batch
+from ledgermq.client.producing.batch import Batch
 from ledgermq.errors import (
     DeadlineExceeded,
     LedgerMQError,

@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from ledgermq.client.batch import Batch
-from ledgermq.client.delivery import BatchResult, Delivery, Outcome, Refused, SendResult
+from ledgermq.client.producing.batch import Batch
+from ledgermq.client.producing.delivery import BatchResult, Delivery, Outcome, Refused, SendResult
+from ledgermq.client.producing.topic_queues import TopicQueues
 from ledgermq.client.record import ROW_OVERHEAD_BYTES, Row
-from ledgermq.client.topic_queues import TopicQueues
 from ledgermq.errors import InvalidConfig, LedgerMQError
 
 

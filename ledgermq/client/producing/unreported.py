@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ledgermq.client.delivery import Outcome
+from ledgermq.client.producing.delivery import Outcome
 
 OUTCOMES_MAX = 100
 

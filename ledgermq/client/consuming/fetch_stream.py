@@ -11,10 +11,10 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from typing import Any, cast
 
+from ledgermq.client.consuming.reading import FetchedRun, Prefetch, Reading
+from ledgermq.client.consuming.start import OFFSET_MAX
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.ending import end
-from ledgermq.client.reading import FetchedRun, Prefetch, Reading
-from ledgermq.client.start import OFFSET_MAX
 from ledgermq.errors import CorruptFrame, LedgerMQError, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection

@@ -1,0 +1,1 @@
+"""The consumer, from streams of batches to messages. Knows nothing of producers."""

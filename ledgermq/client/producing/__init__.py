@@ -1,0 +1,1 @@
+"""The producer, from records to acknowledged batches. Knows nothing of consumers."""
