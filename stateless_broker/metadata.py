@@ -124,6 +124,7 @@ class Metadata:
             async with asyncio.timeout(CATCH_UP_S_MAX):
                 if isinstance(source, BundleOwner):
                     await self.pull(source)
+                    await source.check_fence()  # else a fenced controller that has not noticed would know no newer topic
                 elif source is None:
                     await self.load()
                 else:
