@@ -1,6 +1,6 @@
 """LedgerMQ: a message broker with nothing durable but an object-store bucket. This package is its client.
 
-    async with ledgermq.connect("localhost:9200") as client:
+    async with ledgermq.connect("localhost:9650") as client:
         async with client.producer() as producer:
             result = await producer.send("flights", b"...", key=b"UA")
         async for message in client.consumer("flights"):

@@ -1,6 +1,6 @@
 """LedgerMQ without asyncio: the same names, driving the one asynchronous implementation on a background thread.
 
-    with ledgermq.sync.connect("localhost:9200") as client:
+    with ledgermq.sync.connect("localhost:9650") as client:
         with client.producer() as producer:
             print(producer.send("flights", b"...", key=b"UA").result())
         for message in client.consumer("flights"):

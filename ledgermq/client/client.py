@@ -145,7 +145,7 @@ class Client:
 
 @asynccontextmanager
 async def connect(target: str, *, sources: Sources | None = None, **settings: Any) -> AsyncIterator[Client]:
-    """`async with ledgermq.connect("localhost:9200") as client`.
+    """`async with ledgermq.connect("localhost:9650") as client`.
 
     `target`: "host:port[,host:port]" of any brokers of a cluster, or a root URL (file:///…, s3://…, hdfs://…, memory://) for a broker
     within this process, which needs the extra "broker". Settings: the fields of `ClientSettings`.
