@@ -21,6 +21,7 @@ _CREDENTIALS = frozenset(
 _FULL = frozenset({"XMinioStorageFull", "QuotaExceeded", "XMinioAdminBucketQuotaExceeded", "StorageFull"})
 _NO_OBJECT = frozenset({"", "NoSuchKey"})
 _FOREIGN = "(not in S3's language)"
+_SECONDS = re.compile(r"[0-9]{1,9}\Z")
 _CODE = re.compile(rb"<Code>([^<]{1,100})</Code>")
 _MESSAGE = re.compile(rb"<Message>([^<]{1,500})</Message>")
 
@@ -31,7 +32,7 @@ def error_of_answer(what: str, status: int, headers: Mapping[str, str], body: by
     if body and not code:
         code = _FOREIGN
     retry_after = headers.get("Retry-After", "")
-    return error_of(what, status, code, message, int(retry_after) * 1000 if retry_after.isascii() and retry_after.isdigit() else None)
+    return error_of(what, status, code, message, int(retry_after) * 1000 if _SECONDS.match(retry_after) else None)
 
 
 def error_of(what: str, status: int, code: str, message: str, retry_after_ms: int | None = None) -> LedgerMQError:

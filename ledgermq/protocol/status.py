@@ -19,6 +19,8 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.limits import DETAILS_CHARS_MAX, ERROR_TEXT_CHARS_MAX
 
 ERROR_KEY = "ledgermq-error-bin"
+RETRY_AFTER_MS_MAX = 24 * 3600 * 1000
+"""What a store asks for may be any number."""
 
 Trailers = Iterable[tuple[str, str | bytes]]
 
@@ -64,11 +66,16 @@ def status_code(error: LedgerMQError) -> grpc.StatusCode:
 def error_to_proto(error: LedgerMQError) -> pb.Error:
     return pb.Error(
         code=_public_code(error),
-        message=error.message[:ERROR_TEXT_CHARS_MAX],
-        retry_after_ms=error.retry_after_ms or 0,
-        owner=error.owner or "",
-        object_key=error.object_key or "",
+        message=_encodable(error.message[:ERROR_TEXT_CHARS_MAX]),
+        retry_after_ms=min(max(0, error.retry_after_ms or 0), RETRY_AFTER_MS_MAX),
+        owner=_encodable(error.owner or ""),
+        object_key=_encodable(error.object_key or ""),
     )
+
+
+def _encodable(text: str) -> str:
+    """An error about a file whose name is no text must not fail on its way."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _public_code(error: LedgerMQError) -> str:
@@ -95,7 +102,7 @@ def trailing_metadata(error: LedgerMQError) -> tuple[tuple[str, str | bytes], ..
 
 async def abort(context: grpc.aio.ServicerContext[bytes, bytes], error: LedgerMQError) -> NoReturn:
     """End a call on the server with `error`. Raises, always."""
-    await context.abort(status_code(error), error.message[:DETAILS_CHARS_MAX], trailing_metadata(error))
+    await context.abort(status_code(error), _encodable(error.message[:DETAILS_CHARS_MAX]), trailing_metadata(error))
     raise AssertionError("abort() returned")
 
 

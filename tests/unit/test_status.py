@@ -53,3 +53,13 @@ def test_metadata_that_is_garbage_falls_back_to_the_status() -> None:
 def test_an_endless_text_is_cut() -> None:
     sent = errors.StoreError("x" * 1_000_000)
     assert len(status.error_to_proto(sent).SerializeToString()) < 3000
+
+
+@pytest.mark.parametrize("text", ["\udcff", "a\ud800b", "\0", "ä" * 5000])
+@pytest.mark.parametrize("retry_after_ms", [None, -1, 0, 7, 2**40])
+def test_any_error_can_be_sent(text: str, retry_after_ms: int | None) -> None:
+    """Names of files may be no text, and stores may ask for any pause."""
+    sent = status.error_to_proto(errors.DataDamaged(text, retry_after_ms=retry_after_ms, owner=text, object_key=text))
+    back = status.error_from_proto(type(sent).FromString(sent.SerializeToString()))
+    assert isinstance(back, errors.DataDamaged)
+    assert back.retry_after_ms is None or 0 < back.retry_after_ms <= 2**31
