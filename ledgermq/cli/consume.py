@@ -55,7 +55,7 @@ async def consume(
     async with connected(target, timeout_s) as client:
         partitions = await chosen_partitions(client, topic, partition or (sorted(start) if isinstance(start, dict) else None))
         offsets = dict.fromkeys(partitions, start) if isinstance(start, int) else start
-        async with client.consumer(topic, partitions=partitions, start=offsets) as consumer:
+        async with client.consumer(topic, partitions=partitions, start=offsets, request_timeout_s=timeout_s) as consumer:
             await print_messages(consumer, Printer(form), max_messages, until_end=until_end)
 
 
@@ -86,7 +86,7 @@ async def print_messages(consumer: ledgermq.Consumer, printer: Printer, max_mess
     ends = {end.partition: offset for end, offset in (await consumer.end_offsets()).items()} if until_end else None
     left = max_messages if max_messages is not None else sys.maxsize
     while left > 0 and not (ends is not None and reached(consumer, ends)):
-        messages = await consumer.fetch(min(left, FETCH_RECORDS_MAX), timeout_s=FETCH_WAIT_S)
+        messages = await consumer.fetch(min(left, FETCH_RECORDS_MAX), timeout=FETCH_WAIT_S)
         wanted = [m for m in messages if ends is None or m.offset < ends[m.partition]]
         printer.write(wanted)
         left -= len(wanted)

@@ -24,6 +24,8 @@ from ledgermq.cli.terminal import notes, progress_of_bytes, progress_of_items
 from ledgermq.errors import InvalidRequest, LedgerMQError
 
 PIECE_RECORDS = 1000
+DELIVERY_TIMEOUTS = 4
+"""A record has more time than a call: before it a whole buffer may have to go over a slow line."""
 COLUMNS = ("partition", "records", "first_offset", "last_offset")
 
 
@@ -85,9 +87,10 @@ async def produce(
     with closing(open_lines(file)) as source:
         records = (common.record(found) for found in read_records(source, form, shape))
         async with connected(target, timeout_s) as client:
+            settings = {"acks": acks.value, "compression": compression.value, "delivery_timeout_s": DELIVERY_TIMEOUTS * timeout_s}
             try:
-                async with client.producer(acks=acks.value, compression=compression.value, delivery_timeout_s=timeout_s) as producer:
-                    await send_all(producer, topic, source, records, sent)
+                async with client.producer(**settings) as producer:
+                    await send_all(client, producer, topic, source, records, sent)
             except LedgerMQError:
                 sent.tell_of_the_stored()
                 raise
@@ -106,12 +109,18 @@ class Common:
         return ledgermq.Record(found.value, found.key, self.headers or None, self.tag, None, self.partition)
 
 
-async def send_all(producer: ledgermq.Producer, topic: str, source: LineSource, records: Iterator[ledgermq.Record], sent: Sent) -> None:
+async def send_all(
+    client: ledgermq.Client, producer: ledgermq.Producer, topic: str, source: LineSource, records: Iterator[ledgermq.Record], sent: Sent
+) -> None:
     """Raises the first error of a record, or of the input; what was sent before it is flushed."""
+    reached = False
     with progress_of_bytes() if source.size else progress_of_items() as bar:
         task = bar.add_task(f"Sending {source.name}", total=source.size, note="")
         try:
             async for piece in in_pieces(source, records, PIECE_RECORDS):
+                if not reached:
+                    await client.describe_cluster()  # a cluster that is down is told sooner than by a record that is given up
+                    reached = True
                 sent.add(await producer.send_many(topic, piece))
                 sent.collect()
                 done = source.bytes_read if source.size else sent.stored
