@@ -1,0 +1,32 @@
+"""Internal topics are read from segments and snapshots only; they never have Parquet files."""
+
+from __future__ import annotations
+
+import pytest
+
+from ledger.catalog import METADATA
+from ledger.object_store.memory import MemoryStore
+from ledger.parquet.engine import LocalEngine
+from ledger.parquet.group_build import run_inline
+from ledger.parquet.runner import compact_bundle
+from ledger.recovery import advance_checkpoint
+from ledgermq.errors import OffsetOutOfRange
+from ledgermq.sources import Sources
+from tests.bundles import bundle_context, opened, produce
+from tests.ledgers import STATES_MAX, batch
+
+
+async def test_a_snapshot_that_moves_under_a_fetch_is_an_offset_error(sources: Sources) -> None:
+    """The fetch takes the new checkpoint in while it looks for segments before its own, and must not go on to Parquet."""
+    store = MemoryStore("internal", sources)
+    context = bundle_context(store, sources)
+    async with opened(context, METADATA.bundles[0]) as owner:
+        await produce(owner, batch(b"a", topic_id=METADATA.id), batch(b"b", topic_id=METADATA.id))
+    await advance_checkpoint(store, 0, sources, STATES_MAX)
+    async with opened(context, METADATA.bundles[0]) as owner:
+        engine = LocalEngine(sources, run_inline)
+        report = await compact_bundle(store, 0, context.cluster, context.catalog(), sources, engine, everything=True)
+        assert report is not None
+        with pytest.raises(OffsetOutOfRange):
+            await owner.fetch(METADATA, 0, 0, 1 << 20)
+        assert await owner.list_offset(METADATA, 0, "earliest") == 2
