@@ -19,6 +19,7 @@ from tests.roots import Root
 from tests.unit.fsck.damage import (
     DAMAGE,
     KINDS,
+    flip_batch,
     flip_checkpoint,
     forge,
     forge_checkpoint,
@@ -135,3 +136,21 @@ async def test_a_root_that_changes_meanwhile_is_checked_again(root: Root) -> Non
     store = Busy(root.store)
     assert (await check_root(store, root.cluster)).problems == []
     assert store.rounds == 1
+
+
+async def test_a_batch_that_parked_its_partition_is_named_until_it_is_repaired(root: Root) -> None:
+    key = await flip_batch(root)
+    await root.compact()
+    checked = await check(root)
+    assert {(p.code, p.object_key) for p in checked.problems if p.severity is DAMAGE} == {("DATA_DAMAGED", key), ("PARKED", key)}
+
+
+async def test_what_retention_and_removal_leave_is_no_damage(root: Root) -> None:
+    """The log start is above the oldest files; one topic is on its way out, one is gone and its name is free."""
+    await forge_checkpoint(root, lambda checkpoint: setattr(checkpoint.partitions[0], "log_start", 7))
+    await root.produce("planes", (0, [b"x"] * 3))
+    await root.compact()
+    await root.remove_topic("planes")
+    assert [p for p in (await check(root)).problems if p.severity is DAMAGE] == []
+    await root.compact()
+    assert [p for p in (await check(root)).problems if p.severity is DAMAGE] == []
