@@ -233,17 +233,17 @@ class Consumer:
             self._ahead.extend(self._background.run(self._inner.fetch(FETCH_RECORDS, FETCH_WAIT_S)))
         return self._ahead.popleft()
 
-    def fetch(self, max_records: int = 500, timeout_s: float = 1.0) -> list[ledgermq.Message]:
+    def fetch(self, max_records: int = 500, timeout: float = 1.0) -> list[ledgermq.Message]:
         """See `ledgermq.Consumer.fetch`."""
         if self._ahead:
             return [self._ahead.popleft() for _ in range(min(max_records, len(self._ahead)))]
-        return self._background.run(self._inner.fetch(max_records, timeout_s))
+        return self._background.run(self._inner.fetch(max_records, timeout))
 
-    def fetch_arrow(self, max_records: int = 100_000, timeout_s: float = 1.0) -> pa.Table:
+    def fetch_arrow(self, max_records: int = 100_000, timeout: float = 1.0) -> pa.Table:
         """See `ledgermq.Consumer.fetch_arrow`."""
         for partition, offset in self._first_ahead().items():
             self.seek(offset, partition.partition, partition.topic)
-        return self._background.run(self._inner.fetch_arrow(max_records, timeout_s))
+        return self._background.run(self._inner.fetch_arrow(max_records, timeout))
 
     def _first_ahead(self) -> dict[ledgermq.TopicPartition, int]:
         first: dict[ledgermq.TopicPartition, int] = {}

@@ -39,7 +39,7 @@ async def consume(client: ledgermq.Client, expected: int, progress: Progress) ->
         ends = await consumer.end_offsets()
         missing = sum(ends.values())
         while missing:
-            messages = await consumer.fetch(FETCH_RECORDS_MAX, timeout_s=1.0)
+            messages = await consumer.fetch(FETCH_RECORDS_MAX, timeout=1.0)
             for message in messages:
                 check.add(message)
             missing -= len(messages)

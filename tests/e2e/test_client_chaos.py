@@ -75,7 +75,7 @@ class Chaos:
     async def consume(self, until: asyncio.Event) -> None:
         async with self.client.consumer("t", request_timeout_s=200) as consumer:
             while not until.is_set() or consumer.positions() != await consumer.end_offsets():
-                self.read += await consumer.fetch(100, timeout_s=1)
+                self.read += await consumer.fetch(100, timeout=1)
 
     async def run(self) -> None:
         await self.client.create_topic("t", PARTITIONS)

@@ -56,7 +56,7 @@ async def check_everything(client: ledgermq.Client, results: list[ledgermq.SendR
     async with client.consumer("t") as consumer, asyncio.timeout(60):
         ends = await consumer.end_offsets()
         while consumer.positions() != ends:
-            for message in await consumer.fetch(5000, timeout_s=10):
+            for message in await consumer.fetch(5000, timeout=10):
                 number = int(message.value or b"")
                 assert results[number][:3] == message[:3], "each record is where its answer said"
                 by_key.setdefault(message.key, []).append(number)

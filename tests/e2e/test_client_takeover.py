@@ -29,7 +29,7 @@ async def read_everything(client: ledgermq.Client, topic: str) -> dict[int, list
     async with client.consumer(topic) as consumer:
         ends = await consumer.end_offsets()
         while consumer.positions() != ends:
-            for message in await consumer.fetch(1000, timeout_s=30):
+            for message in await consumer.fetch(1000, timeout=30):
                 assert message.offset == len(values.setdefault(message.partition, [])), "offsets are dense"
                 values[message.partition].append(message.value)
     return values
@@ -109,7 +109,7 @@ async def test_a_cluster_that_is_gone_is_a_typed_error_in_time(cluster: Cluster)
         with pytest.raises(Unavailable):
             await anext(consumer)
         assert consumer.state == "failing"
-        assert await consumer.fetch(timeout_s=0.1) == []
+        assert await consumer.fetch(timeout=0.1) == []
         with pytest.raises(LedgerMQError):
             await consumer.end_offsets()
         assert loop.time() - begun < 40
@@ -128,7 +128,7 @@ async def test_a_cluster_that_comes_back_is_used_again(cluster: Cluster) -> None
         await asyncio.sleep(10)
         await cluster.start("a:1")
         assert (await waiting).offset == 1
-        assert [m.value for m in await consumer.fetch(timeout_s=20)] == [b"2"]
+        assert [m.value for m in await consumer.fetch(timeout=20)] == [b"2"]
         assert consumer.last_error is None
 
 
@@ -184,7 +184,7 @@ async def test_a_consumer_that_was_idle_for_long_goes_on(cluster: Cluster) -> No
     async with client_of(cluster) as client:
         await client.create_topic("t", 4)
         async with client.consumer("t") as consumer:
-            assert await consumer.fetch(timeout_s=300) == []
+            assert await consumer.fetch(timeout=300) == []
             assert asyncio.get_running_loop().time() > 300
             assert consumer.state == "running"
             await client.producer().send("t", b"at last")

@@ -49,7 +49,7 @@ async def values_of(client: ledgermq.Client, topic: str = "t", **settings: objec
     async with client.consumer(topic, **settings) as consumer:  # type: ignore[arg-type]
         ends = await consumer.end_offsets()
         while consumer.positions() != ends:
-            values += [message.value for message in await consumer.fetch(timeout_s=10)]
+            values += [message.value for message in await consumer.fetch(timeout=10)]
     return values
 
 
@@ -133,7 +133,7 @@ async def test_an_arrow_batch_goes_in_and_comes_out_as_a_table(connect: Connect)
         tables = []
         async with client.consumer("t") as consumer:
             while sum(table.num_rows for table in tables) < 1000:
-                tables.append(await consumer.fetch_arrow(300, timeout_s=10))
+                tables.append(await consumer.fetch_arrow(300, timeout=10))
                 assert tables[-1].num_rows <= 300
         rows = pa.concat_tables(tables).sort_by([("partition", "ascending"), ("offset", "ascending")])
         assert sorted(int(value) for value in rows["value"].to_pylist()) == list(range(1000))
@@ -184,8 +184,8 @@ async def test_seek_goes_anywhere(connect: Connect) -> None:
             assert set(consumer.positions().values()) == {0}
             await consumer.seek(4, partition=1)
             await consumer.seek("latest", partition=0)
-            assert [message.value for message in await consumer.fetch(timeout_s=5)] == [b"9"]
-            assert await consumer.fetch(timeout_s=0.1) == []
+            assert [message.value for message in await consumer.fetch(timeout=5)] == [b"9"]
+            assert await consumer.fetch(timeout=0.1) == []
             assert consumer.positions() == await consumer.end_offsets() == {("t", 0): 5, ("t", 1): 5}
 
 
@@ -235,7 +235,7 @@ async def test_a_topic_that_accepts_nothing_says_so(connect: Connect) -> None:
         with pytest.raises(errors.PublishNotAccepted):
             await client.producer().send("t", b"v")
         with pytest.raises(errors.SubscribeNotAccepted):
-            await client.consumer("t").fetch(timeout_s=10)
+            await client.consumer("t").fetch(timeout=10)
         await client.alter_topic("t", unset=["accept.publish", "accept.subscribe"])
         async with client.producer() as producer:
             await producer.send("t", b"v")
@@ -260,9 +260,9 @@ async def test_offsets_out_of_range(connect: Connect) -> None:
     async with a_topic(connect, 1) as client, client.producer() as producer:
         await producer.send("t", b"0")
         with pytest.raises(errors.OffsetOutOfRange, match="t/0, offset 99"):
-            await client.consumer("t", start={0: 99}).fetch(timeout_s=10)
+            await client.consumer("t", start={0: 99}).fetch(timeout=10)
         reset = client.consumer("t", start={0: 99}, auto_offset_reset="earliest")
-        assert [message.value for message in await reset.fetch(timeout_s=10)] == [b"0"]
+        assert [message.value for message in await reset.fetch(timeout=10)] == [b"0"]
 
 
 async def test_a_deleted_and_recreated_topic_shows_nothing_old(connect: Connect) -> None:

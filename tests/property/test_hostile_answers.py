@@ -77,7 +77,7 @@ def test_fetch_answers(fetches: list[list[FetchFrame]]) -> None:
         consumer = client.consumer("t", request_timeout_s=3, auto_offset_reset="earliest")
         for _ in range(6):
             try:
-                for message in await consumer.fetch(timeout_s=2):
+                for message in await consumer.fetch(timeout=2):
                     assert message.value in (b"a", b"b", b"x" * 100), "nothing is shown that failed its checks"
             except LedgerMQError:
                 await asyncio.sleep(15)  # time for another stream, which begins where this one ended
@@ -128,7 +128,7 @@ def test_descriptions(topics: list[Message]) -> None:
             client.describe_topic("t"),
             client.list_offsets("t"),
             producer.send("t", b"v", key=b"k"),
-            consumer.fetch(timeout_s=0.1),
+            consumer.fetch(timeout=0.1),
         ]
         for call in calls:
             try:

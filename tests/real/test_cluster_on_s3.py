@@ -35,7 +35,7 @@ async def consumed(target: str, topic: str) -> dict[int, list[bytes | None]]:
     async with ledgermq.connect(target) as client, client.consumer(topic) as consumer, asyncio.timeout(60):
         ends = await consumer.end_offsets()
         while consumer.positions() != ends:
-            for message in await consumer.fetch(1000, timeout_s=30):
+            for message in await consumer.fetch(1000, timeout=30):
                 assert message.offset == len(values[message.partition])
                 values[message.partition].append(message.value)
     return values

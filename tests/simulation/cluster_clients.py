@@ -227,7 +227,7 @@ class Churner(SimulatedClient):
         consumer = self.client.consumer(topic, request_timeout_s=self._plan.request_timeout_s)
         reader = f"{self.name}.{self._world.topic_ids[topic]}.{self._values}"
         try:
-            note_polls(self, reader, await consumer.fetch(100, timeout_s=2.0))
+            note_polls(self, reader, await consumer.fetch(100, timeout=2.0))
         except OffsetOutOfRange:
             pass
         finally:

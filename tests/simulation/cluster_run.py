@@ -212,7 +212,7 @@ class ClusterRun:
             ends = await self._insist(consumer.end_offsets)
             while missing := [p for p, end in ends.items() if consumer.positions()[p] < end]:
                 state = f"{[(p, consumer.positions()[p], ends[p]) for p in missing]} {consumer.last_error}"
-                note_polls(reader, "drain", await self._insist(lambda: consumer.fetch(500, timeout_s=5.0)))
+                note_polls(reader, "drain", await self._insist(lambda: consumer.fetch(500, timeout=5.0)))
             drained.extend(("drain", reader.partition(p.topic, p.partition)) for p in ends)
             for partition, end in ends.items():
                 op = self.world.history.ask_end("drain", reader.partition(partition.topic, partition.partition))

@@ -132,23 +132,23 @@ class Consumer:
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
-    async def fetch(self, max_records: int = 500, timeout_s: float = 1.0) -> list[Message]:
-        """Up to `max_records` messages; as soon as there is one, or an empty list after `timeout_s`."""
+    async def fetch(self, max_records: int = 500, timeout: float = 1.0) -> list[Message]:  # noqa: ASYNC109  the name that users of consumers expect
+        """Up to `max_records` messages; as soon as there is one, or an empty list after `timeout` seconds."""
         messages: list[Message] = []
         if max_records < 1:
             raise InvalidConfig(f"max_records is 1 or more, not {max_records}")
-        await self._wait_for_run(timeout_s)
+        await self._wait_for_run(timeout)
         while len(messages) < max_records and (run := self._current(wait_for_error=bool(messages))) is not None:
             messages += run.take(max_records - len(messages))
         return messages
 
-    async def fetch_arrow(self, max_records: int = 100_000, timeout_s: float = 1.0) -> pa.Table:
+    async def fetch_arrow(self, max_records: int = 100_000, timeout: float = 1.0) -> pa.Table:  # noqa: ASYNC109
         """As `fetch`, as a table: key, value, topic, partition, offset, timestamp, timestampType, headers, tag."""
         batches: list[pa.RecordBatch] = []
         count = 0
         if max_records < 1:
             raise InvalidConfig(f"max_records is 1 or more, not {max_records}")
-        await self._wait_for_run(timeout_s)
+        await self._wait_for_run(timeout)
         while count < max_records and (run := self._current(wait_for_error=bool(batches))) is not None:
             batches.append(run.take_arrow(max_records - count))
             count += batches[-1].num_rows

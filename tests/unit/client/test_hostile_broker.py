@@ -78,7 +78,7 @@ async def test_a_record_sent_without_answer_has_an_unknown_outcome(broker: Hosti
 @scenario
 async def test_a_silent_owner_does_not_keep_fetch_waiting(broker: HostileBroker, client: ledgermq.Client) -> None:
     consumer = client.consumer("t", request_timeout_s=20)
-    assert await consumer.fetch(timeout_s=1) == []
+    assert await consumer.fetch(timeout=1) == []
     broker.silent = True
     begun = now_s()
     with pytest.raises(errors.Unavailable):
@@ -231,8 +231,8 @@ def test_a_frame_whose_lengths_do_not_fit_is_refused(length: int) -> None:
         broker.fetches = [[fetched(data, count=1, length=length)], [fetched(data, count=1)]]
         consumer = client.consumer("t", partitions=[0])
         with pytest.raises(errors.CorruptFrame, match=ADDRESS):
-            await consumer.fetch(timeout_s=5)
-        assert [message.value for message in await consumer.fetch(timeout_s=5)] == [b"a"]
+            await consumer.fetch(timeout=5)
+        assert [message.value for message in await consumer.fetch(timeout=5)] == [b"a"]
 
     misfits()
 
@@ -242,7 +242,7 @@ async def test_partitions_that_nobody_asked_for_are_ignored(broker: HostileBroke
     broker.fetches = [[fetched(encoded(b"x"), count=1, topic="other"), fetched(encoded(b"a"), count=1)]]
     consumer = client.consumer("t", partitions=[0])
     assert [message.value for message in await consumer.fetch()] == [b"a"]
-    assert await consumer.fetch(timeout_s=0.1) == []
+    assert await consumer.fetch(timeout=0.1) == []
 
 
 @scenario
@@ -250,7 +250,7 @@ async def test_batches_that_come_twice_are_read_once(broker: HostileBroker, clie
     twice = fetched(encoded(b"a", b"b"), count=2)
     broker.fetches = [[twice, twice, fetched(encoded(b"b", b"c"), count=2, base=1)]]
     consumer = client.consumer("t", partitions=[0])
-    values = [message.value for _ in range(3) for message in await consumer.fetch(timeout_s=0.1)]
+    values = [message.value for _ in range(3) for message in await consumer.fetch(timeout=0.1)]
     assert values == [b"a", b"b", b"c"]
 
 
@@ -271,12 +271,12 @@ async def test_out_of_range_is_told_or_repaired_as_set(broker: HostileBroker, cl
     broker.fetches = [[gone], [fetched(encoded(b"f"), count=1, base=5)]]
     consumer = client.consumer("t", partitions=[0], start={0: 2})
     with pytest.raises(errors.OffsetOutOfRange, match="t/0, offset 2"):
-        await consumer.fetch(timeout_s=5)
+        await consumer.fetch(timeout=5)
     await consumer.close()
     broker.fetches = [[gone], [fetched(encoded(b"f"), count=1, base=5)]]
     broker.offset = 5
     repaired = client.consumer("t", partitions=[0], start={0: 2}, auto_offset_reset="earliest")
-    assert [message.offset for message in await repaired.fetch(timeout_s=5)] == [5]
+    assert [message.offset for message in await repaired.fetch(timeout=5)] == [5]
 
 
 @scenario
@@ -285,15 +285,15 @@ async def test_a_refusal_of_one_partition_leaves_the_others(broker: HostileBroke
     broker.fetches = [[no, fetched(encoded(b"a"), count=1, partition=1)]]
     consumer = client.consumer("t")
     with pytest.raises(errors.DataDamaged) as told:
-        await consumer.fetch(timeout_s=5)
+        await consumer.fetch(timeout=5)
     assert told.value.object_key == "k"
-    assert [message.partition for message in await consumer.fetch(timeout_s=5)] == [1]
+    assert [message.partition for message in await consumer.fetch(timeout=5)] == [1]
 
 
 @scenario
 async def test_an_empty_fetch_frame_is_nothing(broker: HostileBroker, client: ledgermq.Client) -> None:
     broker.fetches = [[Frame(pb.FetchHeader(), [])]]
-    assert await client.consumer("t").fetch(timeout_s=1) == []
+    assert await client.consumer("t").fetch(timeout=1) == []
 
 
 @scenario
