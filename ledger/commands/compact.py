@@ -12,7 +12,6 @@ from rich.progress import TaskID
 from ledger.commands.engines import find_engine
 from ledger.commands.root import Root, cluster_of, opened
 from ledger.parquet.report import CompactionReport, Progress
-from ledger.parquet.runner import compact_root
 from ledgermq.cli.exit_codes import exit_code
 from ledgermq.cli.options import Debug, Output, OutputFormat
 from ledgermq.cli.report import Finding, Report, Rows, show
@@ -35,6 +34,8 @@ async def compact(
     root: Root, engine: EngineName = "local", bundle: Bundles = None, output: Output = OutputFormat.TABLE, debug: Debug = False
 ) -> None:
     """Turn segments into Parquet files: all that is there now, whatever the lag settings. Brokers may go on meanwhile."""
+    from ledger.parquet.runner import compact_root  # late: every command of the application loads this module
+
     sources = Sources()
     open_engine = find_engine(engine)
     async with opened(root, sources) as store:

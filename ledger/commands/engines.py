@@ -8,14 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from importlib.metadata import entry_points
+from typing import TYPE_CHECKING
 
-from ledger.parquet.engine import Engine, LocalEngine
 from ledgermq.errors import InvalidRequest
 from ledgermq.sources import Sources
 
+if TYPE_CHECKING:
+    from ledger.parquet.engine import Engine
+
 GROUP = "ledgermq.engines"
 
-OpenEngine = Callable[[Sources], AbstractContextManager[Engine]]
+OpenEngine = Callable[[Sources], "AbstractContextManager[Engine]"]
 
 
 def find_engine(name: str) -> OpenEngine:
@@ -33,4 +36,6 @@ def find_engine(name: str) -> OpenEngine:
 @contextmanager
 def local(sources: Sources) -> Iterator[Engine]:
     """This process, in threads."""
+    from ledger.parquet.engine import LocalEngine  # late: it brings Arrow's Parquet code, which other commands do not need
+
     yield LocalEngine(sources)
