@@ -112,7 +112,8 @@ def fsync_folder(folder: Path) -> None:
     try:
         os.fsync(descriptor)
     except OSError as e:
-        if e.errno != errno.EINVAL:  # some network file systems have no fsync of folders: there link is durable by itself
+        # Some network file systems have no fsync of folders: there link is durable by itself. A read-only one holds nothing that is not.
+        if e.errno not in (errno.EINVAL, errno.EROFS):
             raise FsyncFailed(e.errno, e.strerror) from e
     finally:
         os.close(descriptor)

@@ -293,6 +293,20 @@ async def test_a_folder_whose_fsync_failed_is_never_believed_again(store: FileSt
             await call
 
 
+async def test_a_read_only_disk_can_be_read_although_a_put_was_cut_off_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file still has its temporary name, and its folder cannot be fsynced."""
+
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    async with FileStore(tmp_path / "root") as store:
+        await store.put_if_absent("a/b", [b"x"])
+        os.link(tmp_path / "root" / "a" / "b", tmp_path / "root" / ".tmp" / ("0" * 32))
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", fail)
+            assert await store.get("a/b") == b"x"
+
+
 async def test_a_put_that_others_may_see_is_never_said_to_have_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A definite error means to a producer that nothing was stored; here another process reads it."""
     real = os.fsync
