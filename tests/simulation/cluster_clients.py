@@ -80,8 +80,8 @@ class Sender(SimulatedClient):
         )
         async with asyncio.TaskGroup() as group:
             while not self.stopped.is_set():
+                topic, number = self.random.choice(self._topics), self.random.randrange(PARTITIONS)
                 for _ in range(self.random.choice((1, 1, 2, 5))):
-                    topic, number = self.random.choice(self._topics), self.random.randrange(PARTITIONS)
                     value = self.next_value()
                     op = self._world.history.begin_produce(
                         f"{self.name}", self.partition(topic, number), (value,), once=self._once, ordered=self._once

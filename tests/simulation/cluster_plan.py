@@ -32,7 +32,7 @@ def cluster_plan_of(seed: int) -> ClusterPlan:
     lag = r.choice((500, 5000, 30_000))
     return ClusterPlan(
         brokers=r.randint(2, 5),
-        compactors=r.randint(0, 2),
+        compactors=r.randint(0, 3),
         seconds=r.choice((15.0, 30.0, 60.0)),
         resets=r.choice((0.0, 0.0, 0.002, 0.01)),
         named_brokers=r.random() < 0.5,
