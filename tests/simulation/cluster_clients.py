@@ -141,7 +141,7 @@ class Reader(SimulatedClient):
 
     async def _poll(self, reader: str, consumer: Consumer) -> None:
         try:
-            messages = await consumer.fetch(self.random.choice((1, 10, 500)), timeout_s=1.0)
+            messages = await consumer.fetch(self.random.choice((1, 10, 500)), timeout=1.0)
         except LedgerMQError as error:
             self._world.coverage.saw(f"a reader was told: {type(error).__name__}")
             self._world.judge_error(error)
