@@ -24,9 +24,12 @@ FETCH_WAIT_S = 1.0
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="Topic to read.", autocompletion=complete_topic)]
 From = Annotated[
-    str,
+    str | None,
     typer.Option(
-        "--from", metavar="WHERE", help="earliest, latest, a time (2026-11-21T07:30), an age (15m), an offset, or PARTITION:OFFSET,…"
+        "--from",
+        metavar="WHERE",
+        help="earliest, latest, a time (2026-11-21T07:30), an age (15m), an offset, or PARTITION:OFFSET,…  "
+        "[default: latest; with --until-end earliest]",
     ),
 ]
 UntilEnd = Annotated[bool, typer.Option("--until-end", "-e", help="Stop at the offsets that were the ends when the command began.")]
@@ -41,7 +44,7 @@ def register(app: typer.Typer) -> None:
 
 async def consume(
     topic: Name,
-    begin: From = "latest",
+    begin: From = None,
     until_end: UntilEnd = False,
     max_messages: Max = None,
     form: Form = MessageFormat.VALUE,
@@ -51,7 +54,7 @@ async def consume(
     debug: Debug = False,
 ) -> None:
     """Print messages as they come, to the end of the topic (--until-end), up to a number (--max), or until Ctrl-C."""
-    start = parse_start(begin, datetime.now(UTC))
+    start = parse_start(begin or ("earliest" if until_end else "latest"), datetime.now(UTC))
     async with connected(target, timeout_s) as client:
         partitions = await chosen_partitions(client, topic, partition or (sorted(start) if isinstance(start, dict) else None))
         offsets = dict.fromkeys(partitions, start) if isinstance(start, int) else start
