@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +14,7 @@ import ledger.parquet.round
 from ledger import keys, topic_removal
 from ledger.checkpoint import newest_checkpoint
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.pages import PageReader
 from ledger.recovery import advance_checkpoint
@@ -24,7 +23,7 @@ from ledger.writer import LedgerWriter
 from ledgermq.client.producing.partition_queue import PartitionQueue
 from stateless_broker import produce_path
 from stateless_broker.bundle.owner import BundleOwner
-from stateless_broker.bundle.reads import BundleReads
+from stateless_broker.bundle.reads import BundleReads, PartitionFetch
 from stateless_broker.bundle.upkeep import Upkeep
 from tests.simulation.mutants import mutant
 
@@ -220,19 +219,24 @@ def consumer_repeats_the_start_of_a_batch(patch: Patch) -> None:
 
 
 @mutant("cluster")
-def missing_slot_taken_for_empty(patch: Patch) -> None:
-    """A reader that finds a segment gone believes that it held nothing, and goes on behind it."""
-    from stateless_broker.bundle.cold_reader import ColdReader
+def trimmed_fetch_goes_on_behind_it(patch: Patch) -> None:
+    """A fetch whose segment has been trimmed meanwhile is answered with the next batches that are still there."""
+    real = BundleReads._read
 
-    real = ColdReader._read_run
+    async def read(self: BundleReads, topic: Any, partition: int, offset: int, bytes_max: int) -> Any:
+        known = self.index.partitions.get((topic.id, partition))
+        if known is not None and len(known) and offset < known.begin:
+            offset = known.begin
+        return await real(self, topic, partition, offset, bytes_max)
 
-    async def read_run(self: ColdReader, run: Sequence[Any]) -> Any:
-        try:
-            return await real(self, run)
-        except ObjectMissing:
-            return []
+    async def fetch(self: BundleReads, topic: Any, partition: int, offset: int, bytes_max: int) -> PartitionFetch:
+        high = self.high_watermark((topic.id, partition))
+        if offset >= high:
+            return PartitionFetch(high, 0, [])
+        return PartitionFetch(high, 0, await self._read(topic, partition, offset, bytes_max))
 
-    patch.setattr(ColdReader, "_read_run", read_run)
+    patch.setattr(BundleReads, "_read", read)
+    patch.setattr(BundleReads, "fetch", fetch)
 
 
 @mutant("cluster")
