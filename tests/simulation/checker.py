@@ -88,8 +88,9 @@ class _Judge:
             _judge_order(model)
         for reader, partition in drained:
             model = self.model(partition)
-            if model.position(reader) < model.log.end and model.log.end > model.log.log_start:
-                model.report("unseen", f"{reader} read to {model.position(reader)} of {model.log.end} and found no more")
+            known = max(model.known_end, model.log.log_start)
+            if model.position(reader) < known and known > model.log.log_start:
+                model.report("unseen", f"{reader} read to {model.position(reader)} and found no more; {known} was known to be the end")
         return self._violations + [violation for model in self._models.values() for violation in model.violations]
 
     def _not_gone(self, event: Poll) -> None:

@@ -95,9 +95,10 @@ class LedgerRun:
                 done = await run_round(store, BUNDLE, cluster, _catalog(), sources, engine, everything=True)
                 if done is not None:
                     self.world.coverage.saw("a round was finished")
-                await delete_segments(store, BUNDLE)
-                await close_finished_fences(store, BUNDLE)
-                await delete_replaced(store, BUNDLE)
+                if sources.random.random() < 0.4:
+                    await delete_segments(store, BUNDLE)
+                    await close_finished_fences(store, BUNDLE)
+                    await delete_replaced(store, BUNDLE)
             except LedgerMQError as error:
                 self.world.note(name, f"round: {type(error).__name__} {error.message[:80]}")
                 self.world.judge_error(error)

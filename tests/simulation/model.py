@@ -97,6 +97,11 @@ class PartitionModel:
             self.report("end above the log", f"told {event.offset}, the log never got beyond {self.log.end}")
         self._told_end = max(self._told_end, event.offset)
 
+    @property
+    def known_end(self) -> int:
+        """Everything below it was acknowledged, read, or told; a send of unknown fate may land behind it at any time."""
+        return max(self._end_at_least, self._told_end)
+
     def position(self, reader: str) -> int:
         return self._positions.get(reader, 0)
 

@@ -38,14 +38,14 @@ def plan_of(seed: int) -> RunPlan:
     bad = r.choice((0.0, 0.01, 0.05, 0.15, 0.5))
     return RunPlan(
         brokers=r.randint(2, 4),
-        compactors=r.randint(1, 3),
+        compactors=r.randint(2, 4),
         seconds=r.choice((15.0, 30.0, 60.0)),
         faults=Faults(
             before=bad * r.random(),
             after=bad * r.random(),
             late=bad * r.random(),
             throttle=bad * r.random() / 2,
-            delay_s_max=r.choice((0.002, 0.02, 0.1, 0.5)),
+            delay_s_max=r.choice((0.002, 0.01, 0.05, 0.5)),
         ),
         slow=r.choice((0.0, 0.005, 0.05)),
         lost_calls=r.choice((0.0, 0.02, 0.1)),
@@ -54,9 +54,9 @@ def plan_of(seed: int) -> RunPlan:
         pause_s_max=r.choice((1.0, 10.0, 40.0)),
         patience_s=r.choice((0.2, 1.0, 5.0)),
         checkpoint_every_s=r.choice((0.5, 2.0)),
-        compact_every_s=r.choice((0.1, 0.5, 2.0)),
+        compact_every_s=r.choice((0.05, 0.3, 1.0)),
         stalls=r.choice((0.0, 0.002, 0.01)),
-        naps=r.choice((0.0, 0.005, 0.03)),
+        naps=r.choice((0.0, 0.002, 0.02)),
         producer_states_max=r.choice((2, 4, 100)),
         list_page=r.choice((5, 50, 1000)),
     )

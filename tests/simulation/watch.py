@@ -107,8 +107,10 @@ class WatchedStore(MemoryStore):
         if found[2] == "segments":
             self.segments[bundle][number] = (decode_tail(data, bundle, number).index, data)
         elif number > self.newest_checkpoint(bundle).number:
-            self._newest[bundle] = decode_checkpoint(data, key)
-            self.on_checkpoint(self._newest[bundle])
+            newest = decode_checkpoint(data, key)
+            self.violations += goes_back(self.newest_checkpoint(bundle), newest)
+            self._newest[bundle] = newest
+            self.on_checkpoint(newest)
 
     def _judge_delete(self, key: str) -> None:
         found = _NUMBERED.match(key)
@@ -130,6 +132,24 @@ class WatchedStore(MemoryStore):
         while fold.slot < slot:
             fold.take(slots[fold.slot + 1][0])
         return slot in fold.valid
+
+
+def goes_back(before: fmt.Checkpoint, after: fmt.Checkpoint) -> list[Violation]:
+    """What a newer checkpoint may never take back (DESIGN section 8)."""
+    counters = [
+        ("slot", before.state.slot, after.state.slot),
+        ("trim slot", before.trim_slot, after.trim_slot),
+        ("finished plan", before.finished_plan, after.finished_plan),
+        ("planned slot", before.planned_slot, after.planned_slot),
+        ("metadata offset", before.metadata_offset, after.metadata_offset),
+    ]
+    later = {(part.topic_id, part.partition): part for part in after.partitions}
+    for part in before.partitions:
+        now = later.get((part.topic_id, part.partition), part)
+        counters.append((f"log start of {part.topic_id}-{part.partition}", part.log_start, now.log_start))
+        counters.append((f"end of Parquet of {part.topic_id}-{part.partition}", part.parquet_end, now.parquet_end))
+    where = f"bundle {after.bundle} checkpoint {after.number}"
+    return [Violation("checkpoint goes back", f"{where}: {name} from {old} to {new}") for name, old, new in counters if new < old]
 
 
 class Fold:
