@@ -7,12 +7,11 @@ DAMAGE    records, or the right to give them out, are lost, doubled or in doubt;
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import IntEnum
-from types import TracebackType
 
-from ledger.object_store.contract import ObjectMissing
-from ledgermq.errors import StoreError
+from ledger.damage import collecting_damage
 
 
 class Severity(IntEnum):
@@ -58,22 +57,6 @@ class Problems:
     def extend(self, other: Problems) -> None:
         self._found |= other._found
 
-    def collecting(self, object_key: str) -> _Collecting:
+    def collecting(self, object_key: str) -> AbstractContextManager[None, bool]:
         """A block in which damage and missing objects become problems, of `object_key` where the error names none."""
-        return _Collecting(self, object_key)
-
-
-class _Collecting:
-    def __init__(self, problems: Problems, object_key: str) -> None:
-        self._problems = problems
-        self._object_key = object_key
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
-        if not isinstance(error, (StoreError, ObjectMissing)):
-            return False
-        key = error.object_key or self._object_key
-        self._problems.damage(key, error.code, error.message.removeprefix(f"{key}: "))
-        return True
+        return collecting_damage(object_key, self.damage)
