@@ -19,6 +19,6 @@ class Findings:
         if finding not in self.all:
             self.all.append(finding)
 
-    def collecting(self, object_key: str) -> AbstractContextManager[None, bool]:
+    def collecting(self, object_key: str) -> AbstractContextManager[None, bool | None]:
         """A block inside of which damage and missing objects become findings; `object_key` where the error names none."""
         return collecting_damage(object_key, self.add)

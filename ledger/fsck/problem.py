@@ -57,6 +57,6 @@ class Problems:
     def extend(self, other: Problems) -> None:
         self._found |= other._found
 
-    def collecting(self, object_key: str) -> AbstractContextManager[None, bool]:
+    def collecting(self, object_key: str) -> AbstractContextManager[None, bool | None]:
         """A block in which damage and missing objects become problems, of `object_key` where the error names none."""
         return collecting_damage(object_key, self.damage)
