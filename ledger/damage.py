@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from types import TracebackType
 
 from ledger.object_store.contract import ObjectMissing
 from ledgermq.errors import StoreError
 
 
-@contextmanager
-def collecting_damage(object_key: str, found: Callable[[str, str, str], None]) -> Iterator[None]:
-    """Damage and missing objects inside of the block are told to `found(key, code, text)`; `object_key` where the error names none."""
-    try:
-        yield
-    except (StoreError, ObjectMissing) as error:
-        key = error.object_key or object_key
-        found(key, error.code, error.message.removeprefix(f"{key}: "))
+class CollectingDamage:
+    """A block: damage and missing objects inside of it are told to `found(key, code, text)`; `object_key` where the error names none."""
+
+    def __init__(self, object_key: str, found: Callable[[str, str, str], None]) -> None:
+        self._object_key = object_key
+        self._found = found
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
+        if not isinstance(error, (StoreError, ObjectMissing)):
+            return False
+        key = error.object_key or self._object_key
+        self._found(key, error.code, error.message.removeprefix(f"{key}: "))
+        return True

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-
-from ledger.damage import collecting_damage
+from ledger.damage import CollectingDamage
 from ledgermq.cli.report import Finding
 
 
@@ -19,6 +17,6 @@ class Findings:
         if finding not in self.all:
             self.all.append(finding)
 
-    def collecting(self, object_key: str) -> AbstractContextManager[None, bool | None]:
+    def collecting(self, object_key: str) -> CollectingDamage:
         """A block inside of which damage and missing objects become findings; `object_key` where the error names none."""
-        return collecting_damage(object_key, self.add)
+        return CollectingDamage(object_key, self.add)

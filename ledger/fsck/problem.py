@@ -7,11 +7,10 @@ DAMAGE    records, or the right to give them out, are lost, doubled or in doubt;
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import IntEnum
 
-from ledger.damage import collecting_damage
+from ledger.damage import CollectingDamage
 
 
 class Severity(IntEnum):
@@ -57,6 +56,6 @@ class Problems:
     def extend(self, other: Problems) -> None:
         self._found |= other._found
 
-    def collecting(self, object_key: str) -> AbstractContextManager[None, bool | None]:
+    def collecting(self, object_key: str) -> CollectingDamage:
         """A block in which damage and missing objects become problems, of `object_key` where the error names none."""
-        return collecting_damage(object_key, self.damage)
+        return CollectingDamage(object_key, self.damage)
