@@ -16,11 +16,11 @@ from ledgermq.cli.start import parse_start
 from stateless_broker.settings import load_settings
 from tests.fuzz.surface import Surface
 
-_FOLDER = Path(tempfile.mkdtemp(prefix="ledgermq-fuzz-"))
+_FOLDER = tempfile.TemporaryDirectory(prefix="ledgermq-fuzz-")  # removed when the process ends
 
 
 def check_config(data: bytes) -> None:
-    file = _FOLDER / "broker.toml"
+    file = Path(_FOLDER.name, "broker.toml")
     file.write_bytes(data)
     load_settings(file)
 
