@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import io
 import tempfile
 from datetime import UTC, datetime
@@ -16,7 +17,8 @@ from ledgermq.cli.start import parse_start
 from stateless_broker.settings import load_settings
 from tests.fuzz.surface import Surface
 
-_FOLDER = tempfile.TemporaryDirectory(prefix="ledgermq-fuzz-")  # removed when the process ends
+_FOLDER = tempfile.TemporaryDirectory(prefix="ledgermq-fuzz-")
+atexit.register(_FOLDER.cleanup)
 
 
 def check_config(data: bytes) -> None:
