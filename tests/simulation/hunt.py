@@ -26,7 +26,7 @@ def hunt_one(what: tuple[str, int]) -> tuple[str, bool]:
     caught = hunt(mutant, LEVELS[mutant.level], range(seeds))
     seconds = time.monotonic() - begun
     if caught.seed is None or caught.result is None:
-        return f"{name:50} SURVIVED {caught.tried} seeds ({seconds:.0f} s): {mutant.what}", False
+        return f"{name:50} SURVIVED {caught.tried} seeds ({seconds:.0f} s): {caught.misfit or mutant.what}", False
     kinds = sorted(caught.result.kinds - NOT_A_CATCH)
     return f"{name:50} {mutant.level:8} seed {caught.seed:4} ({seconds:.1f} s): {', '.join(kinds)}", True
 

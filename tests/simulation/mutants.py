@@ -32,6 +32,8 @@ class Caught:
     """None: it survived."""
     result: Result | None
     tried: int
+    misfit: str = ""
+    """A bug or crash that the mutant itself ran into: it no longer fits the code."""
 
 
 MUTANTS: dict[str, Mutant] = {}
@@ -52,6 +54,7 @@ def mutant(level: str) -> Callable[[Apply], Apply]:
 def hunt(found: Mutant, make: Make, seeds: Iterable[int]) -> Caught:
     """The first of `seeds` that catches it."""
     tried = 0
+    misfit = ""
     with pytest.MonkeyPatch.context() as patch:
         found.apply(patch)
         for seed in seeds:
@@ -59,4 +62,5 @@ def hunt(found: Mutant, make: Make, seeds: Iterable[int]) -> Caught:
             result = simulate(make, seed)
             if result.kinds - NOT_A_CATCH:
                 return Caught(found, seed, result, tried)
-    return Caught(found, None, None, tried)
+            misfit = next((str(violation) for violation in result.violations), misfit)
+    return Caught(found, None, None, tried, misfit)

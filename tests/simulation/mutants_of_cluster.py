@@ -309,8 +309,8 @@ def commit_of_a_plan_that_was_finished(patch: Patch) -> None:
     """A runner that was asleep commits its plan again."""
     real = ledger.parquet.round.commit_move
 
-    def commit_move(plan: fmt.CompactionPlan, stored: Any) -> Any:
-        move = real(plan, stored)
+    def commit_move(plan: fmt.CompactionPlan, stored: Any, **more: Any) -> Any:
+        move = real(plan, stored, **more)
 
         def again(draft: fmt.Checkpoint) -> bool:
             if draft.finished_plan >= plan.number:

@@ -425,7 +425,7 @@ def stale_plan_run(patch: Patch) -> None:
     async def require_open(store: ObjectStore, plan: fmt.CompactionPlan) -> fmt.Checkpoint:
         return await newest_checkpoint(store, plan.bundle)
 
-    def commit_move(plan: fmt.CompactionPlan, stored: Any) -> Any:
+    def commit_move(plan: fmt.CompactionPlan, stored: Any, **_: Any) -> Any:
         def move(draft: fmt.Checkpoint) -> bool:
             draft.finished_plan = plan.number
             draft.planned_slot = plan.last_slot
