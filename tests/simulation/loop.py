@@ -11,6 +11,7 @@ import asyncio
 import contextvars
 import heapq
 import itertools
+import math
 import selectors
 from collections.abc import Callable, Coroutine
 from enum import Enum
@@ -130,17 +131,20 @@ class TooLong(Exception):
 
 
 class _NoSelector(selectors.SelectSelector):
-    """Never looks at a file: nothing outside exists."""
+    """Never looks at a file: nothing outside exists. A timer rings strictly after its moment, never a rounding error before it: code that
+    asks "is it time yet?" and waits again would otherwise go round for ever in a world where looking takes no time."""
 
-    def __init__(self) -> None:
+    def __init__(self, ready: Callable[[], object]) -> None:
         super().__init__()
+        self._ready = ready
         self.now_s = 0.0
         self.turns = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None:
             raise AllTasksWait("every task waits, and nothing will ever wake one")
-        self.now_s += max(0.0, timeout)
+        if not self._ready():
+            self.now_s = math.nextafter(self.now_s + timeout, math.inf)
         self.turns += 1
         if self.turns > TURNS_MAX:
             self.turns = -TURNS_MAX
@@ -151,8 +155,9 @@ class _NoSelector(selectors.SelectSelector):
 class SimulatedLoop(VirtualLoop):
     def __init__(self) -> None:
         self.numbers = itertools.count()
-        self._jumping = _NoSelector()  # type: ignore[assignment]
+        self._jumping = _NoSelector(lambda: self._ready)  # type: ignore[assignment,attr-defined]
         asyncio.SelectorEventLoop.__init__(self, self._jumping)
+        self._clock_resolution = 0.0
         self.set_task_factory(lambda loop, work, **more: _Task(work, loop=loop, **more))
         self.set_exception_handler(lambda loop, what: self.unheard.append(what))
         self.world = contextvars.Context()
