@@ -114,6 +114,9 @@ class RawClient:
         return values
 
     async def error_of(self, topic: str, partition: int) -> LedgerMQError | None:
-        """What producing one record says now, asked once at the owner."""
-        [result] = (await self.line(await self.owner(topic, partition)).produce_once(frame_of(topic, partition, b"?"))).results
-        return error_from_proto(result.error) if result.HasField("error") else None
+        """What producing one record says in the end: retriable errors are tried again, also at the address of a broker that is gone."""
+        try:
+            await self.produce(topic, partition, b"?")
+        except LedgerMQError as error:
+            return error
+        return None
