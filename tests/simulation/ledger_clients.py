@@ -21,7 +21,7 @@ from tests.simulation.world import NoAnswer, Unreachable, World
 
 T = TypeVar("T")
 TOPIC_ID = 7
-CALL_TIMEOUT_S = 5.0
+CALL_TIMEOUTS_S = (0.3, 1.0, 5.0)
 PATIENCE_S = 400.0
 
 
@@ -53,7 +53,7 @@ class Client:
             self._favourite = self.random.choice(names)
         broker = self._brokers[self._favourite]
         try:
-            return await self._world.call(broker.process, lambda: question(broker), CALL_TIMEOUT_S)
+            return await self._world.call(broker.process, lambda: question(broker), self.random.choice(CALL_TIMEOUTS_S))
         except (NotOwner, NoAnswer, Unreachable):
             self._favourite = ""
             raise
