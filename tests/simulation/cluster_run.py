@@ -209,14 +209,16 @@ class ClusterRun:
             reader.client = self._plain_client("drain")
             consumer = reader.client.consumer(["main", "brief"], auto_offset_reset="earliest")
             nonlocal state
+            await self._insist(consumer.wait_ready)
+            partitions = [reader.partition(p.topic, p.partition) for p in consumer.assignment]
+            ops = [self.world.history.ask_end("drain", partition) for partition in partitions]
             ends = await self._insist(consumer.end_offsets)
+            for op, partition in zip(ops, consumer.assignment, strict=True):
+                self.world.history.tell_end(op, ends[partition])
             while missing := [p for p, end in ends.items() if consumer.positions()[p] < end]:
                 state = f"{[(p, consumer.positions()[p], ends[p]) for p in missing]} {consumer.last_error}"
                 note_polls(reader, "drain", await self._insist(lambda: consumer.fetch(500, timeout=5.0)))
-            drained.extend(("drain", reader.partition(p.topic, p.partition)) for p in ends)
-            for partition, end in ends.items():
-                op = self.world.history.ask_end("drain", reader.partition(partition.topic, partition.partition))
-                self.world.history.tell_end(op, end)
+            drained.extend(("drain", partition) for partition in partitions)
             await reader.client.close()
 
         try:
