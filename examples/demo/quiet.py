@@ -9,15 +9,21 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
+LINES_SHOWN = 15
+
+
 @contextmanager
 def stderr_to(log: Path) -> Iterator[None]:
-    """This process's and its children's, as long as the block runs."""
+    """This process's and its children's, as long as the block runs; its last lines are shown after all when the block fails."""
     sys.stderr.flush()
     kept = os.dup(2)
     with log.open("ab") as file:
         os.dup2(file.fileno(), 2)
     try:
         yield
+    except Exception:
+        os.write(kept, b"".join(log.read_bytes().splitlines(keepends=True)[-LINES_SHOWN:]))
+        raise
     finally:
         os.dup2(kept, 2)
         os.close(kept)
