@@ -10,11 +10,12 @@ import multiprocessing
 import sys
 import time
 
-from tests.simulation import mutants_of_cluster, mutants_of_ledger
+from tests.simulation import mutants_of_cluster, mutants_of_idempotence, mutants_of_ledger
 from tests.simulation.levels import LEVELS
 from tests.simulation.mutants import MUTANTS, NOT_A_CATCH, hunt
 
 assert mutants_of_cluster.LOADED
+assert mutants_of_idempotence.LOADED
 assert mutants_of_ledger.LOADED
 
 

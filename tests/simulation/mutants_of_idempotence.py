@@ -1,0 +1,91 @@
+"""Bugs in what a ledger remembers of its producers (DESIGN section 10)."""
+
+from __future__ import annotations
+
+import pytest
+
+import ledger.checkpoint
+import ledger.parquet.delete
+import ledger.parquet.plan_chain
+import ledger.parquet.round
+import ledger.recovery
+import ledger.writer
+from ledger.fold import LedgerState
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.object_store.contract import ObjectStore
+from ledger.producers import ProducerMemory, Producers, ProducerSession, RememberedBatch
+from ledger.recovery import Recovered
+from tests.simulation.mutants import mutant
+
+LOADED = True
+Patch = pytest.MonkeyPatch
+
+
+@mutant("ledger")
+def idempotence_not_in_the_checkpoint(patch: Patch) -> None:
+    """Producer states are recovered from the tail only."""
+    real = LedgerState.from_proto.__func__  # type: ignore[attr-defined]
+
+    def from_proto(cls: type[LedgerState], proto: fmt.LedgerState, states_max: int) -> LedgerState:
+        state: LedgerState = real(cls, proto, states_max)
+        state.producers = Producers(states_max)
+        return state
+
+    patch.setattr(LedgerState, "from_proto", classmethod(from_proto))
+
+
+@mutant("ledger")
+def idempotence_not_recovered(patch: Patch) -> None:
+    """A new owner knows no producer."""
+    real = ledger.writer.recover
+
+    async def recover(store: ObjectStore, bundle: int, states_max: int) -> Recovered:
+        recovered = await real(store, bundle, states_max)
+        recovered.state.producers = Producers(states_max)
+        return recovered
+
+    patch.setattr(ledger.writer, "recover", recover)
+
+
+@mutant("ledger")
+def sequences_not_looked_at(patch: Patch) -> None:
+    """Every batch is taken for a new one."""
+    patch.setattr(Producers, "judge", lambda *_: None)
+
+
+@mutant("ledger")
+def window_smaller_than_what_is_in_flight(patch: Patch) -> None:
+    """Fewer batches are remembered than clients may have unacknowledged."""
+    patch.setattr("ledger.producers.WINDOW_BATCHES", 1)
+
+
+@mutant("ledger")
+def forgotten_producer_taken_for_a_new_one(patch: Patch) -> None:
+    """Sequence 0 of an unknown producer is taken whenever it learned the end of the ledger."""
+
+    def judge_unknown(self: Producers, session: ProducerSession) -> None:
+        if session.sequence != 0:
+            raise ledger.producers.UnknownProducer("begins in the middle")
+
+    patch.setattr(Producers, "_judge_unknown", judge_unknown)
+
+
+@mutant("ledger")
+def any_sequence_of_an_unknown_producer(patch: Patch) -> None:
+    """An unknown producer may begin in the middle."""
+    patch.setattr(Producers, "_judge_unknown", lambda self, session: None)
+
+
+@mutant("ledger")
+def repeated_batch_told_another_offset(patch: Patch) -> None:
+    """A retry of a stored batch is answered with where the log ends now."""
+    real = Producers.judge
+
+    def judge(self: Producers, session: ProducerSession, topic_id: int, partition: int, count: int) -> RememberedBatch | None:
+        stored = real(self, session, topic_id, partition, count)
+        if stored is None:
+            return None
+        memory: ProducerMemory = self._memory[session.id, topic_id, partition]
+        return memory.batches[-1]
+
+    patch.setattr(Producers, "judge", judge)
