@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -30,6 +31,8 @@ class _StopsAfter(PassingStore):
     def __init__(self, inner: ObjectStore, count: int) -> None:
         super().__init__(inner)
         self.left = count
+        self.one_at_a_time = asyncio.Lock()
+        """Else the stop of one task cancels the put of another."""
 
     async def fenced_puts(self, fence: str, keys: object, url_life_ms: int) -> FencedPuts:
         return _Puts(self, await self.inner.fenced_puts(fence, keys, url_life_ms))  # type: ignore[arg-type]
@@ -41,10 +44,11 @@ class _Puts(FencedPuts):
         self._inner = inner
 
     async def put_if_absent(self, key: str, buffers: object) -> None:
-        self._store.left -= 1
-        if self._store.left < 0:
-            raise DataDamaged("stopped")
-        await self._inner.put_if_absent(key, buffers)  # type: ignore[arg-type]
+        async with self._store.one_at_a_time:
+            self._store.left -= 1
+            if self._store.left < 0:
+                raise DataDamaged("stopped")
+            await self._inner.put_if_absent(key, buffers)  # type: ignore[arg-type]
 
 
 async def _root(store: ObjectStore) -> Root:
