@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-import typer
-from typer.testing import CliRunner
 
 from ledger import keys
 from ledger.commands import compact
 from tests.filled_root import fill_root
+from tests.root_commands import RootCommand
+
+run = RootCommand(compact)
 
 
 @pytest.fixture
@@ -23,26 +22,13 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "root"
 
 
-def run(*arguments: object) -> tuple[int, str, str]:
-    app = typer.Typer()
-    compact.register(app)
-    app.callback()(lambda: None)
-    result = CliRunner().invoke(app, ["compact", *map(str, arguments)])
-    return result.exit_code, result.stdout, result.stderr
-
-
-def run_json(*arguments: object) -> tuple[int, Any]:
-    code, out, _ = run(*arguments, "--output", "json")
-    return code, json.loads(out)
-
-
 def test_everything_goes_to_parquet(root: Path) -> None:
-    code, found = run_json(root)
+    code, found = run.json(root)
     assert code == 0
     assert (found["files"], found["records"], found["engine"]) == (1, 4, "local")
     (file,) = (root / "parquet" / "topic=flights" / "partition=0").glob("*.parquet")
     assert pq.read_table(file, partitioning=None)["value"].to_pylist() == [b"one", b"two", b"three", b"four"]
-    assert run_json(root)[1]["records"] == 0
+    assert run.json(root)[1]["records"] == 0
 
 
 def test_the_table_says_the_same(root: Path) -> None:
@@ -54,8 +40,8 @@ def test_the_table_says_the_same(root: Path) -> None:
 
 
 def test_only_the_bundles_that_are_named(root: Path) -> None:
-    assert run_json(root, "--bundle", 2)[1]["records"] == 0
-    assert run_json(root, "--bundle", 2, "--bundle", 1)[1]["records"] == 4
+    assert run.json(root, "--bundle", 2)[1]["records"] == 0
+    assert run.json(root, "--bundle", 2, "--bundle", 1)[1]["records"] == 4
 
 
 def test_a_damaged_ledger_is_reported_and_the_others_go_on(root: Path) -> None:
@@ -64,7 +50,7 @@ def test_a_damaged_ledger_is_reported_and_the_others_go_on(root: Path) -> None:
     data[-40] ^= 1
     path.chmod(0o644)
     path.write_bytes(data)
-    code, found = run_json(root)
+    code, found = run.json(root)
     assert code == 6
     assert [(f["object_key"], f["code"]) for f in found["findings"]] == [(keys.segment(1, 4), "DATA_DAMAGED")]
 

@@ -3,36 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
 from ledger import keys
 from ledger.commands import fsck
 from tests.filled_root import fill_root
+from tests.root_commands import RootCommand
+
+run = RootCommand(fsck)
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     asyncio.run(fill_root(tmp_path / "root"))
     return tmp_path / "root"
-
-
-def run(*arguments: object) -> tuple[int, str, str]:
-    app = typer.Typer()
-    fsck.register(app)
-    app.callback()(lambda: None)
-    result = CliRunner().invoke(app, ["fsck", *map(str, arguments)])
-    return result.exit_code, result.stdout, result.stderr
-
-
-def run_json(*arguments: object) -> tuple[int, Any]:
-    code, out, _ = run(*arguments, "--output", "json")
-    return code, json.loads(out)
 
 
 def put(root: Path, key: str, data: bytes = b"foreign") -> None:
@@ -48,7 +34,7 @@ def flip(path: Path, at: int) -> None:
 
 
 def test_a_clean_root(root: Path) -> None:
-    code, found = run_json(root)
+    code, found = run.json(root)
     assert code == 0
     assert (found["verdict"], found["records"], found["parquet_files"]) == ("clean", 6, 0)
     assert found["segments"] == len(list((root / "ledgers").glob("*/segments/*")))
@@ -60,7 +46,7 @@ def test_a_clean_root(root: Path) -> None:
 
 def test_left_overs_have_their_own_exit_code(root: Path) -> None:
     put(root, "parquet/_SUCCESS")
-    code, found = run_json(root)
+    code, found = run.json(root)
     assert (code, found["verdict"]) == (9, "untidy")
     assert [(p["severity"], p["code"], p["object_key"]) for p in found["problems"]] == [("untidy", "FOREIGN_OBJECT", "parquet/_SUCCESS")]
 
@@ -68,7 +54,7 @@ def test_left_overs_have_their_own_exit_code(root: Path) -> None:
 def test_damage_comes_first_and_names_its_object(root: Path) -> None:
     put(root, "parquet/_SUCCESS")
     flip(root / keys.segment(1, 2), -60)
-    code, found = run_json(root)
+    code, found = run.json(root)
     assert (code, found["verdict"]) == (6, "damaged")
     first = found["problems"][0]
     assert (first["severity"], first["object_key"]) == ("damage", keys.segment(1, 2))
@@ -79,8 +65,8 @@ def test_damage_comes_first_and_names_its_object(root: Path) -> None:
 
 def test_quick_reads_no_batches(root: Path) -> None:
     flip(root / keys.segment(1, 2), 1200)
-    assert run_json(root, "--quick")[0] == 0
-    assert run_json(root)[0] == 6
+    assert run.json(root, "--quick")[0] == 0
+    assert run.json(root)[0] == 6
 
 
 def test_notes_are_shown_on_demand(root: Path) -> None:
@@ -93,7 +79,7 @@ def test_notes_are_shown_on_demand(root: Path) -> None:
 
 def test_a_damaged_cluster_file_is_damage(root: Path) -> None:
     put(root, keys.CLUSTER, b"{")
-    code, found = run_json(root)
+    code, found = run.json(root)
     assert (code, found["problems"][0]["object_key"]) == (6, keys.CLUSTER)
 
 
@@ -115,7 +101,7 @@ def test_nothing_is_written(root: Path) -> None:
 def test_names_that_are_no_text_move_no_cursor_and_stop_no_report(root: Path) -> None:
     for name in ("\udcff", "new\nline", "\x1b[2J"):
         put(root, f"ledgers/0001/segments/{name}")
-    code, found = run_json(root)
+    code, found = run.json(root)
     assert code == 9
     assert {p["object_key"].rpartition("/")[2] for p in found["problems"]} == {"\udcff", "new\nline", "\x1b[2J"}
     code, text, _ = run(root)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
 from ledger import keys
 from ledger.commands import inspect
 from tests.filled_root import fill_root
+from tests.root_commands import RootCommand
 from tests.stores import file_store
+
+run = RootCommand(inspect)
 
 
 @pytest.fixture
@@ -23,19 +22,6 @@ def root(tmp_path: Path) -> Path:
     """A cluster with one topic: two terms of bundle 1, a checkpoint between them, three segments with records."""
     asyncio.run(fill_root(tmp_path / "root"))
     return tmp_path / "root"
-
-
-def run(*arguments: object) -> tuple[int, str, str]:
-    app = typer.Typer()
-    inspect.register(app)
-    app.callback()(lambda: None)
-    result = CliRunner().invoke(app, ["inspect", *map(str, arguments)])
-    return result.exit_code, result.stdout, result.stderr
-
-
-def run_json(*arguments: object) -> tuple[int, Any]:
-    code, out, _ = run(*arguments, "--output", "json")
-    return code, json.loads(out)
 
 
 def damage(path: Path, position: int) -> None:
@@ -47,7 +33,7 @@ def damage(path: Path, position: int) -> None:
 
 
 def test_a_segment(root: Path) -> None:
-    code, found = run_json("segment", root, 1, 2)
+    code, found = run.json("segment", root, 1, 2)
     assert code == 0
     assert (found["kind"], found["epoch"], found["broker"], found["records"]) == ("DATA", 1, "a", 2)
     assert [(b["topic_id"], b["partition"], b["base_offset"], b["records"], b["state"]) for b in found["batches"]] == [(1, 0, 0, 2, "ok")]
@@ -59,9 +45,9 @@ def test_a_segment(root: Path) -> None:
 
 def test_a_damaged_batch_is_a_finding(root: Path) -> None:
     key = keys.segment(1, 2)
-    (batch_row,) = run_json("segment", root, 1, 2)[1]["batches"]
+    (batch_row,) = run.json("segment", root, 1, 2)[1]["batches"]
     damage(root / key, batch_row["position"] + batch_row["bytes"] - 1)
-    code, found = run_json("segment", root, 1, 2)
+    code, found = run.json("segment", root, 1, 2)
     assert code == 6
     assert found["batches"][0]["state"] == "damaged"
     assert [(f["object_key"], f["code"]) for f in found["findings"]] == [(key, "DATA_DAMAGED")]
@@ -73,13 +59,13 @@ def test_a_damaged_batch_is_a_finding(root: Path) -> None:
 
 def test_a_damaged_index_is_a_finding(root: Path) -> None:
     damage(root / keys.segment(1, 2), -40)
-    code, found = run_json("segment", root, 1, 2)
+    code, found = run.json("segment", root, 1, 2)
     assert code == 6
     assert [f["object_key"] for f in found["findings"]] == [keys.segment(1, 2)]
 
 
 def test_a_ledger(root: Path) -> None:
-    code, found = run_json("ledger", root, 1)
+    code, found = run.json("ledger", root, 1)
     assert code == 0
     assert (found["epoch"], found["claimed_by"], found["checkpoint"], found["last_slot"]) == (2, "b", 1, 5)
     assert [(s["slot"], s["kind"], s["state"], s["records"]) for s in found["segments"]] == [
@@ -94,7 +80,7 @@ def test_a_ledger(root: Path) -> None:
 def test_a_void_segment_is_told_from_a_valid_one(root: Path) -> None:
     late = (root / keys.segment(1, 2)).read_bytes()
     asyncio.run(_put_void(root, late))
-    code, found = run_json("ledger", root, 1)
+    code, found = run.json("ledger", root, 1)
     assert code == 0
     assert found["segments"][-1]["slot"] == 6
     assert found["segments"][-1]["state"] == "void"
@@ -113,44 +99,44 @@ async def _put_void(folder: Path, former: bytes) -> None:
 
 
 def test_only_the_newest_segments_are_listed(root: Path) -> None:
-    _, found = run_json("ledger", root, 1, "--newest", 2)
+    _, found = run.json("ledger", root, 1, "--newest", 2)
     assert [s["slot"] for s in found["segments"]] == [4, 5]
     assert found["older_segments_not_shown"] == 3
 
 
 def test_a_ledger_with_a_damaged_index_shows_all_others(root: Path) -> None:
     damage(root / keys.segment(1, 4), -40)
-    code, found = run_json("ledger", root, 1)
+    code, found = run.json("ledger", root, 1)
     assert code == 6
     assert {f["object_key"] for f in found["findings"]} == {keys.segment(1, 4)}
     assert [s["state"] for s in found["segments"]] == ["unknown", "unknown", "unknown", "damaged", "unknown"]
 
 
 def test_damage_inside_a_batch_is_seen_by_a_full_look_only(root: Path) -> None:
-    (batch_row,) = run_json("segment", root, 1, 4)[1]["batches"]
+    (batch_row,) = run.json("segment", root, 1, 4)[1]["batches"]
     damage(root / keys.segment(1, 4), batch_row["position"] + batch_row["bytes"] - 1)
-    assert run_json("ledger", root, 1)[0] == 0
-    assert run_json("ledger", root, 1, "--full")[0] == 6
+    assert run.json("ledger", root, 1)[0] == 0
+    assert run.json("ledger", root, 1, "--full")[0] == 6
 
 
 def test_a_checkpoint(root: Path) -> None:
-    code, found = run_json("checkpoint", root, 1)
+    code, found = run.json("checkpoint", root, 1)
     assert code == 0
     assert (found["number"], found["slot"], found["trim_slot"]) == (1, 2, 1)
     assert [(p["topic_id"], p["partition"], p["end"]) for p in found["partitions"]] == [(1, 0, 2)]
     assert found["claims"][0]["broker"] == "a"
-    assert run_json("checkpoint", root, 1, 1)[1] == found | {"object": keys.checkpoint(1, 1)}
+    assert run.json("checkpoint", root, 1, 1)[1] == found | {"object": keys.checkpoint(1, 1)}
 
 
 def test_a_damaged_checkpoint_is_a_finding(root: Path) -> None:
     damage(root / keys.checkpoint(1, 1), 3)
-    code, found = run_json("checkpoint", root, 1)
+    code, found = run.json("checkpoint", root, 1)
     assert code == 6
     assert [f["object_key"] for f in found["findings"]] == [keys.checkpoint(1, 1)]
 
 
 def test_the_cluster(root: Path) -> None:
-    code, found = run_json("cluster", root)
+    code, found = run.json("cluster", root)
     assert code == 0
     assert [(b["bundle"], b["segments"]) for b in found["bundles"]] == [(0, 3), (1, 5), (2, 0)]
     assert {t["topic"]: (t["topic_id"], t["records"]) for t in found["topics"]} == {"__metadata": (0, 2), "flights": (1, 4)}
@@ -176,15 +162,15 @@ def test_whatever_is_damaged_in_a_cluster_is_named(root: Path, key: str, break_i
     if (root / key).exists():
         (root / key).chmod(0o644)
     break_it(root / key)
-    code, found = run_json("cluster", root)
+    code, found = run.json("cluster", root)
     assert code == 6
     assert {f["object_key"] for f in found["findings"]} == {key}
 
 
 def test_damage_inside_of_a_batch_is_found_by_a_full_look_at_the_cluster(root: Path) -> None:
-    (batch_row,) = run_json("segment", root, 1, 5)[1]["batches"]
+    (batch_row,) = run.json("segment", root, 1, 5)[1]["batches"]
     damage(root / keys.segment(1, 5), batch_row["position"] + batch_row["bytes"] - 1)
-    code, found = run_json("cluster", root, "--full")
+    code, found = run.json("cluster", root, "--full")
     assert code == 6
     assert [f["object_key"] for f in found["findings"]] == [keys.segment(1, 5)]
 
@@ -225,9 +211,9 @@ def test_files_of_others_are_named_and_passed_over(root: Path) -> None:
         for name in STRANGE:
             (root / folder).mkdir(parents=True, exist_ok=True)
             (root / folder / name).write_bytes(b"{}")
-    code, found = run_json("cluster", root)
+    code, found = run.json("cluster", root)
     assert code == 6
     assert {f["code"] for f in found["findings"]} == {"FOREIGN_OBJECT"}
     assert len(found["findings"]) == len(folders) * len(STRANGE)
-    code, found = run_json("ledger", root, 1)
+    code, found = run.json("ledger", root, 1)
     assert [s["slot"] for s in found["segments"] if s["state"] != "foreign"] == [1, 2, 3, 4, 5]
