@@ -8,7 +8,7 @@ Slot, trim, finished plan, M, log start and end of Parquet never go back; `check
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from ledger import keys
 from ledger.envelope import ObjectKind, seal, unseal
@@ -84,6 +84,14 @@ def partition_of(checkpoint: fmt.Checkpoint, topic_id: int, partition: int) -> f
 
 def partitions_by_key(checkpoint: fmt.Checkpoint) -> dict[PartitionKey, fmt.PartitionCheckpoint]:
     return {(p.topic_id, p.partition): p for p in checkpoint.partitions}
+
+
+def replace_partitions(draft: fmt.Checkpoint, parts: Iterable[fmt.PartitionCheckpoint]) -> None:
+    """Let `parts`, which may be some of the draft's own, be all of its partitions, in their order."""
+    ordered = sorted(parts, key=lambda part: (part.topic_id, part.partition))
+    copies = fmt.Checkpoint(partitions=ordered)
+    del draft.partitions[:]
+    draft.partitions.MergeFrom(copies.partitions)
 
 
 def draft_next(base: fmt.Checkpoint, state: LedgerState, sources: Sources) -> fmt.Checkpoint:

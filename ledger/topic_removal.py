@@ -12,7 +12,7 @@ offsets must go on fitting. What it appends no plan writes. Acts nowhere: `ledge
 from __future__ import annotations
 
 from ledger.catalog import Catalog, Topic
-from ledger.checkpoint import Move
+from ledger.checkpoint import Move, replace_partitions
 from ledger.format import ledgermq_format_pb2 as fmt
 
 
@@ -71,9 +71,7 @@ def confirm_deleted(topic_id: int) -> Move:
         if note is None or note.files_deleted or not note.barrier_ms:
             return False
         note.files_deleted = True
-        kept = [part for part in draft.partitions if part.topic_id != topic_id]
-        del draft.partitions[:]
-        draft.partitions.extend(kept)
+        replace_partitions(draft, [part for part in draft.partitions if part.topic_id != topic_id])
         return True
 
     return move

@@ -112,12 +112,6 @@ class Membership:
         """Those of `present` that may be given something: the leaving ones hand over what they have."""
         return {name: heartbeat for name, heartbeat in self.present().items() if not heartbeat.leaving}
 
-    def is_advancing(self, broker: str) -> bool:
-        """Has its heartbeat changed within two intervals?"""
-        member = self.members.get(broker)
-        now = asyncio.get_running_loop().time()
-        return member is not None and now - member.evidence.advanced_at <= 2 * self.interval_s
-
     def report_lost(self, broker: str, *, refused: bool) -> None:
         """The line to a broker broke, or its address refuses connections."""
         member = self.members.get(broker)

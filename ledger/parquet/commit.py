@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ledger.checkpoint import Move, partitions_by_key
+from ledger.checkpoint import Move, partitions_by_key, replace_partitions
 from ledger.fold import PartitionKey
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.parquet.stored_file import StoredFile
@@ -45,9 +45,7 @@ def commit_move(plan: fmt.CompactionPlan, stored: Sequence[StoredFile], *, fence
         draft.trim_slot = max(draft.trim_slot, trim_slot)
         if plan.internal:
             draft.snapshot_plan = plan.number
-        ordered = [parts[key] for key in sorted(parts)]
-        del draft.partitions[:]
-        draft.partitions.extend(ordered)
+        replace_partitions(draft, parts.values())
         return True
 
     return move

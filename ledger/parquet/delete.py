@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from ledger import keys
 from ledger.catalog import Catalog
-from ledger.checkpoint import Move, delete_older_checkpoints, newest_checkpoint, partitions_by_key
+from ledger.checkpoint import Move, delete_older_checkpoints, newest_checkpoint, partitions_by_key, replace_partitions
 from ledger.cluster import ClusterSettings
 from ledger.fold import PartitionKey
 from ledger.format import ledgermq_format_pb2 as fmt
@@ -89,9 +89,7 @@ def log_start_move(starts: dict[PartitionKey, int]) -> Move:
             if start > part.log_start:
                 part.log_start = start
                 moved = True
-        ordered = [fmt.PartitionCheckpoint.FromString(parts[key].SerializeToString()) for key in sorted(parts)]
-        del draft.partitions[:]
-        draft.partitions.extend(ordered)
+        replace_partitions(draft, parts.values())
         return moved
 
     return move

@@ -57,11 +57,6 @@ class GroupCommit:
         self._closed: LedgerMQError | None = None
 
     @property
-    def is_idle(self) -> bool:
-        """Nothing is queued and nothing is on its way."""
-        return not self._queue and not self._flushes
-
-    @property
     def _waiting_bytes(self) -> int:
         return self._queued_bytes + self._flushing_bytes
 
