@@ -7,7 +7,8 @@ Knows nothing of gRPC, HTTP or any store: `ledgermq.protocol.status` maps codes 
     ├── InvalidRequest            fix the input; the same call fails again
     │   ├── InvalidTopicName, InvalidConfig, InvalidRecord, CorruptFrame, MessageTooLarge
     │   ├── UnknownTopic, UnknownPartition, TopicExists, OffsetOutOfRange
-    │   └── PublishNotAccepted, SubscribeNotAccepted
+    │   ├── PublishNotAccepted, SubscribeNotAccepted
+    │   └── InvalidGroupName, UnknownGroup, GroupNotEmpty, CommitGoesBack
     ├── RetriableError            the same call may succeed later (retry_after_ms says when)
     │   ├── NotOwner              ask the broker at `owner` instead
     │   ├── Unavailable           no broker, or no store, answers at present
@@ -17,6 +18,10 @@ Knows nothing of gRPC, HTTP or any store: `ledgermq.protocol.status` maps codes 
     ├── ProducerError             the producer's session has ended; take a new one
     │   ├── UnknownProducer, OutOfOrderSequence
     │   └── OutcomeUnknown        the record may or may not be stored; never retried blindly
+    ├── GroupError                the member's place in its group is not what it believes
+    │   ├── UnknownMember         left out after a silence, or never there: join again
+    │   ├── StaleAssignment       the partition is not this member's under this epoch: nothing was committed
+    │   └── StaticIdInUse         another live member has the same instance id
     ├── Unauthorized              credentials missing, wrong or not sufficient
     └── StoreError                the bucket itself
         ├── DataDamaged           an object fails its checks; `object_key` names it
@@ -98,6 +103,22 @@ class SubscribeNotAccepted(InvalidRequest):
     code = "SUBSCRIBE_NOT_ACCEPTED"
 
 
+class InvalidGroupName(InvalidRequest):
+    code = "INVALID_GROUP_NAME"
+
+
+class UnknownGroup(InvalidRequest):
+    code = "UNKNOWN_GROUP"
+
+
+class GroupNotEmpty(InvalidRequest):
+    code = "GROUP_NOT_EMPTY"
+
+
+class CommitGoesBack(InvalidRequest):
+    code = "COMMIT_GOES_BACK"
+
+
 class RetriableError(LedgerMQError):
     code = "RETRIABLE"
     retriable = True
@@ -137,6 +158,22 @@ class OutOfOrderSequence(ProducerError):
 
 class OutcomeUnknown(ProducerError):
     code = "OUTCOME_UNKNOWN"
+
+
+class GroupError(LedgerMQError):
+    code = "GROUP_ERROR"
+
+
+class UnknownMember(GroupError):
+    code = "UNKNOWN_MEMBER"
+
+
+class StaleAssignment(GroupError):
+    code = "STALE_ASSIGNMENT"
+
+
+class StaticIdInUse(GroupError):
+    code = "STATIC_ID_IN_USE"
 
 
 class Unauthorized(LedgerMQError):

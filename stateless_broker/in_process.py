@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 from ledgermq.errors import InvalidConfig, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi, Connection, Connector
 from ledgermq.protocol.frames import FetchFrame, ProduceFrame
+from ledgermq.protocol.methods import Method
+from ledgermq.protocol.unary import UnaryCalls
 
 
 class Network:
@@ -47,7 +50,7 @@ class InProcessConnector(Connector):
         return InProcessConnection(self.network, address)
 
 
-class InProcessConnection(Connection):
+class InProcessConnection(UnaryCalls, Connection):
     """Looks the address up for each call, so it survives a restart of the broker as a gRPC channel does."""
 
     def __init__(self, network: Network, address: str) -> None:
@@ -57,6 +60,9 @@ class InProcessConnection(Connection):
     @property
     def _service(self) -> BrokerApi:
         return self._network.at(self.address)[0]
+
+    async def ask(self, method: Method, request: Any, wait_s: float = 0.0) -> Any:
+        return await getattr(self._service, method.attribute)(request)
 
     async def wait_lost(self) -> bool:
         try:
@@ -72,32 +78,5 @@ class InProcessConnection(Connection):
     def produce(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
         return self._service.produce(requests)
 
-    async def produce_once(self, request: ProduceFrame) -> pb.ProduceResponse:
-        return await self._service.produce_once(request)
-
     def fetch(self, request: pb.FetchRequest) -> AsyncIterator[FetchFrame]:
         return self._service.fetch(request)
-
-    async def fetch_once(self, request: pb.FetchRequest) -> FetchFrame:
-        return await self._service.fetch_once(request)
-
-    async def list_offsets(self, request: pb.ListOffsetsRequest) -> pb.ListOffsetsResponse:
-        return await self._service.list_offsets(request)
-
-    async def open_producer(self, request: pb.OpenProducerRequest) -> pb.OpenProducerResponse:
-        return await self._service.open_producer(request)
-
-    async def describe_cluster(self, request: pb.DescribeClusterRequest) -> pb.DescribeClusterResponse:
-        return await self._service.describe_cluster(request)
-
-    async def describe_topics(self, request: pb.DescribeTopicsRequest) -> pb.DescribeTopicsResponse:
-        return await self._service.describe_topics(request)
-
-    async def create_topic(self, request: pb.CreateTopicRequest) -> pb.CreateTopicResponse:
-        return await self._service.create_topic(request)
-
-    async def alter_topic(self, request: pb.AlterTopicRequest) -> pb.AlterTopicResponse:
-        return await self._service.alter_topic(request)
-
-    async def delete_topic(self, request: pb.DeleteTopicRequest) -> pb.DeleteTopicResponse:
-        return await self._service.delete_topic(request)

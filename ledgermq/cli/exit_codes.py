@@ -4,10 +4,10 @@
   1  an error that fits nowhere below; a bug, if it says INTERNAL
   2  wrong usage: an option, an argument, a setting, a topic name, an input record
   3  unavailable: no broker or no store answered in time, or a bound was reached; try again
-  4  not found: topic, partition, offset, cluster, object
+  4  not found: topic, partition, offset, group, cluster, object
   5  it exists already
   6  damaged, or written by another version, or the store is not usable; `ledgermq inspect` and `fsck` return 6 for what they find
-  7  refused: credentials, or the topic does not accept this
+  7  refused: credentials, or the topic or the group does not accept this
   8  unknown outcome: some records may or may not be stored
   9  untidy: `ledgermq fsck` found nothing damaged, but left-overs
 130  interrupted (Ctrl-C)
@@ -44,6 +44,9 @@ _BY_CODE: dict[str, ExitCode] = {
     "UNKNOWN_PARTITION": ExitCode.NOT_FOUND,
     "OFFSET_OUT_OF_RANGE": ExitCode.NOT_FOUND,
     "OBJECT_MISSING": ExitCode.NOT_FOUND,
+    "UNKNOWN_GROUP": ExitCode.NOT_FOUND,
+    "GROUP_NOT_EMPTY": ExitCode.REFUSED,
+    "COMMIT_GOES_BACK": ExitCode.REFUSED,
     "TOPIC_EXISTS": ExitCode.EXISTS,
     "PUBLISH_NOT_ACCEPTED": ExitCode.REFUSED,
     "SUBSCRIBE_NOT_ACCEPTED": ExitCode.REFUSED,
@@ -53,11 +56,15 @@ _BY_CODE: dict[str, ExitCode] = {
 _BY_BRANCH: tuple[tuple[type[errors.LedgerMQError], ExitCode], ...] = (
     (errors.InvalidRequest, ExitCode.USAGE),
     (errors.RetriableError, ExitCode.UNAVAILABLE),
+    (errors.GroupError, ExitCode.REFUSED),
     (errors.StoreError, ExitCode.DAMAGED),
 )
 
 _HINTS: dict[str, str] = {
     "UNKNOWN_TOPIC": "`ledgermq topic list` shows what there is, `ledgermq topic create NAME` makes one",
+    "UNKNOWN_GROUP": "`ledgermq group list` shows what there is",
+    "GROUP_NOT_EMPTY": "stop its members first; `ledgermq group describe NAME` shows them",
+    "COMMIT_GOES_BACK": "`ledgermq group reset` is the way back",
     "UNKNOWN_PARTITION": "`ledgermq topic describe NAME` shows the partitions",
     "TOPIC_EXISTS": "`ledgermq topic describe NAME` shows it, `ledgermq topic alter` changes it",
     "OFFSET_OUT_OF_RANGE": "`--from earliest` begins at the first record that is kept",

@@ -20,6 +20,7 @@ from ledgermq.protocol.frames import FetchFrame, ProduceFrame
 from ledgermq.protocol.limits import GRPC_OPTIONS
 from ledgermq.protocol.methods import METHODS, Kind, Method
 from ledgermq.protocol.status import error_from_rpc
+from ledgermq.protocol.unary import UnaryCalls
 
 REQUEST_TIMEOUT_S = 30.0
 _PROBE_TIMEOUT_S = 2.0
@@ -44,7 +45,7 @@ class GrpcConnector:
         return GrpcConnection(address, self._request_timeout_s)
 
 
-class GrpcConnection:
+class GrpcConnection(UnaryCalls):
     """Use within one event loop. A connection that was never used has nothing open."""
 
     def __init__(self, address: str, request_timeout_s: float = REQUEST_TIMEOUT_S) -> None:
@@ -61,9 +62,9 @@ class GrpcConnection:
             return self._channel.unary_stream(method.path, bytes, bytes)
         return self._channel.stream_stream(method.path, bytes, bytes)
 
-    async def _unary(self, method: Method, request: Any, extra_s: float = 0.0) -> Any:
+    async def ask(self, method: Method, request: Any, wait_s: float = 0.0) -> Any:
         try:
-            answer = await self._calls[method.name](method.encode_request(request), timeout=self._timeout_s + extra_s)
+            answer = await self._calls[method.name](method.encode_request(request), timeout=self._timeout_s + wait_s)
         except grpc.aio.AioRpcError as error:
             raise error_from_rpc(error, self.address) from error
         except grpc.aio.UsageError as error:
@@ -87,44 +88,8 @@ class GrpcConnection:
     def produce(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
         return self._stream(methods.PRODUCE, _encoded(requests))
 
-    async def produce_once(self, request: ProduceFrame) -> pb.ProduceResponse:
-        response: pb.ProduceResponse = await self._unary(methods.PRODUCE_ONCE, request)
-        return response
-
     def fetch(self, request: pb.FetchRequest) -> AsyncIterator[FetchFrame]:
         return self._stream(methods.FETCH, methods.FETCH.encode_request(request))
-
-    async def fetch_once(self, request: pb.FetchRequest) -> FetchFrame:
-        frame: FetchFrame = await self._unary(methods.FETCH_ONCE, request, request.max_wait_ms / 1000)
-        return frame
-
-    async def list_offsets(self, request: pb.ListOffsetsRequest) -> pb.ListOffsetsResponse:
-        response: pb.ListOffsetsResponse = await self._unary(methods.LIST_OFFSETS, request)
-        return response
-
-    async def open_producer(self, request: pb.OpenProducerRequest) -> pb.OpenProducerResponse:
-        response: pb.OpenProducerResponse = await self._unary(methods.OPEN_PRODUCER, request)
-        return response
-
-    async def describe_cluster(self, request: pb.DescribeClusterRequest) -> pb.DescribeClusterResponse:
-        response: pb.DescribeClusterResponse = await self._unary(methods.DESCRIBE_CLUSTER, request)
-        return response
-
-    async def describe_topics(self, request: pb.DescribeTopicsRequest) -> pb.DescribeTopicsResponse:
-        response: pb.DescribeTopicsResponse = await self._unary(methods.DESCRIBE_TOPICS, request)
-        return response
-
-    async def create_topic(self, request: pb.CreateTopicRequest) -> pb.CreateTopicResponse:
-        response: pb.CreateTopicResponse = await self._unary(methods.CREATE_TOPIC, request)
-        return response
-
-    async def alter_topic(self, request: pb.AlterTopicRequest) -> pb.AlterTopicResponse:
-        response: pb.AlterTopicResponse = await self._unary(methods.ALTER_TOPIC, request)
-        return response
-
-    async def delete_topic(self, request: pb.DeleteTopicRequest) -> pb.DeleteTopicResponse:
-        response: pb.DeleteTopicResponse = await self._unary(methods.DELETE_TOPIC, request)
-        return response
 
     async def wait_lost(self) -> bool:
         """See `Connection.wait_lost`. A line that is lost while the peer still listens is told from a refusal by a plain TCP connect."""

@@ -11,8 +11,28 @@ class Acks(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     DURABLE: _ClassVar[Acks]
     RECEIVED: _ClassVar[Acks]
+
+class GroupStep(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    STAY: _ClassVar[GroupStep]
+    JOIN: _ClassVar[GroupStep]
+    LEAVE: _ClassVar[GroupStep]
+    LEAVE_FOR_A_WHILE: _ClassVar[GroupStep]
+
+class GroupState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    EMPTY: _ClassVar[GroupState]
+    RECONCILING: _ClassVar[GroupState]
+    STABLE: _ClassVar[GroupState]
 DURABLE: Acks
 RECEIVED: Acks
+STAY: GroupStep
+JOIN: GroupStep
+LEAVE: GroupStep
+LEAVE_FOR_A_WHILE: GroupStep
+EMPTY: GroupState
+RECONCILING: GroupState
+STABLE: GroupState
 
 class Error(_message.Message):
     __slots__ = ("code", "message", "retry_after_ms", "owner", "object_key")
@@ -179,18 +199,20 @@ class ListOffsetsRequest(_message.Message):
     def __init__(self, queries: _Optional[_Iterable[_Union[OffsetQuery, _Mapping]]] = ...) -> None: ...
 
 class OffsetQuery(_message.Message):
-    __slots__ = ("topic", "partition", "earliest", "latest", "timestamp_us")
+    __slots__ = ("topic", "partition", "earliest", "latest", "timestamp_us", "durable")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     EARLIEST_FIELD_NUMBER: _ClassVar[int]
     LATEST_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMP_US_FIELD_NUMBER: _ClassVar[int]
+    DURABLE_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partition: int
     earliest: bool
     latest: bool
     timestamp_us: int
-    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., earliest: _Optional[bool] = ..., latest: _Optional[bool] = ..., timestamp_us: _Optional[int] = ...) -> None: ...
+    durable: bool
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., earliest: _Optional[bool] = ..., latest: _Optional[bool] = ..., timestamp_us: _Optional[int] = ..., durable: _Optional[bool] = ...) -> None: ...
 
 class ListOffsetsResponse(_message.Message):
     __slots__ = ("results",)
@@ -374,5 +396,237 @@ class DeleteTopicRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ..., forwarded: _Optional[bool] = ...) -> None: ...
 
 class DeleteTopicResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GivenPartition(_message.Message):
+    __slots__ = ("topic", "topic_id", "partition", "epoch")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    topic_id: int
+    partition: int
+    epoch: int
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+
+class GroupHeartbeatRequest(_message.Message):
+    __slots__ = ("group", "member_id", "step", "owned", "max_wait_ms", "subscription", "seen_epoch")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    OWNED_FIELD_NUMBER: _ClassVar[int]
+    MAX_WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    SEEN_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    member_id: str
+    step: GroupStep
+    owned: _containers.RepeatedCompositeFieldContainer[GivenPartition]
+    max_wait_ms: int
+    subscription: GroupSubscription
+    seen_epoch: int
+    def __init__(self, group: _Optional[str] = ..., member_id: _Optional[str] = ..., step: _Optional[_Union[GroupStep, str]] = ..., owned: _Optional[_Iterable[_Union[GivenPartition, _Mapping]]] = ..., max_wait_ms: _Optional[int] = ..., subscription: _Optional[_Union[GroupSubscription, _Mapping]] = ..., seen_epoch: _Optional[int] = ...) -> None: ...
+
+class GroupSubscription(_message.Message):
+    __slots__ = ("topics", "topic_pattern", "assignor", "instance_id", "rack", "client_id", "session_timeout_ms", "rebalance_timeout_ms")
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_PATTERN_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNOR_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
+    RACK_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    REBALANCE_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    topic_pattern: str
+    assignor: str
+    instance_id: str
+    rack: str
+    client_id: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., topic_pattern: _Optional[str] = ..., assignor: _Optional[str] = ..., instance_id: _Optional[str] = ..., rack: _Optional[str] = ..., client_id: _Optional[str] = ..., session_timeout_ms: _Optional[int] = ..., rebalance_timeout_ms: _Optional[int] = ...) -> None: ...
+
+class GroupHeartbeatResponse(_message.Message):
+    __slots__ = ("group_epoch", "assigned", "session_timeout_ms", "heartbeat_interval_ms")
+    GROUP_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNED_FIELD_NUMBER: _ClassVar[int]
+    SESSION_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_INTERVAL_MS_FIELD_NUMBER: _ClassVar[int]
+    group_epoch: int
+    assigned: _containers.RepeatedCompositeFieldContainer[GivenPartition]
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    def __init__(self, group_epoch: _Optional[int] = ..., assigned: _Optional[_Iterable[_Union[GivenPartition, _Mapping]]] = ..., session_timeout_ms: _Optional[int] = ..., heartbeat_interval_ms: _Optional[int] = ...) -> None: ...
+
+class CommitOffsetsRequest(_message.Message):
+    __slots__ = ("group", "member_id", "commits")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
+    COMMITS_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    member_id: str
+    commits: _containers.RepeatedCompositeFieldContainer[OffsetCommit]
+    def __init__(self, group: _Optional[str] = ..., member_id: _Optional[str] = ..., commits: _Optional[_Iterable[_Union[OffsetCommit, _Mapping]]] = ...) -> None: ...
+
+class OffsetCommit(_message.Message):
+    __slots__ = ("topic", "topic_id", "partition", "epoch", "counter", "offset", "metadata")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    COUNTER_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    topic_id: int
+    partition: int
+    epoch: int
+    counter: int
+    offset: int
+    metadata: str
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., epoch: _Optional[int] = ..., counter: _Optional[int] = ..., offset: _Optional[int] = ..., metadata: _Optional[str] = ...) -> None: ...
+
+class CommitOffsetsResponse(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[CommitResult]
+    def __init__(self, results: _Optional[_Iterable[_Union[CommitResult, _Mapping]]] = ...) -> None: ...
+
+class CommitResult(_message.Message):
+    __slots__ = ("error",)
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    error: Error
+    def __init__(self, error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
+
+class FetchCommittedRequest(_message.Message):
+    __slots__ = ("group", "partitions")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    partitions: _containers.RepeatedCompositeFieldContainer[TopicPartition]
+    def __init__(self, group: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[TopicPartition, _Mapping]]] = ...) -> None: ...
+
+class FetchCommittedResponse(_message.Message):
+    __slots__ = ("partitions",)
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    partitions: _containers.RepeatedCompositeFieldContainer[CommittedPartition]
+    def __init__(self, partitions: _Optional[_Iterable[_Union[CommittedPartition, _Mapping]]] = ...) -> None: ...
+
+class CommittedPartition(_message.Message):
+    __slots__ = ("topic", "topic_id", "partition", "offset", "metadata", "commit_ms", "epoch", "error")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_MS_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    topic_id: int
+    partition: int
+    offset: int
+    metadata: str
+    commit_ms: int
+    epoch: int
+    error: Error
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., metadata: _Optional[str] = ..., commit_ms: _Optional[int] = ..., epoch: _Optional[int] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
+
+class ResetOffsetsRequest(_message.Message):
+    __slots__ = ("group", "resets")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    RESETS_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    resets: _containers.RepeatedCompositeFieldContainer[OffsetReset]
+    def __init__(self, group: _Optional[str] = ..., resets: _Optional[_Iterable[_Union[OffsetReset, _Mapping]]] = ...) -> None: ...
+
+class OffsetReset(_message.Message):
+    __slots__ = ("topic", "topic_id", "partition", "offset")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    topic_id: int
+    partition: int
+    offset: int
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
+
+class ResetOffsetsResponse(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[CommitResult]
+    def __init__(self, results: _Optional[_Iterable[_Union[CommitResult, _Mapping]]] = ...) -> None: ...
+
+class ListGroupsRequest(_message.Message):
+    __slots__ = ("partition",)
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    partition: int
+    def __init__(self, partition: _Optional[int] = ...) -> None: ...
+
+class ListGroupsResponse(_message.Message):
+    __slots__ = ("groups", "partitions")
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    groups: _containers.RepeatedCompositeFieldContainer[GroupInfo]
+    partitions: int
+    def __init__(self, groups: _Optional[_Iterable[_Union[GroupInfo, _Mapping]]] = ..., partitions: _Optional[int] = ...) -> None: ...
+
+class GroupInfo(_message.Message):
+    __slots__ = ("group", "state", "epoch", "assignor", "members", "committed", "member_count")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNOR_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_COUNT_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    state: GroupState
+    epoch: int
+    assignor: str
+    members: _containers.RepeatedCompositeFieldContainer[MemberInfo]
+    committed: _containers.RepeatedCompositeFieldContainer[CommittedPartition]
+    member_count: int
+    def __init__(self, group: _Optional[str] = ..., state: _Optional[_Union[GroupState, str]] = ..., epoch: _Optional[int] = ..., assignor: _Optional[str] = ..., members: _Optional[_Iterable[_Union[MemberInfo, _Mapping]]] = ..., committed: _Optional[_Iterable[_Union[CommittedPartition, _Mapping]]] = ..., member_count: _Optional[int] = ...) -> None: ...
+
+class MemberInfo(_message.Message):
+    __slots__ = ("member_id", "subscription", "assigned", "owned", "heartbeat_age_ms")
+    MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNED_FIELD_NUMBER: _ClassVar[int]
+    OWNED_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_AGE_MS_FIELD_NUMBER: _ClassVar[int]
+    member_id: str
+    subscription: GroupSubscription
+    assigned: _containers.RepeatedCompositeFieldContainer[GivenPartition]
+    owned: _containers.RepeatedCompositeFieldContainer[GivenPartition]
+    heartbeat_age_ms: int
+    def __init__(self, member_id: _Optional[str] = ..., subscription: _Optional[_Union[GroupSubscription, _Mapping]] = ..., assigned: _Optional[_Iterable[_Union[GivenPartition, _Mapping]]] = ..., owned: _Optional[_Iterable[_Union[GivenPartition, _Mapping]]] = ..., heartbeat_age_ms: _Optional[int] = ...) -> None: ...
+
+class DescribeGroupRequest(_message.Message):
+    __slots__ = ("group",)
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    def __init__(self, group: _Optional[str] = ...) -> None: ...
+
+class DescribeGroupResponse(_message.Message):
+    __slots__ = ("group", "coordinator")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    COORDINATOR_FIELD_NUMBER: _ClassVar[int]
+    group: GroupInfo
+    coordinator: str
+    def __init__(self, group: _Optional[_Union[GroupInfo, _Mapping]] = ..., coordinator: _Optional[str] = ...) -> None: ...
+
+class DeleteGroupRequest(_message.Message):
+    __slots__ = ("group",)
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    def __init__(self, group: _Optional[str] = ...) -> None: ...
+
+class DeleteGroupResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

@@ -111,6 +111,13 @@ DESCRIBE_TOPICS = _unary("DescribeTopics", "describe_topics", pb.DescribeTopicsR
 CREATE_TOPIC = _unary("CreateTopic", "create_topic", pb.CreateTopicRequest, pb.CreateTopicResponse)
 ALTER_TOPIC = _unary("AlterTopic", "alter_topic", pb.AlterTopicRequest, pb.AlterTopicResponse)
 DELETE_TOPIC = _unary("DeleteTopic", "delete_topic", pb.DeleteTopicRequest, pb.DeleteTopicResponse)
+GROUP_HEARTBEAT = _unary("GroupHeartbeat", "group_heartbeat", pb.GroupHeartbeatRequest, pb.GroupHeartbeatResponse)
+COMMIT_OFFSETS = _unary("CommitOffsets", "commit_offsets", pb.CommitOffsetsRequest, pb.CommitOffsetsResponse)
+FETCH_COMMITTED = _unary("FetchCommitted", "fetch_committed", pb.FetchCommittedRequest, pb.FetchCommittedResponse)
+RESET_OFFSETS = _unary("ResetOffsets", "reset_offsets", pb.ResetOffsetsRequest, pb.ResetOffsetsResponse)
+LIST_GROUPS = _unary("ListGroups", "list_groups", pb.ListGroupsRequest, pb.ListGroupsResponse)
+DESCRIBE_GROUP = _unary("DescribeGroup", "describe_group", pb.DescribeGroupRequest, pb.DescribeGroupResponse)
+DELETE_GROUP = _unary("DeleteGroup", "delete_group", pb.DeleteGroupRequest, pb.DeleteGroupResponse)
 
 METHODS: tuple[Method, ...] = (
     PRODUCE,
@@ -124,4 +131,11 @@ METHODS: tuple[Method, ...] = (
     CREATE_TOPIC,
     ALTER_TOPIC,
     DELETE_TOPIC,
+    GROUP_HEARTBEAT,
+    COMMIT_OFFSETS,
+    FETCH_COMMITTED,
+    RESET_OFFSETS,
+    LIST_GROUPS,
+    DESCRIBE_GROUP,
+    DELETE_GROUP,
 )

@@ -18,6 +18,7 @@ from ledgermq.protocol.api import BrokerApi, Connection, Connector
 from ledgermq.protocol.frames import FetchFrame, ProduceFrame
 from ledgermq.protocol.methods import METHODS, Method
 from ledgermq.protocol.status import error_from_proto, error_to_proto
+from ledgermq.protocol.unary import UnaryCalls
 from tests.simulation.loop import Process
 from tests.simulation.world import World, failed_assertions
 
@@ -84,7 +85,7 @@ class _Connector(Connector):
         return Line(self._network, self._who, address, self._timeout_s)
 
 
-class Line(Connection):
+class Line(UnaryCalls, Connection):
     """One end's connection to an address; it finds whoever listens there now, as a gRPC channel does."""
 
     def __init__(self, network: Network, who: str, address: str, timeout_s: float) -> None:
@@ -93,10 +94,9 @@ class Line(Connection):
         self._who = who
         self._timeout_s = timeout_s
 
-    async def _unary(self, attribute: str, request: Any, extra_s: float = 0.0) -> Any:
-        method = BY_ATTRIBUTE[attribute]
+    async def ask(self, method: Method, request: Any, wait_s: float = 0.0) -> Any:
         try:
-            async with asyncio.timeout(self._timeout_s + extra_s):
+            async with asyncio.timeout(self._timeout_s + wait_s):
                 return await self._exchange(method, method.encode_request(request))
         except TimeoutError:
             raise DeadlineExceeded(f"{self.address} did not answer in time") from None
@@ -202,46 +202,10 @@ class Line(Connection):
         except Unavailable:
             await asyncio.get_running_loop().create_future()
 
-    async def produce_once(self, request: ProduceFrame) -> pb.ProduceResponse:
-        response: pb.ProduceResponse = await self._unary("produce_once", request)
-        return response
-
     def fetch(self, request: pb.FetchRequest) -> AsyncIterator[FetchFrame]:
         method = BY_ATTRIBUTE["fetch"]
         data = method.encode_request(request)
         return self._stream("fetch", lambda host: host.service.fetch(method.decode_request(data)))
-
-    async def fetch_once(self, request: pb.FetchRequest) -> FetchFrame:
-        frame: FetchFrame = await self._unary("fetch_once", request, request.max_wait_ms / 1000)
-        return frame
-
-    async def list_offsets(self, request: pb.ListOffsetsRequest) -> pb.ListOffsetsResponse:
-        response: pb.ListOffsetsResponse = await self._unary("list_offsets", request)
-        return response
-
-    async def open_producer(self, request: pb.OpenProducerRequest) -> pb.OpenProducerResponse:
-        response: pb.OpenProducerResponse = await self._unary("open_producer", request)
-        return response
-
-    async def describe_cluster(self, request: pb.DescribeClusterRequest) -> pb.DescribeClusterResponse:
-        response: pb.DescribeClusterResponse = await self._unary("describe_cluster", request)
-        return response
-
-    async def describe_topics(self, request: pb.DescribeTopicsRequest) -> pb.DescribeTopicsResponse:
-        response: pb.DescribeTopicsResponse = await self._unary("describe_topics", request)
-        return response
-
-    async def create_topic(self, request: pb.CreateTopicRequest) -> pb.CreateTopicResponse:
-        response: pb.CreateTopicResponse = await self._unary("create_topic", request)
-        return response
-
-    async def alter_topic(self, request: pb.AlterTopicRequest) -> pb.AlterTopicResponse:
-        response: pb.AlterTopicResponse = await self._unary("alter_topic", request)
-        return response
-
-    async def delete_topic(self, request: pb.DeleteTopicRequest) -> pb.DeleteTopicResponse:
-        response: pb.DeleteTopicResponse = await self._unary("delete_topic", request)
-        return response
 
     async def wait_lost(self) -> bool:
         try:
