@@ -96,10 +96,11 @@ class BrokerService(BrokerApi):
     async def describe_topics(self, request: pb.DescribeTopicsRequest) -> pb.DescribeTopicsResponse:
         if len(request.topics) > QUERIES_MAX:
             raise InvalidRequest(f"at most {QUERIES_MAX} topics in one request, not {len(request.topics)}")
+        if request.fresh or not request.topics:
+            await self._parts.metadata.catch_up()
         if request.topics:
             lookup = self._parts.topics.lookup()
             return pb.DescribeTopicsResponse(topics=[await self._describe(lookup, name, request.auto_create) for name in request.topics])
-        await self._parts.metadata.catch_up()
         topics = sorted(self._parts.metadata.catalog.living_topics(), key=lambda topic: topic.name)
         return pb.DescribeTopicsResponse(topics=[self._parts.topics.info(topic) for topic in topics if not topic.internal])
 

@@ -49,7 +49,7 @@ class Admin:
         return topic_description(await self._info(name))
 
     async def _info(self, name: str) -> pb.TopicInfo:
-        request = pb.DescribeTopicsRequest(topics=[name])
+        request = pb.DescribeTopicsRequest(topics=[name], fresh=True)
         answer = await self._connections.ask(lambda at: at.describe_topics(request), self._connections.deadline())
         for info in answer.topics:
             if info.HasField("error"):

@@ -291,12 +291,14 @@ class BundleInfo(_message.Message):
     def __init__(self, bundle: _Optional[int] = ..., owner: _Optional[str] = ..., epoch: _Optional[int] = ..., trouble: _Optional[str] = ...) -> None: ...
 
 class DescribeTopicsRequest(_message.Message):
-    __slots__ = ("topics", "auto_create")
+    __slots__ = ("topics", "auto_create", "fresh")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     AUTO_CREATE_FIELD_NUMBER: _ClassVar[int]
+    FRESH_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedScalarFieldContainer[str]
     auto_create: bool
-    def __init__(self, topics: _Optional[_Iterable[str]] = ..., auto_create: _Optional[bool] = ...) -> None: ...
+    fresh: bool
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., auto_create: _Optional[bool] = ..., fresh: _Optional[bool] = ...) -> None: ...
 
 class DescribeTopicsResponse(_message.Message):
     __slots__ = ("topics",)

@@ -40,6 +40,16 @@ async def test_any_broker_creates_topics_and_knows_them_at_once(cluster: Cluster
     assert [info.name for info in listed] == ["t0", "t1", "t2"]
 
 
+@in_cluster("a:1", "b:1", "c:1")
+async def test_a_fresh_description_is_what_the_controller_knows_whoever_is_asked(cluster: Cluster) -> None:
+    await cluster.create("t", 1)
+    for i, address in enumerate(cluster.brokers):
+        await cluster.line(address).alter_topic(pb.AlterTopicRequest(name="t", set={"retention.ms": str(1000 + i)}))
+        for other in cluster.brokers:
+            [found] = (await cluster.line(other).describe_topics(pb.DescribeTopicsRequest(topics=["t"], fresh=True))).topics
+            assert found.settings["retention.ms"] == str(1000 + i)
+
+
 @in_cluster("a:1", "b:1")
 async def test_names_that_look_like_numbers_or_dates_round_trip(cluster: Cluster) -> None:
     for name in ("123", "2024-01-01", "1e5", "true", "x" * 249):
