@@ -8,7 +8,7 @@ PROTOS := ledgermq/protocol/ledgermq.proto ledger/format/ledgermq_format.proto
 # Processes that tests run side by side. Spark tests share one session and run alone.
 WORKERS ?= 2
 
-.PHONY: help setup lint format proto test test-fast test-spark test-real fuzz simulate mutants demo lock clean
+.PHONY: help setup lint format proto pages test test-fast test-spark test-real fuzz simulate mutants demo lock clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ format: $(STAMP) ## Let ruff format and repair what it can
 
 proto: $(STAMP) ## Generate the protobuf modules again
 	$(PYTHON) infra/protobuf.py $(PROTOS)
+
+pages: $(STAMP) ## Generate docs/settings.md again
+	$(PYTHON) -m stateless_broker.settings_page > docs/settings.md
 
 test: lint test-fast test-spark ## lint and every test that needs no server (under ten minutes on two cores)
 

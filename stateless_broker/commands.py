@@ -18,7 +18,8 @@ from pydantic.fields import FieldInfo
 from ledger.commands.root import root_url
 from ledgermq.cli.options import Debug
 from ledgermq.cli.reporting import command
-from stateless_broker.settings import PORT, BrokerSettings, load_settings
+from stateless_broker import config_command
+from stateless_broker.settings import PORT, BrokerSettings, ProcessSettings, load_settings
 
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", "-c", envvar="LEDGERMQ_CONFIG", help="TOML file of settings; flags and LEDGERMQ_… go before it.")
@@ -34,7 +35,8 @@ Port = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 
 def register(app: typer.Typer) -> None:
     """Add the commands to the application."""
     command(app, "dev")(dev)
-    command(app, "broker")(with_settings(broker))
+    command(app, "broker")(with_settings(BrokerSettings)(broker))
+    config_command.register(app)
 
 
 def dev(folder: Folder = Path("ledgermq-data"), port: Port = PORT, config: ConfigFile = None, debug: Debug = False) -> None:
@@ -57,23 +59,27 @@ def _run(url: str, settings: BrokerSettings, on_ready: Callable[[str], None]) ->
     run_node(url, settings, lambda node: on_ready(node.address))
 
 
-def with_settings(function: Callable[..., None]) -> Callable[..., None]:
-    """`function` takes **flags: give it one typed, documented option for each setting of a broker."""
-    plain = [p for p in inspect.signature(function, eval_str=True).parameters.values() if p.kind is not p.VAR_KEYWORD]
-    options = [_option(name, field) for name, field in BrokerSettings.model_fields.items()]
+def with_settings(kind: type[ProcessSettings]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The decorated function takes **flags: give it one typed, documented option for each setting of `kind`."""
+    options = [_option(name, field) for name, field in kind.model_fields.items()]
 
-    @functools.wraps(function)
-    def taking(**given: Any) -> None:
-        function(**given)
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        plain = [p for p in inspect.signature(function, eval_str=True).parameters.values() if p.kind is not p.VAR_KEYWORD]
 
-    taking.__signature__ = inspect.Signature([*plain, *options])  # type: ignore[attr-defined]
-    taking.__annotations__ = {p.name: p.annotation for p in [*plain, *options]}
-    return taking
+        @functools.wraps(function)
+        def taking(**given: Any) -> None:
+            function(**given)
+
+        taking.__signature__ = inspect.Signature([*plain, *options])  # type: ignore[attr-defined]
+        taking.__annotations__ = {p.name: p.annotation for p in [*plain, *options]}
+        return taking
+
+    return decorate
 
 
 def _option(name: str, field: FieldInfo) -> inspect.Parameter:
     """None stands for "not given": then the environment, the file and the default count, in this order."""
-    kind = next((k for k in (get_args(field.annotation) or [field.annotation]) if k in (bool, int)), str)
+    kind = next((k for k in (get_args(field.annotation) or [field.annotation]) if k in (bool, int, float)), str)
     flag = "--" + name.replace("_", "-")
     known = "" if field.default is None else f" [default: {field.default}]"
     choices = "" if kind is not str or "Literal" not in str(field.annotation) else f" ({' | '.join(get_args(field.annotation))})"

@@ -1,30 +1,54 @@
-"""The settings of a broker process: one frozen, typed place, read from flags, then LEDGERMQ_… variables, then a TOML file.
+"""The settings of LedgerMQ's processes (broker, embedded broker, compaction service): frozen, typed, each with its default and range here.
 
-Units are the last word of a name. What all brokers of a cluster must agree on (`bundles` and below) counts only when this process
-is the one that creates the cluster; afterwards `cluster.json` says it.
+Where they come from is `settings_sources`. Units are the last word of a name. What all brokers of a cluster must agree on (`bundles` and
+below) counts only when this process is the one that creates the cluster; afterwards `cluster.json` says it.
+docs/settings.md is made from these classes by `settings_page`.
 """
 
 from __future__ import annotations
 
-import difflib
-import tomllib
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
-from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import Field
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from ledger.cluster import BUNDLES_MAX, ClusterDefaults
-from ledgermq.errors import InvalidConfig
+from stateless_broker.settings_sources import names_of, read_sources, settle
 
 PORT = 9650
+ADMIN_PORT = 9651
 KIB, MIB = 1024, 1024 * 1024
 
 
-class BrokerSettings(BaseSettings):
-    """Defaults are for one machine; `None` where the kind of store decides (see `for_store`)."""
+class ProcessSettings(BaseSettings):
+    """Of every process. Prices are None where the kind of store decides (see `prices_for`)."""
 
-    model_config = SettingsConfigDict(env_prefix="LEDGERMQ_", frozen=True, extra="forbid")
+    model_config = SettingsConfigDict(frozen=True, extra="forbid")
+
+    @classmethod
+    def settings_customise_sources(
+        cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, *others: Any, **by_name: Any
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Plain data: only `load_settings` looks at the environment."""
+        return (init_settings,)
+
+    log_format: Literal["console", "json"] = Field("console", description="How log lines on stderr look: for people or for programs")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="The least level that is logged")
+
+    admin_host: str = Field("127.0.0.1", description="Address of the admin port (/livez, /readyz, /metrics); 0.0.0.0 for all")
+    admin_port: int | None = Field(None, ge=0, le=65535, description="Admin port over HTTP; 0 takes a free one, not set opens none")
+    metrics_topics_max: int = Field(100, ge=0, le=10_000, description="Topics with metrics of their own; all others are summed up")
+
+    price_write_dollars: float | None = Field(
+        None, ge=0, le=1000, description="What the store asks for 1000 PUT or LIST requests; 0.005 for S3, 0 for others"
+    )
+    price_read_dollars: float | None = Field(None, ge=0, le=1000, description="The same for 1000 GET or HEAD requests; 0.0004 for S3")
+    price_delete_dollars: float | None = Field(None, ge=0, le=1000, description="The same for 1000 deleted objects; 0")
+
+
+class BrokerSettings(ProcessSettings):
+    """Defaults are for one machine; `None` where the kind of store decides (see `flush_spacing_s` and `heartbeat_interval_s`)."""
 
     host: str = Field("127.0.0.1", description="Address to listen on; 0.0.0.0 for all")
     port: int = Field(PORT, ge=0, le=65535, description="Port to listen on; 0 takes a free one")
@@ -46,7 +70,7 @@ class BrokerSettings(BaseSettings):
     produce_window: int = Field(64, ge=1, le=10_000, description="Produce requests of one stream that may wait for their answer")
     calls_max: int = Field(2000, ge=10, description="gRPC calls and streams at the same time; more are refused")
 
-    heartbeat_interval_ms: int | None = Field(None, ge=20, description="500 for files, 3000 for S3")
+    heartbeat_interval_ms: int | None = Field(None, ge=20, description="Between two heartbeats; 500 for files, 3000 for S3")
     holding_ms: int = Field(10_000, ge=0, description="A bundle that was taken stays at least this long, if its owner lives")
     ownership_wait_ms: int = Field(3000, ge=0, description="A request for a bundle that this broker is just taking over waits this long")
     trouble_retry_ms: int = Field(30_000, ge=10, description="A bundle with damaged data is tried again after this")
@@ -59,9 +83,6 @@ class BrokerSettings(BaseSettings):
     background_compaction: bool = Field(True, description="Move segments to Parquet in this process, slowly")
     checkpoint_slots: int = Field(256, ge=1, description="A checkpoint at the latest after this many segments")
     checkpoint_bytes: int = Field(64 * MIB, ge=KIB, description="A checkpoint at the latest after this many bytes")
-
-    log_format: Literal["console", "json"] = "console"
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     bundles: int = Field(5, ge=2, le=BUNDLES_MAX, description="New cluster: bundles, the one for metadata included")
     producer_states_max: int = Field(100_000, ge=1, description="New cluster: producer sessions remembered per bundle")
@@ -81,46 +102,35 @@ class BrokerSettings(BaseSettings):
         return (chosen if chosen is not None else 100 if root_url.startswith("s3:") else 0) / 1000
 
 
-NAMES = tuple(BrokerSettings.model_fields)
+class CompactionSettings(ProcessSettings):
+    """Of the compaction service (`ledgermq compactor`)."""
+
+    compaction_interval_ms: int = Field(60_000, ge=100, description="Compaction service: pause between two runs over all bundles")
+    compaction_engine: str = Field("local", description="Compaction service: where the tasks run, local (this process) or spark")
+
+
+KINDS: tuple[type[ProcessSettings], ...] = (BrokerSettings, CompactionSettings)
+NAMES = names_of(*KINDS)
+
+LIVE = frozenset(
+    {
+        *("log_format", "log_level", "metrics_topics_max"),
+        *("price_write_dollars", "price_read_dollars", "price_delete_dollars"),
+        *("flush_spacing_ms", "flush_bytes", "produce_memory_bytes_max", "cache_bytes_max"),
+        *("fetch_bytes", "fetch_wait_ms_max", "produce_window"),
+        *("holding_ms", "ownership_wait_ms", "trouble_retry_ms", "shutdown_ms"),
+        *("auto_create_topics", "default_partitions", "partitions_max", "topics_max"),
+        *("checkpoint_slots", "checkpoint_bytes", "compaction_interval_ms"),
+    }
+)
+"""What SIGHUP changes in a running process; everything else needs a restart."""
 
 
 def load_settings(file: Path | None = None, **flags: Any) -> BrokerSettings:
     """`flags`: settings by name; None = not given. Raises InvalidConfig, naming the setting, and its nearest name where it is unknown."""
-    given = {name: value for name, value in flags.items() if value is not None}
-    _refuse_unknown(given, "")
-    from_file = _read_toml(file) if file is not None else {}
-
-    class FromEverywhere(BrokerSettings):
-        @classmethod
-        def settings_customise_sources(
-            cls, settings_cls: type[BaseSettings], *args: Any, **sources: PydanticBaseSettingsSource
-        ) -> tuple[PydanticBaseSettingsSource, ...]:
-            # Kubernetes sets LEDGERMQ_PORT=tcp://… in every pod, where there is a service called ledgermq.
-            environment = {name: value for name, value in sources["env_settings"]().items() if not str(value).startswith("tcp://")}
-            lower = (InitSettingsSource(settings_cls, init_kwargs=values) for values in (environment, from_file))
-            return sources["init_settings"], *lower
-
-    try:
-        return FromEverywhere(**given)
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(str(part) for part in first["loc"])
-        raise InvalidConfig(f"setting {name}: {first['msg']}, not {first.get('input')!r}") from error
+    return settle(BrokerSettings, read_sources(KINDS, file, flags))
 
 
-def _read_toml(file: Path) -> dict[str, Any]:
-    try:
-        found = tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InvalidConfig(f"settings file {file}: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, or nested for ever
-        raise InvalidConfig(f"settings file {file}: {error}") from error
-    _refuse_unknown(found, f"{file}: ")
-    return found
-
-
-def _refuse_unknown(values: dict[str, Any], where: str) -> None:
-    for name in values:
-        if name not in NAMES:
-            near = difflib.get_close_matches(name, NAMES, n=1)
-            raise InvalidConfig(f"{where}unknown setting {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+def load_compaction_settings(file: Path | None = None, **flags: Any) -> CompactionSettings:
+    """The same for the compaction service, from the same file and variables."""
+    return settle(CompactionSettings, read_sources(KINDS, file, flags))

@@ -1,0 +1,133 @@
+"""Where settings come from: flags, then LEDGERMQ_… variables, then a TOML file, then the default. What nobody knows is refused.
+
+One file and one environment may serve every process of a cluster: each takes what is its own, and a name that no process knows is an
+error with the nearest one that exists. Knows no setting by name.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import SecretStr, ValidationError
+from pydantic_settings import BaseSettings, EnvSettingsSource
+
+from ledgermq.errors import InvalidConfig
+
+PREFIX = "LEDGERMQ_"
+STARS = "********"
+OTHER_VARIABLES = frozenset({"CONFIG", "ROOT", "TARGET", "DEBUG", "COMPLETE"})
+"""LEDGERMQ_… variables of the command line, which are no settings."""
+TEST_VARIABLES = frozenset({"MINIO", "SEEDS", "POWER_CUTS"})
+"""Those that the project's own tests are run with."""
+
+_KUBERNETES = re.compile(r"(.+_)?SERVICE_(HOST|PORT(_.+)?)|(.+_)?PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?")
+"""What Kubernetes puts into every pod for services whose names begin with "ledgermq": LEDGERMQ_PORT=tcp://… and its like."""
+
+Origin = Literal["flag", "environment", "file", "default"]
+S = TypeVar("S", bound=BaseSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What the three sources say, by name and checked for unknown names, with values as they were written."""
+
+    flags: Mapping[str, Any]
+    environment: Mapping[str, Any]
+    file: Mapping[str, Any]
+
+    def origin(self, name: str) -> Origin:
+        """Which source decides a setting."""
+        if name in self.flags:
+            return "flag"
+        if name in self.environment:
+            return "environment"
+        return "file" if name in self.file else "default"
+
+    def value_of(self, name: str) -> Any:
+        origin = self.origin(name)
+        return {"flag": self.flags, "environment": self.environment, "file": self.file}[origin][name]
+
+
+def names_of(*kinds: type[BaseSettings]) -> tuple[str, ...]:
+    """The settings of all these, each once."""
+    return tuple(dict.fromkeys(name for kind in kinds for name in kind.model_fields))
+
+
+def read_sources(kinds: Iterable[type[BaseSettings]], file: Path | None, flags: Mapping[str, Any]) -> Given:
+    """`kinds`: of all processes. Raises InvalidConfig for names that are none of theirs, and a file that cannot be read."""
+    every = tuple(kinds)
+    names = names_of(*every)
+    given = {name: value for name, value in flags.items() if value is not None}
+    _refuse_unknown(given, names, "")
+    environment = _read_environment(every, names)
+    from_file = _read_toml(file) if file is not None else {}
+    _refuse_unknown(from_file, names, f"{file}: ")
+    return Given(given, environment, from_file)
+
+
+def settle(kind: type[S], given: Given) -> S:
+    """The settings of `kind` by precedence. Raises InvalidConfig, naming each setting that is wrong and where it comes from."""
+    try:
+        return kind(**{name: given.value_of(name) for name in kind.model_fields if given.origin(name) != "default"})
+    except ValidationError as error:
+        raise InvalidConfig("; ".join(_problem(kind, given, problem) for problem in error.errors())) from None  # the cause holds secrets
+
+
+def is_secret(kind: type[BaseSettings], name: str) -> bool:
+    return "Secret" in str(kind.model_fields[name].annotation)
+
+
+def shown(value: Any) -> Any:
+    """A value as it may be printed and logged: secrets as stars, and a URL without its password."""
+    if isinstance(value, SecretStr):
+        return STARS
+    return re.sub(r"(://[^/@:\s]*):[^/@\s]*@", rf"\1:{STARS}@", value) if isinstance(value, str) else value
+
+
+def _problem(kind: type[BaseSettings], given: Given, problem: Any) -> str:
+    name = ".".join(str(part) for part in problem["loc"])
+    value = STARS if name in kind.model_fields and is_secret(kind, name) else repr(shown(problem.get("input")))
+    origin = given.origin(name)
+    where = {"flag": "", "environment": f" (from {PREFIX}{name.upper()})", "file": " (from the file)", "default": ""}[origin]
+    return f"setting {name}: {problem['msg']}, not {value}{where}"
+
+
+def _read_environment(kinds: Iterable[type[BaseSettings]], names: tuple[str, ...]) -> dict[str, Any]:
+    """A variable that is set to nothing counts as not set."""
+    for variable in os.environ:
+        name = variable.removeprefix(PREFIX)
+        if name == variable or name in OTHER_VARIABLES | TEST_VARIABLES or _KUBERNETES.fullmatch(name) or name.startswith("_"):
+            continue
+        if name.lower() not in names:
+            raise InvalidConfig(f"unknown variable {variable}" + _nearest(name.lower(), names, lambda near: PREFIX + near.upper()))
+    found: dict[str, Any] = {}
+    for kind in kinds:
+        found |= EnvSettingsSource(kind, env_prefix=PREFIX, env_ignore_empty=True)()
+    return {name: value for name, value in found.items() if not str(value).startswith("tcp://")}
+
+
+def _read_toml(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidConfig(f"settings file {file}: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, or nested for ever
+        raise InvalidConfig(f"settings file {file}: {error}") from error
+
+
+def _refuse_unknown(values: Mapping[str, Any], names: tuple[str, ...], where: str) -> None:
+    for name in values:
+        if name not in names:
+            raise InvalidConfig(f"{where}unknown setting {name!r}{_nearest(name, names, repr)}")
+
+
+def _nearest(name: str, names: tuple[str, ...], spelled: Callable[[str], str]) -> str:
+    near = difflib.get_close_matches(name, names, n=1)
+    return f"; did you mean {spelled(near[0])}?" if near else ""
