@@ -24,6 +24,7 @@ from ledger.parquet.runner import compact_root
 from ledgermq.client.client import Client
 from ledgermq.client.settings import ClientSettings
 from ledgermq.errors import LedgerMQError, TopicExists
+from tests.simulation.ambush import NO_AMBUSH
 from tests.simulation.checker import check
 from tests.simulation.cluster_broker import ClusterBroker
 from tests.simulation.cluster_clients import PARTITIONS, Churner, EndAsker, Reader, Sender, SimulatedClient, note_polls
@@ -67,6 +68,7 @@ class ClusterRun:
         world.weather.faults, world.weather.slow, world.weather.list_page = plan.faults, plan.slow, plan.list_page
         world.net_delay_s_max, self.network.resets = plan.net_delay_s_max, self.cluster.resets
         world.weather.naps, world.weather.nap_s_max, world.weather.stalls = plan.naps, plan.pause_s_max, plan.stalls
+        world.weather.ambush, world.weather.slow_s = plan.ambush, plan.slow_s
         disturbances = self._disturbances = Disturbances(world, plan, self._victims, self._start)
         disturbances.more = [self._stop, self._cut]
         hand = world.loop.in_world(disturbances.run())
@@ -185,7 +187,7 @@ class ClusterRun:
         world.weather.faults, world.weather.slow, world.weather.naps = NO_FAULTS, 0.0, 0.0
         self.network.resets = 0.0
         world.net_delay_s_max = 0.002
-        world.weather.stalls = 0.0
+        world.weather.stalls, world.weather.ambush = 0.0, NO_AMBUSH
         world.note("world", "heals")
         world.healed = True
         await disturbances.heal()

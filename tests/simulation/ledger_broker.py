@@ -14,7 +14,6 @@ from ledgermq.sources import Sources
 from tests.simulation.loop import Process
 from tests.simulation.model import Violation
 from tests.simulation.plan import RunPlan
-from tests.simulation.store import StoreLine
 from tests.simulation.world import World
 
 BUNDLE = 1
@@ -32,7 +31,7 @@ class LedgerBroker:
         self._others = others
         self._world = world
         self._plan = plan
-        self._store: StoreLine = world.line(name)
+        self._store = world.line(name)
         self._sources: Sources = world.sources(f"{name} {incarnation}")
         self.process.spawn(self._live())
 

@@ -15,6 +15,7 @@ from ledger.parquet.group_build import run_inline
 from ledger.parquet.round import run_round
 from ledger.recovery import advance_checkpoint, recover
 from ledgermq.errors import LedgerMQError
+from tests.simulation.ambush import NO_AMBUSH
 from tests.simulation.checker import check
 from tests.simulation.disturbances import Disturbances
 from tests.simulation.history import FinalLog, Outcome
@@ -53,6 +54,7 @@ class LedgerRun:
         world.weather.list_page = plan.list_page
         world.lost_calls, world.net_delay_s_max = plan.lost_calls, plan.net_delay_s_max
         world.weather.naps, world.weather.nap_s_max, world.weather.stalls = plan.naps, plan.pause_s_max, plan.stalls
+        world.weather.ambush, world.weather.slow_s = plan.ambush, plan.slow_s
         disturbances = Disturbances(world, plan, self._victims, self._start)
         hand = world.loop.in_world(disturbances.run())
         await asyncio.sleep(plan.seconds)
@@ -107,7 +109,7 @@ class LedgerRun:
         """All faults end, everybody wakes; then every client must come to an end by itself."""
         world = self.world
         world.weather.faults, world.weather.slow, world.weather.naps, world.lost_calls = NO_FAULTS, 0.0, 0.0, 0.0
-        world.weather.stalls = 0.0
+        world.weather.stalls, world.weather.ambush = 0.0, NO_AMBUSH
         world.note("world", "heals")
         world.healed = True
         await disturbances.heal()

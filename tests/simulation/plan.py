@@ -6,17 +6,19 @@ import random
 from dataclasses import dataclass
 
 from tests.faulty_store import Faults
+from tests.simulation.ambush import NO_AMBUSH, Ambush, draw_ambush
 
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """Some seeds are calm in one respect and wild in another: that finds more than the same mixture everywhere."""
+    """A seed draws a few nuisances and leaves the others out: with all of them at once nothing would ever get done, and be undone."""
 
     brokers: int
     compactors: int
     seconds: float
     faults: Faults
     slow: float
+    slow_s: float
     lost_calls: float
     net_delay_s_max: float
     event_every_s: float
@@ -31,11 +33,20 @@ class RunPlan:
     """Share of store requests before which their process is paused: that is where a pause hurts most."""
     producer_states_max: int
     list_page: int
+    ambush: Ambush
+
+
+NUISANCES = ("faults", "slow", "lost calls", "stalls", "naps", "short pages", "ambush", "ambush")
 
 
 def plan_of(seed: int) -> RunPlan:
     r = random.Random(f"plan {seed}")
-    bad = r.choice((0.0, 0.01, 0.05, 0.15, 0.5))
+    nuisances = set(r.sample(NUISANCES, r.choice((0, 1, 2, 2, 3, 4))))
+
+    def with_(nuisance: str, *shares: float) -> float:
+        return r.choice(shares) if nuisance in nuisances else 0.0
+
+    bad = with_("faults", 0.01, 0.05, 0.15, 0.5)
     return RunPlan(
         brokers=r.randint(2, 4),
         compactors=r.randint(2, 4),
@@ -45,18 +56,20 @@ def plan_of(seed: int) -> RunPlan:
             after=bad * r.random(),
             late=bad * r.random(),
             throttle=bad * r.random() / 2,
-            delay_s_max=r.choice((0.002, 0.01, 0.05, 0.5)),
+            delay_s_max=r.choice((0.002, 0.01, 0.05, 0.2)),
         ),
-        slow=r.choice((0.0, 0.005, 0.05)),
-        lost_calls=r.choice((0.0, 0.02, 0.1)),
+        slow=with_("slow", 0.005, 0.05),
+        slow_s=r.choice((3.0, 30.0)),
+        lost_calls=with_("lost calls", 0.02, 0.1),
         net_delay_s_max=r.choice((0.001, 0.02, 0.2)),
         event_every_s=r.choice((1.0, 3.0, 10.0)),
         pause_s_max=r.choice((1.0, 10.0, 40.0)),
         patience_s=r.choice((0.2, 1.0, 5.0)),
         checkpoint_every_s=r.choice((0.5, 2.0)),
         compact_every_s=r.choice((0.05, 0.3, 1.0)),
-        stalls=r.choice((0.0, 0.002, 0.01)),
-        naps=r.choice((0.0, 0.002, 0.02)),
+        stalls=with_("stalls", 0.002, 0.01),
+        naps=with_("naps", 0.002, 0.02),
         producer_states_max=r.choice((2, 4, 100)),
-        list_page=r.choice((5, 50, 1000)),
+        list_page=r.choice((5, 50)) if "short pages" in nuisances else 1000,
+        ambush=draw_ambush(r) if "ambush" in nuisances else NO_AMBUSH,
     )

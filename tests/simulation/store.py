@@ -7,17 +7,29 @@ between which time passes, and every answer is written into the trace.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from ledger.object_store.contract import AlreadyExists, FenceClosed, ObjectInfo, ObjectMissing, ObjectStore, StoreThrottled, StoreUncertain
+from ledger.object_store.contract import (
+    AlreadyExists,
+    Buffer,
+    FenceClosed,
+    FencedPuts,
+    ObjectInfo,
+    ObjectMissing,
+    ObjectStore,
+    StoreThrottled,
+    StoreUncertain,
+)
 from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
 from tests.faulty_store import WRITES, Fault, Faults, FaultyStore
+from tests.simulation.ambush import NO_AMBUSH, Ambush, kind_of
 from tests.simulation.loop import Process, SimulatedLoop, State, current_process
 from tests.simulation.trace import Coverage, Trace
+from tests.simulation.watch import WatchedStore
 
 T = TypeVar("T")
 NO_FAULTS = Faults(delay_s_max=0.002)
@@ -37,13 +49,25 @@ class Weather:
     stall_s_max: float = 6.0
     naps: float = 0.0
     nap_s_max: float = 10.0
+    ambush: Ambush = NO_AMBUSH
+    sleepers: int = 0
+    """Processes that lie in ambush now."""
 
 
 class StoreLine(FaultyStore):
     def __init__(
-        self, inner: ObjectStore, loop: SimulatedLoop, who: str, sources: Sources, weather: Weather, trace: Trace, coverage: Coverage
+        self,
+        inner: ObjectStore,
+        watched: WatchedStore,
+        loop: SimulatedLoop,
+        who: str,
+        sources: Sources,
+        weather: Weather,
+        trace: Trace,
+        coverage: Coverage,
     ) -> None:
         super().__init__(inner, sources)
+        self._watched = watched
         self._loop = loop
         self._who = who
         self._weather = weather
@@ -58,16 +82,50 @@ class StoreLine(FaultyStore):
 
     async def _nap(self) -> None:
         """Puts the process to sleep just before it sends its request."""
-        process = current_process()
-        if process is not None and process.state is State.RUNNING:
-            self._coverage.saw("disturbance: pause before a request")
-            process.pause()
-            self._loop.in_world(self._wake(process, self._random.uniform(0, self._weather.nap_s_max)))
-            await asyncio.sleep(0)
+        await self._sleep(asyncio.sleep(self._random.uniform(0, self._weather.nap_s_max)), "pause before a request")
 
-    async def _wake(self, process: Process, seconds: float) -> None:
-        self._trace.add(self._loop.time(), self._who, f"naps for {seconds:.1f} s")
-        await asyncio.sleep(seconds)
+    async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
+        await self._lie_in_ambush("put", kind_of(key, buffers), lambda: self._watched.when_gone(key))
+        await super().put_if_absent(key, buffers)
+
+    async def put_fenced(self, puts: FencedPuts, key: str, buffers: Sequence[Buffer]) -> None:
+        await self._lie_in_ambush("put", kind_of(key), lambda: self._watched.when_gone(key))
+        await super().put_fenced(puts, key, buffers)
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        commits = self._weather.ambush.commits
+        await self._lie_in_ambush("delete", kind_of(keys[0]), lambda: self._watched.after_commits(commits))
+        await super().delete(keys)
+
+    async def _lie_in_ambush(self, what: str, kind: str, passed: Callable[[], asyncio.Future[None]]) -> None:
+        """The same, until the world has gone past the request."""
+        ambush, share = self._weather.ambush, self._weather.ambush.shares.get(kind, 0.0)
+        if share and self._weather.sleepers < ambush.sleepers_max and self._random.random() < share:
+            await self._sleep(self._wait_in_ambush(f"{what} ({kind})", passed(), ambush.seconds_max), f"sleep before a {what} ({kind})")
+
+    async def _wait_in_ambush(self, what: str, passed: asyncio.Future[None], seconds_max: float) -> None:
+        self._weather.sleepers += 1
+        await asyncio.wait({passed}, timeout=seconds_max)
+        self._weather.sleepers -= 1
+        if passed.done():
+            self._coverage.saw(f"the world had gone past a {what} when its process awoke")
+        passed.cancel()
+        await asyncio.sleep(self._random.uniform(0, 1.0))
+
+    async def _sleep(self, until: Awaitable[None], why: str) -> None:
+        process = current_process()
+        if process is None or process.state is not State.RUNNING:
+            if asyncio.iscoroutine(until):
+                until.close()
+            return
+        self._coverage.saw(f"disturbance: {why}")
+        process.pause()
+        self._loop.in_world(self._wake(process, until, why))
+        await asyncio.sleep(0)
+
+    async def _wake(self, process: Process, until: Awaitable[None], why: str) -> None:
+        self._trace.add(self._loop.time(), self._who, why)
+        await until
         if process.state is State.PAUSED:
             self._trace.add(self._loop.time(), self._who, "wakes")
             process.resume()

@@ -7,6 +7,7 @@ finished plan may name (DESIGN section 7) is noted at once as a violation.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -55,6 +56,29 @@ class WatchedStore(MemoryStore):
         """Told of every Parquet file that came or went, once it has."""
         self.on_checkpoint: Callable[[fmt.Checkpoint], None] = lambda checkpoint: None
         """Told of every checkpoint that became the newest."""
+        self._until_gone: defaultdict[str, list[asyncio.Future[None]]] = defaultdict(list)
+        self._until_commits: list[tuple[int, asyncio.Future[None]]] = []
+        self.commits = 0
+        """Checkpoints that became the newest, of all bundles."""
+
+    def when_gone(self, key: str) -> asyncio.Future[None]:
+        """Done once an object that was at `key` is deleted, from now on."""
+        gone = asyncio.get_running_loop().create_future()
+        self._until_gone[key].append(gone)
+        return gone
+
+    def after_commits(self, count: int) -> asyncio.Future[None]:
+        """Done once `count` more checkpoints have been put, of whatever bundle."""
+        passed = asyncio.get_running_loop().create_future()
+        self._until_commits.append((self.commits + count, passed))
+        return passed
+
+    def _note_commit(self) -> None:
+        self.commits += 1
+        for number, passed in self._until_commits:
+            if number <= self.commits and not passed.done():
+                passed.set_result(None)
+        self._until_commits = [(number, passed) for number, passed in self._until_commits if not passed.done()]
 
     def _create(self, key: str, buffers: Sequence[Buffer]) -> None:
         super()._create(key, buffers)
@@ -73,6 +97,9 @@ class WatchedStore(MemoryStore):
             self._judge_delete(key)
             await super().delete([key])
             self._tell_of_parquet(key)
+            for gone in self._until_gone.pop(key, ()):
+                if not gone.done():
+                    gone.set_result(None)
 
     def _tell_of_parquet(self, key: str) -> None:
         name = parse_parquet(key)
@@ -111,6 +138,7 @@ class WatchedStore(MemoryStore):
             self.violations += goes_back(self.newest_checkpoint(bundle), newest)
             self._newest[bundle] = newest
             self.on_checkpoint(newest)
+            self._note_commit()
 
     def _judge_delete(self, key: str) -> None:
         found = _NUMBERED.match(key)

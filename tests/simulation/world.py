@@ -11,6 +11,8 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ledger.object_store.contract import ObjectStore
+from ledger.object_store.resilient import ResilientStore
 from ledgermq.errors import DataDamaged
 from ledgermq.sources import Sources
 from tests.simulation.history import History
@@ -60,11 +62,15 @@ class World:
     def start(self, name: str) -> Process:
         return Process(self.loop, name)
 
-    def line(self, name: str) -> StoreLine:
-        """A new line to the store; each incarnation of a process takes one, with other faults than the one before."""
+    def line(self, name: str) -> ObjectStore:
+        """A new line to the store; each incarnation of a process takes one, with other faults than the one before.
+
+        Around it what every real store of the product has around it: bounds, and tries again where that is safe.
+        """
         self._incarnations[name] += 1
         sources = self.sources(f"line {name} {self._incarnations[name]}")
-        return StoreLine(self.store, self.loop, name, sources, self.weather, self.trace, self.coverage)
+        line = StoreLine(self.store, self.store, self.loop, name, sources, self.weather, self.trace, self.coverage)
+        return ResilientStore(line, sources)
 
     def note(self, who: str, what: str) -> None:
         self.trace.add(self.loop.time(), who, what)

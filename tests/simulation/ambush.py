@@ -1,0 +1,57 @@
+"""Sleep at the worst moment: just before a request, until the world has gone past what it was about to do.
+
+    a put       until somebody else has created the object at its key and it has been deleted again: then the put "wins", and must not count
+    a delete    until some more checkpoints have been put: then what it was about to delete may be something else
+
+These are the places where every rule about looking again, about fences and about what may never be deleted comes from (DESIGN sections
+7, 8 and 10); dice alone find them once in hundreds of seeds. A seed draws which kinds of objects lie in ambush, and how often.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.object_store.contract import Buffer
+from ledger.segment import decode_tail
+
+KINDS = ("claims", "segments", "checkpoints", "compactions", "files", "snapshots", "parquet")
+_KIND = re.compile(r"(?:ledgers/(\d+)/)?(segments|checkpoints|compactions|files|snapshots|parquet)/")
+
+
+@dataclass(frozen=True, slots=True)
+class Ambush:
+    """`shares`: by kind of object, the share of requests before which their process sleeps. `seconds_max`: it never sleeps longer.
+
+    `sleepers_max`: so many at a time, for somebody has to go on.
+    """
+
+    shares: Mapping[str, float] = field(default_factory=dict)
+    seconds_max: float = 60.0
+    commits: int = 2
+    sleepers_max: int = 1
+
+
+NO_AMBUSH = Ambush()
+
+
+def kind_of(key: str, buffers: Sequence[Buffer] = ()) -> str:
+    """What is at `key`: one of KINDS, or nothing that anybody lies in wait for. A segment that opens a term is one of the "claims"."""
+    found = _KIND.match(key)
+    if found is None:
+        return ""
+    if found[2] == "segments" and buffers:
+        index = decode_tail(b"".join(buffers), int(found[1]), int(key.rpartition("/")[2])).index
+        return "claims" if index.kind == fmt.CLAIM else "segments"
+    return found[2]
+
+
+def draw_ambush(r: random.Random) -> Ambush:
+    """One or two kinds."""
+    kinds = r.sample(KINDS, r.choice((1, 2)))
+    return Ambush(
+        {kind: r.choice((0.1, 0.3, 1.0)) for kind in kinds}, r.choice((5.0, 20.0, 40.0)), r.choice((1, 2, 5)), r.choice((1, 1, 2))
+    )
