@@ -39,6 +39,10 @@ def decode_checkpoint(data: bytes, key: str) -> fmt.Checkpoint:
     checkpoint = unseal(ObjectKind.CHECKPOINT, fmt.Checkpoint(), data, key)
     if key != keys.checkpoint(checkpoint.bundle, checkpoint.number):
         raise DataDamaged(f"{key}: it says bundle {checkpoint.bundle}, number {checkpoint.number}", object_key=key)
+    if not 1 <= checkpoint.trim_slot <= checkpoint.state.slot + 1:  # what nobody could recover from
+        raise DataDamaged(
+            f"{key}: it trims up to {checkpoint.trim_slot}, and its state ends at slot {checkpoint.state.slot}", object_key=key
+        )
     return checkpoint
 
 

@@ -116,8 +116,8 @@ def decode_tail(tail: bytes, bundle: int, slot: int) -> SlotIndex:
         index.ParseFromString(body)
     except DecodeError as error:
         raise DataDamaged(f"{key}: its index is not valid protobuf: {error}", object_key=key) from error
-    ends_at = [entry.position + entry.length + len(END_OF_STREAM) for entry in index.batches[-1:]]
-    if zero or (ends_at and ends_at != [index_offset]):
+    batches_end = index.batches[-1].position + index.batches[-1].length if index.batches else first_batch_position()
+    if zero or index_offset != batches_end + len(END_OF_STREAM):
         raise DataDamaged(f"{key}: its trailer does not fit its index", object_key=key)
     if (index.bundle, index.slot) != (bundle, slot):
         raise DataDamaged(f"{key}: its index says bundle {index.bundle}, slot {index.slot}", object_key=key)

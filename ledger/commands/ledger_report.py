@@ -12,7 +12,7 @@ from typing import Any
 from ledger import keys
 from ledger.checkpoint import newest_checkpoint
 from ledger.commands.findings import Findings
-from ledger.commands.segment_report import check_batches
+from ledger.commands.segment_report import check_batches, kind_name
 from ledger.commands.timestamps import from_ms
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.history import History, read_history
@@ -120,7 +120,7 @@ def _row(info: ObjectInfo, view: LedgerView, valid: set[int]) -> dict[str, Any]:
         index = slot.index
         row |= {
             "state": _state(index, view, valid),
-            "kind": fmt.SegmentKind.Name(index.kind),
+            "kind": kind_name(index),
             "epoch": index.epoch,
             "batches": len(index.batches),
             "records": sum(entry.record_count for entry in index.batches),

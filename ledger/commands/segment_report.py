@@ -38,7 +38,7 @@ def segment_facts(slot: SlotIndex) -> dict[str, Any]:
         "bundle": index.bundle,
         "slot": index.slot,
         "epoch": index.epoch,
-        "kind": fmt.SegmentKind.Name(index.kind),
+        "kind": kind_name(index),
         "records": sum(entry.record_count for entry in index.batches),
         "created": from_ms(index.created_ms),
         "broker": index.broker,
@@ -48,6 +48,12 @@ def segment_facts(slot: SlotIndex) -> dict[str, Any]:
         "previous": index.previous.hex(),
         "index_bytes": slot.tail_length,
     }
+
+
+def kind_name(index: fmt.SegmentIndex) -> str:
+    """A number for a kind that this software does not know: such a segment is void."""
+    known = index.kind in fmt.SegmentKind.values()
+    return fmt.SegmentKind.Name(index.kind) if known else str(int(index.kind))
 
 
 def check_batches(data: bytes, slot: SlotIndex, findings: Findings) -> list[dict[str, Any]]:

@@ -22,7 +22,7 @@ from ledger.fsck.problem import Problem, Problems, Severity
 from ledger.fsck.round_check import check_rounds
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.parquet.group_build import RunBlocking
-from ledgermq.errors import DataDamaged
+from ledgermq.errors import DataDamaged, FormatNotSupported
 
 ATTEMPTS_MAX = 3
 
@@ -76,7 +76,7 @@ async def _numbers(store: ObjectStore, cluster: ClusterSettings) -> list[int | N
     for bundle in range(cluster.bundles):
         try:
             found.append((await newest_checkpoint(store, bundle)).number)
-        except DataDamaged:
+        except (DataDamaged, FormatNotSupported):
             found.append(None)
     return found
 

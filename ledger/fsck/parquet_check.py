@@ -17,6 +17,7 @@ from ledger.fsck.problem import Problems
 from ledger.keys import ParquetName
 from ledger.object_store.contract import ObjectInfo, ObjectMissing, ObjectStore
 from ledger.parquet.columns import SCHEMA, FooterNote
+from ledger.parquet.footer_checksum import check_whole
 from ledger.parquet.group_build import RunBlocking
 from ledger.parquet.stored_file import read_footer
 
@@ -147,7 +148,8 @@ class ParquetCheck:
 
 
 def _find_wrong_rows(data: bytes, name: ParquetName) -> str | None:
-    """Blocking: read all of it."""
+    """Blocking: read all of it. Raises DataDamaged."""
+    check_whole(data, name.key)
     try:
         table = pq.ParquetFile(io.BytesIO(data), page_checksum_verification=True).read()
         table.validate(full=True)

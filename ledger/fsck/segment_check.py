@@ -25,7 +25,7 @@ async def check_segment(store: ObjectStore, bundle: int, slot: int, problems: Pr
         data = await store.get(key)
         found = decode_tail(data, bundle, slot)
         check_layout(found.index, problems)
-        check_batches(data, found.index, problems)
+        check_batches(data, found, problems)
         return found
     return None
 
@@ -49,12 +49,15 @@ def check_layout(index: fmt.SegmentIndex, problems: Problems) -> None:
             problems.damage(key, "BAD_INDEX", "its batches are not sorted by topic id and partition")
 
 
-def check_batches(data: bytes, index: fmt.SegmentIndex, problems: Problems) -> None:
+def check_batches(data: bytes, slot: SlotIndex, problems: Problems) -> None:
     """What the batches are."""
+    index = slot.index
     key = keys.segment(index.bundle, index.slot)
     end = index.batches[-1].position + index.batches[-1].length if index.batches else first_batch_position()
     if not data.startswith(schema_prefix()) or data[end : end + len(END_OF_STREAM)] != END_OF_STREAM:
         problems.damage(key, "DATA_DAMAGED", "it is not an Arrow stream of record schema 1")
+    if end + len(END_OF_STREAM) + slot.tail_length != len(data):
+        problems.damage(key, "DATA_DAMAGED", "there are bytes in it that are neither batches nor index")
     for number, entry in enumerate(index.batches):
         where = f"batch {number} (topic id {entry.topic_id} partition {entry.partition} offset {entry.base_offset})"
         try:

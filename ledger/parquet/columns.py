@@ -6,7 +6,7 @@
 `topic` and `partition` stand inside the files although the folders say them too: docs/decisions/0004-parquet-columns.md says why.
 zstd level 1, page index, statistics on key, offset and timestamp; row groups of about 64 MB. The footer's key-value metadata names cluster,
 bundle, topic id, partition, offsets, plan and its put id, by which whoever finds the file knows whether it is the plan's; and the outcome:
-"done", or "failed" for a file without rows that stands for a batch that cannot be read. Pages and footer have checksums.
+"done", or "failed" for a file without rows that stands for a batch that cannot be read. Pages, footer and body have checksums.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.parquet.footer_checksum import BLANK, write_checksum
+from ledger.parquet.footer_checksum import BLANK, write_checksums
 from ledgermq.protocol.records import HEADERS
 
 SCHEMA = pa.schema(
@@ -58,7 +58,7 @@ class FooterNote:
 
     def encode(self) -> dict[bytes, bytes]:
         found = {name: getattr(self, name) for name in self.__slots__}
-        return {_METADATA_KEY: json.dumps({"format": 1, "checksum": BLANK, **found}, sort_keys=True).encode()}
+        return {_METADATA_KEY: json.dumps({"format": 1, "checksum": BLANK, "body_checksum": BLANK, **found}, sort_keys=True).encode()}
 
     @classmethod
     def decode(cls, metadata: dict[bytes, bytes] | None) -> FooterNote | None:
@@ -182,5 +182,5 @@ def _close(writer: pq.ParquetWriter, sink: pa.BufferOutputStream, note: FooterNo
     writer.add_key_value_metadata(note.encode())
     writer.close()
     file = sink.getvalue()
-    write_checksum(file)
+    write_checksums(file)
     return file

@@ -1,8 +1,10 @@
-"""The checksum of a Parquet footer, inside of it.
+"""The checksums of a Parquet file, inside of its footer.
 
 Parquet has none, and pyarrow's reader ends the whole process on some damaged footers, so nobody hands it one that was not checked.
 The note of a footer (`columns.FooterNote`) holds `"checksum": "<8 hexadecimal digits>"`: the CRC-32C of the footer, from its first byte to
-the end of the file, with zeros for these digits. Other readers of Parquet never look at it.
+the end of the file, with zeros for these digits; and `"body_checksum"`, of all that stands before the footer: Parquet's own checksums
+leave out the headers of pages, the page index and Bloom filters, and a reader that trusts a damaged one skips records that it was asked
+for. Who reads a whole file checks it (`fsck`). Files of before have none. Other readers of Parquet never look at either.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ ENDING_BYTES = 8
 """Length of the footer and magic."""
 BLANK = "00000000"
 _MARK = b'"checksum": "'
+_BODY_MARK = b'"body_checksum": "'
 
 
 def footer_bytes(ending: Buffer | pa.Buffer, key: str) -> int:
@@ -28,13 +31,20 @@ def footer_bytes(ending: Buffer | pa.Buffer, key: str) -> int:
     return int.from_bytes(view[-8:-4], "little") + ENDING_BYTES
 
 
-def write_checksum(file: pa.Buffer) -> None:
-    """Fill in the digits of a whole file that was just written with a blank checksum, in place."""
-    footer = memoryview(file).cast("B")[-footer_bytes(file, "new file") :]
-    at = _digits_at(footer)
+def write_checksums(file: pa.Buffer) -> None:
+    """Fill in the digits of a whole file that was just written with blank checksums, in place."""
+    whole = memoryview(file).cast("B")
+    start = len(whole) - footer_bytes(file, "new file")
+    footer = whole[start:]
+    _fill_in(footer, _BODY_MARK, crc32c(whole[:start]))
+    _fill_in(footer, _MARK, crc32c(footer))
+
+
+def _fill_in(footer: memoryview, mark: bytes, checksum: int) -> None:
+    at = _digits_at(footer, mark)
     if at is None or footer[at : at + len(BLANK)] != BLANK.encode():
         raise AssertionError("the note of the footer has no room for a checksum")
-    footer[at : at + len(BLANK)] = f"{crc32c(footer):08x}".encode()
+    footer[at : at + len(BLANK)] = f"{checksum:08x}".encode()
 
 
 def check_footer(data: Buffer | pa.Buffer, key: str) -> memoryview:
@@ -43,7 +53,7 @@ def check_footer(data: Buffer | pa.Buffer, key: str) -> memoryview:
     footer = memoryview(data).cast("B")[-needed:]
     if len(footer) < needed:
         raise DataDamaged(f"{key}: a Parquet footer of {needed} bytes in {len(footer)}", object_key=key)
-    at = _digits_at(footer)
+    at = _digits_at(footer, _MARK)
     if at is None:
         raise DataDamaged(f"{key}: its Parquet footer has no checksum of LedgerMQ", object_key=key)
     crc = crc32c(footer[at + len(BLANK) :], crc32c(BLANK.encode(), crc32c(footer[:at])))
@@ -52,7 +62,18 @@ def check_footer(data: Buffer | pa.Buffer, key: str) -> memoryview:
     return footer
 
 
-def _digits_at(footer: memoryview) -> int | None:
+def check_whole(data: Buffer | pa.Buffer, key: str) -> None:
+    """Every byte of a file. Raises DataDamaged."""
+    footer = check_footer(data, key)
+    at = _digits_at(footer, _BODY_MARK)
+    if at is None:
+        return  # written before there was one
+    body = memoryview(data).cast("B")[: -len(footer)]
+    if footer[at : at + len(BLANK)] != f"{crc32c(body):08x}".encode():
+        raise DataDamaged(f"{key}: the checksum of what is before its Parquet footer does not fit", object_key=key)
+
+
+def _digits_at(footer: memoryview, mark: bytes) -> int | None:
     """The last mark is the note's: statistics, which may hold a record's bytes, stand before the notes, and JSON escapes quotes."""
-    found = bytes(footer).rfind(_MARK)
-    return found + len(_MARK) if found >= 0 else None
+    found = bytes(footer).rfind(mark)
+    return found + len(mark) if found >= 0 else None

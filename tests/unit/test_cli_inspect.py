@@ -7,9 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from crc32c import crc32c
 
 from ledger import keys
 from ledger.commands import inspect
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.segment import TRAILER
 from tests.filled_root import fill_root
 from tests.root_commands import RootCommand
 from tests.stores import file_store
@@ -62,6 +65,20 @@ def test_a_damaged_index_is_a_finding(root: Path) -> None:
     code, found = run.json("segment", root, 1, 2)
     assert code == 6
     assert [f["object_key"] for f in found["findings"]] == [keys.segment(1, 2)]
+
+
+def test_a_segment_of_a_kind_that_nobody_knows_is_void_and_shown(root: Path) -> None:
+    """`make fuzz` found that it stopped the report."""
+    path = root / keys.segment(1, 5)
+    data = path.read_bytes()
+    position, length, _, version, zero, magic = TRAILER.unpack_from(data, len(data) - TRAILER.size)
+    index = fmt.SegmentIndex.FromString(data[position : position + length])
+    index.kind = 100  # type: ignore[assignment]
+    body = index.SerializeToString()
+    path.unlink()
+    path.write_bytes(data[:position] + body + TRAILER.pack(position, len(body), crc32c(body), version, zero, magic))
+    assert run.json("segment", root, 1, 5)[1]["kind"] == "100"
+    assert [(s["kind"], s["state"]) for s in run.json("ledger", root, 1)[1]["segments"]][-1] == ("100", "void")
 
 
 def test_a_ledger(root: Path) -> None:

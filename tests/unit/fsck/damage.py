@@ -12,6 +12,7 @@ from ledger.checkpoint import encode_checkpoint, newest_checkpoint
 from ledger.envelope import ObjectKind, seal, unseal
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.fsck.problem import Severity
+from ledger.parquet.footer_checksum import footer_bytes
 from ledger.segment import TRAILER, decode_tail
 from tests.ledgers import append_and_wait, batch
 from tests.roots import Root, parquet_keys
@@ -255,6 +256,33 @@ async def delete_parquet(root: Root) -> str:
     return await delete(root, await parquet(root))
 
 
+async def flip_page_index(root: Root) -> str:
+    """What Parquet's own checksums leave out; a reader that believes it skips pages."""
+    key = await parquet(root)
+    return await flip(root, key, -footer_bytes(await root.store.get(key), key) - 5)
+
+
+async def insert_bytes(root: Root) -> str:
+    """Between batches and index: each is still what it was."""
+    key = keys.segment(1, await last_slot(root))
+    data = await root.store.get(key)
+    tail = decode_tail(data, 1, keys.number(key)).tail_length
+    return await put(root, key, data[:-tail] + bytes(8) + data[-tail:])
+
+
+async def flip_end_of_claim(root: Root) -> str:
+    """Where its trailer says that its index begins."""
+    return await flip(root, keys.segment(1, (await slots(root, fmt.CLAIM))[-1]), -25)
+
+
+async def later_version(root: Root) -> str:
+    return await flip(root, keys.checkpoint(1, (await newest_checkpoint(root.store, 1)).number), -12)
+
+
+async def trim_beyond_end(root: Root) -> str:
+    return await forge_checkpoint(root, lambda checkpoint: setattr(checkpoint, "trim_slot", 999))
+
+
 async def flip_parquet(root: Root, at: int) -> str:
     return await flip(root, await parquet(root), at)
 
@@ -307,12 +335,17 @@ KINDS: dict[str, tuple[Severity, str, Damage]] = {
     "a batch at a wrong place": (DAMAGE, "BAD_INDEX", index_of(slot_before_checkpoint, move_first)),
     "a put id doubled": (DAMAGE, "PUT_ID_DOUBLED", index_of(last_slot, copy_put_id)),
     "a chain that leads nowhere": (DAMAGE, "OFFSET_GAP", break_chain),
+    "bytes that are in no index": (DAMAGE, "DATA_DAMAGED", insert_bytes),
+    "a bit of a claim's trailer": (DAMAGE, "DATA_DAMAGED", flip_end_of_claim),
+    "a checkpoint of a later version": (DAMAGE, "FORMAT_NOT_SUPPORTED", later_version),
+    "a checkpoint that trims what is not there yet": (DAMAGE, "DATA_DAMAGED", trim_beyond_end),
     "a damaged checkpoint": (DAMAGE, "DATA_DAMAGED", flip_checkpoint),
     "a checkpoint that goes back": (DAMAGE, "WENT_BACK", lambda root: forge_checkpoint(root, lambda c: set_plan(c, 0))),
     "records that are nowhere": (DAMAGE, "OFFSET_GAP", end_of_partition(4)),
     "an end that is too low": (DAMAGE, "WRONG_END", end_of_partition(-4)),
     "a Parquet file gone": (DAMAGE, "OBJECT_MISSING", delete_parquet),
     "a bit of a Parquet file": (DAMAGE, "DATA_DAMAGED", lambda root: flip_parquet(root, 60)),
+    "a bit of a page index": (DAMAGE, "DATA_DAMAGED", flip_page_index),
     "a bit of a Parquet footer": (DAMAGE, "DATA_DAMAGED", lambda root: flip_parquet(root, -100)),
     "a Parquet file twice": (DAMAGE, "RANGES_OVERLAP", overlap),
     "something else under the name of a Parquet file": (DAMAGE, "DATA_DAMAGED", foreign_parquet),

@@ -64,7 +64,13 @@ async def test_damage_is_found_for_what_it_is(root: Root, name: str) -> None:
     assert checked.worst is severity, checked.problems
 
 
-BATCHES_AND_ROWS = {"a bit of a batch", "a wrong number of records", "a bit of a Parquet file"}
+BATCHES_AND_ROWS = {
+    "a bit of a batch",
+    "a wrong number of records",
+    "bytes that are in no index",
+    "a bit of a Parquet file",
+    "a bit of a page index",
+}
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -46,7 +46,7 @@ def _describe(data: pa.Buffer) -> str:
         lines.append(f"{c.path_in_schema}: {c.compression}, {', '.join(sorted(c.encodings))}, {stats}, {indexes}")
     lines += ["", f"sorted by: {[FOOTER_NAMES[s.column_index] for s in group.sorting_columns]}"]
     assert footer.metadata is not None
-    note = re.sub('"checksum": "[0-9a-f]{8}"', '"checksum": "…"', footer.metadata[b"ledgermq"].decode())
+    note = re.sub('checksum": "[0-9a-f]{8}"', 'checksum": "…"', footer.metadata[b"ledgermq"].decode())
     lines.append(f"ledgermq: {note}")
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
