@@ -14,10 +14,12 @@ from ledger.object_store.contract import ObjectStore
 from ledger.parquet.group_build import RunBlocking
 from ledgermq.protocol.api import Connector
 from ledgermq.sources import Sources
+from stateless_broker.at_controller import AtController
 from stateless_broker.bundle.context import BundleContext, BundleLimits
 from stateless_broker.controller import Controller
 from stateless_broker.directory import Directory
 from stateless_broker.fetch_path import FetchPath
+from stateless_broker.groups.groups import Groups
 from stateless_broker.logs import get_logger
 from stateless_broker.membership import Membership
 from stateless_broker.metadata import Metadata, Source
@@ -129,7 +131,8 @@ class Broker:
             topics=topics,
             produce_path=ProducePath(topics, self.ownership, settings.produce_window, run_blocking),
             fetch_path=FetchPath(topics, self.ownership, settings.fetch_bytes, settings.fetch_wait_ms_max / 1000),
-            connect=self._peers.connection,
+            at_controller=AtController(self.address, self.ownership, self.metadata, self._peers.connection),
+            groups=Groups(),
         )
         return BrokerService(parts)
 

@@ -1,26 +1,28 @@
 """The broker's service: every method of `BrokerApi`, put together from the paths; without gRPC, so that it runs in any event loop.
 
-Any broker answers who owns what. Changes of topics go to the controller: this broker itself, or passed on, once, to whoever is.
+Any broker answers who owns what.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
 from ledger import keys
 from ledger.catalog import Topic
 from ledger.cluster import ClusterSettings
-from ledgermq.errors import DeadlineExceeded, InvalidRequest, LedgerMQError, NotOwner, TopicExists, Unavailable, UnknownTopic
+from ledgermq.errors import InvalidRequest, LedgerMQError, TopicExists, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.api import BrokerApi, Connection
+from ledgermq.protocol.api import BrokerApi
 from ledgermq.protocol.frames import FetchFrame, ProduceFrame
+from stateless_broker.at_controller import AtController
 from stateless_broker.controller import Controller
 from stateless_broker.directory import Directory
 from stateless_broker.fetch_path import FetchPath
+from stateless_broker.groups.calls import GroupCalls
+from stateless_broker.groups.groups import Groups
 from stateless_broker.membership import Membership
 from stateless_broker.metadata import Metadata
 from stateless_broker.ownership import Ownership
@@ -28,10 +30,8 @@ from stateless_broker.produce_path import ProducePath
 from stateless_broker.topics import Lookup, Topics
 
 QUERIES_MAX = 10_000
-FORWARD_S_MAX = 15.0
 PARALLEL_QUERIES = 16
 
-R = TypeVar("R", pb.CreateTopicRequest, pb.AlterTopicRequest, pb.DeleteTopicRequest)
 A = TypeVar("A")
 Q = TypeVar("Q")
 
@@ -52,11 +52,13 @@ class Parts:
     topics: Topics
     produce_path: ProducePath
     fetch_path: FetchPath
-    connect: Callable[[str], Connection]
+    at_controller: AtController
+    groups: Groups
 
 
-class BrokerService(BrokerApi):
+class BrokerService(GroupCalls, BrokerApi):
     def __init__(self, parts: Parts) -> None:
+        super().__init__(parts.groups)
         self._parts = parts
 
     def produce(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
@@ -110,52 +112,21 @@ class BrokerService(BrokerApi):
             return pb.CreateTopicResponse(topic=self._parts.topics.info(topic))
 
         keys.check_topic_name(request.name)
-        return await self._at_controller(request, here, lambda line, passed: line.create_topic(passed))
+        return await self._parts.at_controller.run(request, here, lambda line, passed: line.create_topic(passed))
 
     async def alter_topic(self, request: pb.AlterTopicRequest) -> pb.AlterTopicResponse:
         async def here() -> pb.AlterTopicResponse:
             topic = await self._parts.controller.alter_topic(request.name, request.partitions, dict(request.set), list(request.unset))
             return pb.AlterTopicResponse(topic=self._parts.topics.info(topic))
 
-        return await self._at_controller(request, here, lambda line, passed: line.alter_topic(passed))
+        return await self._parts.at_controller.run(request, here, lambda line, passed: line.alter_topic(passed))
 
     async def delete_topic(self, request: pb.DeleteTopicRequest) -> pb.DeleteTopicResponse:
         async def here() -> pb.DeleteTopicResponse:
             await self._parts.controller.delete_topic(request.name)
             return pb.DeleteTopicResponse()
 
-        return await self._at_controller(request, here, lambda line, passed: line.delete_topic(passed))
-
-    async def _at_controller(self, request: R, here: Callable[[], Awaitable[A]], there: Callable[[Connection, R], Awaitable[A]]) -> A:
-        """Here, if this broker is the controller or about to be; else passed on, and known here when the answer is given."""
-        parts = self._parts
-
-        async def pass_on(address: str) -> A:
-            passed = type(request)()
-            passed.CopyFrom(request)
-            passed.forwarded = True
-            answer = await there(parts.connect(address), passed)
-            with suppress(Unavailable):  # the change is made, whether this broker knows it already or not
-                await parts.metadata.catch_up()
-            return answer
-
-        try:
-            async with asyncio.timeout(FORWARD_S_MAX):
-                address = parts.ownership.address_of(keys.METADATA_BUNDLE)
-                if address and address != parts.membership.me.address and not request.forwarded:
-                    try:
-                        return await pass_on(address)
-                    except (NotOwner, Unavailable):
-                        pass  # it has just changed hands: look again
-                try:
-                    return await here()
-                except NotOwner as error:
-                    if request.forwarded or not error.owner:
-                        raise
-                    address = error.owner
-                return await pass_on(address)
-        except TimeoutError:
-            raise DeadlineExceeded(f"the controller has not answered within {FORWARD_S_MAX:g} s; the change may still happen") from None
+        return await self._parts.at_controller.run(request, here, lambda line, passed: line.delete_topic(passed))
 
     async def _describe(self, lookup: Lookup, name: str, auto_create: bool) -> pb.TopicInfo:
         try:

@@ -1,0 +1,1 @@
+"""The coordinators of groups: owners of the partitions of `__consumer_offsets`."""
