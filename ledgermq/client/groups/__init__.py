@@ -1,0 +1,1 @@
+"""Consumer groups, the member's side: membership, what was finished and committed, handlers. Reads through `client.consuming`."""
