@@ -4,7 +4,7 @@ SHELL := /bin/bash
 PYTHON := .venv/bin/python
 BIN := .venv/bin
 STAMP := .venv/.complete
-PROTOS := ledgermq/protocol/ledgermq.proto ledger/format/ledgermq_format.proto
+PROTOS := ledgermq/protocol/ledgermq.proto ledger/format/ledgermq_format.proto offsets/format/ledgermq_offsets.proto
 # Processes that tests run side by side. Spark tests share one session and run alone.
 WORKERS ?= 2
 

@@ -1,0 +1,87 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Floor(_message.Message):
+    __slots__ = ("version", "epoch")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    epoch: int
+    def __init__(self, version: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+
+class Group(_message.Message):
+    __slots__ = ("version", "epoch", "bare_epoch", "empty_since_ms", "assignor")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    BARE_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    EMPTY_SINCE_MS_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNOR_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    epoch: int
+    bare_epoch: int
+    empty_since_ms: int
+    assignor: str
+    def __init__(self, version: _Optional[int] = ..., epoch: _Optional[int] = ..., bare_epoch: _Optional[int] = ..., empty_since_ms: _Optional[int] = ..., assignor: _Optional[str] = ...) -> None: ...
+
+class Member(_message.Message):
+    __slots__ = ("version", "topics", "topic_pattern", "assignor", "instance_id", "rack", "client_id", "session_timeout_ms", "rebalance_timeout_ms", "away", "held")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_PATTERN_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNOR_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
+    RACK_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    REBALANCE_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    AWAY_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    topic_pattern: str
+    assignor: str
+    instance_id: str
+    rack: str
+    client_id: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    away: bool
+    held: _containers.RepeatedCompositeFieldContainer[HeldTopic]
+    def __init__(self, version: _Optional[int] = ..., topics: _Optional[_Iterable[str]] = ..., topic_pattern: _Optional[str] = ..., assignor: _Optional[str] = ..., instance_id: _Optional[str] = ..., rack: _Optional[str] = ..., client_id: _Optional[str] = ..., session_timeout_ms: _Optional[int] = ..., rebalance_timeout_ms: _Optional[int] = ..., away: _Optional[bool] = ..., held: _Optional[_Iterable[_Union[HeldTopic, _Mapping]]] = ...) -> None: ...
+
+class HeldTopic(_message.Message):
+    __slots__ = ("topic_id", "topic", "partitions", "epochs", "withdrawn")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    WITHDRAWN_FIELD_NUMBER: _ClassVar[int]
+    topic_id: int
+    topic: str
+    partitions: _containers.RepeatedScalarFieldContainer[int]
+    epochs: _containers.RepeatedScalarFieldContainer[int]
+    withdrawn: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, topic_id: _Optional[int] = ..., topic: _Optional[str] = ..., partitions: _Optional[_Iterable[int]] = ..., epochs: _Optional[_Iterable[int]] = ..., withdrawn: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Offset(_message.Message):
+    __slots__ = ("version", "offset", "metadata", "commit_ms", "epoch", "counter", "topic")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_MS_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    COUNTER_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    offset: int
+    metadata: str
+    commit_ms: int
+    epoch: int
+    counter: int
+    topic: str
+    def __init__(self, version: _Optional[int] = ..., offset: _Optional[int] = ..., metadata: _Optional[str] = ..., commit_ms: _Optional[int] = ..., epoch: _Optional[int] = ..., counter: _Optional[int] = ..., topic: _Optional[str] = ...) -> None: ...
