@@ -56,7 +56,7 @@ class Broker:
         self.directory = Directory(cluster.bundles)
         self._peers = Peers(connector, interval_s, self._peer_lost)
         self.metadata = Metadata(store, cluster, sources, self._metadata_source, self._peers.connection)
-        context = BundleContext(
+        context = self._context = BundleContext(
             store,
             sources,
             cluster,
@@ -65,10 +65,11 @@ class Broker:
             _bundle_limits(settings, store.url),
             run_blocking=run_blocking,
         )
-        times = OwnershipTimes(interval_s, settings.holding_ms / 1000, settings.trouble_retry_ms / 1000, settings.ownership_wait_ms / 1000)
+        times = _times(settings, interval_s)
         self.ownership = Ownership(self.membership, self._peers, self.directory, context, sources, times, self._ownership_changed)
-        limits = TopicLimits(settings.default_partitions, settings.partitions_max, settings.topics_max)
-        self.controller = Controller(store, cluster, self.metadata, self.ownership, sources, limits, context.compaction_engine)
+        self.controller = Controller(
+            store, cluster, self.metadata, self.ownership, sources, _topic_limits(settings), context.compaction_engine
+        )
         self.service = self._put_service_together(cluster, store.url, run_blocking)
         self._run: asyncio.Task[None] | None = None
 
@@ -103,6 +104,16 @@ class Broker:
         await self.ownership.close()
         log.info("broker stopped", broker=self.broker_id, graceful=graceful)
 
+    def apply(self, settings: BrokerSettings) -> None:
+        """Take over the live ones of these settings (`settings.LIVE`); the others count from the next start on."""
+        self._settings = settings
+        self._context.take_limits(_bundle_limits(settings, self._context.store.url))
+        self.ownership.times = _times(settings, self.membership.interval_s)
+        self.controller.limits = _topic_limits(settings)
+        self._produce_path.window = settings.produce_window
+        self._fetch_path.bytes_default = settings.fetch_bytes
+        self._fetch_path.wait_s_max = settings.fetch_wait_ms_max / 1000
+
     async def _main(self) -> None:
         try:
             async with asyncio.TaskGroup() as group:
@@ -118,19 +129,21 @@ class Broker:
     def _put_service_together(self, cluster: ClusterSettings, root_url: str, run_blocking: RunBlocking) -> BrokerService:
         settings = self._settings
         topics = Topics(self.metadata, self.ownership)
+        self._produce_path = ProducePath(topics, self.ownership, settings.produce_window, run_blocking)
+        self._fetch_path = FetchPath(topics, self.ownership, settings.fetch_bytes, settings.fetch_wait_ms_max / 1000)
         parts = Parts(
             cluster=cluster,
             root_url=root_url,
             version=version("ledgermq"),
-            auto_create_topics=settings.auto_create_topics,
+            auto_create_topics=lambda: self._settings.auto_create_topics,
             membership=self.membership,
             directory=self.directory,
             ownership=self.ownership,
             metadata=self.metadata,
             controller=self.controller,
             topics=topics,
-            produce_path=ProducePath(topics, self.ownership, settings.produce_window, run_blocking),
-            fetch_path=FetchPath(topics, self.ownership, settings.fetch_bytes, settings.fetch_wait_ms_max / 1000),
+            produce_path=self._produce_path,
+            fetch_path=self._fetch_path,
             at_controller=AtController(self.address, self.ownership, self.metadata, self._peers.connection),
             groups=Groups(),
         )
@@ -149,6 +162,14 @@ class Broker:
     def _ownership_changed(self) -> None:
         self.metadata.ownership_changed()
         self.controller.ownership_changed()
+
+
+def _times(settings: BrokerSettings, interval_s: float) -> OwnershipTimes:
+    return OwnershipTimes(interval_s, settings.holding_ms / 1000, settings.trouble_retry_ms / 1000, settings.ownership_wait_ms / 1000)
+
+
+def _topic_limits(settings: BrokerSettings) -> TopicLimits:
+    return TopicLimits(settings.default_partitions, settings.partitions_max, settings.topics_max)
 
 
 def _bundle_limits(settings: BrokerSettings, root_url: str) -> BundleLimits:

@@ -20,14 +20,14 @@ from ledger.object_store.contract import ObjectStore
 from ledger.parquet.engine import Engine
 from ledger.parquet.removal import remove_topics
 from ledger.segment import Batch
-from ledgermq.errors import LedgerMQError
+from ledgermq.errors import LedgerMQError, TopicExists
 from ledgermq.protocol.records import SCHEMA, encode_batch
 from ledgermq.sources import Sources
 from stateless_broker.bundle.owner import BundleOwner
 from stateless_broker.logs import get_logger
 from stateless_broker.metadata import Metadata
 from stateless_broker.ownership import Ownership
-from stateless_broker.topic_changes import TopicLimits, altered, created, deleted
+from stateless_broker.topic_changes import TopicLimits, altered, created, created_offsets_topic, deleted
 
 REMOVAL_PAUSE_S_MIN = 0.5
 REMOVAL_PAUSE_S_MAX = 60.0
@@ -51,7 +51,7 @@ class Controller:
         self._metadata = metadata
         self._ownership = ownership
         self._sources = sources
-        self._limits = limits
+        self.limits = limits
         self._engine = engine
         self._lock = asyncio.Lock()
         self._opened: BundleOwner | None = None
@@ -62,13 +62,24 @@ class Controller:
         """Raises NotOwner where this broker is not the controller, and what `topic_changes.created` raises."""
 
         def decide(catalog: Catalog) -> Topic:
-            return created(catalog, name, partitions, settings, self._cluster.bundles, self._limits, self._sources.now_ms())
+            return created(catalog, name, partitions, settings, self._cluster.bundles, self.limits, self._sources.now_ms())
 
         return await self._change(decide)
 
+    async def create_offsets_topic(self) -> Topic:
+        """`__consumer_offsets`, made now if it does not exist; nothing about it is the caller's choice."""
+
+        def decide(catalog: Catalog) -> Topic:
+            return created_offsets_topic(catalog, self._cluster.bundles, self.limits, self._sources.now_ms())
+
+        try:
+            return await self._change(decide)
+        except TopicExists:
+            return self._metadata.catalog.living(keys.OFFSETS_TOPIC)
+
     async def alter_topic(self, name: str, partitions: int, change: dict[str, str], unset: list[str]) -> Topic:
         def decide(catalog: Catalog) -> Topic:
-            return altered(catalog, name, partitions, change, unset, self._cluster.bundles, self._limits)
+            return altered(catalog, name, partitions, change, unset, self._cluster.bundles, self.limits)
 
         return await self._change(decide)
 

@@ -53,14 +53,14 @@ class FetchPath:
     def __init__(self, topics: Topics, ownership: Ownership, bytes_default: int, wait_s_max: float) -> None:
         self._topics = topics
         self._ownership = ownership
-        self._bytes_default = bytes_default
-        self._wait_s_max = wait_s_max
+        self.bytes_default = bytes_default
+        self.wait_s_max = wait_s_max
 
     async def once(self, request: pb.FetchRequest) -> FetchFrame:
         """Long poll. Raises InvalidRequest for a request without partitions, or with too many."""
         cursors = _cursors(request)
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + min(request.max_wait_ms / 1000, self._wait_s_max)
+        deadline = loop.time() + min(request.max_wait_ms / 1000, self.wait_s_max)
         while True:
             found = await self._collect(cursors, self._bytes_max(request))
             enough = sum(part.payload_bytes for part in found) >= max(1, request.min_bytes)
@@ -85,7 +85,7 @@ class FetchPath:
                 await self._wait(cursors, asyncio.get_running_loop().time() + STREAM_WAIT_S)
 
     def _bytes_max(self, request: pb.FetchRequest) -> int:
-        return min(request.max_bytes or self._bytes_default, FRAME_PAYLOAD_BYTES_MAX)
+        return min(request.max_bytes or self.bytes_default, FRAME_PAYLOAD_BYTES_MAX)
 
     async def _collect(self, cursors: Sequence[_Cursor], bytes_max: int) -> list[_Found]:
         """What the first of the cursors have, some at a time, until the answer is full: a prefix of `cursors`, in their order."""

@@ -44,7 +44,7 @@ class OwnershipTimes:
 
 
 class Ownership:
-    """`on_change` is called after each round, and whenever what is served here changes."""
+    """`on_change` is called after each round, and whenever what is served here changes. `times` may be replaced, but for the interval."""
 
     def __init__(
         self,
@@ -56,14 +56,14 @@ class Ownership:
         times: OwnershipTimes,
         on_change: Callable[[], None],
     ) -> None:
-        self.terms = Terms(context, directory.claims, times.damaged_retry_s, self._hands_changed, self._announce_release)
+        self.terms = Terms(context, directory.claims, lambda: self.times.damaged_retry_s, self._hands_changed, self._announce_release)
         self.wanted: dict[int, str] = {}
         self.leaving = False
         self._membership = membership
         self._peers = peers
         self._directory = directory
         self._sources = sources
-        self._times = times
+        self.times = times
         self._on_change = on_change
         self._wanted_elsewhere: dict[int, tuple[str, float]] = {}
         self._wake = asyncio.Event()
@@ -93,7 +93,7 @@ class Ownership:
     async def owner(self, bundle: int) -> BundleOwner:
         """The bundle, once it is open here: waits for a takeover that is due. Raises NotOwner, or the bundle's trouble."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._times.request_wait_s
+        deadline = loop.time() + self.times.request_wait_s
         looks_needed = self._looks_begun + 1
         while True:
             found = self.terms.opened.get(bundle)
@@ -111,7 +111,7 @@ class Ownership:
     async def redirect(self, bundle: int) -> NotOwner:
         """What to answer where a term has just ended: whoever ended it is found by one look at the others."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._times.request_wait_s
+        deadline = loop.time() + self.times.request_wait_s
         looks_needed = self._looks_begun + 1
         while self._looks_done < looks_needed and loop.time() < deadline and not self.leaving:
             await self._next_round(deadline)
@@ -170,14 +170,14 @@ class Ownership:
     async def _exchange(self) -> None:
         """Heartbeat and look. A store that does not answer costs time, nothing else."""
         loop = asyncio.get_running_loop()
-        if self._beat_due or loop.time() - self._beat_at >= self._times.interval_s:
+        if self._beat_due or loop.time() - self._beat_at >= self.times.interval_s:
             await self._beat()
-        await asyncio.sleep(max(0.0, self._looked_at + self._times.interval_s / LOOKS_PER_INTERVAL_MAX - loop.time()))
+        await asyncio.sleep(max(0.0, self._looked_at + self.times.interval_s / LOOKS_PER_INTERVAL_MAX - loop.time()))
         self._look_due = False
         self._looked_at = loop.time()
         self._looks_begun += 1
         try:
-            async with asyncio.timeout(STORE_PATIENCE_INTERVALS * self._times.interval_s):
+            async with asyncio.timeout(STORE_PATIENCE_INTERVALS * self.times.interval_s):
                 await self._membership.look()
         except Superseded:
             raise
@@ -190,13 +190,13 @@ class Ownership:
     async def _beat(self) -> None:
         self._beat_due = False
         now = asyncio.get_running_loop().time()
-        if now - self._beaten_at > SILENT_INTERVALS * self._times.interval_s:  # others may have given this broker up
+        if now - self._beaten_at > SILENT_INTERVALS * self.times.interval_s:  # others may have given this broker up
             self.terms.suspect()
         self._beat_at = now
         bundles = {bundle: owner.epoch for bundle, owner in self.terms.opened.items()}
         troubles = {bundle: str(trouble.error) for bundle, trouble in self.terms.troubles.items()}
         try:
-            async with asyncio.timeout(STORE_PATIENCE_INTERVALS * self._times.interval_s):
+            async with asyncio.timeout(STORE_PATIENCE_INTERVALS * self.times.interval_s):
                 await self._membership.beat(bundles, troubles, self.terms.releasing, leaving=self.leaving)
             self._beaten_at = asyncio.get_running_loop().time()
         except (LedgerMQError, TimeoutError) as error:
@@ -210,7 +210,7 @@ class Ownership:
     async def _pause(self) -> None:
         """Until the next interval, or until somebody asks for a look or something is to be announced."""
         try:
-            async with asyncio.timeout_at(self._looked_at + self._times.interval_s):
+            async with asyncio.timeout_at(self._looked_at + self.times.interval_s):
                 while not self._look_due:
                     await self._wake.wait()
                     self._wake.clear()
@@ -269,8 +269,8 @@ class Ownership:
         if trouble is not None and now < trouble.retry_at:
             return False
         claims = self._directory.claims[bundle]
-        winner_gone = claims.lost_at is not None and now - claims.lost_at > HANDOVER_AFTER_INTERVALS * self._times.interval_s
-        return may_claim_back(claims, winner_gone=winner_gone, now=now, holding_s=self._times.holding_s)
+        winner_gone = claims.lost_at is not None and now - claims.lost_at > HANDOVER_AFTER_INTERVALS * self.times.interval_s
+        return may_claim_back(claims, winner_gone=winner_gone, now=now, holding_s=self.times.holding_s)
 
     def _decide_opened(self, bundle: int, now: float) -> None:
         claims = self._directory.claims[bundle]
@@ -284,12 +284,12 @@ class Ownership:
             self._wanted_elsewhere.pop(bundle, None)
         elif since is None or since[0] != wanted:
             self._wanted_elsewhere[bundle] = (wanted, now)
-        elif self._is_held_long_enough(bundle, now) and now - since[1] >= HANDOVER_AFTER_INTERVALS * self._times.interval_s:
+        elif self._is_held_long_enough(bundle, now) and now - since[1] >= HANDOVER_AFTER_INTERVALS * self.times.interval_s:
             self.terms.release(bundle, self._successor_address(bundle))
 
     def _is_held_long_enough(self, bundle: int, now: float) -> bool:
         """The first term of a bundle need not be held: nobody had it before, and a young cluster spreads quickly."""
-        return self.terms.opened[bundle].epoch == 1 or now - self.terms.opened_at[bundle] >= self._times.holding_s
+        return self.terms.opened[bundle].epoch == 1 or now - self.terms.opened_at[bundle] >= self.times.holding_s
 
     def _successor_address(self, bundle: int) -> str:
         heartbeat = self._membership.live().get(self.wanted.get(bundle, ""))

@@ -54,15 +54,17 @@ class Admitted:
 
 
 class ProducePath:
+    """`window`: requests of one stream that may wait for their answers; a change counts for streams that begin after it."""
+
     def __init__(self, topics: Topics, ownership: Ownership, window: int, run_blocking: RunBlocking) -> None:
         self._topics = topics
         self._ownership = ownership
-        self._window = window
+        self.window = window
         self._run_blocking = run_blocking
 
     async def stream(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
         """Answers in the order of the requests; at most `window` of them wait."""
-        waiting: asyncio.Queue[Admitted | Exception | None] = asyncio.Queue(self._window)
+        waiting: asyncio.Queue[Admitted | Exception | None] = asyncio.Queue(self.window)
         reader = asyncio.create_task(self._admit_all(requests, waiting), name="produce stream")
         try:
             while (admitted := await waiting.get()) is not None:

@@ -43,7 +43,7 @@ class Parts:
     cluster: ClusterSettings
     root_url: str
     version: str
-    auto_create_topics: bool
+    auto_create_topics: Callable[[], bool]
     membership: Membership
     directory: Directory
     ownership: Ownership
@@ -130,7 +130,7 @@ class BrokerService(GroupCalls, BrokerApi):
 
     async def _describe(self, lookup: Lookup, name: str, auto_create: bool) -> pb.TopicInfo:
         try:
-            return self._parts.topics.info(await self._find_or_create(lookup, name, auto_create and self._parts.auto_create_topics))
+            return self._parts.topics.info(await self._find_or_create(lookup, name, auto_create and self._parts.auto_create_topics()))
         except LedgerMQError as error:
             return pb.TopicInfo(name=name, error=self._parts.topics.error(error))
 

@@ -42,7 +42,7 @@ class Terms:
         self,
         context: BundleContext,
         claims: dict[int, ClaimHistory],
-        damaged_retry_s: float,
+        damaged_retry_s: Callable[[], float],
         on_change: Callable[[], None],
         announce: Callable[[], Awaitable[None]],
     ) -> None:
@@ -50,7 +50,7 @@ class Terms:
         self.opened_at: dict[int, float] = {}
         self.troubles: dict[int, Trouble] = {}
         self.releasing: set[int] = set()
-        self._context = context
+        self.context = context
         self._claims = claims
         self._damaged_retry_s = damaged_retry_s
         self._on_change = on_change
@@ -124,7 +124,7 @@ class Terms:
             return
         loop = asyncio.get_running_loop()
         try:
-            owner = await BundleOwner.open(bundle, self._context)
+            owner = await BundleOwner.open(bundle, self.context)
         except LedgerMQError:
             self._claims[bundle].note_attempt(loop.time())
             raise
@@ -190,6 +190,6 @@ class Terms:
         before = self.troubles.get(bundle)
         pause_s = min(TROUBLE_S_MAX, 2 * before.pause_s if before else TROUBLE_FIRST_S)
         if type(error) is LedgerMQError or isinstance(error, (DataDamaged, FormatNotSupported)):
-            pause_s = self._damaged_retry_s
+            pause_s = self._damaged_retry_s()
         self.troubles[bundle] = Trouble(error, now + pause_s, pause_s)
         log.error("bundle cannot be served", bundle=bundle, error=str(error), code=error.code, retry_s=pause_s)

@@ -92,9 +92,12 @@ class ByteBudget:
         assert self.taken >= 0
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class BundleContext:
-    """`catalog`: what this broker knows of `__metadata` at present. `run_blocking`: threads, or `run_inline` in a simulation."""
+    """`catalog`: what this broker knows of `__metadata` at present. `run_blocking`: threads, or `run_inline` in a simulation.
+
+    Nothing of it is ever replaced but `limits`, by `take_limits`: read them where they are needed, keep no copy.
+    """
 
     store: ObjectStore
     sources: Sources
@@ -104,6 +107,12 @@ class BundleContext:
     limits: BundleLimits = field(default_factory=BundleLimits)
     metrics: BundleMetrics = field(default_factory=BundleMetrics)
     run_blocking: RunBlocking = asyncio.to_thread
+
+    def take_limits(self, limits: BundleLimits) -> None:
+        """From now on; what is already held above a smaller bound goes as it would have gone."""
+        self.limits = limits
+        self.produce_memory.bytes_max = limits.produce_memory_bytes_max
+        self.tail_cache.take_bound(limits.cache_bytes_max)
 
     @cached_property
     def produce_memory(self) -> ByteBudget:

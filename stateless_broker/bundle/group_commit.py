@@ -19,7 +19,7 @@ from ledger.producers import WINDOW_BATCHES, ProducerKey
 from ledger.segment import Batch
 from ledger.writer import Append, LedgerWriter, fail
 from ledgermq.errors import InvalidRequest, LedgerMQError, NotOwner, ResourceExhausted
-from stateless_broker.bundle.context import BundleContext
+from stateless_broker.bundle.context import BundleContext, BundleLimits
 
 OFFSET_NOT_KNOWN = -1
 """Result of a batch that is answered on receipt: nobody knows its offset yet."""
@@ -42,7 +42,7 @@ class _Flush:
 class GroupCommit:
     def __init__(self, writer: LedgerWriter, context: BundleContext) -> None:
         self._writer = writer
-        self._limits = context.limits
+        self._context = context
         self._memory = context.produce_memory
         self._metrics = context.metrics
         self._queue: deque[Append] = deque()
@@ -55,6 +55,10 @@ class GroupCommit:
         self._recent: deque[tuple[float, int]] = deque(maxlen=FLUSHES_REMEMBERED)
         self._wake = asyncio.Event()
         self._closed: LedgerMQError | None = None
+
+    @property
+    def _limits(self) -> BundleLimits:
+        return self._context.limits
 
     @property
     def _waiting_bytes(self) -> int:

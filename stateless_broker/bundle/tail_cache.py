@@ -26,6 +26,13 @@ class TailCache:
         batches = {entry.position: batch for entry, batch in zip(index.batches, data, strict=True)}
         self._segments[index.bundle, index.slot] = batches
         self.size_bytes += sum(map(len, data))
+        self._drop_above_bound()
+
+    def take_bound(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self._drop_above_bound()
+
+    def _drop_above_bound(self) -> None:
         while self.size_bytes > self.bytes_max:
             _, oldest = self._segments.popitem(last=False)
             self.size_bytes -= sum(map(len, oldest.values()))

@@ -19,7 +19,7 @@ from ledger.recovery import advance_checkpoint
 from ledger.writer import LedgerWriter
 from ledgermq.errors import LedgerMQError, ResourceExhausted
 from stateless_broker.bundle.compaction_due import next_compaction_ms, wants_retention
-from stateless_broker.bundle.context import BundleContext
+from stateless_broker.bundle.context import BundleContext, BundleLimits
 from stateless_broker.bundle.reads import BundleReads
 from stateless_broker.logs import get_logger
 
@@ -35,7 +35,6 @@ class Upkeep:
     def __init__(self, context: BundleContext, writer: LedgerWriter, reads: BundleReads) -> None:
         self.bundle = writer.bundle
         self._context = context
-        self._limits = context.limits
         self._writer = writer
         self._reads = reads
         self._used = asyncio.Event()
@@ -45,6 +44,10 @@ class Upkeep:
         self._retention_s = asyncio.get_running_loop().time()
         self._compaction_pause_s = self._limits.compaction_interval_s
         self._consider_checkpoint()
+
+    @property
+    def _limits(self) -> BundleLimits:
+        return self._context.limits
 
     def workers(self) -> list[Callable[[], Awaitable[None]]]:
         """Each runs until it is cancelled."""
