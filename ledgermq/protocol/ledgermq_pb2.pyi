@@ -518,7 +518,7 @@ class FetchCommittedResponse(_message.Message):
     def __init__(self, partitions: _Optional[_Iterable[_Union[CommittedPartition, _Mapping]]] = ...) -> None: ...
 
 class CommittedPartition(_message.Message):
-    __slots__ = ("topic", "topic_id", "partition", "offset", "metadata", "commit_ms", "epoch", "error")
+    __slots__ = ("topic", "topic_id", "partition", "offset", "metadata", "commit_ms", "epoch", "error", "counter")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
@@ -527,6 +527,7 @@ class CommittedPartition(_message.Message):
     COMMIT_MS_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    COUNTER_FIELD_NUMBER: _ClassVar[int]
     topic: str
     topic_id: int
     partition: int
@@ -535,7 +536,8 @@ class CommittedPartition(_message.Message):
     commit_ms: int
     epoch: int
     error: Error
-    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., metadata: _Optional[str] = ..., commit_ms: _Optional[int] = ..., epoch: _Optional[int] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
+    counter: int
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., metadata: _Optional[str] = ..., commit_ms: _Optional[int] = ..., epoch: _Optional[int] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., counter: _Optional[int] = ...) -> None: ...
 
 class ResetOffsetsRequest(_message.Message):
     __slots__ = ("group", "resets")
