@@ -8,7 +8,7 @@ PROTOS := ledgermq/protocol/ledgermq.proto ledger/format/ledgermq_format.proto o
 # Processes that tests run side by side. Spark tests share one session and run alone.
 WORKERS ?= 2
 
-.PHONY: help setup lint format proto pages test test-fast test-spark test-real fuzz simulate mutants demo lock clean
+.PHONY: help setup lint format proto pages test test-fast test-spark test-real fuzz simulate mutants chaos demo lock clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,6 +67,14 @@ simulate: $(STAMP) ## Whole clusters in virtual time, one for each of SEEDS=200 
 
 mutants: $(STAMP) ## Plant each known bug and show the seed of the simulation that catches it (MUTANTS="name …" for some)
 	$(PYTHON) -m tests.simulation.hunt --seeds $(MUTANT_SEEDS) $(MUTANTS)
+
+# Nightly: EVENTS=200, both stores. SECONDS: how long the troubles last, by default four seconds for each.
+STORE ?= all
+EVENTS ?= 200
+SEED ?= 0
+SECONDS ?=
+chaos: $(STAMP) ## Real brokers killed, paused, cut off; STORE=file|minio|all EVENTS=200 SEED=0 SECONDS=…
+	$(PYTHON) -m tests.chaos.run --store $(STORE) --events $(EVENTS) --seed $(SEED) $(if $(SECONDS),--seconds $(SECONDS))
 
 demo: $(STAMP) ## Three brokers, real flights, one broker killed half-way, Spark, a chart
 	@java_home=$$($(PYTHON) infra/java.py) && JAVA_HOME=$$java_home $(PYTHON) examples/demo/main.py

@@ -33,6 +33,22 @@ class Minio:
     access_key: str = "ledgermq-test"
     secret_key: str = "ledgermq-test-secret"
 
+    def command(self, folder: Path) -> list[str]:
+        """Starts the server on what `folder` holds."""
+        return [str(install()), "server", str(folder), "--address", self.endpoint.removeprefix("http://"), "--quiet"]
+
+    def environment(self) -> dict[str, str]:
+        """For the server's process."""
+        return {"MINIO_ROOT_USER": self.access_key, "MINIO_ROOT_PASSWORD": self.secret_key, "MINIO_BROWSER": "off"}
+
+    def is_ready(self) -> bool:
+        """Blocks for a second at most."""
+        try:
+            with urllib.request.urlopen(f"{self.endpoint}/minio/health/ready", timeout=1):
+                return True
+        except (urllib.error.URLError, OSError):
+            return False
+
 
 def installed() -> Path | None:
     if given := os.environ.get("MINIO_BINARY"):
@@ -60,17 +76,14 @@ def install() -> Path:
 @contextmanager
 def running() -> Iterator[Minio]:
     """A server on a free port with an empty temporary folder; both are gone afterwards."""
-    binary = install()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    server = Minio(f"http://{address}")
-    environment = os.environ | {"MINIO_ROOT_USER": server.access_key, "MINIO_ROOT_PASSWORD": server.secret_key, "MINIO_BROWSER": "off"}
+        server = Minio(f"http://127.0.0.1:{free.getsockname()[1]}")
     with tempfile.TemporaryDirectory(prefix="ledgermq-minio-") as folder:
         log = Path(folder) / "minio.log"
         with log.open("wb") as output:
-            command = [str(binary), "server", str(Path(folder) / "data"), "--address", address, "--quiet"]
-            process = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
+            command = server.command(Path(folder) / "data")
+            process = subprocess.Popen(command, env=os.environ | server.environment(), stdout=output, stderr=subprocess.STDOUT)
         try:
             _wait_ready(process, server, log)
             yield server
@@ -82,11 +95,9 @@ def running() -> Iterator[Minio]:
 def _wait_ready(process: subprocess.Popen[bytes], server: Minio, log: Path) -> None:
     until = time.monotonic() + START_SECONDS_MAX
     while process.poll() is None and time.monotonic() < until:
-        try:
-            with urllib.request.urlopen(f"{server.endpoint}/minio/health/ready", timeout=1):
-                return
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.1)
+        if server.is_ready():
+            return
+        time.sleep(0.1)
     raise RuntimeError(f"MinIO did not start:\n{log.read_text(errors='replace')}")
 
 

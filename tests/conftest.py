@@ -8,9 +8,11 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from infra import hdfs as hdfs_server
+from infra.hdfs import Hdfs
 from infra.minio import Minio, running
 from ledgermq.sources import Sources
-from tests.stores import seeded_sources
+from tests.stores import create_bucket, seeded_sources
 
 BUCKET = "ledgermq-test"
 _numbers = itertools.count(1)
@@ -29,7 +31,7 @@ def sources() -> Sources:
 def minio() -> Iterator[Minio]:
     """A real server; tests that use it are marked `real`."""
     with running() as server:
-        _create_bucket(server)
+        create_bucket(server, BUCKET)
         yield server
 
 
@@ -42,9 +44,22 @@ def moto() -> Iterator[Minio]:
     server.start()
     host, port = server.get_host_and_port()
     found = Minio(f"http://{host}:{port}", "moto", "moto-secret")
-    _create_bucket(found)
+    create_bucket(found, BUCKET)
     yield found
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def hdfs() -> Iterator[Hdfs]:
+    """A real NameNode and DataNode; tests that use it are marked `real`."""
+    with hdfs_server.running() as server:
+        yield server
+
+
+@pytest.fixture
+def hdfs_root(hdfs: Hdfs) -> str:
+    """A fresh hdfs:// root URL."""
+    return f"{hdfs.url}/tests/root-{next(_numbers)}"
 
 
 @pytest.fixture
@@ -64,17 +79,3 @@ def _root(server: Minio, monkeypatch: pytest.MonkeyPatch) -> str:
     for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name, raising=False)
     return f"s3://{BUCKET}/root-{next(_numbers)}?endpoint={server.endpoint}&region=us-east-1"
-
-
-def _create_bucket(server: Minio) -> None:
-    import botocore.session
-
-    client = botocore.session.get_session().create_client(
-        "s3",
-        endpoint_url=server.endpoint,
-        region_name="us-east-1",
-        aws_access_key_id=server.access_key,
-        aws_secret_access_key=server.secret_key,
-    )
-    client.create_bucket(Bucket=BUCKET)
-    client.close()

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from infra.minio import Minio
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.file import FileStore
 from ledger.object_store.memory import MemoryStore
@@ -38,3 +39,17 @@ async def s3_store(url: str) -> AsyncIterator[ObjectStore]:
 
     async with await open_s3(url) as store:
         yield store
+
+
+def create_bucket(server: Minio, name: str) -> None:
+    import botocore.session
+
+    client = botocore.session.get_session().create_client(
+        "s3",
+        endpoint_url=server.endpoint,
+        region_name="us-east-1",
+        aws_access_key_id=server.access_key,
+        aws_secret_access_key=server.secret_key,
+    )
+    client.create_bucket(Bucket=name)
+    client.close()

@@ -100,7 +100,7 @@ class _Judge:
 
 def _judge_log(model: PartitionModel) -> None:
     records = model.log.records
-    missing = [offset for offset in range(model.log.end) if offset not in records]
+    missing = [offset for offset in range(model.log.judged_from, model.log.end) if offset not in records]
     if missing:
         model.report("gap", f"offset {missing[0]} is not there, the log ends at {model.log.end}")
     for value, count in Counter(records.values()).items():

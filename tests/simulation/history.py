@@ -101,14 +101,18 @@ Event = Produce | Produced | Assign | Poll | AskEnd | ToldEnd | LogStart | Plain
 
 @dataclass(frozen=True, slots=True)
 class FinalLog:
-    """The one truth at the end: every record that was ever durable (`records`), and from where on they must still be readable."""
+    """The one truth at the end: every record that was ever durable (`records`), and from where on they must still be readable.
+
+    `judged_from`: below it retention took records that nobody had copied; of these only some are in `records`, those that readers saw.
+    """
 
     records: dict[int, str]
     log_start: int = 0
+    judged_from: int = 0
 
     @property
     def end(self) -> int:
-        return max(self.records, default=-1) + 1
+        return max(max(self.records, default=-1) + 1, self.judged_from)
 
 
 @dataclass(slots=True)

@@ -1,0 +1,87 @@
+"""Child processes of a run, each with a log: started, signalled, waited for within a bound; none outlives the run.
+
+On Linux the kernel kills them when the run itself is killed (`setpriv --pdeathsig`). They are in sessions of their own, so that Ctrl-C is
+heard by the run alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parents[2]
+LEDGERMQ = (sys.executable, "-m", "ledgermq.cli.main")
+POLL_S = 0.05
+
+
+class Child:
+    def __init__(self, name: str, log: Path, process: subprocess.Popen[bytes]) -> None:
+        self.name = name
+        self.log = log
+        self._process = process
+
+    @property
+    def code(self) -> int | None:
+        """The exit code; None: it runs."""
+        return self._process.poll()
+
+    def text(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def signal(self, number: signal.Signals) -> None:
+        """SIGKILL is heard by a paused process too, the others when it goes on."""
+        if self.code is None:
+            self._process.send_signal(number)
+
+    async def kill(self) -> None:
+        self.signal(signal.SIGKILL)
+        await self.ended(30)
+
+    async def ended(self, seconds_max: float) -> int:
+        """Its exit code. Raises TimeoutError."""
+        async with asyncio.timeout(seconds_max):
+            while (code := self.code) is None:
+                await asyncio.sleep(POLL_S)
+        return code
+
+    def kill_now(self) -> None:
+        self._process.kill()
+        self._process.wait(30)
+
+
+class Children:
+    """`folder` takes the logs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._all: list[Child] = []
+        self._guard = ("setpriv", "--pdeathsig", "KILL", "--") if shutil.which("setpriv") else ()
+
+    def spawn(self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> Child:
+        """Names need not be unique: each start has a log of its own."""
+        self._all = [child for child in self._all if child.code is None]
+        number = sum(1 for _ in self.folder.glob(f"{name}.*.log")) + 1
+        log = self.folder / f"{name}.{number}.log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [*self._guard, *command],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=PROJECT,
+                env={**os.environ, **(environment or {})},
+                start_new_session=True,
+            )
+        self._all.append(Child(name, log, process))
+        return self._all[-1]
+
+    def close(self) -> None:
+        for child in self._all:
+            if child.code is None:
+                child.kill_now()

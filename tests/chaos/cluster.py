@@ -1,0 +1,147 @@
+"""The brokers of a run, as processes: each has a place (id, address, lines) that outlives its process, and is kept running.
+
+Clients and other brokers reach a broker by its line, the address that it advertises. A process that ends by itself is noted as a
+violation; only one that could not come up, because its store did not answer, may: it is started again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+
+from ledgermq.cli.exit_codes import ExitCode
+from tests.chaos.children import LEDGERMQ, Child, Children
+from tests.chaos.stores import ChaosStore
+from tests.cutting_proxy import NEVER, CuttingProxy, cutting_proxy
+from tests.simulation.model import Violation
+
+READY = "broker listens on"
+READY_S_MAX = 60.0
+STOP_S_MAX = 75.0
+"""The time for handing over, then one request to a store that says nothing."""
+STARTS_AGAIN_S = 1.0
+PORTS = range(20_000, 32_000)
+"""Below those that systems give to clients."""
+
+SETTINGS = (
+    *("--heartbeat-interval-ms", "400", "--holding-ms", "1500", "--trouble-retry-ms", "2000", "--flush-spacing-ms", "20"),
+    *("--checkpoint-slots", "40", "--shutdown-ms", "10000", "--cache-bytes-max", "200000"),
+    *("--bundles", "4", "--url-life-ms", "5000", "--parquet-min-age-ms", "20000"),
+)
+
+
+class Broker:
+    def __init__(self, number: int, port: int, line: CuttingProxy, url: str) -> None:
+        self.number = number
+        self.name = f"broker-{number}"
+        self.line = line
+        self.url = url
+        self.port = port
+        self.child: Child | None = None
+        self.wanted = False
+        """Whether it should run now."""
+
+    @property
+    def address(self) -> str:
+        return self.line.address
+
+    @property
+    def is_ready(self) -> bool:
+        return self.child is not None and self.child.code is None and READY in self.child.text()
+
+    def signal(self, number: signal.Signals) -> None:
+        if self.child is not None:
+            self.child.signal(number)
+
+
+class ChaosCluster:
+    def __init__(self, children: Children, store: ChaosStore, note: Callable[[str], None]) -> None:
+        self.brokers: list[Broker] = []
+        self.violations: list[Violation] = []
+        self.failed_starts = 0
+        self.starts = 0
+        self._children, self._store, self._note = children, store, note
+
+    async def prepare(self, count: int, stack: AsyncExitStack, seed: int) -> None:
+        """Makes the places."""
+        ports = _free_ports(count)
+        for number, port in enumerate(ports):
+            line = await stack.enter_async_context(cutting_proxy(f"http://127.0.0.1:{port}", seed * 100 + 50 + number, NEVER))
+            self.brokers.append(Broker(number, port, line, await self._store.url(f"broker-{number}")))
+
+    @property
+    def target(self) -> str:
+        return ",".join(broker.address for broker in self.brokers)
+
+    def start(self, broker: Broker, *options: str) -> None:
+        """Its process; `keep_running` sees whether it comes up."""
+        broker.wanted = True
+        self.starts += 1
+        place = ("--port", str(broker.port), "--advertised-address", broker.address, "--broker-id", broker.name)
+        broker.child = self._children.spawn(broker.name, [*LEDGERMQ, "broker", broker.url, *place, *SETTINGS, *options])
+
+    async def kill(self, broker: Broker) -> None:
+        broker.wanted = False
+        if broker.child is not None:
+            await broker.child.kill()
+
+    async def stop(self, broker: Broker) -> None:
+        """SIGTERM: ends with 0, within its time."""
+        broker.wanted = False
+        child = broker.child
+        if child is None or child.code is not None:
+            return
+        was_ready = broker.is_ready
+        child.signal(signal.SIGTERM)
+        try:
+            code = await child.ended(STOP_S_MAX)
+        except TimeoutError:
+            self.violations.append(Violation("stuck", f"{child.log.name}: did not end within {STOP_S_MAX:.0f} s of SIGTERM"))
+            await child.kill()
+            return
+        if code != 0 and was_ready:
+            self.violations.append(Violation("graceful stop", f"{child.log.name}: exit code {code} after SIGTERM"))
+
+    async def ready(self, brokers: list[Broker]) -> None:
+        """Raises TimeoutError."""
+        async with asyncio.timeout(READY_S_MAX):
+            while not all(broker.is_ready for broker in brokers):
+                await asyncio.sleep(0.1)
+
+    async def keep_running(self) -> None:
+        """For ever: starts what ended by itself again."""
+        while True:
+            await asyncio.sleep(0.2)
+            for broker in self.brokers:
+                child = broker.child
+                if broker.wanted and child is not None and child.code is not None:
+                    self._judge_end(child, READY in child.text())
+                    await asyncio.sleep(STARTS_AGAIN_S)
+                    if broker.wanted and broker.child is child:
+                        self.start(broker)
+
+    def _judge_end(self, child: Child, was_ready: bool) -> None:
+        last = (child.text().strip().splitlines() or [""])[-1]
+        if was_ready or child.code != ExitCode.UNAVAILABLE:
+            self.violations.append(Violation("broker ended", f"{child.log.name}: exit code {child.code}: {last}"))
+        else:
+            self.failed_starts += 1
+            self._note(f"{child.log.name}: could not start: {last[:150]}")
+
+
+def _free_ports(count: int) -> list[int]:
+    found: list[int] = []
+    for port in range(PORTS.start + os.getpid() % 5000 * 2, PORTS.stop):
+        with socket.socket() as tried:
+            try:
+                tried.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        found.append(port)
+        if len(found) == count:
+            return found
+    raise RuntimeError("no free port")

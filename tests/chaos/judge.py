@@ -1,0 +1,121 @@
+"""After the run: is everything that was told true? The simulation's checker on the history, and what the root and the logs say.
+
+The truth is what pyarrow reads from Parquet after the last compaction. Below the first file that retention left, what readers had seen
+stands in for it: there the checker holds observations against each other, and retention against the clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+from ledgermq.cli.exit_codes import ExitCode
+from tests.chaos.children import LEDGERMQ, Children
+from tests.chaos.plain_reader import PlainReader
+from tests.chaos.workload import PARTITIONS, RETENTION_MS, TOPICS, Workload
+from tests.simulation.checker import check
+from tests.simulation.history import FinalLog, Partition, Poll
+from tests.simulation.model import Violation
+
+COMMAND_S_MAX = 300.0
+BUGS = ("AssertionError", "Traceback (most recent call last)", "never awaited", "INTERNAL", "exception was never retrieved")
+
+
+def judge_history(
+    work: Workload, parquet: dict[Partition, dict[int, str]], log_starts: dict[Partition, int], drained: list[tuple[str, Partition]]
+) -> list[Violation]:
+    """`log_starts`: at the end."""
+    seen = _seen(work)
+    logs, violations = {}, []
+    for topic in TOPICS:
+        for number in range(PARTITIONS):
+            partition = (topic, number)
+            logs[partition], found = _final_log(partition, parquet.get(partition, {}), seen.get(partition, {}), log_starts[partition])
+            violations += found
+            if "retention.ms" in TOPICS[topic]:
+                violations += _judge_retention(work, partition, logs[partition])
+    return violations + check(work.history, logs, drained)
+
+
+def _seen(work: Workload) -> dict[Partition, dict[int, str]]:
+    seen: dict[Partition, dict[int, str]] = {}
+    for event in work.history:
+        if isinstance(event, Poll):
+            seen.setdefault(event.partition, {}).update(event.records)
+    return seen
+
+
+def _final_log(partition: Partition, stored: dict[int, str], seen: dict[int, str], log_start: int) -> tuple[FinalLog, list[Violation]]:
+    if "retention.ms" not in TOPICS[partition[0]]:
+        found = [] if log_start == 0 else [Violation("log start", f"{partition}: {log_start}, though everything is kept")]
+        return FinalLog(stored), found
+    first = min(stored, default=log_start)
+    gone = {offset: value for offset, value in seen.items() if offset < first}
+    found = [] if first <= log_start else [Violation("removed too early", f"{partition}: first is {first}, the log starts at {log_start}")]
+    return FinalLog(gone | stored, log_start, judged_from=first), found
+
+
+def _judge_retention(work: Workload, partition: Partition, log: FinalLog) -> list[Violation]:
+    """What was below a log start that somebody was told was old enough by then."""
+    told: dict[int, int] = {}
+    for where, log_start, at_ms in work.log_starts:
+        if where == partition:
+            told[log_start] = min(at_ms, told.get(log_start, at_ms))
+    violations = []
+    for offset, value in log.records.items():
+        ends = [at_ms for log_start, at_ms in told.items() if log_start > offset]
+        if ends and value in work.sent_ms and min(ends) - work.sent_ms[value] < RETENTION_MS:
+            age_ms = min(ends) - work.sent_ms[value]
+            violations.append(Violation("removed too early", f"{partition}: {value!r} at {offset} was gone at an age of {age_ms} ms"))
+    return violations
+
+
+async def compact_all(children: Children, url: str) -> list[Violation]:
+    child = children.spawn("last-compaction", [*LEDGERMQ, "compact", url, "--engine", "local"])
+    try:
+        code = await child.ended(COMMAND_S_MAX)
+    except TimeoutError:
+        return [Violation("stuck", f"the last compaction took more than {COMMAND_S_MAX:.0f} s")]
+    return [] if code == 0 else [Violation("compaction fails", f"exit code {code}: {child.text()[-500:]}")]
+
+
+async def fsck(children: Children, url: str) -> tuple[list[Violation], str]:
+    """Violations and the verdict. Left-overs of processes that were killed are no damage; they are counted."""
+    child = children.spawn("fsck", [*LEDGERMQ, "fsck", url, "--output", "json"])
+    try:
+        code = await child.ended(COMMAND_S_MAX)
+    except TimeoutError:
+        return [Violation("stuck", f"fsck took more than {COMMAND_S_MAX:.0f} s")], "no answer"
+    try:
+        found = json.loads(child.text())
+    except ValueError:
+        return [Violation("fsck", f"exit code {code}, no JSON: {child.text()[-500:]}")], "no answer"
+    violations = [
+        Violation("fsck", f"{problem['code']} {problem['object_key']}: {problem['text']}")
+        for problem in found["problems"]
+        if problem["severity"] == "damage"
+    ]
+    if code not in (ExitCode.OK, ExitCode.UNTIDY) and not violations:
+        violations.append(Violation("fsck", f"exit code {code}"))
+    facts = ", ".join(f"{found[name]} {name.replace('_', ' ')}" for name in ("objects", "segments", "records", "parquet_files"))
+    untidy = sum(problem["severity"] == "untidy" for problem in found["problems"])
+    return violations, f"{found['verdict']}: {facts}, {untidy} left-overs"
+
+
+def judge_logs(folder: Path) -> list[Violation]:
+    """Nothing that a broker printed is a bug's trace."""
+    violations = []
+    for log in sorted(folder.glob("*.log")):
+        if log.name.startswith("minio"):
+            continue
+        lines = log.read_text(errors="replace").splitlines()
+        bad = [(number, line) for number, line in enumerate(lines) if any(bug in line for bug in BUGS)]
+        if bad:
+            number, line = bad[0]
+            violations.append(Violation("bug", f"{log.name}, line {number + 1} ({len(bad)} such lines): {line[:200]}"))
+    return violations
+
+
+async def read_parquet(plain: PlainReader) -> tuple[dict[Partition, dict[int, str]], list[Violation]]:
+    return await asyncio.to_thread(plain.records)

@@ -1,0 +1,237 @@
+"""`make chaos`: real brokers on a real store, a schedule of troubles from a seed, clients all along, and a judge.
+
+python -m tests.chaos.run --store minio --events 200 --seed 0 --seconds 800
+
+Phases: begin; troubles; heal, so that every client comes to an end by itself; a last reader; graceful stops; the last compaction; a new
+broker that knows nothing, and a reader of all that is in Parquet; pyarrow; fsck; judgement. Each has a bound.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from tests.chaos.children import Children
+from tests.chaos.cluster import ChaosCluster
+from tests.chaos.hands import Hands
+from tests.chaos.judge import compact_all, fsck, judge_history, judge_logs, read_parquet
+from tests.chaos.measures import Measures
+from tests.chaos.plain_reader import PlainReader
+from tests.chaos.schedule import Trouble, schedule
+from tests.chaos.stores import ChaosStore, FolderStore, MinioStore
+from tests.chaos.workload import CLOSE_S_MAX, PARTITIONS, TOPICS, EndAsker, OwnerWatch, Reader, Sender, Workload
+from tests.simulation.history import Partition
+from tests.simulation.model import Violation
+
+BROKERS = 3
+WARM_UP_S = 3.0
+HEAL_S_MAX = CLOSE_S_MAX + 30.0
+DRAIN_S_MAX = 180.0
+STATUS_EVERY_S = 20.0
+VIOLATIONS_SHOWN = 20
+
+
+class ChaosRun:
+    def __init__(self, kind: str, seed: int, troubles: tuple[Trouble, ...], folder: Path, stack: AsyncExitStack) -> None:
+        self.children = Children(folder)
+        stack.callback(self.children.close)
+        self.kind, self.seed, self.folder, self.stack, self.troubles = kind, seed, folder, stack, troubles
+        self.store: ChaosStore = FolderStore(folder) if kind == "file" else MinioStore(folder, self.children, stack, seed)
+        self.cluster = ChaosCluster(self.children, self.store, self.note)
+        self.violations: list[Violation] = []
+        self.happened: list[str] = []
+        self.verdict = ""
+        self._begun_s = asyncio.get_running_loop().time()
+
+    def note(self, text: str) -> None:
+        line = f"[{self.kind} {asyncio.get_running_loop().time() - self._begun_s:6.1f}] {text}"
+        self.happened.append(line)
+        print(line, flush=True)
+
+    async def run(self) -> None:
+        await self._begin()
+        async with _background(self.cluster.keep_running(), self._status()):
+            await self._trouble()
+            drained = await self._read_to_the_end("drain")
+        await self._judge(drained)
+        self.violations += [*self.work.violations, *self.cluster.violations, *self.hands.violations, *judge_logs(self.folder)]
+
+    async def _begin(self) -> None:
+        await self.store.start()
+        await self.cluster.prepare(BROKERS, self.stack, self.seed)
+        for broker in self.cluster.brokers:
+            self.cluster.start(broker)
+        await self.cluster.ready(self.cluster.brokers)
+        self.measures = Measures(asyncio.get_running_loop().time())
+        self.work = Workload(self.cluster.target, self.seed, self.measures)
+        self.plain = PlainReader(*self.store.parquet_folder())
+        self.owners = OwnerWatch(self.work)
+        self.hands = Hands(self.cluster, self.store, self.children, self.measures, self.owners, self.note)
+        async with self.work.connect() as client:
+            for name, settings in TOPICS.items():
+                await client.create_topic(name, PARTITIONS, settings)
+        self.note(f"{BROKERS} brokers are up, logs in {self.folder}")
+
+    async def _trouble(self) -> None:
+        topics = list(TOPICS)
+        clients = {
+            "piped": Sender(self.work, "piped", topics, 60),
+            "one": Sender(self.work, "one", ["main"], 20, window_batches=1, linger_ms=0),
+            "packed": Sender(self.work, "packed", topics, 40, compression="zstd", linger_ms=50),
+            "plain": Sender(self.work, "plain", topics, 20, idempotent=False),
+            "quick": Sender(self.work, "quick", ["main"], 20, acks="received", idempotent=False),
+            "reader": Reader(self.work, "reader", topics),
+            "other": Reader(self.work, "other", ["main"]),
+            "ends": EndAsker(self.work, topics),
+            "owners": self.owners,
+        }
+        tasks = {asyncio.create_task(client.run(), name=name) for name, client in clients.items()}
+        tasks.add(asyncio.create_task(self.plain.run(self.work), name="plain reader"))
+        try:
+            await asyncio.sleep(WARM_UP_S)
+            await self.hands.carry_out(self.troubles)
+            self.note("all troubles are over")
+            try:
+                await self.cluster.ready(self.cluster.brokers)
+            except TimeoutError:
+                self.violations.append(Violation("stuck", "a broker did not come up in good health"))
+            await asyncio.sleep(WARM_UP_S)
+            self.work.stopped.set()
+            await self._end(tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _end(self, tasks: set[asyncio.Task[None]]) -> None:
+        done, waiting = await asyncio.wait(tasks, timeout=HEAL_S_MAX)
+        for task in waiting:
+            self.violations.append(Violation("stuck", f"client {task.get_name()} did not end within {HEAL_S_MAX:.0f} s of health"))
+        for task in done:
+            if task.exception() is not None:
+                self.violations.append(Violation("bug", f"client {task.get_name()} failed: {task.exception()!r}"))
+        self.note("all clients have ended" if not waiting else "some clients are stuck")
+
+    async def _read_to_the_end(self, name: str) -> list[tuple[str, Partition]]:
+        """A new reader reads everything that there is to read."""
+        reader = Reader(self.work, name, list(TOPICS))
+        state = "it has not begun"
+        try:
+            async with asyncio.timeout(DRAIN_S_MAX), self.work.connect() as client:
+                consumer = client.consumer(list(TOPICS), auto_offset_reset="earliest")
+                try:
+                    await reader.drain(consumer, client, name)
+                finally:
+                    state = f"{consumer.positions()} {consumer.last_error}"
+                self.log_starts = {
+                    (topic, number): offset for topic in TOPICS for number, offset in (await client.list_offsets(topic, "earliest")).items()
+                }
+        except TimeoutError:
+            self.violations.append(Violation("stuck", f"reader {name} is not at the end after {DRAIN_S_MAX:.0f} s of health: {state}"))
+            return []
+        self.note(f"reader {name} has read everything")
+        return [(name, (topic, number)) for topic in TOPICS for number in range(PARTITIONS)]
+
+    async def _judge(self, drained: list[tuple[str, Partition]]) -> None:
+        await asyncio.gather(*(self.cluster.stop(broker) for broker in self.cluster.brokers))
+        self.violations += await compact_all(self.children, self.store.direct_url)
+        new = self.cluster.brokers[0]
+        self.cluster.start(new, "--no-background-compaction")
+        await self.cluster.ready([new])
+        drained += await self._read_to_the_end("cold")
+        await self.cluster.stop(new)
+        parquet, found = await read_parquet(self.plain)
+        self.violations += found
+        damage, self.verdict = await fsck(self.children, self.store.direct_url)
+        self.violations += damage
+        if drained:
+            self.violations += judge_history(self.work, parquet, self.log_starts, drained)
+        self.stored = sum(len(records) for records in parquet.values())
+
+    async def _status(self) -> None:
+        while True:
+            await asyncio.sleep(STATUS_EVERY_S)
+            up = [broker.number for broker in self.cluster.brokers if broker.is_ready]
+            self.note(f"-- {self.measures.acknowledged} acknowledged, {self.measures.read} read, brokers up: {up}")
+
+    def report(self) -> list[str]:
+        lines = self.measures.report()
+        lines.append(f"plain reader: {dict(self.plain.looks)}; {self.cluster.starts} broker starts, {self.cluster.failed_starts} failed")
+        lines.append(
+            f"{self.stored} records in Parquet, all read with pyarrow; fsck: {self.verdict}; at most {self.hands.late_s_max:.0f} s late"
+        )
+        return lines
+
+
+@asynccontextmanager
+async def _background(*work: object) -> AsyncIterator[None]:
+    tasks = [asyncio.create_task(each) for each in work]  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, Exception):
+                raise outcome
+
+
+async def run_one(kind: str, events: int, seed: int, seconds: float, folder: Path) -> bool:
+    """Prints; whether it was clean. `folder` takes logs and root."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, asyncio.current_task().cancel)  # type: ignore[union-attr]
+    async with AsyncExitStack() as stack:
+        run = ChaosRun(kind, seed, (), folder, stack)
+        run.troubles = schedule(seed, events, seconds, BROKERS, run.store.kinds)
+        try:
+            await run.run()
+        except Exception as error:
+            run.violations.append(Violation("crash", f"the run itself failed: {error!r}"))
+            import traceback
+
+            traceback.print_exc()
+        else:
+            print("\n".join(run.report()))
+    (folder / "happened.txt").write_text("\n".join(run.happened))
+    if not run.violations:
+        return True
+    print(f"\n{kind}, seed {seed}: {len(run.violations)} violations")
+    for violation in run.violations[:VIOLATIONS_SHOWN]:
+        print(f"  {str(violation)[:600]}")
+    print(f"the troubles so far are in {folder}/happened.txt, the logs of the processes beside it")
+    print(f"again: make chaos STORE={kind} EVENTS={events} SEED={seed} SECONDS={seconds:g}", flush=True)
+    return False
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Kill, pause and cut off real brokers and judge what their clients saw.")
+    parser.add_argument("--store", choices=("file", "minio", "all"), default="all")
+    parser.add_argument("--events", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, help="how long the troubles last; by default four seconds for each")
+    chosen = parser.parse_args()
+    seconds = chosen.seconds or 4.0 * chosen.events
+    clean = True
+    for kind in ("file", "minio") if chosen.store == "all" else (chosen.store,):
+        folder = Path(tempfile.mkdtemp(prefix=f"ledgermq-chaos-{kind}-"))
+        try:
+            ok = asyncio.run(run_one(kind, chosen.events, chosen.seed, seconds, folder))
+        except asyncio.CancelledError:
+            print(f"interrupted; logs are in {folder}")
+            return 130
+        if ok:
+            shutil.rmtree(folder)
+        clean = clean and ok
+    return 0 if clean else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
