@@ -203,19 +203,20 @@ def new_session_after_every_failure(patch: Patch) -> None:
 @mutant("cluster")
 def consumer_repeats_the_start_of_a_batch(patch: Patch) -> None:
     """A batch that is fetched again from its middle is handed out from its beginning."""
-    from ledgermq.client.consuming.consumer import Consumer, _DecodedRun
+    from ledgermq.client.consuming.decoded_run import DecodedRun
+    from ledgermq.client.consuming.reader import Reader
 
-    real = Consumer._current
+    real = Reader._current
 
-    def current(self: Consumer, *, wait_for_error: bool = False) -> Any:
+    def current(self: Reader[Any], *, wait_for_error: bool = False) -> Any:
         heads = self._prefetch.head()
         position = heads.reading.position if heads is not None else 0
-        run: _DecodedRun | None = real(self, wait_for_error=wait_for_error)
+        run: DecodedRun[Any] | None = real(self, wait_for_error=wait_for_error)
         if run is not None and heads is not None and run._taken == 0 and position > heads.base_offset:
             run._offset = heads.base_offset
         return run
 
-    patch.setattr(Consumer, "_current", current)
+    patch.setattr(Reader, "_current", current)
 
 
 @mutant("cluster")

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Literal, cast
 
 from ledgermq.client.connections import Connections
 from ledgermq.client.consuming.fetch_stream import FetchStream
 from ledgermq.client.consuming.reading import Prefetch, Reading
-from ledgermq.client.offsets import Offsets
+from ledgermq.client.offsets import At, Offsets
 from ledgermq.client.routing import Routing
 from ledgermq.client.settings import ConsumerSettings
 from ledgermq.errors import LedgerMQError, NotOwner, OffsetOutOfRange, Unavailable, UnknownPartition, UnknownTopic
@@ -24,7 +23,10 @@ UNKNOWN_TOPIC_GRACE_S = 5.0
 
 
 class Fetcher:
-    """`add_partitions(topic)` is called when a topic's route was asked anew. The readings are the consumer's own list, which may grow."""
+    """The readings are the reader's own list, which changes. `on_route(topic)` is called when a topic's route was asked anew.
+
+    `out_of_range`: where to go on when an offset is not there; None: the program is told.
+    """
 
     def __init__(
         self,
@@ -34,7 +36,8 @@ class Fetcher:
         readings: list[Reading],
         prefetch: Prefetch,
         settings: ConsumerSettings,
-        add_partitions: Callable[[str], None],
+        out_of_range: At | None,
+        on_route: Callable[[str], None],
     ) -> None:
         self._connections = connections
         self._routing = routing
@@ -42,7 +45,8 @@ class Fetcher:
         self._readings = readings
         self._prefetch = prefetch
         self._settings = settings
-        self._add_partitions = add_partitions
+        self._out_of_range_at = out_of_range
+        self._on_route = on_route
         self._wake = asyncio.Event()
         self._refreshing: set[str] = set()
 
@@ -57,8 +61,12 @@ class Fetcher:
                 except TimeoutError:
                     pass
 
+    def wake(self) -> None:
+        """Partitions came, or may be fetched again."""
+        self._wake.set()
+
     def moved(self, reading: Reading) -> None:
-        """The program sought: the stream that feeds the partition is of no use any more."""
+        """Sought, paused or removed: the stream that feeds the partition is of no use any more."""
         if reading.stream is not None:
             reading.stream.cancel()
         self._wake.set()
@@ -73,7 +81,7 @@ class Fetcher:
             else:
                 due_s.append(route.learned_at_s + self._routing.age_s_max + 0.001)
         for reading in self._readings:
-            if reading.stream is not None:
+            if not _idle(reading):
                 continue
             if reading.not_before_s > now_s:
                 due_s.append(reading.not_before_s)
@@ -150,7 +158,7 @@ class Fetcher:
             self._refuse(reading, error)
 
     def _out_of_range(self, reading: Reading, error: OffsetOutOfRange) -> None:
-        if self._settings.auto_offset_reset == "error":
+        if self._out_of_range_at is None:
             self._refuse(reading, OffsetOutOfRange(f"{_name(reading)}, offset {reading.fetch_at}: {error.message}"))
         else:
             reading.resetting = True
@@ -163,11 +171,13 @@ class Fetcher:
             due_s.append(now_s + 0.1)
 
     async def _ask_reset(self, reading: Reading) -> None:
-        wanted = cast(Literal["earliest", "latest"], self._settings.auto_offset_reset)
+        assert self._out_of_range_at is not None, "otherwise the program is told"
+        generation = reading.generation
         try:
             deadline = self._connections.deadline(self._settings.request_timeout_s)
-            found = await self._offsets.find({reading.partition: wanted}, deadline)
-            reading.seek(found[reading.partition])
+            found = await self._offsets.find({reading.partition: self._out_of_range_at}, deadline)
+            if reading.generation == generation:
+                reading.seek(found[reading.partition])
         except LedgerMQError as error:
             reading.failed(error, asyncio.get_running_loop().time())
         finally:
@@ -186,15 +196,15 @@ class Fetcher:
     async def _ask_route(self, topic: str) -> None:
         try:
             await self._routing.refresh(topic, self._connections.deadline(self._settings.request_timeout_s))
-            self._add_partitions(topic)
+            self._on_route(topic)
             now_s = asyncio.get_running_loop().time()
             for reading in self._readings:
-                if reading.partition.topic == topic and reading.stream is None and self._routing.owner(*reading.partition) is None:
+                if reading.partition.topic == topic and _idle(reading) and self._routing.owner(*reading.partition) is None:
                     reading.failed(reading.last_error or Unavailable(f"nobody owns {_name(reading)} at present"), now_s)
         except LedgerMQError as error:
             now_s = asyncio.get_running_loop().time()
             for reading in self._readings:
-                if reading.partition.topic == topic and reading.stream is None:
+                if reading.partition.topic == topic and _idle(reading):
                     reading.failed(error, now_s)
                     if not error.retriable:
                         self._refuse(reading, error)
@@ -202,6 +212,11 @@ class Fetcher:
         finally:
             self._refreshing.discard(topic)
             self._wake.set()
+
+
+def _idle(reading: Reading) -> bool:
+    """It is to be read, and nobody feeds it."""
+    return reading.stream is None and not reading.paused
 
 
 def _name(reading: Reading) -> str:

@@ -27,6 +27,7 @@ class Reading:
     high_watermark: int | None = None
     stream: asyncio.Task[None] | None = None
     not_before_s: float = 0.0
+    paused: bool = False
     failing_since_s: float | None = None
     last_error: LedgerMQError | None = None
     resetting: bool = False

@@ -1,7 +1,7 @@
 """The contract of what keeps a group's committed offsets; the default is the cluster itself (`groups.topic_store`).
 
 Membership always comes from the group's coordinator; a store keeps offsets only. Three rules make every store safe, whatever it is made of:
-  1. `load` under an epoch fences: from then on a commit of that partition with a lower epoch is refused (StaleAssignment), and so is a load.
+  1. `load` under an epoch fences: from then on a commit or a load of that partition with a lower epoch is refused (StaleAssignment).
   2. Under one epoch an offset only grows (lower: CommitGoesBack), and a commit whose counter is not above the stored one is not applied,
      though it is no error: it is a delayed repetition.
   3. The topic id belongs to the key: a topic that was deleted and made again begins with nothing committed.

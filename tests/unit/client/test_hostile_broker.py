@@ -261,7 +261,7 @@ async def test_a_peer_that_sends_without_end_fills_no_more_than_the_prefetch(bro
     consumer = client.consumer("t", partitions=[0], prefetch_bytes_max=10 * size)
     await consumer.wait_ready()
     await asyncio.sleep(5)
-    assert consumer._prefetch.held_bytes <= 11 * size
+    assert consumer._reader._prefetch.held_bytes <= 11 * size
     assert [(await anext(consumer)).offset for _ in range(100)] == list(range(100))
 
 

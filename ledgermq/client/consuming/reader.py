@@ -1,0 +1,210 @@
+"""Reads partitions, whichever it is told at present: the fetcher's background, the prefetch, and the batch that the program is in.
+
+A consumer says which partitions are read (fixed, or as its group gives them); here is what was fetched, decoded batch by batch, in each
+partition's order. Must not know why a partition is read, and nothing of groups.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Generic
+
+import pyarrow as pa
+
+from ledgermq.client.connections import Connections
+from ledgermq.client.consuming.decoded_run import DecodedRun, M, MessagesOf, Taken
+from ledgermq.client.consuming.fetcher import Fetcher
+from ledgermq.client.consuming.message import TABLE_SCHEMA, decode_run
+from ledgermq.client.consuming.reading import Prefetch, Reading
+from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.ending import end
+from ledgermq.client.offsets import At, Offsets
+from ledgermq.client.routing import Routing
+from ledgermq.client.settings import ConsumerSettings
+from ledgermq.errors import InvalidConfig, LedgerMQError, Unavailable
+
+
+class Reader(Generic[M]):
+    """`check` is called by every call that waits: it raises what the program has to be told, other than of partitions.
+
+    `out_of_range`: where to go on when an offset is no longer, or not yet, there; None: the program is told (OffsetOutOfRange).
+    """
+
+    def __init__(
+        self,
+        connections: Connections,
+        routing: Routing,
+        offsets: Offsets,
+        settings: ConsumerSettings,
+        *,
+        out_of_range: At | None,
+        check: Callable[[], None],
+        messages_of: MessagesOf[M],
+        taken: Taken | None = None,
+        on_route: Callable[[str], None] = lambda topic: None,
+    ) -> None:
+        self._connections = connections
+        self._settings = settings
+        self._check = check
+        self._messages_of = messages_of
+        self._on_taken = taken
+        self.readings: list[Reading] = []
+        self._prefetch = Prefetch(settings.prefetch_bytes_max)
+        self._fetcher = Fetcher(connections, routing, offsets, self.readings, self._prefetch, settings, out_of_range, on_route)
+        self._background: asyncio.Task[None] | None = None
+        self.run: DecodedRun[M] | None = None
+
+    # -- which partitions ----------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._background = asyncio.get_running_loop().create_task(self._fetcher.run(), name="ledgermq consumer")
+        self._background.add_done_callback(lambda _: self.wake())
+
+    @property
+    def started(self) -> bool:
+        return self._background is not None
+
+    def add(self, partition: TopicPartition, topic_id: int, position: int) -> Reading:
+        reading = Reading(partition, topic_id, position, self._connections.backoff())
+        self.readings.append(reading)
+        self._fetcher.wake()
+        return reading
+
+    def remove(self, readings: Iterable[Reading]) -> None:
+        """Nothing more of them reaches the program."""
+        gone = list(readings)
+        for reading in gone:
+            self.readings.remove(reading)
+            reading.generation += 1
+        self._drop(gone)
+
+    def seek(self, positions: Iterable[tuple[Reading, int]], not_before_s: float = 0.0) -> None:
+        """Go on from other offsets; fetching begins at `not_before_s`, a moment of the loop's clock."""
+        moved = list(positions)
+        for reading, position in moved:
+            reading.seek(position)
+            reading.not_before_s = not_before_s
+        self._drop([reading for reading, _ in moved])
+
+    def pause(self, reading: Reading) -> None:
+        """What was fetched ahead is dropped: it must not take the room of others."""
+        if not reading.paused:
+            reading.paused = True
+            reading.answered()
+            self.seek([(reading, reading.position)])
+
+    def resume(self, reading: Reading) -> None:
+        reading.paused = False
+        self._fetcher.wake()
+
+    def _drop(self, readings: Iterable[Reading]) -> None:
+        for reading in readings:
+            self._fetcher.moved(reading)
+            if self.run is not None and self.run.reading is reading:
+                self.run = None
+        self._prefetch.drop_unwanted()
+
+    @property
+    def last_error(self) -> LedgerMQError | None:
+        """Of the partition that fails the longest; None: all are served."""
+        failing = [reading for reading in self.readings if reading.failing_since_s is not None]
+        return min(failing, key=lambda reading: reading.failing_since_s or 0.0).last_error if failing else None
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    async def fetch(self, max_records: int, deadline: float) -> list[M]:
+        """At least one message, or an empty list at the deadline."""
+        messages: list[M] = []
+        if max_records < 1:
+            raise InvalidConfig(f"max_records is 1 or more, not {max_records}")
+        await self.next_run(deadline)
+        while len(messages) < max_records and (run := self._current(wait_for_error=bool(messages))) is not None:
+            messages += run.take(max_records - len(messages))
+        return messages
+
+    async def fetch_arrow(self, max_records: int, deadline: float) -> pa.Table:
+        batches: list[pa.RecordBatch] = []
+        count = 0
+        if max_records < 1:
+            raise InvalidConfig(f"max_records is 1 or more, not {max_records}")
+        await self.next_run(deadline)
+        while count < max_records and (run := self._current(wait_for_error=bool(batches))) is not None:
+            batches.append(run.take_arrow(max_records - count))
+            count += batches[-1].num_rows
+        return pa.Table.from_batches(batches, schema=TABLE_SCHEMA)
+
+    async def next_run(self, deadline: float | None) -> DecodedRun[M] | None:
+        """None: the time is up. Raises what the program has to be told, when nothing is there to read."""
+        loop = asyncio.get_running_loop()
+        while True:
+            self._prefetch.changed.clear()
+            if (run := self._current()) is not None:
+                return run
+            self.raise_trouble(loop.time())
+            if deadline is not None and loop.time() >= deadline:
+                return None
+            try:
+                async with asyncio.timeout_at(self._next_look(deadline)):
+                    await self._prefetch.changed.wait()
+            except TimeoutError:
+                pass
+
+    def wake(self) -> None:
+        """Let who waits for messages look, and check, again."""
+        self._prefetch.changed.set()
+
+    def _next_look(self, deadline: float | None) -> float | None:
+        """When to stop waiting: at the deadline, or when a partition has failed for too long."""
+        patience_s = self._settings.request_timeout_s
+        moments = [r.failing_since_s + patience_s + 0.001 for r in self.readings if r.failing_since_s is not None]
+        moments.append(asyncio.get_running_loop().time() + patience_s)
+        return min([*moments, deadline] if deadline is not None else moments)
+
+    def raise_trouble(self, now_s: float) -> None:
+        self._check()
+        self.raise_if_dead()
+        for reading in self.readings:
+            if reading.refusal is not None:
+                refusal, reading.refusal = reading.refusal, None
+                raise refusal
+        for reading in self.readings:
+            since_s = reading.failing_since_s
+            if since_s is not None and now_s - since_s > self._settings.request_timeout_s:
+                reading.failing_since_s = now_s
+                name = f"{reading.partition.topic}/{reading.partition.partition}"
+                raise Unavailable(f"{name} was not served for {now_s - since_s:.1f} s: {reading.last_error}") from reading.last_error
+
+    def raise_if_dead(self) -> None:
+        if self._background is not None and self._background.done():
+            raise LedgerMQError("the consumer's background task failed") from self._background.exception()
+
+    def _current(self, *, wait_for_error: bool = False) -> DecodedRun[M] | None:
+        """The batch to take from. A damaged one raises, each time, until the program seeks past it; but good messages first."""
+        if self.run is not None and not self.run.spent:
+            return self.run
+        self.run = None
+        while (fetched := self._prefetch.head()) is not None:
+            reading = fetched.reading
+            where = f"{reading.partition.topic}/{reading.partition.partition}, offsets {fetched.base_offset} to "
+            where += str(fetched.base_offset + fetched.record_count - 1)
+            try:
+                rows = decode_run(fetched.data, fetched.crc, fetched.record_count, self._settings.decoded_bytes_max, where)
+            except LedgerMQError:
+                if wait_for_error:
+                    return None
+                raise
+            self._prefetch.pop()
+            skip = max(0, reading.position - fetched.base_offset)
+            if skip < rows.num_rows:
+                self.run = DecodedRun(reading, rows.slice(skip), fetched.base_offset + skip, self._messages_of, self._on_taken)
+                return self.run
+        return None
+
+    # -- end -----------------------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        await end(self._background)
+        self._prefetch.runs.clear()
+        self.run = None
+        self.wake()
