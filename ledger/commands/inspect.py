@@ -23,9 +23,13 @@ from ledgermq.cli.terminal import progress_of_items
 from ledgermq.errors import InvalidRequest
 from ledgermq.sources import Sources
 
+NUMBER_MAX = 2**63 - 1
+
 Full = Annotated[bool, typer.Option("--full", help="Read every segment whole and check every batch, not only the indexes.")]
-Slot = Annotated[int, typer.Argument(min=1, metavar="SLOT", help="Number of the segment in its ledger.")]
-Number = Annotated[int | None, typer.Argument(min=1, metavar="NUMBER", help="Number of the checkpoint; the newest if left out.")]
+Slot = Annotated[int, typer.Argument(min=1, max=NUMBER_MAX, metavar="SLOT", help="Number of the segment in its ledger.")]
+Number = Annotated[
+    int | None, typer.Argument(min=1, max=NUMBER_MAX, metavar="NUMBER", help="Number of the checkpoint; the newest if left out.")
+]
 Newest = Annotated[int, typer.Option("--newest", min=0, help="How many segments to list, counted from the end; 0 = all.")]
 
 

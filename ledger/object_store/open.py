@@ -62,4 +62,7 @@ def _folder(url: str, parts: SplitResult) -> Path:
         raise InvalidConfig(f"root URL {url!r}: a file URL needs an absolute path: file:///folder")
     if parts.query or parts.fragment:
         raise InvalidConfig(f"root URL {url!r}: a file URL has neither '?' nor '#'; write %3F and %23 in names")
-    return Path(unquote(parts.path))
+    path = unquote(parts.path)
+    if "\0" in path:
+        raise InvalidConfig(f"root URL {url!r}: no file system has a name with a NUL in it")
+    return Path(path)

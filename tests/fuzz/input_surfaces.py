@@ -17,12 +17,13 @@ from ledgermq.cli.start import parse_start
 from stateless_broker.settings import load_settings
 from tests.fuzz.surface import Surface
 
-_FOLDER = tempfile.TemporaryDirectory(prefix="ledgermq-fuzz-")
-atexit.register(_FOLDER.cleanup)
+FOLDER = tempfile.TemporaryDirectory(prefix="ledgermq-fuzz-")
+atexit.register(FOLDER.cleanup)
 
 
 def check_config(data: bytes) -> None:
-    file = Path(_FOLDER.name, "broker.toml")
+    file = Path(FOLDER.name, "broker.toml")
+    file.unlink(missing_ok=True)  # to overwrite a file costs a flush of the disk
     file.write_bytes(data)
     load_settings(file)
 

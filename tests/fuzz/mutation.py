@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import Any, TypeVar
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from ledger.envelope import ObjectKind, seal
 from tests.batches import mutate
+
+M = TypeVar("M", bound=Message)
 
 _UNSIGNED = (0, 1, 2, 3, 7, 100, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1)
 _SIGNED = (0, 1, -1, 100, 2**31 - 1, -(2**31), 2**62, 2**63 - 1, -(2**63))
@@ -21,6 +23,29 @@ _BITS = {
     FieldDescriptor.TYPE_INT64: (_SIGNED, 63),
     FieldDescriptor.TYPE_ENUM: (_SIGNED, 31),
 }
+
+
+_TYPICAL = {FieldDescriptor.TYPE_STRING: "kept", FieldDescriptor.TYPE_BYTES: b"i" * 16, FieldDescriptor.TYPE_BOOL: True}
+
+
+def filled(kind: type[M]) -> M:
+    """A message with every field set, once, to something usual, at all depths."""
+    message = kind()
+    _fill(message)
+    return message
+
+
+def _fill(message: Message) -> None:
+    for field in message.DESCRIPTOR.fields:
+        if field.message_type is not None and field.message_type.GetOptions().map_entry:
+            getattr(message, field.name)["retention.ms"] = "1000"
+        elif field.message_type is not None:
+            inner = getattr(message, field.name)
+            _fill(inner.add() if field.is_repeated else inner)
+        elif field.is_repeated:
+            getattr(message, field.name).append(_TYPICAL.get(field.type, 1))
+        else:
+            setattr(message, field.name, _TYPICAL.get(field.type, 1))
 
 
 def mutate_fields(rng: random.Random, message: Message) -> None:

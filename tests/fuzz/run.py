@@ -41,9 +41,9 @@ class Work:
     count: int
 
 
-def share(inputs: int, weights: dict[str, int]) -> list[Work]:
+def share(inputs: int, weights: dict[str, float]) -> list[Work]:
     total = sum(weights.values())
-    return [Work(name, 0, max(1, inputs * weight // total)) for name, weight in weights.items()]
+    return [Work(name, 0, max(1, int(inputs * weight / total))) for name, weight in weights.items()]
 
 
 def fuzz(works: Sequence[Work], seed: int, hang_s: float = HANG_S) -> list[Failure]:

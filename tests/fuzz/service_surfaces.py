@@ -1,33 +1,42 @@
 """Whole requests to a broker, in this process and in virtual time: each gets an answer or a typed error, and the next client is served.
 
-State carries over from one input to the next, so that topics come and go; a replay of one input begins afresh.
+Every method of the table is asked, streams too: a stream of frames is the input twice, its end cut off the second time. State carries over
+from one input to the next, so that topics and groups come and go; a replay of one input begins afresh.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, aclosing
+from typing import Any
 
 from google.protobuf.message import Message
 
 from ledgermq.errors import CorruptFrame, LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.methods import METHODS, PRODUCE_ONCE, Kind, Method
+from ledgermq.protocol.api import BrokerApi
+from ledgermq.protocol.methods import METHODS, PRODUCE, PRODUCE_ONCE, Kind, Method
+from stateless_broker.service import BrokerService
 from tests.batches import mutate
 from tests.broker.cluster import Cluster, batch_header, cluster_of, encoded, frame_of, read_all
-from tests.fuzz.mutation import mutate_fields
+from tests.fuzz.mutation import filled, mutate_fields
 from tests.fuzz.surface import Surface, Untyped
 from tests.virtual_time import VirtualLoop
 
 ANSWER_S = 300.0
 """Virtual seconds: the longest long poll, and all that a broker waits for, are far below."""
+STREAM_S = 2.0
 HEALTH_EVERY = 50
 LIMITS = {"partitions_max": 8, "topics_max": 40, "fetch_wait_ms_max": 1000}
-UNARY = [method for method in METHODS if method.kind is Kind.UNARY]
+SERVED = [method for method in METHODS if getattr(BrokerService, method.attribute) is not getattr(BrokerApi, method.attribute)]
+"""A method that the protocol has and the broker does not answer yet is left out until it does."""
+ANSWERS_MAX = 3
+"""Of a stream, which would otherwise go on for ever."""
 
 
-class Service:
+class Served:
     """One broker, and a topic that no input deletes. Made by the first input."""
 
     def __init__(self) -> None:
@@ -47,16 +56,32 @@ class Service:
         if self._cluster is None:
             self._cluster = await self._stack.enter_async_context(cluster_of("a:1", **LIMITS))
             await self._cluster.create("kept", 2)
-        method = UNARY[data[0] % len(UNARY)] if data else PRODUCE_ONCE
+        method = SERVED[data[0] % len(SERVED)] if data else PRODUCE_ONCE
         try:
-            request = method.decode_request(data[1:])
             async with asyncio.timeout(ANSWER_S):
-                answer = await getattr(self._cluster.line("a:1"), method.attribute)(request)
-            method.decode_response(method.encode_response(answer))
+                for answer in await self._answers(self._cluster, method, data[1:]):
+                    method.decode_response(method.encode_response(answer))
         finally:
             self._served += 1
             if self._served % HEALTH_EVERY == 0:
                 await self._check_health(self._cluster)
+
+    async def _answers(self, cluster: Cluster, method: Method, data: bytes) -> list[Any]:
+        call = getattr(cluster.line("a:1"), method.attribute)
+        if method.kind is Kind.UNARY:
+            return [await call(method.decode_request(data))]
+        stream = call(_requests(method, data) if method.kind is Kind.BIDI_STREAM else method.decode_request(data))
+        found: list[Any] = []
+        async with aclosing(stream):
+            try:
+                async with asyncio.timeout(STREAM_S):
+                    async for answer in stream:
+                        found.append(answer)
+                        if len(found) == ANSWERS_MAX:
+                            break
+            except TimeoutError:
+                pass  # a stream that has nothing to say at present
+        return found
 
     async def _check_health(self, cluster: Cluster) -> None:
         """The next client is served, and what is stored can be read."""
@@ -70,8 +95,18 @@ class Service:
             raise Untyped("a record that was acknowledged is not read back")
 
 
+async def _requests(method: Method, data: bytes) -> AsyncIterator[Any]:
+    yield method.decode_request(data)
+    yield method.decode_request(data[: -1 - len(data) % 7])
+
+
 def _number(method: Method) -> bytes:
-    return bytes([UNARY.index(method)])
+    return bytes([SERVED.index(method)])
+
+
+def _request_type(method: Method) -> type[Message]:
+    """Of a method whose requests are messages, not frames."""
+    return type(method.decode_request(b""))
 
 
 def seeds() -> list[bytes]:
@@ -91,25 +126,28 @@ def seeds() -> list[bytes]:
         "DeleteTopic": [pb.DeleteTopicRequest(name=f"t{i}") for i in range(4)],
         "FetchOnce": [pb.FetchRequest(partitions=[fetched], max_bytes=1000, max_wait_ms=5, min_bytes=1)],
     }
+    requests["Fetch"] = requests["FetchOnce"]
     frame = frame_of("kept", 1, b"one", b"two")
     frame.header.batches.extend(two)
     whole = PRODUCE_ONCE.encode_request(type(frame)(frame.header, [*frame.payload, good, odd]))
-    by_name = {method.name: method for method in UNARY}
-    found = [_number(by_name[name]) + request.SerializeToString() for name, messages in requests.items() for request in messages]
-    assert set(requests) == set(by_name) - {"ProduceOnce"}
-    return [*found, *[_number(PRODUCE_ONCE) + whole] * 5]
+    found = [_number(PRODUCE) + whole] * 2 + [_number(PRODUCE_ONCE) + whole] * 3
+    for method in SERVED:
+        if method not in (PRODUCE, PRODUCE_ONCE):
+            messages = requests.get(method.name) or [filled(_request_type(method))]
+            found += [_number(method) + message.SerializeToString() for message in messages]
+    return found
 
 
 def spoil(rng: random.Random, data: bytes) -> bytes:
     """Mostly requests that can be parsed, with fields that nobody sends."""
-    method = UNARY[data[0]]
+    method = SERVED[data[0]]
     if rng.random() < 0.3:
         return data[:1] + mutate(rng, data[1:], data)
     try:
         request = method.decode_request(data[1:])
     except CorruptFrame:
         return data
-    if method is PRODUCE_ONCE:
+    if method in (PRODUCE, PRODUCE_ONCE):
         payload = [b"".join(request.payload)]
         mutate_fields(rng, request.header)
         if rng.random() < 0.3:
@@ -120,5 +158,5 @@ def spoil(rng: random.Random, data: bytes) -> bytes:
 
 
 def surfaces() -> list[Surface]:
-    service = Service()
-    return [Surface("service", seeds(), service.serve, spoil, close=service.close)]
+    service = Served()
+    return [Surface("service", seeds(), service.serve, spoil, weight=2, close=service.close)]

@@ -24,7 +24,7 @@ class Surface:
     seeds: Sequence[bytes]
     check: Callable[[bytes], None]
     spoil: Spoil | None = None
-    weight: int = 1
+    weight: float = 1
     close: Callable[[], None] = lambda: None
     """Ends what `check` has started."""
 

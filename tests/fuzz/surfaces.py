@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
-from tests.fuzz import input_surfaces, ledger_surfaces, parquet_surfaces, service_surfaces, wire_surfaces
+from tests.fuzz import (
+    command_surfaces,
+    input_surfaces,
+    ledger_surfaces,
+    parquet_surfaces,
+    root_surfaces,
+    round_trip_surfaces,
+    service_surfaces,
+    wire_surfaces,
+)
 from tests.fuzz.surface import Surface
 
 
 def all_surfaces() -> dict[str, Surface]:
-    modules = (wire_surfaces, ledger_surfaces, parquet_surfaces, service_surfaces, input_surfaces)
+    modules = (
+        wire_surfaces,
+        ledger_surfaces,
+        parquet_surfaces,
+        service_surfaces,
+        input_surfaces,
+        command_surfaces,
+        root_surfaces,
+        round_trip_surfaces,
+    )
     return {surface.name: surface for module in modules for surface in module.surfaces()}

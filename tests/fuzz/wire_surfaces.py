@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 
 import pyarrow as pa
+from google.protobuf.message import Message
 
 from ledgermq.client.consuming.message import messages_of
+from ledgermq.client.descriptions import cluster_description, topic_description
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.batch_header import walk_batch
 from ledgermq.protocol.frames import Frame, decode_fetch, decode_produce, encode_frame
+from ledgermq.protocol.methods import METHODS
 from ledgermq.protocol.records import decode_batch, encode_batch, largest_record_bytes, timestamps_of
+from ledgermq.protocol.status import error_from_proto
 from stateless_broker.heartbeat import Heartbeat, decode_heartbeat, encode_heartbeat
 from tests.batches import BUFFERS, NODES, ROWS, batch_of, get_pair, mutate, nulls_with_content, position, seeded_batch, serialize, with_pair
+from tests.fuzz.mutation import filled, mutate_fields
 from tests.fuzz.surface import Surface, Untyped
 
 VALIDITY_OF_NODE = (0, 3, 6, 8, 9, 12, 15, 17, 19)
@@ -121,10 +127,51 @@ HEARTBEATS = [
 ]
 
 
+def answer_seeds() -> list[bytes]:
+    """The number of a method, then its answer with every field set. Frames have surfaces of their own."""
+    found = []
+    for number, method in enumerate(METHODS):
+        kind = type(method.decode_response(b""))
+        if kind is not Frame:
+            found.append(bytes([number]) + filled(kind).SerializeToString())
+    return found
+
+
+def spoil_answer(rng: random.Random, data: bytes) -> bytes:
+    if rng.random() < 0.4:
+        return data[:1] + mutate(rng, data[1:], data)
+    answer = METHODS[data[0]].decode_response(data[1:])
+    mutate_fields(rng, answer)
+    return data[:1] + METHODS[data[0]].encode_response(answer)
+
+
+def check_answer(data: bytes) -> None:
+    """What the SDK makes of a broker's answers; property tests give whole hostile conversations to it."""
+    method = METHODS[data[0] % len(METHODS)]
+    answer = method.decode_response(data[1:])
+    for error in _errors_in(answer) if isinstance(answer, Message) else ():
+        str(error_from_proto(error))
+    if isinstance(answer, pb.DescribeClusterResponse):
+        cluster_description(answer)
+    if isinstance(answer, pb.DescribeTopicsResponse):
+        for topic in answer.topics:
+            topic_description(topic)
+
+
+def _errors_in(message: Message) -> Iterator[pb.Error]:
+    if isinstance(message, pb.Error):
+        yield message
+    for field, value in message.ListFields():
+        if field.message_type is not None and not field.message_type.GetOptions().map_entry:
+            for inner in value if field.is_repeated else [value]:
+                yield from _errors_in(inner)
+
+
 def surfaces() -> list[Surface]:
     return [
         Surface("record-batch", batch_seeds(), check_batch, spoil_batch, weight=6),
         Surface("produce-frame", produce_seeds(), check_produce, weight=2),
         Surface("fetch-frame", fetch_seeds(), check_fetch),
+        Surface("answer", answer_seeds(), check_answer, spoil_answer),
         Surface("heartbeat", HEARTBEATS, check_heartbeat),
     ]

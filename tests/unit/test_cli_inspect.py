@@ -202,6 +202,10 @@ def test_damage_inside_of_a_batch_is_found_by_a_full_look_at_the_cluster(root: P
         (("ledger", "ftp://x", 1), 2, "INVALID_CONFIG"),
         (("ledger", "{root}", "x"), 2, "BUNDLE"),
         (("segment", "{root}", 1, 0), 2, "SLOT"),
+        (("segment", "{root}", 1, 2**64), 2, "SLOT"),
+        (("checkpoint", "{root}", 1, 10**25), 2, "NUMBER"),
+        (("checkpoint", "{root}", 10**25), 2, "BUNDLE"),
+        (("ledger", "file:///a%00b", 1), 2, "INVALID_CONFIG"),
     ],
 )
 def test_errors(root: Path, tmp_path: Path, arguments: tuple[object, ...], code: int, text: str) -> None:

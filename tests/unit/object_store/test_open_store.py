@@ -48,6 +48,7 @@ async def test_memory_roots_of_one_name_are_one_store(sources: Sources) -> None:
         "file://host/data",
         "file:///a?b=c",
         "file:///a#b",
+        "file:///a%00b",
         "ftp://a/b",
         "S4://a",
     ],

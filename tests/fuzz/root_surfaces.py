@@ -1,0 +1,137 @@
+"""Any object of a whole root spoiled, and all that looks at roots: `fsck` and `inspect` report it and never fail; plain damage is found.
+
+input: | number of the object | 1: its bytes were edited, 0: its fields were, under a checksum that fits | content |
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import random
+import struct
+from contextlib import redirect_stdout
+from functools import cache
+
+from google.protobuf.message import Message
+
+from ledger import keys
+from ledger.commands.checkpoint_report import checkpoint_report
+from ledger.commands.cluster_report import cluster_report
+from ledger.commands.findings import Findings
+from ledger.commands.ledger_report import ledger_report, view_ledger
+from ledger.commands.segment_report import segment_report
+from ledger.envelope import ObjectKind, unseal
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.fsck.check import check_root
+from ledger.object_store.memory import MemoryStore
+from ledger.parquet.group_build import run_inline
+from ledger.recovery import advance_checkpoint
+from ledgermq.cli.options import OutputFormat
+from ledgermq.cli.report import Report, show
+from ledgermq.errors import LedgerMQError
+from tests.batches import mutate
+from tests.fuzz.ledger_surfaces import spoil_segment
+from tests.fuzz.mutation import mutate_sealed
+from tests.fuzz.surface import Surface, Untyped
+from tests.ledgers import append_and_wait, batch, session
+from tests.roots import Root
+from tests.stores import seeded_sources
+
+HEADER = struct.Struct("<BB")
+_runner = asyncio.Runner()
+_SEALED: tuple[tuple[str, ObjectKind, type[Message]], ...] = (
+    ("checkpoints", ObjectKind.CHECKPOINT, fmt.Checkpoint),
+    ("compactions", ObjectKind.COMPACTION_PLAN, fmt.CompactionPlan),
+    ("files", ObjectKind.FILE_PAGE, fmt.FilePage),
+    ("snapshots", ObjectKind.SNAPSHOT, fmt.Snapshot),
+)
+
+
+async def _filled() -> tuple[Root, dict[str, bytes]]:
+    """Two topics in Parquet, a tail behind it, a plan that is not finished, and two brokers."""
+    sources = seeded_sources()
+    root = await Root.open(MemoryStore("root", sources), sources)
+    await root.create_topic("flights", 2)
+    await root.produce("flights", (0, [b"a"] * 5), (1, [b"b"] * 3))
+    await root.compact()
+    await root.create_topic("planes")
+    await root.produce("flights", (0, [b"c"] * 5))
+    await advance_checkpoint(root.store, 1, sources, root.cluster.producer_states_max)
+    writer = await root.writer(1)
+    for sequence in (0, 1):
+        await append_and_wait(writer, batch(b"tail", topic_id=root.topics["planes"].id, producer=session(sequence)))
+    await root.store.put(keys.broker("a"), b'{"address": "127.0.0.1:9650"}')
+    return root, {info.key: await root.store.get(info.key) async for info in root.store.list("")}
+
+
+@cache
+def filled() -> tuple[Root, dict[str, bytes]]:
+    return _runner.run(_filled())
+
+
+def names() -> list[str]:
+    return sorted(key for key in filled()[1] if key != keys.CLUSTER)
+
+
+def seeds() -> list[bytes]:
+    return [HEADER.pack(number, 1) + filled()[1][key] for number, key in enumerate(names())]
+
+
+def spoil(rng: random.Random, data: bytes) -> bytes:
+    number = rng.randrange(len(names()))
+    key = names()[number]
+    content = filled()[1][key]
+    if rng.random() < 0.5:
+        return HEADER.pack(number, 1) + mutate(rng, content, data)
+    return HEADER.pack(number, 0) + _with_other_fields(rng, key, content)
+
+
+def _with_other_fields(rng: random.Random, key: str, content: bytes) -> bytes:
+    folder = key.split("/")[-2]
+    for name, kind, message in _SEALED:
+        if folder == name:
+            return mutate_sealed(rng, kind, unseal(kind, message(), content, key), content)
+    return spoil_segment(rng, content) if folder == "segments" else mutate(rng, content, content)
+
+
+async def _check(data: bytes) -> None:
+    number, is_plain = HEADER.unpack_from(data)
+    key = names()[number]
+    root, objects = filled()
+    store = MemoryStore("fuzz", seeded_sources())
+    spoiled = data[HEADER.size :]
+    for name, content in {**objects, key: spoiled}.items():
+        await store.put(name, content)
+    checked = await check_root(store, root.cluster, run_blocking=run_inline)
+    is_damaged = is_plain and spoiled != objects[key] and keys.parse_broker(key) is None
+    if is_damaged and not any(key in problem.object_key for problem in checked.problems):
+        raise Untyped(f"fsck says nothing of {key}, which was edited: {checked.problems}")
+    if spoiled == objects[key] and checked.problems:
+        raise Untyped(f"fsck finds {checked.problems} in a clean root")
+    await _inspect(store, root, key)
+
+
+async def _inspect(store: MemoryStore, root: Root, key: str) -> None:
+    reports: list[Report] = [await cluster_report(store, full=True, on_bundle=lambda done, total: None)]
+    for bundle in range(root.cluster.bundles):
+        findings = Findings()
+        view = await view_ledger(store, bundle, root.cluster.producer_states_max, findings, full=False)
+        reports += [ledger_report(view, findings, newest=0), await checkpoint_report(store, bundle, None)]
+    if "/segments/" in key:
+        bundle = int(key.split("/")[1])
+        reports.append(await segment_report(store, bundle, keys.number(key)))
+    with redirect_stdout(io.StringIO()):
+        for report in reports:
+            show(report, OutputFormat.JSON)
+        show(reports[-1], OutputFormat.TABLE)
+
+
+def check(data: bytes) -> None:
+    try:
+        _runner.run(_check(data))
+    except LedgerMQError as error:
+        raise Untyped(f"a damaged object is to be reported, not raised: {error!r}") from error
+
+
+def surfaces() -> list[Surface]:
+    return [Surface("root-object", seeds(), check, spoil, weight=0.5)]
