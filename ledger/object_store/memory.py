@@ -76,8 +76,7 @@ class MemoryStore(ObjectStore):
 
     async def delete(self, keys: Sequence[str]) -> None:
         for key in keys:
-            if self._objects.pop(check_key(key), None) is not None:
-                del self._keys[bisect_right(self._keys, key) - 1]
+            self._forget(check_key(key))
 
     async def head(self, key: str) -> ObjectInfo:
         return self._stored(key).info
@@ -109,6 +108,10 @@ class MemoryStore(ObjectStore):
         if key not in self._objects:
             insort(self._keys, key)
         self._objects[key] = _Stored(data, ObjectInfo(key, len(data), f"{self._puts:x}", self._sources.now_ms()))
+
+    def _forget(self, key: str) -> None:
+        if self._objects.pop(key, None) is not None:
+            del self._keys[bisect_right(self._keys, key) - 1]
 
     def _create_fenced(self, fence: str, key: str, buffers: Sequence[Buffer]) -> None:
         if fence not in self._fences:

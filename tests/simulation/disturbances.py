@@ -21,6 +21,7 @@ class Disturbances:
         self._restart = restart
         self.more: list[Callable[[Process], None]] = []
         """Other things that may happen to a victim."""
+        self.jump_s_max = 3600.0
         self._pending: list[asyncio.Task[None]] = []
 
     async def run(self) -> None:
@@ -52,7 +53,7 @@ class Disturbances:
         self.later(seconds, lambda: self._restart(victim.name))
 
     def _jump(self, victim: Process) -> None:
-        seconds = self._world.random.uniform(-3600, 3600)
+        seconds = self._world.random.uniform(-self.jump_s_max, self.jump_s_max)
         self._note(victim, f"clock jumps by {seconds:.0f} s", "clock jump")
         self._world.skew_us[victim.name] += round(seconds * 1e6)
 

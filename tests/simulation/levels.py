@@ -1,12 +1,13 @@
-"""The levels of simulation by name: `ledger` (one ledger whole, fast) and `cluster` (everything)."""
+"""The levels of simulation by name: `ledger` (one ledger whole, fast), `rounds` (Parquet compaction), `cluster` (everything)."""
 
 from __future__ import annotations
 
 from tests.simulation.cluster_run import ClusterRun
 from tests.simulation.ledger_run import LedgerRun
 from tests.simulation.result import Make
+from tests.simulation.rounds_run import RoundsRun
 
-LEVELS: dict[str, Make] = {"ledger": LedgerRun, "cluster": ClusterRun}
+LEVELS: dict[str, Make] = {"ledger": LedgerRun, "rounds": RoundsRun, "cluster": ClusterRun}
 
 MUST_HAPPEN: dict[str, tuple[str, ...]] = {
     "ledger": (

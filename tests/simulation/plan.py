@@ -46,6 +46,7 @@ def plan_of(seed: int) -> RunPlan:
     def with_(nuisance: str, *shares: float) -> float:
         return r.choice(shares) if nuisance in nuisances else 0.0
 
+    pause_s_max = r.choice((1.0, 10.0, 40.0))
     bad = with_("faults", 0.01, 0.05, 0.15, 0.5)
     return RunPlan(
         brokers=r.randint(2, 4),
@@ -62,8 +63,8 @@ def plan_of(seed: int) -> RunPlan:
         slow_s=r.choice((3.0, 30.0)),
         lost_calls=with_("lost calls", 0.02, 0.1),
         net_delay_s_max=r.choice((0.001, 0.02, 0.2)),
-        event_every_s=r.choice((1.0, 3.0, 10.0)),
-        pause_s_max=r.choice((1.0, 10.0, 40.0)),
+        event_every_s=max(r.choice((1.0, 3.0, 10.0)), pause_s_max / 8),  # or else everybody is asleep most of the time
+        pause_s_max=pause_s_max,
         patience_s=r.choice((0.2, 1.0, 5.0)),
         checkpoint_every_s=r.choice((0.5, 2.0)),
         compact_every_s=r.choice((0.05, 0.3, 1.0)),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ import pyarrow as pa
 from ledger.checkpoint import decode_checkpoint
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keys import ParquetName, parse_parquet
-from ledger.object_store.contract import Buffer
+from ledger.object_store.contract import Buffer, ObjectInfo
 from ledger.object_store.memory import MemoryStore
 from ledger.segment import decode_tail
 from ledgermq.protocol.records import decode_batch
@@ -92,14 +93,43 @@ class WatchedStore(MemoryStore):
 
     async def delete(self, keys: Sequence[str]) -> None:
         for key in keys:
-            if key not in self._objects:
-                continue
-            self._judge_delete(key)
-            await super().delete([key])
-            self._tell_of_parquet(key)
-            for gone in self._until_gone.pop(key, ()):
-                if not gone.done():
-                    gone.set_result(None)
+            self.delete_now(key)
+
+    def delete_now(self, key: str) -> None:
+        if key not in self._objects:
+            return
+        self._judge_delete(key)
+        self._forget(key)
+        self._tell_of_parquet(key)
+        for gone in self._until_gone.pop(key, ()):
+            if not gone.done():
+                gone.set_result(None)
+
+    def create_now(self, key: str, buffers: Sequence[Buffer]) -> None:
+        """Raises AlreadyExists."""
+        self._create(key, buffers)
+
+    def replace_now(self, key: str, data: bytes) -> None:
+        self._replace(key, data)
+
+    def read_now(self, key: str) -> bytes:
+        """Raises ObjectMissing."""
+        return self._stored(key).data
+
+    def info_now(self, key: str) -> ObjectInfo:
+        """Raises ObjectMissing."""
+        return self._stored(key).info
+
+    def list_now(self, prefix: str, start_after: str, count_max: int) -> list[ObjectInfo]:
+        found = []
+        at = bisect_right(self._keys, max(prefix, start_after)) if start_after else bisect_left(self._keys, prefix)
+        while at < len(self._keys) and self._keys[at].startswith(prefix) and len(found) < count_max:
+            found.append(self._objects[self._keys[at]].info)
+            at += 1
+        return found
+
+    def now_ms(self) -> int:
+        return self._sources.now_ms()
 
     def _tell_of_parquet(self, key: str) -> None:
         name = parse_parquet(key)

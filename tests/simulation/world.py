@@ -18,6 +18,7 @@ from ledgermq.sources import Sources
 from tests.simulation.history import History
 from tests.simulation.loop import Process, SimulatedLoop
 from tests.simulation.model import Violation
+from tests.simulation.s3 import SimulatedS3
 from tests.simulation.store import StoreLine, Weather
 from tests.simulation.trace import Coverage, Trace
 from tests.simulation.watch import WatchedStore
@@ -51,7 +52,11 @@ class World:
         self.lost_calls = 0.0
         self.net_delay_s_max = 0.005
         self.healed = False
+        self.is_s3 = False
+        """The store refuses late puts by their age; else their fences close, as with files."""
         self.topic_ids: dict[str, int] = {}
+        self.freed: set[int] = set()
+        """Ids of topics that were removed and whose names have been free since."""
         self._incarnations: Coverage = Coverage()
 
     def sources(self, name: str, clock: str = "") -> Sources:
@@ -69,7 +74,10 @@ class World:
         """
         self._incarnations[name] += 1
         sources = self.sources(f"line {name} {self._incarnations[name]}")
-        line = StoreLine(self.store, self.store, self.loop, name, sources, self.weather, self.trace, self.coverage)
+        inner: ObjectStore = self.store
+        if self.is_s3:
+            inner = SimulatedS3(self.store, self.sources(f"S3 of {name} {self._incarnations[name]}", clock=name), self.coverage)
+        line = StoreLine(inner, self.store, self.loop, name, sources, self.weather, self.trace, self.coverage)
         return ResilientStore(line, sources)
 
     def note(self, who: str, what: str) -> None:

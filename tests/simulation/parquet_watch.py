@@ -1,0 +1,118 @@
+"""What a plain reader of `parquet/` would find, looked at whenever a file comes or goes and whenever a checkpoint is put.
+
+One gapless run of each partition; every file that the newest checkpoint lists from the log start on; one topic under one name, and
+nothing of a topic whose name has been freed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Coroutine, Iterable, Iterator
+from typing import Any, TypeVar
+
+import pyarrow.parquet as pq
+
+from ledger import keys
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.parquet.pages import PageReader
+from ledgermq.errors import LedgerMQError
+from tests.simulation.history import FinalLog, Partition, PlainRead
+from tests.simulation.model import Violation
+from tests.simulation.world import World
+
+T = TypeVar("T")
+
+
+class ParquetWatch:
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._live: dict[int, dict[tuple[int, int], tuple[tuple[int, int], ...]]] = defaultdict(dict)
+        """bundle → (topic id, partition) → (first, last) of every file that must be there."""
+
+    def on_checkpoint(self, checkpoint: fmt.Checkpoint) -> None:
+        """Its file lists, read in this very moment: in the store itself nothing takes time."""
+        pages = PageReader(self._world.store, checkpoint.bundle)
+        live = self._live[checkpoint.bundle]
+        live.clear()
+        removed = {note.topic_id for note in checkpoint.removed_topics}
+        for part in checkpoint.partitions:
+            if part.topic_id in removed:
+                continue
+            try:
+                files = at_once(pages.files_from(part, max(part.log_start, part.parquet_start)))
+            except LedgerMQError as error:
+                text = f"bundle {checkpoint.bundle} checkpoint {checkpoint.number}: {error.message}"
+                self._world.violations.append(Violation("file list", text))
+                continue
+            live[part.topic_id, part.partition] = tuple((file.first_offset, file.last_offset) for file in files)
+            if files:
+                self.on_parquet(_name_of(files[0].key))
+
+    def on_parquet(self, changed: keys.ParquetName) -> None:
+        """Of the partition that has just changed, and of its topic's name."""
+        names = [name for key in self._world.store.keys_now(keys.parquet_topic(changed.topic)) if (name := keys.parse_parquet(key))]
+        key = (changed.topic_id, changed.partition)
+        same = [name for name in names if (name.topic_id, name.partition) == key]
+        files = tuple(sorted((name.first_offset, name.last_offset) for name in same))
+        live = next((found[key] for found in self._live.values() if key in found), ())
+        self._world.history.add(PlainRead((f"{changed.topic}#{changed.topic_id}", changed.partition), files, live))
+        creations = {name.topic_id for name in names}
+        if len(creations) > 1:
+            self._report("two topics under one name", f"{changed.topic}: ids {sorted(creations)}, {changed.key}")
+        if creations & self._world.freed:
+            self._report("file of a freed name", f"{changed.topic}: ids {sorted(creations & self._world.freed)}, {changed.key}")
+
+    def look_at_all(self) -> None:
+        for name in parquet_names(self._world):
+            self.on_parquet(name)
+
+    def _report(self, kind: str, text: str) -> None:
+        self._world.violations.append(Violation(kind, text))
+
+
+def _name_of(key: str) -> keys.ParquetName:
+    name = keys.parse_parquet(key)
+    assert name is not None, key
+    return name
+
+
+def parquet_names(world: World) -> Iterator[keys.ParquetName]:
+    for key in world.store.keys_now(keys.PARQUET):
+        name = keys.parse_parquet(key)
+        if name is not None:
+            yield name
+
+
+def judge_parquet(world: World, logs: dict[Partition, FinalLog], whole: Iterable[str]) -> list[Violation]:
+    """Every record that plain readers find now is the one that the log has; of the topics `whole` they find all that is kept."""
+    found: defaultdict[Partition, dict[int, str]] = defaultdict(dict)
+    violations = []
+    for name in parquet_names(world):
+        partition = (f"{name.topic}#{name.topic_id}", name.partition)
+        table = pq.ParquetFile(world.store.reader(name.key)).read(columns=["offset", "value"], use_threads=False)
+        for offset, value in zip(table["offset"].to_pylist(), table["value"].to_pylist(), strict=True):
+            if offset in found[partition]:
+                violations.append(Violation("parquet doubled", f"{name.key}: offset {offset}"))
+            found[partition][offset] = value.decode()
+            stored = logs[partition].records.get(offset) if partition in logs else None
+            if stored != value.decode():
+                violations.append(Violation("parquet differs", f"{name.key}: {offset} is {value!r}, the log says {stored!r}"))
+    for partition, log in logs.items():
+        if partition[0] in set(whole):
+            missing = [offset for offset in log.records if offset >= log.log_start and offset not in found[partition]]
+            if missing:
+                violations.append(
+                    Violation("parquet differs", f"{partition}: {missing[0]} is missing, the log has {log.records[missing[0]]!r}")
+                )
+    return violations
+
+
+def at_once(work: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that never waits."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    work.close()
+    raise AssertionError("it waits")

@@ -1,0 +1,47 @@
+"""What a seed decides about rounds of Parquet compaction, beside what `plan` decides about every run."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from ledger.cluster import ClusterDefaults
+
+BUNDLES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class RoundsPlan:
+    is_s3: bool
+    compactors: int
+    seconds: float
+    cluster: ClusterDefaults
+    retention_ms: int
+    records_s: float
+    round_every_s: float
+    """Mean pause of a compactor between two things that it does."""
+    by_hand: float
+    """Share of those that are compactions of the whole root; the others are rounds of one bundle, as a broker runs them."""
+    stale_catalog: float
+    """Share of rounds that are made with the catalog of the round before."""
+    topic_every_s: float
+    clock_jump_s_max: float
+
+
+def rounds_plan_of(seed: int) -> RoundsPlan:
+    r = random.Random(f"rounds plan {seed}")
+    is_s3 = r.random() < 0.5
+    url_life_ms = r.choice((3000, 5000)) if is_s3 else 1000
+    return RoundsPlan(
+        is_s3=is_s3,
+        compactors=r.randint(1, 4),
+        seconds=r.choice((40.0, 80.0, 160.0)),
+        cluster=ClusterDefaults(BUNDLES, r.choice((3, 100)), url_life_ms, 4 * url_life_ms),
+        retention_ms=r.choice((500, 5000, 20_000)),
+        records_s=r.choice((1.0, 3.0)),
+        round_every_s=r.choice((0.2, 1.0, 3.0)),
+        by_hand=r.choice((0.2, 0.5, 1.0)),
+        stale_catalog=r.choice((0.0, 0.5)),
+        topic_every_s=r.choice((1.0, 5.0)),
+        clock_jump_s_max=r.choice((1.0, 30.0)) if is_s3 else 3600.0,
+    )

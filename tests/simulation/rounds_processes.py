@@ -1,0 +1,196 @@
+"""Who works on a root in the level *rounds*: who appends, who creates and deletes topics, rival compactors; all by the product's code."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pyarrow as pa
+from crc32c import crc32c
+
+from ledger import keys
+from ledger.catalog import METADATA, Catalog, Topic, encode_topic_record, read_catalog, removed, topic_key
+from ledger.cluster import ClusterSettings
+from ledger.object_store.contract import ObjectStore
+from ledger.parquet.engine import LocalEngine
+from ledger.parquet.gc import collect_garbage
+from ledger.parquet.group_build import run_inline
+from ledger.parquet.removal import remove_topics
+from ledger.parquet.runner import compact_bundle, compact_root
+from ledger.segment import Batch
+from ledger.topic_settings import parse_settings
+from ledger.writer import Append, LedgerWriter, claim
+from ledgermq.errors import LedgerMQError
+from ledgermq.protocol.records import SCHEMA, encode_batch
+from ledgermq.sources import Sources
+from tests.ledgers import encode_values
+from tests.simulation.history import Outcome
+from tests.simulation.loop import Process
+from tests.simulation.rounds_plan import BUNDLES, RoundsPlan
+from tests.simulation.world import World
+
+PARTITIONS = 2
+LASTING = ("main", "brief")
+CHURNED = "temp"
+
+
+class Worker:
+    """One incarnation of a process."""
+
+    def __init__(self, world: World, plan: RoundsPlan, cluster: ClusterSettings, name: str, incarnation: int) -> None:
+        self.name = name
+        self.process: Process = world.start(name)
+        self._world = world
+        self._plan = plan
+        self._cluster = cluster
+        self._store: ObjectStore = world.line(name)
+        self._sources: Sources = world.sources(f"{name} {incarnation}", clock=name)
+        self._random: random.Random = self._sources.random
+        self._engine = LocalEngine(self._sources, run_inline)
+        self.process.spawn(self._live())
+
+    async def _live(self) -> None:
+        while not self._world.healed:
+            await asyncio.sleep(self._random.expovariate(1 / self.pause_s()))
+            try:
+                await self.step()
+            except LedgerMQError as error:
+                self._world.note(self.name, f"{type(error).__name__} {error.message[:100]}")
+                self._world.judge_error(error)
+
+    def pause_s(self) -> float:
+        raise NotImplementedError
+
+    async def step(self) -> None:
+        raise NotImplementedError
+
+    async def _catalog(self) -> Catalog:
+        return await read_catalog(self._store, self._cluster.producer_states_max)
+
+
+class Owner(Worker):
+    """Has the ledgers of some bundles, as a broker would."""
+
+    _writers: dict[int, LedgerWriter]
+
+    async def append(self, bundle: int, batch: Batch) -> int:
+        writers = self.__dict__.setdefault("_writers", {})
+        if bundle not in writers or writers[bundle].lost is not None:
+            writers[bundle], _ = await claim(self._store, bundle, self.name, self._sources, self._cluster.producer_states_max)
+        append = Append(batch, asyncio.get_running_loop().create_future())
+        writers[bundle].write([append])
+        return await append.done
+
+
+class Producer(Owner):
+    """Appends to all topics. Sends each value once and takes what it is told."""
+
+    _values = 0
+
+    def pause_s(self) -> float:
+        return 1 / self._plan.records_s
+
+    async def step(self) -> None:
+        name = self._random.choice([name for name in (*LASTING, CHURNED) if name in self._world.topic_ids])
+        topic_id, partition = self._world.topic_ids[name], self._random.randrange(PARTITIONS)
+        values = []
+        for _ in range(self._random.choice((1, 1, 2, 5))):
+            self._values += 1
+            values.append(f"{self.name}.{id_of(self)}.{self._values}")
+        data = encode_values([value.encode() for value in values], timestamp_ms=self._sources.now_ms())
+        now_us = self._sources.now_ms() * 1000
+        batch = Batch(topic_id, partition, len(values), crc32c(data), now_us, now_us, data)
+        op = self._world.history.begin_produce(self.name, (f"{name}#{topic_id}", partition), tuple(values), ordered=False)
+        try:
+            offset = await self.append(bundle_of(partition), batch)
+        except LedgerMQError as error:
+            self._world.history.end_produce(op, Outcome.INFO, why=error.message)
+        else:
+            self._world.history.end_produce(op, Outcome.OK, offset)
+
+
+class TopicChanger(Owner):
+    """The controller's work: creates a topic, deletes it, lets it leave its bundles, frees its name, begins again."""
+
+    def pause_s(self) -> float:
+        return self._plan.topic_every_s
+
+    async def step(self) -> None:
+        catalog = await self._catalog()
+        known = catalog.topics_by_name.get(CHURNED)
+        if known is None:
+            await self._create()
+        elif not known.removed:
+            self._world.topic_ids[CHURNED] = known.id
+            if self._random.random() < 0.4:
+                await self._change(CHURNED, encode_topic_record(removed(known)))
+                self._world.topic_ids.pop(CHURNED, None)
+                self._world.coverage.saw("a topic was deleted")
+        else:
+            self._world.topic_ids.pop(CHURNED, None)
+            for topic in await remove_topics(self._store, self._cluster, catalog, self._sources, self._engine):
+                await self._change(topic.name, None)
+                self._world.freed.add(topic.id)
+                self._world.coverage.saw("a topic's name became free")
+
+    async def _create(self) -> None:
+        topic = topic_of(CHURNED, self._plan)
+        offset = await self._change(CHURNED, encode_topic_record(topic, creation=True))
+        self._world.topic_ids[CHURNED] = offset
+        self._world.coverage.saw("a topic was created")
+
+    async def _change(self, name: str, value: bytes | None) -> int:
+        return await self.append(keys.METADATA_BUNDLE, metadata_batch(name, value))
+
+
+class Compactor(Worker):
+    _known: Catalog | None = None
+
+    def pause_s(self) -> float:
+        return self._plan.round_every_s
+
+    async def step(self) -> None:
+        if self._random.random() < self._plan.by_hand:
+            report = await compact_root(self._store, self._sources, self._engine)
+            self._world.coverage.saw("a round was finished", len(report.rounds))
+            for bundle, error in report.failures.items():
+                self._world.note(self.name, f"bundle {bundle}: {type(error).__name__} {error.message[:100]}")
+                self._world.judge_error(error)
+            self._world.coverage.saw("garbage was collected", len(report.collected))
+            return
+        if self._known is None or self._random.random() >= self._plan.stale_catalog:
+            self._known = await self._catalog()
+        done = await compact_bundle(
+            self._store,
+            self._random.randrange(BUNDLES),
+            self._cluster,
+            self._known,
+            self._sources,
+            self._engine,
+            everything=self._random.random() < 0.7,
+        )
+        if done is not None:
+            self._world.coverage.saw("a round was finished")
+        if self._random.random() < 0.2:
+            await collect_garbage(self._store, self._cluster)
+
+
+def id_of(worker: Worker) -> str:
+    """Tells the values of one incarnation from those of another."""
+    return f"{worker._random.getrandbits(32):x}"
+
+
+def bundle_of(partition: int) -> int:
+    return 1 + partition % (BUNDLES - 1)
+
+
+def topic_of(name: str, plan: RoundsPlan) -> Topic:
+    raw = {"parquet.target.bytes": "4096", "parquet.max.lag.ms": "500"}
+    if name == "brief":
+        raw["retention.ms"] = str(plan.retention_ms)
+    return Topic(0, name, tuple(bundle_of(p) for p in range(PARTITIONS)), raw, parse_settings(raw))
+
+
+def metadata_batch(name: str, value: bytes | None) -> Batch:
+    data = encode_batch(pa.RecordBatch.from_pylist([{"key": topic_key(name), "value": value}], schema=SCHEMA))
+    return Batch(METADATA.id, 0, 1, crc32c(data), 0, 0, data)

@@ -1,0 +1,145 @@
+"""The other side of `S3Store`: an S3 in memory, with presigned URLs that expire by its own clock, in front of the watched store.
+
+The product's `ledger.object_store.s3` runs as it is: it signs, looks at the `Date`, reads statuses. A fenced upload that begins in
+time may take as long again as its URL lives, and then it lands: nothing closes a fence here, only age refuses what is late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from email.utils import formatdate
+from typing import Any
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+from ledger.object_store.contract import AlreadyExists, Buffer, ObjectInfo, ObjectMissing
+from ledger.object_store.s3 import S3Store
+from ledger.object_store.s3_client import URL_LIFE_S, Answer
+from ledger.object_store.s3_location import S3Location
+from ledgermq.sources import Sources
+from tests.simulation.trace import Coverage
+from tests.simulation.watch import WatchedStore
+
+LOCATION = S3Location("simulation")
+PAGE = 1000
+EXPIRED = b"<Error><Code>AccessDenied</Code><Message>Request has expired</Message></Error>"
+
+
+class SimulatedS3(S3Store):
+    """One process's way to the bucket; `sources` is the process's own clock, by which it signs."""
+
+    def __init__(self, watched: WatchedStore, sources: Sources, coverage: Coverage) -> None:
+        self._side = _S3Side(watched, sources, coverage)
+        super().__init__(LOCATION, self._side)  # type: ignore[arg-type]
+        self._random = sources.random
+        self._coverage = coverage
+
+    async def put_presigned(self, key: str, url: str, buffers: Sequence[Buffer], seconds_max: float) -> None:
+        """The store looks at the URL when the upload begins, and has the object when it ends."""
+        if self._side.begin(url):
+            await asyncio.sleep(self._random.uniform(0, seconds_max))
+        await super().put_presigned(key, url, buffers, seconds_max)
+
+
+class _S3Side:
+    """In place of `S3Client`."""
+
+    def __init__(self, watched: WatchedStore, sources: Sources, coverage: Coverage) -> None:
+        self._watched = watched
+        self._sources = sources
+        self._coverage = coverage
+        self._begun: set[str] = set()
+        self._signed = 0
+
+    def presign(self, operation: str, life_s: int = URL_LIFE_S, **parameters: str) -> str:
+        self._signed += 1
+        signed = datetime.fromtimestamp(self._sources.now_ms() / 1000, UTC).strftime("%Y%m%dT%H%M%SZ")
+        query = {"X-Amz-Date": signed, "X-Amz-Expires": life_s, "operation": operation, "number": self._signed}
+        return f"https://simulation/{parameters.get('Key', '')}?{urlencode(query | {k: v for k, v in parameters.items() if k != 'Key'})}"
+
+    def begin(self, url: str) -> bool:
+        """An upload begins. False: too late."""
+        if self._is_expired(parse_qs(urlsplit(url).query)):
+            return False
+        self._begun.add(url)
+        return True
+
+    def send(
+        self,
+        what: str,
+        method: str,
+        url: str,
+        headers: Mapping[str, str] | None = None,
+        body: Sequence[Buffer] | None = None,
+        seconds_max: float | None = None,
+    ) -> Answer:
+        parts = urlsplit(url)
+        query, key = parse_qs(parts.query), parts.path[1:]
+        if self._is_expired(query):
+            if url not in self._begun:
+                self._coverage.saw("a presigned URL was refused by its age")
+                return self._answer(403, EXPIRED)
+            self._coverage.saw("an upload ended after its URL had expired")
+        try:
+            return self._do(query["operation"][0], key, "IfNoneMatch" in query, headers or {}, body or ())
+        except ObjectMissing:
+            return self._answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
+        except AlreadyExists:
+            return self._answer(412, b"<Error><Code>PreconditionFailed</Code></Error>")
+
+    def _do(self, operation: str, key: str, only_if_absent: bool, headers: Mapping[str, str], body: Sequence[Buffer]) -> Answer:
+        watched = self._watched
+        match operation:
+            case "put_object" if only_if_absent:
+                watched.create_now(key, body)
+                return self._answer(200)
+            case "put_object":
+                watched.replace_now(key, b"".join(body))
+                return self._answer(200)
+            case "get_object":
+                return self._answer(206, _range_of(watched.read_now(key), headers.get("Range", "")))
+            case "head_object":
+                info = watched.info_now(key)
+                told = {"Content-Length": str(info.size), "ETag": f'"{info.etag}"', "Last-Modified": _http_date(info.modified_ms)}
+                return self._answer(200, headers=told)
+            case "delete_object":
+                watched.delete_now(key)
+                return self._answer(204)
+            case "head_bucket":
+                return self._answer(200)
+        raise AssertionError(operation)
+
+    def list_page(self, prefix: str, start_after: str, token: str | None) -> tuple[list[dict[str, Any]], str | None]:
+        found = self._watched.list_now(prefix, token or start_after, PAGE)
+        return [_entry(info) for info in found], found[-1].key if len(found) == PAGE else None
+
+    def delete_objects(self, names: Sequence[str]) -> None:
+        for name in names:
+            self._watched.delete_now(name)
+
+    def close(self) -> None:
+        return None
+
+    def _is_expired(self, query: Mapping[str, list[str]]) -> bool:
+        signed = datetime.strptime(query["X-Amz-Date"][0], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).timestamp()
+        return self._watched.now_ms() > (signed + int(query["X-Amz-Expires"][0])) * 1000
+
+    def _answer(self, status: int, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Answer:
+        return Answer(status, {"Date": _http_date(self._watched.now_ms()), **(headers or {})}, body)
+
+
+def _entry(info: ObjectInfo) -> dict[str, Any]:
+    modified = datetime.fromtimestamp(info.modified_ms // 1000, UTC)
+    return {"Key": info.key, "Size": info.size, "ETag": f'"{info.etag}"', "LastModified": modified}
+
+
+def _range_of(data: bytes, wanted: str) -> bytes:
+    if not wanted:
+        return data
+    start, _, end = wanted.removeprefix("bytes=").partition("-")
+    return data[-int(end) :] if not start else data[int(start) : int(end) + 1]
+
+
+def _http_date(ms: int) -> str:
+    return formatdate(ms // 1000, usegmt=True)
