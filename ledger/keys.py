@@ -28,6 +28,7 @@ FENCES = "parquet/_tmp/"
 METADATA_BUNDLE = 0
 METADATA_TOPIC = "__metadata"
 METADATA_TOPIC_ID = 0
+OFFSETS_TOPIC = "__consumer_offsets"
 
 TOPIC_NAME_LENGTH_MAX = 249
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]+\Z")

@@ -38,7 +38,10 @@ Source = BundleOwner | str
 
 
 class Metadata:
-    """`source()`: where `__metadata` is served now, None while nobody is known. `connect(address)`: a line to another broker."""
+    """`source()`: where `__metadata` is served now, None while nobody is known. `connect(address)`: a line to another broker.
+
+    `on_change` is called whenever the catalog has news.
+    """
 
     def __init__(
         self,
@@ -49,6 +52,8 @@ class Metadata:
         connect: Callable[[str], Connection],
     ) -> None:
         self.catalog = Catalog()
+        self.on_change: Callable[[], None] = lambda: None
+        self._told_offset = 0
         self._store = store
         self._cluster = cluster
         self._sources = sources
@@ -65,7 +70,7 @@ class Metadata:
         found = await read_catalog(self._store, self._cluster.producer_states_max)
         if found.offset > self.catalog.offset:
             self.catalog = found
-        self._advanced.set()
+        self._tell()
 
     def ownership_changed(self) -> None:
         """Follow another source if there is another one now."""
@@ -115,6 +120,7 @@ class Metadata:
                 continue
             for batch in found.batches:
                 self._apply(batch.base_offset, batch.crc, batch.data)
+            self._tell()
             if self.catalog.offset >= found.high_watermark:
                 return
 
@@ -179,10 +185,16 @@ class Metadata:
             for batch in partition.batches:
                 self._apply(batch.base_offset, batch.crc, payload[at : at + batch.length])
                 at += batch.length
+        self._tell()
+
+    def _tell(self) -> None:
+        self._advanced.set()
+        if self.catalog.offset != self._told_offset:
+            self._told_offset = self.catalog.offset
+            self.on_change()
 
     def _apply(self, base_offset: int, crc: int, data: Buffer) -> None:
         check_crc(data, crc)
         rows = decode_batch(data)
         for i, (key, value) in enumerate(zip(rows.column("key").to_pylist(), rows.column("value").to_pylist(), strict=True)):
             self.catalog.apply(base_offset + i, key or b"", value)
-        self._advanced.set()

@@ -80,6 +80,17 @@ class BrokerSettings(ProcessSettings):
     default_partitions: int = Field(4, ge=1, le=10_000, description="Partitions of a topic when the client does not say")
     partitions_max: int = Field(10_000, ge=1, description="Most partitions of one topic")
     topics_max: int = Field(10_000, ge=1, description="Most topics of the cluster")
+    offsets_partitions: int = Field(16, ge=1, le=1000, description="Partitions of __consumer_offsets, when the first group makes it")
+    offsets_retention_ms: int = Field(
+        7 * 24 * 3600 * 1000, ge=1000, description="Committed offsets stay this long after their group is empty"
+    )
+    group_session_timeout_ms: int = Field(
+        45_000,
+        ge=1000,
+        le=1_800_000,
+        description="A member of a group that is silent for this long is put out, if it does not choose itself",
+    )
+    group_members_max: int = Field(1000, ge=1, le=100_000, description="Most members of one group")
     background_compaction: bool = Field(True, description="Move segments to Parquet in this process, slowly")
     checkpoint_slots: int = Field(256, ge=1, description="A checkpoint at the latest after this many segments")
     checkpoint_bytes: int = Field(64 * MIB, ge=KIB, description="A checkpoint at the latest after this many bytes")

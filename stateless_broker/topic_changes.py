@@ -19,6 +19,7 @@ class TopicLimits:
     default_partitions: int
     partitions_max: int
     topics_max: int
+    offsets_partitions: int = 16
 
 
 def created(
@@ -41,6 +42,13 @@ def created(
         raise ResourceExhausted(f"the cluster has {limits.topics_max} topics, the most that are allowed")
     raw = dict(settings)
     return Topic(-1, name, assign(catalog, wanted, bundles), raw, parse_settings(raw), now_ms)
+
+
+def created_offsets_topic(catalog: Catalog, bundles: int, limits: TopicLimits, now_ms: int) -> Topic:
+    """`__consumer_offsets`. Raises TopicExists."""
+    if keys.OFFSETS_TOPIC in catalog.topics_by_name:
+        raise TopicExists(f"topic {keys.OFFSETS_TOPIC!r} exists")
+    return Topic(-1, keys.OFFSETS_TOPIC, assign(catalog, limits.offsets_partitions, bundles), created_ms=now_ms)
 
 
 def altered(
