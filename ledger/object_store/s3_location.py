@@ -17,6 +17,7 @@ from ledgermq.errors import InvalidConfig
 PREFIX_LENGTH_MAX = 120
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{2,254}\Z")
 _PREFIX = re.compile(r"([A-Za-z0-9._=-]+(/[A-Za-z0-9._=-]+)*)?\Z")
+_REGION = re.compile(r"[A-Za-z0-9-]{1,64}\Z")
 _SETTINGS = ("endpoint", "region", "path_style")
 _DIRECTORY_BUCKET = "--x-s3"
 
@@ -45,7 +46,10 @@ class S3Location:
 
 def parse_s3_url(url: str) -> S3Location:
     """Raises InvalidConfig, whose text never repeats what may be a secret."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise InvalidConfig(f"root URL {_shown(url)!r}: {error}") from error
     if "@" in parts.netloc:
         raise InvalidConfig("credentials do not belong in a root URL: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE")
     if not _BUCKET.match(parts.netloc):
@@ -61,7 +65,10 @@ def parse_s3_url(url: str) -> S3Location:
     endpoint = settings.get("endpoint")
     if endpoint is not None and not _is_endpoint(endpoint):
         raise InvalidConfig(f"root URL {_shown(url)!r}: the endpoint has to be http://host:port or https://host:port")
-    return S3Location(parts.netloc, prefix, endpoint, settings.get("region"), _truth(url, settings.get("path_style")))
+    region = settings.get("region")
+    if region is not None and not _REGION.match(region):
+        raise InvalidConfig(f"root URL {_shown(url)!r}: a region has a name like eu-central-1")
+    return S3Location(parts.netloc, prefix, endpoint, region, _truth(url, settings.get("path_style")))
 
 
 def _settings(url: str, query: str) -> dict[str, str]:
@@ -79,7 +86,9 @@ def _is_endpoint(text: str) -> bool:
     except ValueError:
         return False
     return (
-        parts.scheme in ("http", "https")
+        text.isascii()
+        and text.isprintable()
+        and parts.scheme in ("http", "https")
         and bool(parts.hostname)
         and "@" not in parts.netloc
         and parts.path in ("", "/")

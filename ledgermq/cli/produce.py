@@ -170,12 +170,14 @@ class Sent:
 
 
 def parse_headers(pairs: Iterable[str] | None) -> Iterator[tuple[str, bytes]]:
-    """`KEY=VALUE` pairs. Raises InvalidRequest."""
+    """`KEY=VALUE` pairs; a value may be any bytes that a shell can pass on, a key is text. Raises InvalidRequest."""
     for pair in pairs or ():
         key, equals, value = pair.partition("=")
         if not equals or not key:
             raise InvalidRequest(f"--header {pair!r}: KEY=VALUE is needed")
-        yield key, value.encode()
+        if any("\ud800" <= char <= "\udfff" for char in key):  # how Python shows arguments that are not UTF-8
+            raise InvalidRequest(f"--header {pair!r}: the key is text, in UTF-8")
+        yield key, value.encode(errors="surrogateescape")
 
 
 def produce_report(topic: str, sent: Sent) -> Report:

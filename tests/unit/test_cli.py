@@ -74,6 +74,7 @@ def test_completion_can_be_installed() -> None:
         (("produce", "a", "/no/such/file"), "/no/such/file"),
         (("produce", "a", "--format", "lines", "--key", "k"), "--key-separator"),
         (("produce", "a", "--header", "x"), "KEY=VALUE is needed"),
+        (("produce", "a", "--header", "\udcff=x"), "the key is text"),
         (("produce", "a", "--acks", "maybe"), "--acks"),
         (("consume", "a", "--from", "somewhere"), "earliest, latest"),
         (("consume", "a", "--max", "0"), "--max"),

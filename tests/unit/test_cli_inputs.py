@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from ledgermq.cli import lines
 from ledgermq.cli.inputs import InputFormat, InputRecord, Shape, read_records
 from ledgermq.cli.lines import LineSource, in_pieces, open_lines
+from ledgermq.cli.produce import parse_headers
 from ledgermq.errors import InvalidRecord, InvalidRequest
 
 
@@ -25,6 +26,10 @@ def source(data: bytes) -> LineSource:
 
 def records(data: bytes, form: InputFormat, shape: Shape | None = None) -> list[InputRecord]:
     return list(read_records(source(data), form, shape or Shape()))
+
+
+def test_the_value_of_a_header_may_be_any_bytes_that_a_shell_passes_on() -> None:
+    assert list(parse_headers([os.fsdecode(b"k=\xff\xfe=")])) == [("k", b"\xff\xfe=")]
 
 
 def test_a_line_is_a_value_without_its_end() -> None:
