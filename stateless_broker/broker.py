@@ -12,14 +12,14 @@ from ledger import keys
 from ledger.cluster import ClusterSettings, open_cluster
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.group_build import RunBlocking
-from ledgermq.protocol.api import Connector
+from ledgermq.protocol.api import BrokerApi, Connector
 from ledgermq.sources import Sources
 from stateless_broker.at_controller import AtController
-from stateless_broker.bundle.context import BundleContext, BundleLimits
+from stateless_broker.bundle.context import BundleContext, BundleLimits, BundleMetrics
 from stateless_broker.controller import Controller
 from stateless_broker.directory import Directory
 from stateless_broker.fetch_path import FetchPath
-from stateless_broker.groups.groups import Groups
+from stateless_broker.groups.opening import open_groups
 from stateless_broker.logs import get_logger
 from stateless_broker.membership import Membership
 from stateless_broker.metadata import Metadata, Source
@@ -46,9 +46,12 @@ class Broker:
         address: str,
         connector: Connector,
         run_blocking: RunBlocking = asyncio.to_thread,
+        metrics: BundleMetrics | None = None,
     ) -> None:
         self.broker_id = settings.broker_id or f"b-{sources.new_id().hex()[:12]}"
         self.address = address
+        self.cluster_id = cluster.cluster_id
+        self.version = version("ledgermq")
         self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         interval_s = settings.heartbeat_interval_s(store.url)
         self._settings = settings
@@ -56,14 +59,15 @@ class Broker:
         self.directory = Directory(cluster.bundles)
         self._peers = Peers(connector, interval_s, self._peer_lost)
         self.metadata = Metadata(store, cluster, sources, self._metadata_source, self._peers.connection)
-        context = self._context = BundleContext(
+        context = self.context = BundleContext(
             store,
             sources,
             cluster,
             self.broker_id,
             lambda: self.metadata.catalog,
             _bundle_limits(settings, store.url),
-            run_blocking=run_blocking,
+            metrics or BundleMetrics(),
+            run_blocking,
         )
         times = _times(settings, interval_s)
         self.ownership = Ownership(self.membership, self._peers, self.directory, context, sources, times, self._ownership_changed)
@@ -82,13 +86,14 @@ class Broker:
         address: str,
         connector: Connector,
         run_blocking: RunBlocking = asyncio.to_thread,
+        metrics: BundleMetrics | None = None,
     ) -> Broker:
         """A broker that takes part in the cluster of this root; `run_blocking` runs Arrow and Parquet work (default: threads).
 
         Raises FormatNotSupported, DataDamaged, the store's errors.
         """
         cluster = await open_cluster(store, sources, settings.cluster_defaults())
-        broker = cls(store, sources, settings, cluster, address, connector, run_blocking)
+        broker = cls(store, sources, settings, cluster, address, connector, run_blocking, metrics)
         await broker.membership.join()
         broker._run = asyncio.create_task(broker._main(), name=f"broker {broker.broker_id}")
         log.info("broker started", broker=broker.broker_id, address=address, root=store.url, cluster=cluster.cluster_id)
@@ -102,12 +107,13 @@ class Broker:
         if graceful:
             await self.ownership.stop()
         await self.ownership.close()
+        await self.groups.close()
         log.info("broker stopped", broker=self.broker_id, graceful=graceful)
 
     def apply(self, settings: BrokerSettings) -> None:
         """Take over the live ones of these settings (`settings.LIVE`); the others count from the next start on."""
         self._settings = settings
-        self._context.take_limits(_bundle_limits(settings, self._context.store.url))
+        self.context.take_limits(_bundle_limits(settings, self.context.store.url))
         self.ownership.times = _times(settings, self.membership.interval_s)
         self.controller.limits = _topic_limits(settings)
         self._produce_path.window = settings.produce_window
@@ -130,11 +136,15 @@ class Broker:
         settings = self._settings
         topics = Topics(self.metadata, self.ownership)
         self._produce_path = ProducePath(topics, self.ownership, settings.produce_window, run_blocking)
-        self._fetch_path = FetchPath(topics, self.ownership, settings.fetch_bytes, settings.fetch_wait_ms_max / 1000)
+        self._fetch_path = FetchPath(topics, self.ownership, settings.fetch_bytes, settings.fetch_wait_ms_max / 1000, self.context.metrics)
+        at_controller = AtController(self.address, self.ownership, self.metadata, self._peers.connection)
+        self.groups = open_groups(
+            self.address, settings, self.ownership, self.metadata, self.controller, at_controller, self.context.sources, self._broker
+        )
         parts = Parts(
             cluster=cluster,
             root_url=root_url,
-            version=version("ledgermq"),
+            version=self.version,
             auto_create_topics=lambda: self._settings.auto_create_topics,
             membership=self.membership,
             directory=self.directory,
@@ -144,10 +154,13 @@ class Broker:
             topics=topics,
             produce_path=self._produce_path,
             fetch_path=self._fetch_path,
-            at_controller=AtController(self.address, self.ownership, self.metadata, self._peers.connection),
-            groups=Groups(),
+            at_controller=at_controller,
+            groups=self.groups,
         )
         return BrokerService(parts)
+
+    def _broker(self, address: str) -> BrokerApi:
+        return self.service if address == self.address else self._peers.connection(address)
 
     def _metadata_source(self) -> Source | None:
         opened = self.ownership.terms.opened.get(keys.METADATA_BUNDLE)
@@ -162,6 +175,7 @@ class Broker:
     def _ownership_changed(self) -> None:
         self.metadata.ownership_changed()
         self.controller.ownership_changed()
+        self.groups.ownership_changed()
 
 
 def _times(settings: BrokerSettings, interval_s: float) -> OwnershipTimes:
@@ -169,7 +183,7 @@ def _times(settings: BrokerSettings, interval_s: float) -> OwnershipTimes:
 
 
 def _topic_limits(settings: BrokerSettings) -> TopicLimits:
-    return TopicLimits(settings.default_partitions, settings.partitions_max, settings.topics_max)
+    return TopicLimits(settings.default_partitions, settings.partitions_max, settings.topics_max, settings.offsets_partitions)
 
 
 def _bundle_limits(settings: BrokerSettings, root_url: str) -> BundleLimits:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -41,22 +41,21 @@ def register(app: typer.Typer) -> None:
 
 def dev(folder: Folder = Path("ledgermq-data"), port: Port = PORT, config: ConfigFile = None, debug: Debug = False) -> None:
     """Run an all-in-one broker on a local folder; topics are created when they are first used. Ctrl-C ends it."""
-    settings = load_settings(config, port=port, auto_create_topics=True, log_level=None if debug else "warning")
     url = root_url(str(folder))
-    _run(url, settings, lambda address: typer.echo(_welcome(address, folder, url)))
+    flags = {"port": port, "auto_create_topics": True, "log_level": None if debug else "warning"}
+    _run(url, config, flags, lambda address: typer.echo(_welcome(address, folder, url)))
 
 
 def broker(root: Root, config: ConfigFile = None, debug: Debug = False, **flags: Any) -> None:
     """Run a broker of the cluster at ROOT, until SIGTERM or Ctrl-C; then it hands its bundles over."""
-    settings = load_settings(config, **flags)
     url = root_url(root)
-    _run(url, settings, lambda address: typer.echo(f"broker listens on {address}, root {url}"))
+    _run(url, config, flags, lambda address: typer.echo(f"broker listens on {address}, root {url}"))
 
 
-def _run(url: str, settings: BrokerSettings, on_ready: Callable[[str], None]) -> None:
+def _run(url: str, config: Path | None, flags: Mapping[str, Any], on_ready: Callable[[str], None]) -> None:
     from stateless_broker.process import run_node
 
-    run_node(url, settings, lambda node: on_ready(node.address))
+    run_node(url, lambda: load_settings(config, **flags), lambda node: on_ready(node.address))
 
 
 def with_settings(kind: type[ProcessSettings]) -> Callable[[Callable[..., None]], Callable[..., None]]:

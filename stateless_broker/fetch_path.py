@@ -16,6 +16,7 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.batch_header import Buffer
 from ledgermq.protocol.frames import FetchFrame, Frame
 from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
+from stateless_broker.bundle.context import BundleMetrics
 from stateless_broker.bundle.owner import BundleOwner
 from stateless_broker.ownership import Ownership
 from stateless_broker.topics import Lookup, Topics
@@ -50,11 +51,12 @@ class _Found:
 
 
 class FetchPath:
-    def __init__(self, topics: Topics, ownership: Ownership, bytes_default: int, wait_s_max: float) -> None:
+    def __init__(self, topics: Topics, ownership: Ownership, bytes_default: int, wait_s_max: float, metrics: BundleMetrics) -> None:
         self._topics = topics
         self._ownership = ownership
         self.bytes_default = bytes_default
         self.wait_s_max = wait_s_max
+        self._metrics = metrics
 
     async def once(self, request: pb.FetchRequest) -> FetchFrame:
         """Long poll. Raises InvalidRequest for a request without partitions, or with too many."""
@@ -120,6 +122,8 @@ class FetchPath:
             assert batch.base_offset + batch.record_count <= fetched.high_watermark, "nobody reads above the high watermark"
             header.batches.add(base_offset=batch.base_offset, record_count=batch.record_count, length=len(batch.data), crc=batch.crc)
             found.data.append(batch.data)
+        if fetched.batches:
+            self._metrics.delivered(cursor.topic.id, sum(batch.record_count for batch in fetched.batches), found.payload_bytes)
         return found
 
     async def _locate(self, lookup: Lookup, cursor: _Cursor) -> BundleOwner:

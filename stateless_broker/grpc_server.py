@@ -6,9 +6,12 @@ port is known when the broker announces it; until `serve` is called every method
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import grpc
 import grpc.aio
@@ -20,7 +23,8 @@ from ledgermq.protocol.api import BrokerApi
 from ledgermq.protocol.limits import GRPC_OPTIONS
 from ledgermq.protocol.methods import METHODS, SERVICE, Kind, Method
 from ledgermq.protocol.status import abort
-from stateless_broker.logs import get_logger
+from stateless_broker.call_meter import CANCELLED, OK, CallMeter
+from stateless_broker.logs import follow_call, get_logger
 
 KEEPALIVE_MS = 20_000
 KEEPALIVE_TIMEOUT_MS = 10_000
@@ -41,7 +45,8 @@ log = get_logger(__name__)
 
 
 class GrpcServer:
-    def __init__(self, calls_max: int) -> None:
+    def __init__(self, calls_max: int, meter: CallMeter) -> None:
+        self._meter = meter
         self._server = grpc.aio.server(options=GRPC_OPTIONS + _OPTIONS, maximum_concurrent_rpcs=calls_max)
         self._service: BrokerApi | None = None
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # missing in the stubs
@@ -94,32 +99,35 @@ class GrpcServer:
 
     def _unary(self, method: Method) -> Callable[[bytes, Context], Awaitable[bytes]]:
         async def handle(data: bytes, context: Context) -> bytes:
-            try:
-                return method.encode_response(await self._call(method)(method.decode_request(data)))
-            except Exception as error:
-                return await _refuse(method, context, error)
+            with _Metered(self._meter, method, context) as metered:
+                try:
+                    return method.encode_response(await self._call(method)(method.decode_request(data)))
+                except Exception as error:
+                    return await _refuse(method, context, error, metered)
 
         return handle
 
     def _server_stream(self, method: Method) -> Callable[[bytes, Context], AsyncIterator[bytes]]:
         async def handle(data: bytes, context: Context) -> AsyncIterator[bytes]:
-            try:
-                async with aclosing(self._call(method)(method.decode_request(data))) as answers:
-                    async for answer in answers:
-                        yield method.encode_response(answer)
-            except Exception as error:
-                await _refuse(method, context, error)
+            with _Metered(self._meter, method, context) as metered:
+                try:
+                    async with aclosing(self._call(method)(method.decode_request(data))) as answers:
+                        async for answer in answers:
+                            yield method.encode_response(answer)
+                except Exception as error:
+                    await _refuse(method, context, error, metered)
 
         return handle
 
     def _bidi_stream(self, method: Method) -> Callable[[AsyncIterator[bytes], Context], AsyncIterator[bytes]]:
         async def handle(requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[bytes]:
-            try:
-                async with aclosing(self._call(method)(_decoded(method, requests))) as answers:
-                    async for answer in answers:
-                        yield method.encode_response(answer)
-            except Exception as error:
-                await _refuse(method, context, error)
+            with _Metered(self._meter, method, context) as metered:
+                try:
+                    async with aclosing(self._call(method)(_decoded(method, requests))) as answers:
+                        async for answer in answers:
+                            yield method.encode_response(answer)
+                except Exception as error:
+                    await _refuse(method, context, error, metered)
 
         return handle
 
@@ -129,8 +137,31 @@ async def _decoded(method: Method, requests: AsyncIterator[bytes]) -> AsyncItera
         yield method.decode_request(data)
 
 
-async def _refuse(method: Method, context: Context, error: Exception) -> bytes:
+class _Metered:
+    """One call, from its begin to its end, whatever that is; what is logged in between carries its ids."""
+
+    _numbers = itertools.count(1)
+
+    def __init__(self, meter: CallMeter, method: Method, context: Context) -> None:
+        self._meter = meter
+        self._method = method.name
+        self._loop = asyncio.get_running_loop()
+        self._begun_s = self._loop.time()
+        self.code: str | None = None
+        follow_call(connection=context.peer(), request=next(self._numbers), method=method.name)
+
+    def __enter__(self) -> Self:
+        self._meter.begun(self._method)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        code = self.code or (OK if error is None else CANCELLED)
+        self._meter.ended(self._method, code, self._loop.time() - self._begun_s)
+
+
+async def _refuse(method: Method, context: Context, error: Exception, metered: _Metered) -> bytes:
     """End the call with the error; one that is not ours is a bug, which the client learns without our insides."""
+    metered.code = error.code if isinstance(error, LedgerMQError) else LedgerMQError.code
     if isinstance(error, grpc.aio.AbortError):
         raise error
     if not isinstance(error, LedgerMQError):

@@ -7,9 +7,14 @@ from __future__ import annotations
 
 import logging
 import sys
+from contextvars import ContextVar
 from typing import Any, Literal
 
 import structlog
+
+# What this process is (its broker id), and below it the call that is being served: both go with every line that is logged meanwhile.
+_process: dict[str, Any] = {}
+_call: ContextVar[dict[str, Any]] = ContextVar("ledgermq_call")
 
 LogFormat = Literal["console", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -25,11 +30,34 @@ def get_logger(name: str) -> Any:
     )
 
 
-def configure_logs(log_format: LogFormat, level: LogLevel) -> None:
-    """To stderr, everything of this process."""
+def follow_process(**ids: Any) -> None:
+    """These go with every line that `configure_logs` formats from now on."""
+    _process.update(ids)
+
+
+def follow_call(**ids: Any) -> None:
+    """These go with every line that is logged in the task that calls this, and in those that it starts."""
+    _call.set(ids)
+
+
+def logs_debug(name: str) -> bool:
+    """For paths on which even building a debug line would cost."""
+    return logging.getLogger(name).isEnabledFor(logging.DEBUG)
+
+
+def _add_ids(logger: Any, method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    for ids in (_call.get({}), _process):
+        for name, value in ids.items():
+            event.setdefault(name, value)
+    return event
+
+
+def configure_logs(log_format: LogFormat, level: LogLevel, *more: logging.Handler) -> None:
+    """To stderr, everything of this process; `more` handlers are told too. May be called again."""
     shared: list[structlog.typing.Processor] = [
         structlog.stdlib.add_log_level,
         structlog.stdlib.ExtraAdder(),
+        _add_ids,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     renderer: structlog.typing.Processor
@@ -44,4 +72,4 @@ def configure_logs(log_format: LogFormat, level: LogLevel) -> None:
             foreign_pre_chain=shared, processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer]
         )
     )
-    logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
+    logging.basicConfig(handlers=[handler, *more], level=level.upper(), force=True)

@@ -4,22 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
 import pyarrow as pa
 
 from ledger.object_store.contract import ObjectStore
+from ledger.object_store.metered import StoreMeter
 from ledger.object_store.open import open_store
 from ledger.object_store.probe import probe_store
 from ledgermq.client.grpc_connection import GrpcConnector
 from ledgermq.sources import Sources
 from stateless_broker.broker import Broker
+from stateless_broker.bundle.context import BundleMetrics
+from stateless_broker.call_meter import CallMeter
 from stateless_broker.grpc_server import GrpcServer
+from stateless_broker.health import Health
 from stateless_broker.settings import BrokerSettings
+from stateless_broker.store_wait import when_store_answers
 
 PEER_TIMEOUT_S = 10.0
 GRACE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """Who is told what the parts of a node do; nobody by default."""
+
+    store: StoreMeter | None = None
+    calls: CallMeter = field(default_factory=CallMeter)
+    owners: BundleMetrics = field(default_factory=BundleMetrics)
 
 
 class Node:
@@ -33,22 +48,43 @@ class Node:
         self._settings = settings
 
     @classmethod
-    async def start(cls, url: str, settings: BrokerSettings, sources: Sources) -> Node:
-        """Raises InvalidConfig, Unauthorized, StoreUnusable, FormatNotSupported, DataDamaged, Unavailable."""
-        store = await open_store(url, sources=sources)
-        server = GrpcServer(settings.calls_max)
+    async def start(
+        cls,
+        url: str,
+        settings: BrokerSettings,
+        sources: Sources,
+        *,
+        hooks: Hooks | None = None,
+        wait_for_store: Health | None = None,
+    ) -> Node:
+        """`wait_for_store`: while the store does not answer, wait and say so there; without it that is an error.
+
+        Raises InvalidConfig, Unauthorized, StoreUnusable, FormatNotSupported, DataDamaged, Unavailable.
+        """
+        told = hooks or Hooks()
+        store = await open_store(url, sources=sources, meter=told.store)
+        server = GrpcServer(settings.calls_max, told.calls)
         try:
-            await probe_store(store, sources)
-            await asyncio.to_thread(pa.scalar, 0)  # imports pandas, where it is installed: now, not in the first request
             port = await server.listen(settings.host, settings.port)
-            connector = GrpcConnector(request_timeout_s=PEER_TIMEOUT_S)
-            broker = await Broker.start(store, sources, settings, advertised_address(settings, port), connector)
+
+            async def join() -> Broker:
+                await (probe_store(store, sources, attempts_max=1) if wait_for_store else probe_store(store, sources))
+                await asyncio.to_thread(pa.scalar, 0)  # imports pandas, where it is installed: now, not in the first request
+                address, connector = advertised_address(settings, port), GrpcConnector(request_timeout_s=PEER_TIMEOUT_S)
+                return await Broker.start(store, sources, settings, address, connector, metrics=told.owners)
+
+            broker = await (when_store_answers(join, store.url, wait_for_store, sources) if wait_for_store else join())
         except BaseException:
             await server.stop(0)
             await store.close()
             raise
         await server.serve(broker.service)
         return cls(store, server, broker, settings)
+
+    def apply(self, settings: BrokerSettings) -> None:
+        """Take over the live ones of these settings."""
+        self._settings = settings
+        self.broker.apply(settings)
 
     async def stop(self) -> None:
         """Hand over within the time set for it, then end all calls."""

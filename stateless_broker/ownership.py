@@ -74,6 +74,10 @@ class Ownership:
         self._looks_begun = self._looks_done = 0
         self._were_present: set[str] = set()
 
+    def heartbeat_age_s(self) -> float:
+        """Since this broker's heartbeat was last written; 0 before the first one."""
+        return max(0.0, asyncio.get_running_loop().time() - self._beaten_at)
+
     @property
     def me(self) -> str:
         return self._membership.me.broker

@@ -1,40 +1,126 @@
-"""The broker as a process: logs, signals, one node from start to SIGTERM."""
+"""The broker as a process: logs, signals, admin port, one node from start to SIGTERM.
+
+SIGTERM, SIGINT   drain and end; a second one ends the process at once
+SIGHUP            read the settings again (`reload`)
+"""
 
 from __future__ import annotations
 
 import asyncio
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
-from stateless_broker.logs import configure_logs, get_logger
+from stateless_broker.health import Health
+from stateless_broker.logs import configure_logs, follow_process, get_logger
+from stateless_broker.metrics.process_metrics import ProcessMetrics
 from stateless_broker.node import Node
-from stateless_broker.settings import BrokerSettings
+from stateless_broker.reload import LiveSettings
+from stateless_broker.settings import BrokerSettings, ProcessSettings
+
+STALE_INTERVALS = 3
 
 log = get_logger(__name__)
 
 
-def run_node(url: str, settings: BrokerSettings, on_ready: Callable[[Node], None]) -> None:
-    """Until SIGTERM or SIGINT; a second signal ends it at once. Raises what `Node.start` raises, and the error that ended the broker."""
+def run_node(url: str, read_settings: Callable[[], BrokerSettings], on_ready: Callable[[Node], None]) -> None:
+    """Until SIGTERM or SIGINT; `read_settings` is called again at SIGHUP.
+
+    Raises what `Node.start` raises but for a store that does not answer, and the error that ended the broker.
+    """
+    settings = read_settings()
     configure_logs(settings.log_format, settings.log_level)
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_serve(url, settings, on_ready))
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(_serve(url, settings, read_settings, on_ready))
 
 
-async def _serve(url: str, settings: BrokerSettings, on_ready: Callable[[Node], None]) -> None:
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _on_signal, number, stopping)
-    async with await Node.start(url, settings, Sources()) as node:
-        on_ready(node)
-        node.broker.failed.add_done_callback(lambda _: stopping.set())
-        await stopping.wait()
+async def _serve(url: str, settings: BrokerSettings, read: Callable[[], BrokerSettings], on_ready: Callable[[Node], None]) -> None:
+    stopping = stop_signals()
+    health, metrics = Health(), ProcessMetrics(settings, url)
+    node: Node | None = None
+
+    def apply(changed: BrokerSettings) -> None:
+        configure_logs(changed.log_format, changed.log_level, metrics.lines)
+        metrics.apply(changed)
+        if node is not None:
+            node.apply(changed)
+
+    live = LiveSettings(settings, read, apply)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, live.reload)
+    configure_logs(settings.log_format, settings.log_level, metrics.lines)
+    async with admin_port(settings, health, metrics):
+        starting = asyncio.create_task(Node.start(url, settings, Sources(), hooks=metrics.hooks, wait_for_store=health), name="start")
+        node = await unless(stopping, starting)
+        if node is None:
+            return
+        async with node:
+            _up(node, health, metrics, live.in_force)
+            on_ready(node)
+            node.broker.failed.add_done_callback(lambda _: stopping.set())
+            await stopping.wait()
+            health.drains()
     if node.broker.failed.done():
         error = node.broker.failed.result()
         raise error if isinstance(error, LedgerMQError) else LedgerMQError(f"the broker failed: {error!r}") from error
+
+
+def _up(node: Node, health: Health, metrics: ProcessMetrics, settings: BrokerSettings) -> None:
+    follow_process(broker=node.broker.broker_id)
+    node.apply(settings)  # they may have changed while the node was waiting for its store
+    metrics.broker = node.broker
+    health.notes = lambda: _notes(node)
+    health.ready()
+
+
+def _notes(node: Node) -> list[str]:
+    """What is amiss with a broker that is ready."""
+    ownership, notes = node.broker.ownership, []
+    age_s = ownership.heartbeat_age_s()
+    if age_s > STALE_INTERVALS * ownership.times.interval_s:
+        notes.append(f"no heartbeat has reached the object store for {age_s:.1f} s")
+    notes += [f"bundle {bundle}: {trouble.error.message}" for bundle, trouble in sorted(ownership.terms.troubles.items())]
+    return notes
+
+
+def stop_signals() -> asyncio.Event:
+    """Set by the first SIGTERM or SIGINT."""
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, _on_signal, number, stopping)
+    return stopping
+
+
+async def unless(stopping: asyncio.Event, starting: asyncio.Task[Node]) -> Node | None:
+    """The started node; None when the process was told to stop before it was up."""
+    stop = asyncio.create_task(stopping.wait(), name="stop signal")
+    try:
+        await asyncio.wait([starting, stop], return_when=asyncio.FIRST_COMPLETED)
+        if not starting.done():
+            starting.cancel()
+            await asyncio.wait([starting])
+        return None if starting.cancelled() else starting.result()
+    finally:
+        stop.cancel()
+
+
+@asynccontextmanager
+async def admin_port(settings: ProcessSettings, health: Health, metrics: ProcessMetrics) -> AsyncIterator[None]:
+    """Open for as long as the block runs, if the settings name one."""
+    if settings.admin_port is None:
+        yield
+        return
+    from stateless_broker.admin_server import AdminServer  # late: half a second that a process without the port need not wait
+
+    server = AdminServer(health, lambda: metrics.render(is_ready=health.is_ready))
+    port = await server.listen(settings.admin_host, settings.admin_port)
+    log.info("admin port open", host=settings.admin_host, port=port)
+    try:
+        yield
+    finally:
+        await server.close()
 
 
 def _on_signal(number: signal.Signals, stopping: asyncio.Event) -> None:
@@ -44,7 +130,7 @@ def _on_signal(number: signal.Signals, stopping: asyncio.Event) -> None:
     stopping.set()
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     try:
         import uvloop
     except ImportError:

@@ -123,11 +123,14 @@ class Terms:
         if not is_still_due():
             return
         loop = asyncio.get_running_loop()
+        begun = loop.time()
         try:
             owner = await BundleOwner.open(bundle, self.context)
-        except LedgerMQError:
+        except LedgerMQError as error:
+            self.context.metrics.claim_failed(bundle, error)
             self._claims[bundle].note_attempt(loop.time())
             raise
+        self.context.metrics.claimed(bundle, owner.epoch, loop.time() - begun)
         self.troubles.pop(bundle, None)
         self.opened[bundle], self.opened_at[bundle] = owner, loop.time()
         self._claims[bundle].note(owner.epoch, loop.time())
@@ -160,8 +163,10 @@ class Terms:
         try:
             await self._announce()
             await owner.release(successor)
+            self.context.metrics.term_ended(bundle, "released")
             log.info("bundle handed over", bundle=bundle, successor=successor)
         except NotOwner as error:
+            self.context.metrics.term_ended(bundle, "fenced")
             log.info("bundle was taken before it was handed over", bundle=bundle, error=str(error))
         finally:
             await self._forget(bundle)
@@ -170,8 +175,10 @@ class Terms:
         owner = self.opened[bundle]
         log.warning("bundle lost", bundle=bundle, epoch=owner.epoch, why=why)
         if owner.lost is None or isinstance(owner.lost, NotOwner):
+            self.context.metrics.term_ended(bundle, "fenced")
             self._claims[bundle].note_lost(asyncio.get_running_loop().time())
         else:
+            self.context.metrics.term_ended(bundle, "failed")
             self._note(bundle, owner.lost)
         await self._forget(bundle)
 

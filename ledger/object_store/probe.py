@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 
 from ledger.object_store.contract import AlreadyExists, ObjectStore, StoreUncertain
@@ -9,15 +10,17 @@ from ledgermq.errors import LedgerMQError, StoreUnusable, Unavailable
 from ledgermq.sources import Sources
 
 ATTEMPTS_MAX = 5
+CLEANING_S_MAX = 2.0
+"""A store that is down is not asked for long to delete what it may not even hold; the key is hidden and harms nobody."""
 
 
-async def probe_store(store: ObjectStore, sources: Sources) -> None:
+async def probe_store(store: ObjectStore, sources: Sources, attempts_max: int = ATTEMPTS_MAX) -> None:
     """Create a hidden key twice: the second time has to fail, and what the first wrote has to stand.
 
     Raises StoreUnusable (the store ignores create-if-absent, is read-only, is full, does not exist), Unauthorized, Unavailable.
     """
     last: StoreUncertain | None = None
-    for _ in range(ATTEMPTS_MAX):
+    for _ in range(attempts_max):
         key = f".probe-{sources.new_id().hex()}"
         try:
             await _probe(store, key)
@@ -25,8 +28,9 @@ async def probe_store(store: ObjectStore, sources: Sources) -> None:
         except StoreUncertain as error:
             last = error
         finally:
-            with suppress(LedgerMQError):
-                await store.delete([key])
+            with suppress(LedgerMQError, TimeoutError):
+                async with asyncio.timeout(CLEANING_S_MAX):
+                    await store.delete([key])
     raise Unavailable(f"{store.url}: the object store does not answer: {last}") from last
 
 

@@ -12,14 +12,18 @@ from functools import cached_property
 
 from ledger.catalog import Catalog
 from ledger.cluster import ClusterSettings
+from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.group_build import RunBlocking
 from ledger.parquet.reader import ParquetCache
+from ledger.parquet.report import RoundReport
+from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
 from stateless_broker.bundle.tail_cache import TailCache
 
 MIB = 1024 * 1024
+INTERNAL_READS_MAX = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +63,29 @@ class BundleMetrics:
     def flushed(self, bundle: int, batches: int, size_bytes: int, seconds: float) -> None:
         """A segment became durable `seconds` after its put began."""
 
+    def waited(self, bundle: int, seconds: float) -> None:
+        """The oldest batch of a segment that is put now has waited this long for it."""
+
+    def stored(self, index: fmt.SegmentIndex) -> None:
+        """A segment with these batches became durable."""
+
+    def delivered(self, topic_id: int, records: int, size_bytes: int) -> None:
+        """Batches of a partition went to a consumer."""
+
     def refused(self, bundle: int) -> None:
         """Produce was answered with ResourceExhausted."""
 
     def fetched(self, bundle: int, source: str, size_bytes: int) -> None:
         """`source`: cache, segment or parquet."""
+
+    def claimed(self, bundle: int, epoch: int, seconds: float) -> None:
+        """This broker owns the bundle now; the claim took `seconds`."""
+
+    def claim_failed(self, bundle: int, error: LedgerMQError) -> None:
+        """NotOwner: somebody else was faster."""
+
+    def term_ended(self, bundle: int, why: str) -> None:
+        """`why`: released (handed over), fenced (somebody else has claimed) or failed."""
 
     def checkpointed(self, bundle: int, number: int) -> None: ...
 
@@ -71,6 +93,9 @@ class BundleMetrics:
         """`work`: checkpoint, look or compaction. It is tried again."""
 
     def parked(self, bundle: int, partitions: int) -> None: ...
+
+    def compacted(self, report: RoundReport) -> None:
+        """A round of Parquet compaction was finished here."""
 
 
 class ByteBudget:
@@ -125,6 +150,11 @@ class BundleContext:
     @cached_property
     def cold_reads(self) -> asyncio.Semaphore:
         return asyncio.Semaphore(self.limits.cold_reads_max)
+
+    @cached_property
+    def internal_reads(self) -> asyncio.Semaphore:
+        """GETs of internal topics at a takeover: not in the pool of cold reads, behind which groups would wait for old data."""
+        return asyncio.Semaphore(INTERNAL_READS_MAX)
 
     @cached_property
     def parquet_cache(self) -> ParquetCache:

@@ -47,6 +47,8 @@ class GroupCommit:
         self._metrics = context.metrics
         self._queue: deque[Append] = deque()
         self._queued_bytes = 0
+        self._arrivals: deque[tuple[float, int]] = deque()
+        """When batches came that are still queued, and how many: their sum is the length of the queue."""
         self._flushes: deque[_Flush] = deque()
         self._flushing_batches = self._flushing_bytes = 0
         self._windows: dict[ProducerKey, dict[tuple[int, int], int]] = {}
@@ -77,6 +79,7 @@ class GroupCommit:
         appends = [Append(batch, loop.create_future()) for batch in batches]
         self._enter_windows(appends)
         self._queue.extend(appends)
+        self._arrivals.append((loop.time(), len(appends)))
         self._queued_bytes += sum(len(batch.data) for batch in batches)
         if was_empty or self._queued_bytes >= self._limits.flush_bytes:
             self._wake.set()
@@ -117,6 +120,7 @@ class GroupCommit:
             self._memory.give(len(append.batch.data))
             fail(append, error)
         self._queued_bytes = 0
+        self._arrivals.clear()
         while self._flushes and self._writer.lost is not None:
             self._give_back(self._flushes.popleft())
         self._wake.set()
@@ -143,8 +147,9 @@ class GroupCommit:
         return max(0.0, due_s - asyncio.get_running_loop().time())
 
     def _flush(self) -> None:
-        taken = self._take_segment()
         now = asyncio.get_running_loop().time()
+        self._metrics.waited(self._writer.bundle, now - self._arrivals[0][0])
+        taken = self._take_segment()
         size_bytes = sum(len(append.batch.data) for append in taken)
         try:
             wrote = self._writer.write(taken)
@@ -175,7 +180,16 @@ class GroupCommit:
             size_bytes += length
             taken.append(self._queue.popleft())
         self._queued_bytes -= size_bytes
+        self._forget_arrivals(len(taken))
         return taken
+
+    def _forget_arrivals(self, batches: int) -> None:
+        while batches:
+            arrived_s, count = self._arrivals.popleft()
+            if count > batches:
+                self._arrivals.appendleft((arrived_s, count - batches))
+                return
+            batches -= count
 
     def _check_windows(self, batches: Sequence[Batch]) -> None:
         """No producer has more batches under way in a partition than a later owner would remember."""

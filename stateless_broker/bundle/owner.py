@@ -22,6 +22,7 @@ from ledgermq.errors import LedgerMQError, NotOwner, UnknownPartition
 from stateless_broker.bundle.context import BundleContext
 from stateless_broker.bundle.group_commit import GroupCommit
 from stateless_broker.bundle.reads import BundleReads, PartitionFetch
+from stateless_broker.bundle.term_status import TermStatus, term_status
 from stateless_broker.bundle.time_search import offset_at
 from stateless_broker.bundle.upkeep import Upkeep
 from stateless_broker.logs import get_logger
@@ -38,6 +39,7 @@ class BundleOwner:
         self.bundle = writer.bundle
         self.epoch = writer.epoch
         self.ended = writer.ended
+        self._context = context
         self._writer = writer
         self._reads = BundleReads(context, writer, recovered)
         self._commit = GroupCommit(writer, context)
@@ -124,7 +126,12 @@ class BundleOwner:
         await self._reads.stop()
         await self._writer.close()
 
+    def status(self) -> TermStatus:
+        """For metrics; costs no request."""
+        return term_status(self._writer, self._reads, self._context.catalog(), self._context.sources.now_ms())
+
     def _on_durable(self, index: fmt.SegmentIndex, data: Sequence[Buffer]) -> None:
+        self._context.metrics.stored(index)
         self._reads.on_durable(index, data)
         self._commit.on_durable(index)
         self._upkeep.on_durable(index)

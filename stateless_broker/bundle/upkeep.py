@@ -154,6 +154,7 @@ class Upkeep:
         usual_s = self._limits.compaction_interval_s
         self._compaction_pause_s = usual_s if report else min(COMPACTION_PAUSE_S_MAX, 2 * self._compaction_pause_s)
         if report is not None:
+            context.metrics.compacted(report)
             log.info("compacted", bundle=self.bundle, plan=report.plan, files=report.files, records=report.records)
             for parked in report.parked:
                 log.error("parked", bundle=self.bundle, topic=parked.topic, partition=parked.partition, damaged=parked.object_key)

@@ -1,0 +1,46 @@
+"""What a term of ownership looks like from outside, now: for metrics and status. Costs no request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ledger.catalog import Catalog
+from ledger.writer import LedgerWriter
+from stateless_broker.bundle.reads import BundleReads
+
+
+@dataclass(frozen=True, slots=True)
+class TermStatus:
+    """`untrimmed_slots`: segments that are not in Parquet yet, or kept by a parked partition.
+
+    `compaction_age_ms`, `compaction_bytes`: of what user topics hold that is not in Parquet, as far as the fetch index reaches.
+    """
+
+    epoch: int
+    slot: int
+    puts_in_flight: int
+    untrimmed_slots: int
+    parked: int
+    compaction_age_ms: int
+    compaction_bytes: int
+
+
+def term_status(writer: LedgerWriter, reads: BundleReads, catalog: Catalog, now_ms: int) -> TermStatus:
+    parked = {(part.topic_id, part.partition) for part in reads.parked}
+    oldest_ms, backlog_bytes = now_ms, 0
+    for key in reads.index.partitions:
+        topic = catalog.topics_by_id.get(key[0])
+        backlog = reads.index.backlog(key, reads.parquet_end(key))
+        if backlog is None or topic is None or topic.removed or topic.internal or key in parked:
+            continue
+        backlog_bytes += backlog[0]
+        oldest_ms = min(oldest_ms, backlog[1])
+    return TermStatus(
+        epoch=writer.epoch,
+        slot=writer.durable.slot,
+        puts_in_flight=writer.puts_in_flight,
+        untrimmed_slots=max(0, writer.durable.slot + 1 - reads.checkpoint.trim_slot),
+        parked=len(parked),
+        compaction_age_ms=now_ms - oldest_ms,
+        compaction_bytes=backlog_bytes,
+    )

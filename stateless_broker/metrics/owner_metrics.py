@@ -1,0 +1,107 @@
+"""What owners of bundles tell: flushes, group commit, reads, claims, upkeep, compaction."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.parquet.report import RoundReport
+from ledgermq.errors import LedgerMQError
+from stateless_broker.bundle.context import BundleMetrics
+from stateless_broker.metrics.store_metrics import SECONDS
+from stateless_broker.metrics.topic_totals import TopicTotals
+
+KIB = 1024
+SIZES = tuple(KIB * 4**power for power in range(9))  # 1 KiB to 64 MiB
+BATCHES = tuple(4**power for power in range(7))
+LONG_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+
+
+class OwnerMetrics(BundleMetrics):
+    """`topics` is read by whoever scrapes."""
+
+    def __init__(self, registry: CollectorRegistry, topics_max: int) -> None:
+        self.topics = TopicTotals(topics_max)
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"ledgermq_{name}", text, labels, registry=registry)
+
+        def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+            return Histogram(f"ledgermq_{name}", text, buckets=buckets, registry=registry)
+
+        self._flush_bytes = histogram("flush_bytes", "Bytes of the segments that became durable", SIZES)
+        self._flush_batches = histogram("flush_batches", "Batches of the segments that became durable", BATCHES)
+        self._flush_seconds = histogram("flush_seconds", "From the put of a segment until it was durable", SECONDS)
+        self._wait_seconds = histogram("group_commit_wait_seconds", "How long the oldest batch of a segment waited for its put", SECONDS)
+        self._refused = counter("produce_refused", "Produce requests that were asked to come back later (RESOURCE_EXHAUSTED)")
+        self._reads = counter("reads", "Reads of batches for consumers, by where they were found", "source")
+        self._read_bytes = counter("read_bytes", "Bytes of those batches", "source")
+        self._claim_seconds = histogram("claim_seconds", "How long taking a bundle over took", LONG_SECONDS)
+        self._claims = counter("claims", "Claims of bundles: won, lost to another broker, or failed", "outcome")
+        self._terms = counter("terms_ended", "Terms of ownership that ended: released, fenced or failed", "why")
+        self._takeovers = counter("takeovers", "Claims won of bundles that somebody had owned before")
+        self._checkpoints = counter("checkpoints", "Checkpoints that this broker made of its own bundles")
+        self._upkeep = counter("upkeep_failures", "Background work that failed and is tried again", "work")
+        self._rounds = counter("compaction_rounds", "Rounds of Parquet compaction that this process finished")
+        self._compacted_records = counter("compacted_records", "Records that those rounds brought to Parquet")
+        self._compacted_bytes = counter("compacted_bytes", "Bytes of segments that those rounds read")
+        self._sources = {
+            source: (self._reads.labels(source), self._read_bytes.labels(source)) for source in ("cache", "segment", "parquet")
+        }
+        for outcome in ("won", "lost", "failed"):
+            self._claims.labels(outcome)
+        for why in ("released", "fenced", "failed"):
+            self._terms.labels(why)
+        for work in ("checkpoint", "look", "compaction"):
+            self._upkeep.labels(work)
+
+    def flushed(self, bundle: int, batches: int, size_bytes: int, seconds: float) -> None:
+        self._flush_bytes.observe(size_bytes)
+        self._flush_batches.observe(batches)
+        self._flush_seconds.observe(seconds)
+
+    def waited(self, bundle: int, seconds: float) -> None:
+        self._wait_seconds.observe(seconds)
+
+    def stored(self, index: fmt.SegmentIndex) -> None:
+        for entry in index.batches:
+            totals = self.topics.of(entry.topic_id)
+            totals.batches_in += 1
+            totals.records_in += entry.record_count
+            totals.bytes_in += entry.length
+
+    def delivered(self, topic_id: int, records: int, size_bytes: int) -> None:
+        totals = self.topics.of(topic_id)
+        totals.records_out += records
+        totals.bytes_out += size_bytes
+
+    def refused(self, bundle: int) -> None:
+        self._refused.inc()
+
+    def fetched(self, bundle: int, source: str, size_bytes: int) -> None:
+        reads, read_bytes = self._sources[source]
+        reads.inc()
+        read_bytes.inc(size_bytes)
+
+    def claimed(self, bundle: int, epoch: int, seconds: float) -> None:
+        self._claims.labels("won").inc()
+        self._claim_seconds.observe(seconds)
+        if epoch > 1:
+            self._takeovers.inc()
+
+    def claim_failed(self, bundle: int, error: LedgerMQError) -> None:
+        self._claims.labels("lost" if error.code == "NOT_OWNER" else "failed").inc()
+
+    def term_ended(self, bundle: int, why: str) -> None:
+        self._terms.labels(why).inc()
+
+    def checkpointed(self, bundle: int, number: int) -> None:
+        self._checkpoints.inc()
+
+    def upkeep_failed(self, bundle: int, work: str, error: BaseException) -> None:
+        self._upkeep.labels(work).inc()
+
+    def compacted(self, report: RoundReport) -> None:
+        self._rounds.inc()
+        self._compacted_records.inc(report.records)
+        self._compacted_bytes.inc(report.source_bytes)

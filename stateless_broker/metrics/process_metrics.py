@@ -1,0 +1,61 @@
+"""All metrics of one process, in a registry of its own, and their text for Prometheus."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector, disable_created_metrics, generate_latest
+
+from stateless_broker.broker import Broker
+from stateless_broker.metrics.call_metrics import CallMetrics
+from stateless_broker.metrics.owner_metrics import OwnerMetrics
+from stateless_broker.metrics.scrape import BrokerCollector
+from stateless_broker.metrics.store_metrics import StoreMetrics, prices_for
+from stateless_broker.node import Hooks
+from stateless_broker.settings import ProcessSettings
+
+disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for every counter, of no use here
+
+
+class ProcessMetrics:
+    """`store`, `calls`, `owners`: the hooks. `broker`: set once it is up. `is_ready`: for the gauge."""
+
+    def __init__(self, settings: ProcessSettings, root_url: str) -> None:
+        self.registry = CollectorRegistry()
+        self.broker: Broker | None = None
+        self._root_url = root_url
+        ProcessCollector(registry=self.registry)
+        self.ready = Gauge("ledgermq_ready", "1 while the process may be given work", registry=self.registry)
+        self.store = StoreMetrics(self.registry, prices_for(settings, root_url), asyncio.get_running_loop().time())
+        self.calls = CallMetrics(self.registry)
+        self.owners = OwnerMetrics(self.registry, settings.metrics_topics_max)
+        self.lines = LogLines(self.registry)
+        self.registry.register(BrokerCollector(lambda: self.broker, self.owners.topics))
+
+    @property
+    def hooks(self) -> Hooks:
+        return Hooks(self.store, self.calls, self.owners)
+
+    def apply(self, settings: ProcessSettings) -> None:
+        """Take over what may change while the process runs."""
+        self.store.prices = prices_for(settings, self._root_url)
+        self.owners.topics.topics_max = settings.metrics_topics_max
+
+    def render(self, *, is_ready: bool) -> bytes:
+        self.ready.set(is_ready)
+        self.store.at(asyncio.get_running_loop().time())
+        return generate_latest(self.registry)
+
+
+class LogLines(logging.Handler):
+    """Counts what is logged at warning and above."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        super().__init__(logging.WARNING)
+        lines = Counter("ledgermq_log_lines", "Lines logged at this level", ("level",), registry=registry)
+        self._lines = {level: lines.labels(level.lower()) for level in ("WARNING", "ERROR", "CRITICAL")}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelname in self._lines:
+            self._lines[record.levelname].inc()

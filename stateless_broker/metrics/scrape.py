@@ -1,0 +1,101 @@
+"""What is looked up when somebody scrapes: the state of a broker, and its totals by topic.
+
+Lag per consumer group has its place here: a function that yields its families, in `_FAMILIES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from stateless_broker.broker import Broker
+from stateless_broker.metrics.topic_totals import TopicTotals
+
+BUNDLES_MAX = 256
+"""Bundles with metrics of their own in one broker."""
+
+
+class BrokerCollector(Collector):
+    """`broker()`: None while it is not up yet. Yields every family even then, without samples: the names are always the same."""
+
+    def __init__(self, broker: Callable[[], Broker | None], topics: TopicTotals) -> None:
+        self._broker = broker
+        self._topics = topics
+
+    def collect(self) -> Iterable[Metric]:
+        broker = self._broker()
+        for families in _FAMILIES:
+            yield from families(broker)
+        yield from _by_topic(broker, self._topics)
+
+
+def _info(broker: Broker | None) -> Iterable[Metric]:
+    info = GaugeMetricFamily(
+        "ledgermq_broker_info", "1; the labels say what runs here", labels=("broker", "address", "version", "cluster_id", "root")
+    )
+    if broker is not None:
+        info.add_metric((broker.broker_id, broker.address, broker.version, broker.cluster_id, broker.context.store.url), 1)
+    yield info
+
+
+def _memory(broker: Broker | None) -> Iterable[Metric]:
+    context = broker.context if broker is not None else None
+    taken, bound = (context.produce_memory.taken, context.produce_memory.bytes_max) if context else (None, None)
+    yield GaugeMetricFamily("ledgermq_produce_memory_bytes", "Batches that are admitted and not yet durable", taken)
+    yield GaugeMetricFamily("ledgermq_produce_memory_bytes_max", "The bound of it: above it producers are asked to come back", bound)
+    yield GaugeMetricFamily("ledgermq_cache_bytes", "Newest batches kept for consumers", context.tail_cache.size_bytes if context else None)
+
+
+def _membership(broker: Broker | None) -> Iterable[Metric]:
+    live = len(broker.membership.live()) if broker else None
+    yield GaugeMetricFamily("ledgermq_live_brokers", "Brokers that this one believes to be alive, itself included", live)
+    age_s = broker.ownership.heartbeat_age_s() if broker else None
+    yield GaugeMetricFamily("ledgermq_heartbeat_age_seconds", "Since this broker's heartbeat reached the store", age_s)
+
+
+def _bundles(broker: Broker | None) -> Iterable[Metric]:
+    def gauge(name: str, text: str, *more: str) -> GaugeMetricFamily:
+        return GaugeMetricFamily(f"ledgermq_{name}", text, labels=("bundle", *more))
+
+    opened = broker.ownership.terms.opened if broker else {}
+    yield GaugeMetricFamily("ledgermq_owned_bundles", "Bundles that this broker owns", len(opened) if broker else None)
+    trouble = gauge("bundle_trouble", "1 for a bundle that should be served here and is not; the label says why", "code")
+    for bundle, found in broker.ownership.terms.troubles.items() if broker else ():
+        trouble.add_metric((str(bundle), found.error.code), 1)
+    epoch = gauge("bundle_epoch", "Epoch of the term in which this broker owns the bundle")
+    slot = gauge("bundle_slot", "Newest durable segment of the bundle")
+    untrimmed = gauge("untrimmed_segments", "Segments of the bundle that are not in Parquet yet, or kept by a parked partition")
+    parked = gauge("parked_partitions", "Partitions of the bundle that Parquet compaction has parked: they wait for a repair")
+    age = gauge("compaction_lag_seconds", "Age of the oldest record of the bundle's user topics that is not in Parquet")
+    backlog = gauge("compaction_backlog_bytes", "Bytes of the bundle's user topics that are not in Parquet")
+    for bundle in sorted(opened)[:BUNDLES_MAX]:
+        status, labels = opened[bundle].status(), (str(bundle),)
+        epoch.add_metric(labels, status.epoch)
+        slot.add_metric(labels, status.slot)
+        untrimmed.add_metric(labels, status.untrimmed_slots)
+        parked.add_metric(labels, status.parked)
+        age.add_metric(labels, status.compaction_age_ms / 1000)
+        backlog.add_metric(labels, status.compaction_bytes)
+    yield from (trouble, epoch, slot, untrimmed, parked, age, backlog)
+
+
+def _by_topic(broker: Broker | None, topics: TopicTotals) -> Iterable[Metric]:
+    def counter(name: str, text: str) -> CounterMetricFamily:
+        return CounterMetricFamily(f"ledgermq_{name}", text, labels=("topic",))
+
+    records_in, bytes_in = counter("produced_records", "Records that became durable"), counter("produced_bytes", "Bytes of their batches")
+    batches_in = counter("produced_batches", "Batches that became durable")
+    records_out, bytes_out = counter("fetched_records", "Records sent to consumers"), counter("fetched_bytes", "Bytes of their batches")
+    families = (records_in, bytes_in, batches_in, records_out, bytes_out)
+    if broker is not None:
+        names = {topic.id: topic.name for topic in broker.metadata.catalog.topics_by_id.values() if not topic.removed}
+        for label, totals in topics.named(names):
+            found = (totals.records_in, totals.bytes_in, totals.batches_in, totals.records_out, totals.bytes_out)
+            for family, value in zip(families, found, strict=True):
+                family.add_metric((label,), value)
+    yield from families
+
+
+_FAMILIES: tuple[Callable[[Broker | None], Iterable[Metric]], ...] = (_info, _memory, _membership, _bundles)

@@ -1,0 +1,33 @@
+"""Start while the store is down: wait, say why, go on when it answers. What waiting cannot mend is raised at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from ledgermq.errors import RetriableError
+from ledgermq.sources import Sources
+from stateless_broker.health import Health
+from stateless_broker.logs import get_logger
+
+PAUSE_FIRST_S, PAUSE_S_MAX = 0.5, 10.0
+
+T = TypeVar("T")
+
+log = get_logger(__name__)
+
+
+async def when_store_answers(step: Callable[[], Awaitable[T]], url: str, health: Health, sources: Sources) -> T:
+    """The result of `step`, repeated for as long as it takes. Raises what is not retriable: wrong credentials, no such bucket, damage."""
+    pause_s = PAUSE_FIRST_S
+    begun_s = asyncio.get_running_loop().time()
+    while True:
+        try:
+            return await step()
+        except RetriableError as error:
+            waited_s = round(asyncio.get_running_loop().time() - begun_s, 1)
+            health.waits(f"waiting for the object store {url}, for {waited_s} s so far: {error.message}")
+            log.warning("waiting for the object store", root=url, waited_s=waited_s, retry_s=pause_s, error=error.message)
+        await asyncio.sleep(pause_s * sources.random.uniform(0.75, 1.25))
+        pause_s = min(PAUSE_S_MAX, 2 * pause_s)
