@@ -1,4 +1,5 @@
 """The valid segments of a ledger that still count: all from the trim slot on, not only those after the newest checkpoint.
+Or only those that no finished plan has named: what is not yet in the snapshot of the internal topics is in these.
 
 Which slots after the checkpoint are valid is told by the fold. Which ones before it are, by walking back the links from the last valid
 segment that the checkpoint names: a valid segment links to the valid one before it, and put ids are never drawn twice.
@@ -19,43 +20,51 @@ from ledgermq.errors import DataDamaged, Unavailable
 
 @dataclass(slots=True)
 class History:
-    """`segments`: every valid segment from the checkpoint's trim slot on, ascending. `state`: the fold up to the end."""
+    """`segments`: every valid segment from slot `first` on, ascending. `state`: the fold up to the end."""
 
     bundle: int
     checkpoint: fmt.Checkpoint
     state: LedgerState
     segments: list[SlotIndex]
+    first: int = 0
 
 
-async def read_history(store: ObjectStore, bundle: int, producer_states_max: int) -> History:
-    """Raises DataDamaged or FormatNotSupported, naming the object, and the store's errors."""
+async def read_history(store: ObjectStore, bundle: int, producer_states_max: int, *, unplanned: bool = False) -> History:
+    """From the trim slot on; `unplanned`: only behind what the finished plans cover.
+
+    Raises DataDamaged or FormatNotSupported, naming the object, and the store's errors.
+    """
     for _ in range(ATTEMPTS_MAX):
         recovered = await recover(store, bundle, producer_states_max)
-        older = await _older(store, recovered)
-        if (await newest_checkpoint(store, bundle, recovered.checkpoint)).trim_slot <= recovered.checkpoint.trim_slot:
+        first = max(recovered.checkpoint.trim_slot, recovered.checkpoint.planned_slot + 1 if unplanned else 0)
+        older = await _older(store, recovered, first)
+        if (await newest_checkpoint(store, bundle, recovered.checkpoint)).trim_slot <= first:
             last_put_id = recovered.checkpoint.state.last_put_id
-            segments = [*valid_before(older, last_put_id, recovered.checkpoint), *recovered.tail]
-            return History(bundle, recovered.checkpoint, recovered.state, segments)
+            segments = [*valid_before(older, last_put_id, recovered.checkpoint, first), *recovered.tail]
+            return History(bundle, recovered.checkpoint, recovered.state, segments, first)
     raise Unavailable(f"bundle {bundle}: it is trimmed faster than it can be read")
 
 
-async def _older(store: ObjectStore, recovered: Recovered) -> list[SlotIndex]:
-    """Whatever stands in the slots from the trim slot to the checkpoint's slot."""
+async def _older(store: ObjectStore, recovered: Recovered, first: int) -> list[SlotIndex]:
+    """Whatever stands in the slots from `first` to the checkpoint's slot."""
     checkpoint = recovered.checkpoint
     found = []
-    if checkpoint.trim_slot <= checkpoint.state.slot:
-        async for slot in read_slots(store, recovered.bundle, checkpoint.trim_slot):
+    if first <= checkpoint.state.slot:
+        async for slot in read_slots(store, recovered.bundle, first):
             if slot.index.slot > checkpoint.state.slot:
                 break
             found.append(slot)
     return found
 
 
-def valid_before(older: list[SlotIndex], last_put_id: bytes, checkpoint: fmt.Checkpoint) -> list[SlotIndex]:
-    """Those of `older` that the chain of links from `last_put_id` reaches, ascending. Raises DataDamaged where a slot is missing."""
-    covered = checkpoint.state.slot - checkpoint.trim_slot + 1
+def valid_before(older: list[SlotIndex], last_put_id: bytes, checkpoint: fmt.Checkpoint, first: int) -> list[SlotIndex]:
+    """Those of `older` (all slots from `first` to the checkpoint's) that the chain of links from `last_put_id` reaches, ascending.
+
+    Raises DataDamaged where a slot is missing.
+    """
+    covered = checkpoint.state.slot - first + 1
     if len(older) < covered:
-        missing = checkpoint.trim_slot + len(older)
+        missing = first + len(older)
         raise DataDamaged(
             f"bundle {checkpoint.bundle}: slot {missing} is missing, the newest checkpoint trims up to {checkpoint.trim_slot} only"
         )

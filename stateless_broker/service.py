@@ -108,6 +108,8 @@ class BrokerService(GroupCalls, BrokerApi):
 
     async def create_topic(self, request: pb.CreateTopicRequest) -> pb.CreateTopicResponse:
         async def here() -> pb.CreateTopicResponse:
+            if request.forwarded and request.name == keys.OFFSETS_TOPIC:  # another broker's wish; nothing about it is the asker's choice
+                return pb.CreateTopicResponse(topic=self._parts.topics.info(await self._parts.controller.create_offsets_topic()))
             topic = await self._parts.controller.create_topic(request.name, request.partitions, dict(request.settings))
             return pb.CreateTopicResponse(topic=self._parts.topics.info(topic))
 
@@ -153,7 +155,7 @@ class BrokerService(GroupCalls, BrokerApi):
             owner = await self._parts.ownership.owner(bundle)
             kind = query.WhichOneof("at")
             if kind is None:
-                raise InvalidRequest("an offset query says earliest, latest or a time")
+                raise InvalidRequest("an offset query says earliest, latest, durable or a time")
             if kind == "timestamp_us":
                 return pb.OffsetResult(offset=await owner.list_offset(topic, query.partition, query.timestamp_us))
             return pb.OffsetResult(offset=await owner.list_offset(topic, query.partition, kind))

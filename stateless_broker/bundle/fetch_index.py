@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from ledger.fold import PartitionKey
@@ -42,6 +42,20 @@ def indexed(slot: int, entry: fmt.BatchEntry) -> IndexedBatch:
         entry.crc,
         entry.timestamp_min_us,
         entry.timestamp_max_us,
+    )
+
+
+def _entry(topic_id: int, partition: int, batch: IndexedBatch) -> fmt.BatchEntry:
+    return fmt.BatchEntry(
+        topic_id=topic_id,
+        partition=partition,
+        base_offset=batch.base_offset,
+        record_count=batch.record_count,
+        position=batch.position,
+        length=batch.length,
+        crc=batch.crc,
+        timestamp_min_us=batch.timestamp_min_us,
+        timestamp_max_us=batch.timestamp_max_us,
     )
 
 
@@ -166,6 +180,20 @@ class FetchIndex:
         partition = self.partitions.get(key)
         place = partition.at(offset) if partition else None
         return None if partition is None or place is None else (partition, place)
+
+    def segments_with(self, topic_id: int, ends: Mapping[int, int]) -> list[fmt.SegmentIndex]:
+        """What is here of these partitions (`ends`: from which offset on), as the indexes of the segments that hold it."""
+        found: dict[int, list[tuple[int, IndexedBatch]]] = {}
+        for partition, end in ends.items():
+            index = self.partitions.get((topic_id, partition))
+            if index is not None and index.end > end:
+                for place in range(index.at(end) or 0, len(index)):
+                    found.setdefault(index[place].slot, []).append((partition, index[place]))
+        segments = []
+        for slot in sorted(found):
+            batches = sorted(found[slot], key=lambda batch: batch[1].position)
+            segments.append(fmt.SegmentIndex(slot=slot, batches=[_entry(topic_id, partition, batch) for partition, batch in batches]))
+        return segments
 
     def created_ms(self, slot: int) -> int:
         """When a segment that is in the index was made, by its writer's clock."""

@@ -21,6 +21,7 @@ from ledger.writer import LedgerWriter, claim
 from ledgermq.errors import LedgerMQError, NotOwner, UnknownPartition
 from stateless_broker.bundle.context import BundleContext
 from stateless_broker.bundle.group_commit import GroupCommit
+from stateless_broker.bundle.internal_state import LatestRecords, read_internal_state
 from stateless_broker.bundle.reads import BundleReads, PartitionFetch
 from stateless_broker.bundle.term_status import TermStatus, term_status
 from stateless_broker.bundle.time_search import offset_at
@@ -90,8 +91,21 @@ class BundleOwner:
         """Returns when a partition reaches beyond its offset, or the term has ended."""
         await self._reads.waiters.wait(positions)
 
-    async def list_offset(self, topic: Topic, partition: int, at: Literal["earliest", "latest"] | int) -> int:
+    async def internal_state(self, topic: Topic, partitions: Sequence[int]) -> dict[int, LatestRecords]:
+        """What partitions of an internal topic say now. Raises NotOwner, Unavailable, the store's errors; damage is in the results."""
+        self._check_term()
+        return await self._in_term(read_internal_state(self._reads, topic, partitions))
+
+    def durable_end(self, topic: Topic, partition: int) -> int:
+        """An end that is durable, though a later owner may know a newer one: costs nothing, proves nothing about what is not there."""
+        self._check_term()
+        self._check_partition(topic, partition)
+        return self._reads.high_watermark((topic.id, partition))
+
+    async def list_offset(self, topic: Topic, partition: int, at: Literal["earliest", "latest", "durable"] | int) -> int:
         """`at`: or a time in microseconds since the epoch: the first offset of that time or later, the high watermark if there is none."""
+        if at == "durable":
+            return self.durable_end(topic, partition)
         self._check_term()
         self._check_partition(topic, partition)
         self._upkeep.on_read()

@@ -105,7 +105,7 @@ class BundleReads:
             try:
                 batches = await self._read(topic, partition, offset, bytes_max)
             except ObjectMissing as error:
-                await self._look_for(error, known)
+                await self.look_for(error, known)
                 continue
             assert batches[0].base_offset <= offset < batches[0].end, (key, offset)
             return self._below_high_watermark(key, start, batches)
@@ -205,10 +205,10 @@ class BundleReads:
             try:
                 return await self._candidate((topic.id, partition), offset, timestamp_us)
             except ObjectMissing as error:
-                await self._look_for(error, known)
+                await self.look_for(error, known)
         raise Unavailable(f"bundle {self.bundle}: its file lists change faster than they can be read", retry_after_ms=100)
 
-    async def _look_for(self, missing: ObjectMissing, known: int) -> None:
+    async def look_for(self, missing: ObjectMissing, known: int) -> None:
         """An object was gone that checkpoint `known` needs: there must be a newer one that does not. Raises DataDamaged else."""
         if self.checkpoint.number == known:
             await self.look()

@@ -1,29 +1,124 @@
-"""The groups of a cluster, as one broker serves them: which coordinator a group has, and the way to it."""
+"""The groups of a cluster, as one broker serves them: which coordinator a group has, and the way to it.
+
+A group lives in one partition of `__consumer_offsets`, by its name; its coordinator is the owner of that partition's bundle. Any other
+broker answers NotOwner and says who that is. Coordinators are opened with their bundles, not by requests, so that sessions and
+retention times run out whether anybody asks or not.
+"""
 
 from __future__ import annotations
 
-from ledgermq.errors import Unavailable
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from ledger.catalog import Topic
+from ledgermq.errors import NotOwner, UnknownGroup, UnknownPartition
 from ledgermq.protocol import ledgermq_pb2 as pb
+from offsets.names import check_group_name
+from stateless_broker.bundle.owner import BundleOwner
+from stateless_broker.groups.offsets_topic import OffsetsTopic, partition_of
+from stateless_broker.groups.partition import PartitionCoordinator
+from stateless_broker.groups.term import CoordinatorTerm, TermParts
+from stateless_broker.ownership import Ownership
+
+A = TypeVar("A")
 
 
 class Groups:
+    """`address`: of this broker."""
+
+    def __init__(self, address: str, topic: OffsetsTopic, ownership: Ownership, parts: TermParts) -> None:
+        self._address = address
+        self._topic = topic
+        self._ownership = ownership
+        self._parts = parts
+        self._terms: dict[int, CoordinatorTerm] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    # The calls
+
     async def heartbeat(self, request: pb.GroupHeartbeatRequest) -> pb.GroupHeartbeatResponse:
-        raise Unavailable("the coordinator is loading", retry_after_ms=1000)
+        return await self._at_coordinator(request.group, lambda found: found.heartbeat(request))
 
     async def commit(self, request: pb.CommitOffsetsRequest) -> pb.CommitOffsetsResponse:
-        raise Unavailable("the coordinator is loading", retry_after_ms=1000)
+        return await self._at_coordinator(request.group, lambda found: found.commit(request))
 
     async def committed(self, request: pb.FetchCommittedRequest) -> pb.FetchCommittedResponse:
-        raise Unavailable("the coordinator is loading", retry_after_ms=1000)
+        return await self._at_coordinator(request.group, lambda found: found.committed(request))
 
     async def reset(self, request: pb.ResetOffsetsRequest) -> pb.ResetOffsetsResponse:
-        raise Unavailable("the coordinator is loading", retry_after_ms=1000)
-
-    async def list(self, request: pb.ListGroupsRequest) -> pb.ListGroupsResponse:
-        raise Unavailable("the coordinator is loading", retry_after_ms=1000)
+        return await self._at_coordinator(request.group, lambda found: found.reset(request))
 
     async def describe(self, request: pb.DescribeGroupRequest) -> pb.DescribeGroupResponse:
-        raise Unavailable("the coordinator is loading", retry_after_ms=1000)
+        group = await self._at_coordinator(request.group, lambda found: found.describe(request.group), must_exist=True)
+        return pb.DescribeGroupResponse(group=group, coordinator=self._address)
 
     async def delete(self, request: pb.DeleteGroupRequest) -> pb.DeleteGroupResponse:
-        raise Unavailable("the coordinator is loading", retry_after_ms=1000)
+        return await self._at_coordinator(request.group, lambda found: found.delete(request.group), must_exist=True)
+
+    async def list(self, request: pb.ListGroupsRequest) -> pb.ListGroupsResponse:
+        topic = await self._topic.find()
+        if topic is None:
+            return pb.ListGroupsResponse()
+        if request.partition >= topic.partitions:
+            raise UnknownPartition(f"{topic.name} has partitions 0 to {topic.partitions - 1}, not {request.partition}")
+        groups = await self._at_partition(topic, request.partition, lambda found: found.groups())
+        return pb.ListGroupsResponse(groups=groups, partitions=topic.partitions)
+
+    async def _at_coordinator(self, group: str, call: Callable[[PartitionCoordinator], Awaitable[A]], *, must_exist: bool = False) -> A:
+        """`must_exist`: where the topic does not exist the group does not, and neither is made."""
+        check_group_name(group)
+        topic = await self._topic.find() if must_exist else await self._topic.find_or_create()
+        if topic is None:
+            raise UnknownGroup(f"there is no group {group!r}")
+        return await self._at_partition(topic, partition_of(group, topic.partitions), call)
+
+    async def _at_partition(self, topic: Topic, partition: int, call: Callable[[PartitionCoordinator], Awaitable[A]]) -> A:
+        bundle = topic.bundles[partition]
+        owner = await self._ownership.owner(bundle)
+        try:
+            return await call(await self._term(owner, topic).coordinator(partition))
+        except NotOwner as error:
+            if error.owner or error.retry_after_ms:
+                raise
+            raise await self._ownership.redirect(bundle) from error
+
+    # The terms
+
+    def ownership_changed(self) -> None:
+        """Open what is owned now, end what is not."""
+        topic = self._topic.known
+        opened = self._ownership.terms.opened
+        for bundle, term in list(self._terms.items()):
+            if opened.get(bundle) is not term.owner:
+                self._end(bundle)
+        if topic is not None:
+            for bundle in set(topic.bundles) & opened.keys():
+                self._term(opened[bundle], topic)
+
+    def catalog_changed(self) -> None:
+        self.ownership_changed()  # the topic itself may be new
+        for term in self._terms.values():
+            term.tick()
+
+    async def close(self) -> None:
+        """Leaves no task behind."""
+        for bundle in list(self._terms):
+            self._end(bundle)
+        await self._topic.close()
+        if self._closing:
+            await asyncio.wait(self._closing)
+
+    def _term(self, owner: BundleOwner, topic: Topic) -> CoordinatorTerm:
+        term = self._terms.get(owner.bundle)
+        if term is None or term.owner is not owner:
+            self._end(owner.bundle)
+            term = self._terms[owner.bundle] = CoordinatorTerm(owner, topic, self._parts)
+        return term
+
+    def _end(self, bundle: int) -> None:
+        term = self._terms.pop(bundle, None)
+        if term is not None:
+            closing = asyncio.create_task(term.close(), name=f"close groups of bundle {bundle}")
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)

@@ -1,0 +1,144 @@
+"""What an internal topic says now, for whoever takes its bundle over: the latest record of each key, from snapshot and tail.
+
+The cost is bounded by the live keys: one GET of the snapshot, which holds nothing else, and one GET for each segment behind it that holds
+records of the topic, all partitions of it together (they lie side by side), several at a time; the owner has a new snapshot
+made before these are many (`ledger.parquet.plan.is_internal_due`). In memory there are never more than the live keys and one window
+of the tail. A damaged batch spoils its partition only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ledger import keys
+from ledger.catalog import Topic
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.history import read_history
+from ledger.internal_topic import decode_internal, read_snapshot
+from ledger.object_store.contract import ObjectMissing
+from ledger.snapshot import InternalRecord, records_of
+from ledgermq.errors import DataDamaged, Unavailable
+from stateless_broker.bundle.reads import BundleReads
+
+ATTEMPTS_MAX = 5
+WINDOW_SEGMENTS = 64
+
+
+@dataclass(slots=True)
+class LatestRecords:
+    """Of one partition. `records` ascending by offset, without tombstones, each with the key of the object that it stands in."""
+
+    records: list[tuple[InternalRecord, str]] = field(default_factory=list)
+    damage: DataDamaged | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """The batches of the topic in one segment, one run of bytes."""
+
+    slot: int
+    entries: list[fmt.BatchEntry]
+
+
+class _Fold:
+    """One partition, from offset 0 on: `end` is the next offset that it needs."""
+
+    def __init__(self, end: int, records: Iterable[InternalRecord], key: str) -> None:
+        self.end = end
+        self.damage: DataDamaged | None = None
+        self._latest = {record.key: (record, key) for record in records}
+
+    def add(self, entry: fmt.BatchEntry, data: memoryview, key: str) -> None:
+        if self.damage is not None or entry.base_offset + entry.record_count <= self.end:
+            return
+        try:
+            if entry.base_offset > self.end:
+                raise DataDamaged(
+                    f"{key}: its batch begins at offset {entry.base_offset}, the one before ends at {self.end}", object_key=key
+                )
+            for record in decode_internal(data, entry, key):
+                if record.value is None:
+                    self._latest.pop(record.key, None)
+                else:
+                    self._latest[record.key] = (record, key)
+            self.end = entry.base_offset + entry.record_count
+        except DataDamaged as damage:
+            self.damage = damage
+
+    def result(self) -> LatestRecords:
+        if self.damage is not None:
+            return LatestRecords(damage=self.damage)
+        return LatestRecords(sorted(self._latest.values(), key=lambda located: located[0].offset))
+
+
+async def read_internal_state(reads: BundleReads, topic: Topic, partitions: Sequence[int]) -> dict[int, LatestRecords]:
+    """Up to the high watermark of this moment. Raises Unavailable, the store's errors; damage is in the results."""
+    for _ in range(ATTEMPTS_MAX):
+        known = reads.checkpoint.number
+        try:
+            found = await _read(reads, topic, partitions)
+            if found is not None:
+                return found
+        except ObjectMissing as missing:  # trimmed, or in a newer snapshot: begin again from that, a tombstone may have left both
+            await reads.look_for(missing, known)
+        except DataDamaged as damage:
+            return {partition: LatestRecords(damage=damage) for partition in partitions}
+    raise Unavailable(f"bundle {reads.bundle}: its snapshots change faster than they can be read", retry_after_ms=200)
+
+
+async def _read(reads: BundleReads, topic: Topic, partitions: Sequence[int]) -> dict[int, LatestRecords] | None:
+    """None: there is a newer checkpoint now than when this began."""
+    store, checkpoint = reads.context.store, reads.checkpoint
+    ends = {partition: reads.high_watermark((topic.id, partition)) for partition in partitions}
+    snapshot = await read_snapshot(store, checkpoint)
+    snapshot_key = keys.snapshot(reads.bundle, checkpoint.snapshot_plan)
+    folds = {partition: _Fold(*records_of(snapshot, topic.id, partition), snapshot_key) for partition in partitions}
+    del snapshot
+    tail = await _tail(reads, topic, folds)
+    if reads.checkpoint.number != checkpoint.number:
+        return None
+    pieces = [piece for index in tail if (piece := _piece(index, topic.id, folds))]
+    for first in range(0, len(pieces), WINDOW_SEGMENTS):
+        window = pieces[first : first + WINDOW_SEGMENTS]
+        found = await asyncio.gather(*(_get(reads, piece) for piece in window))
+        for piece, data in zip(window, found, strict=True):
+            _take_in(reads, piece, data, folds)
+            await asyncio.sleep(0)
+    for partition, fold in folds.items():
+        if fold.damage is None and fold.end < ends[partition]:
+            fold.damage = DataDamaged(f"bundle {reads.bundle}: offset {fold.end} of {topic.name}-{partition} is in no segment")
+    return {partition: fold.result() for partition, fold in folds.items()}
+
+
+async def _tail(reads: BundleReads, topic: Topic, folds: Mapping[int, _Fold]) -> list[fmt.SegmentIndex]:
+    """The segments behind the snapshot that hold records of these partitions: as the owner knows them, else from the store."""
+    if reads.index.covered_from <= reads.checkpoint.planned_slot + 1:
+        return reads.index.segments_with(topic.id, {partition: fold.end for partition, fold in folds.items()})
+    history = await read_history(reads.context.store, reads.bundle, reads.context.cluster.producer_states_max, unplanned=True)
+    reads.see(history.checkpoint)
+    return [slot.index for slot in history.segments]
+
+
+def _piece(index: fmt.SegmentIndex, topic_id: int, folds: Mapping[int, _Fold]) -> _Piece | None:
+    entries = [
+        entry
+        for entry in index.batches
+        if entry.topic_id == topic_id and entry.partition in folds and entry.base_offset + entry.record_count > folds[entry.partition].end
+    ]
+    return _Piece(index.slot, entries) if entries else None
+
+
+async def _get(reads: BundleReads, piece: _Piece) -> memoryview:
+    first, last = piece.entries[0], piece.entries[-1]
+    async with reads.context.internal_reads:
+        key = keys.segment(reads.bundle, piece.slot)
+        return memoryview(await reads.context.store.get_range(key, first.position, last.position + last.length - first.position))
+
+
+def _take_in(reads: BundleReads, piece: _Piece, data: memoryview, folds: Mapping[int, _Fold]) -> None:
+    begin, key = piece.entries[0].position, keys.segment(reads.bundle, piece.slot)
+    for entry in piece.entries:
+        at = entry.position - begin
+        folds[entry.partition].add(entry, data[at : at + entry.length], key)

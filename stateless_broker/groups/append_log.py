@@ -1,0 +1,145 @@
+"""The log of one coordinator: its records on their way into its partition of `__consumer_offsets`.
+
+Decisions of one turn of the event loop share a batch, so that a thousand commits that come together cost one; the records of one
+decision are always in one batch, in order, hence durable together or not at all. Batches ride in the same segments as users' data.
+The state behind these records is ahead of the store already. So an append is never given up: where the broker has no room it waits
+(and `check_room` refuses new decisions meanwhile); where it fails the coordinator is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+
+import pyarrow as pa
+from crc32c import crc32c
+
+from ledger.segment import Batch
+from ledgermq.errors import LedgerMQError, NotOwner, ResourceExhausted
+from ledgermq.protocol.records import SCHEMA, encode_batch
+from ledgermq.sources import Sources
+from offsets.records import LogRecord
+from stateless_broker.bundle.owner import BundleOwner
+from stateless_broker.logs import get_logger
+
+BATCH_BYTES = 1024 * 1024
+"""A batch takes no further decision above this; a single decision may be larger."""
+COMPRESSED_BYTES_MIN = 16 * 1024
+ROOM_RETRY_S_MAX = 1.0
+
+log = get_logger(__name__)
+
+
+class AppendLog:
+    """`on_failed` is called once, when an append has failed: nothing more will become durable here."""
+
+    def __init__(
+        self, owner: BundleOwner, topic_id: int, partition: int, sources: Sources, on_failed: Callable[[LedgerMQError], None]
+    ) -> None:
+        self._owner = owner
+        self._topic_id = topic_id
+        self._partition = partition
+        self._sources = sources
+        self._on_failed = on_failed
+        self._queue: list[Sequence[LogRecord]] = []
+        self._queued: asyncio.Future[None] | None = None
+        self._newest: asyncio.Future[None] | None = None
+        self._blocked: ResourceExhausted | None = None
+        self._failed: LedgerMQError | None = None
+
+    @property
+    def has_room(self) -> bool:
+        return self._blocked is None
+
+    def check_room(self) -> None:
+        """Raises ResourceExhausted while decisions wait that the broker has no room for."""
+        if self._blocked is not None:
+            raise self._blocked
+
+    def append(self, records: Sequence[LogRecord]) -> None:
+        """The records of one decision. Never waits, never raises: `durable` tells how it went."""
+        if not records or self._failed is not None:
+            return
+        self._queue.append(records)
+        if self._queued is None:
+            loop = asyncio.get_running_loop()
+            self._queued = self._newest = loop.create_future()
+            self._queued.add_done_callback(_look_at)
+            loop.call_soon(self._flush)
+
+    async def durable(self) -> None:
+        """Returns when all that was appended before this call is durable. Raises what kept it from being so."""
+        if self._failed is not None:
+            raise self._failed
+        if self._newest is not None and not self._newest.done():
+            await asyncio.shield(self._newest)
+
+    async def settled(self) -> None:
+        """Returns when nothing of this log is under way, however it ended."""
+        if self._newest is not None:
+            await asyncio.wait([self._newest])
+
+    def _flush(self) -> None:
+        done, self._queued = self._queued, None
+        queue, self._queue = self._queue, []
+        assert done is not None
+        try:
+            under_way = self._owner.produce([self._batch(records) for records in packed(queue)], durable=True)
+        except ResourceExhausted as full:
+            self._blocked, self._queue, self._queued = full, queue, done
+            wait_s = min(ROOM_RETRY_S_MAX, (full.retry_after_ms or 0) / 1000 or ROOM_RETRY_S_MAX)
+            asyncio.get_running_loop().call_later(wait_s, self._flush)
+            return
+        except Exception as error:  # also a bug: the state is ahead of the log for good
+            self._fail(done, error)
+            return
+        self._blocked = None
+        under_way[-1].add_done_callback(lambda last: self._finish(done, last))  # batches of one partition become durable in order
+
+    def _finish(self, done: asyncio.Future[None], last: asyncio.Future[int]) -> None:
+        error = asyncio.CancelledError() if last.cancelled() else last.exception()
+        if error is not None:
+            self._fail(done, error)
+        elif not done.done():
+            done.set_result(None)
+
+    def _fail(self, done: asyncio.Future[None], error: BaseException) -> None:
+        if not isinstance(error, LedgerMQError) or not error.retriable:
+            log.error("append of a coordinator failed", bundle=self._owner.bundle, partition=self._partition, error=repr(error))
+            error = NotOwner(f"the coordinator of partition {self._partition} could not write its log: {error!r}")
+        is_first, self._failed = self._failed is None, self._failed or error
+        for waiting in (done, self._queued):
+            if waiting is not None and not waiting.done():
+                waiting.set_exception(error)
+        if is_first:
+            self._on_failed(error)
+
+    def _batch(self, records: Sequence[LogRecord]) -> Batch:
+        now_us, rows = self._sources.now_us(), len(records)
+        keys, values = [record.key for record in records], [record.value for record in records]
+        columns = [keys, values, [None] * rows, [now_us] * rows, [1] * rows, [None] * rows]
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
+        size_bytes = sum(len(key) for key in keys) + sum(len(value or b"") for value in values)
+        data = encode_batch(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA), "lz4" if size_bytes >= COMPRESSED_BYTES_MIN else "none")
+        return Batch(self._topic_id, self._partition, rows, crc32c(data), now_us, now_us, data)
+
+
+def packed(decisions: Sequence[Sequence[LogRecord]]) -> Iterator[list[LogRecord]]:
+    """Whole decisions, in order, about `BATCH_BYTES` together."""
+    batch: list[LogRecord] = []
+    size_bytes = 0
+    for records in decisions:
+        length = sum(len(record.key) + len(record.value or b"") for record in records)
+        if batch and size_bytes + length > BATCH_BYTES:
+            yield batch
+            batch, size_bytes = [], 0
+        batch += records
+        size_bytes += length
+    if batch:
+        yield batch
+
+
+def _look_at(done: asyncio.Future[None]) -> None:
+    """Nobody need wait for it: no reminder in the log."""
+    if not done.cancelled():
+        done.exception()

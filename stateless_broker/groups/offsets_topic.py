@@ -1,0 +1,58 @@
+"""The topic `__consumer_offsets`: found in the catalog, made at the first use, and which of its partitions a group has."""
+
+from __future__ import annotations
+
+from crc32c import crc32c
+
+from ledger import keys
+from ledger.catalog import Topic
+from ledger.shared_run import SharedRun
+from ledgermq.errors import Unavailable
+from ledgermq.protocol import ledgermq_pb2 as pb
+from stateless_broker.at_controller import AtController
+from stateless_broker.controller import Controller
+from stateless_broker.metadata import Metadata
+
+
+def partition_of(group: str, partitions: int) -> int:
+    return int(crc32c(group.encode())) % partitions
+
+
+class OffsetsTopic:
+    """Its partitions are never added to: each group stays where it is."""
+
+    def __init__(self, metadata: Metadata, controller: Controller, at_controller: AtController) -> None:
+        self._metadata = metadata
+        self._controller = controller
+        self._at_controller = at_controller
+        self._creation = SharedRun(self._create)
+
+    @property
+    def known(self) -> Topic | None:
+        """As far as this broker knows."""
+        return self._metadata.catalog.topics_by_name.get(keys.OFFSETS_TOPIC)
+
+    async def find(self) -> Topic | None:
+        """None: the controller says that there is none. Raises Unavailable."""
+        if self.known is None:
+            await self._metadata.catch_up()
+        return self.known
+
+    async def find_or_create(self) -> Topic:
+        """Raises Unavailable, NotOwner, DeadlineExceeded."""
+        if await self.find() is None:
+            await self._creation.run()
+        if self.known is None:
+            raise Unavailable(f"topic {keys.OFFSETS_TOPIC} was made and is not known here yet", retry_after_ms=200)
+        return self.known
+
+    async def close(self) -> None:
+        await self._creation.close()
+
+    async def _create(self) -> None:
+        async def here() -> pb.CreateTopicResponse:
+            await self._controller.create_offsets_topic()
+            return pb.CreateTopicResponse()
+
+        wish = pb.CreateTopicRequest(name=keys.OFFSETS_TOPIC)
+        await self._at_controller.run(wish, here, lambda line, passed: line.create_topic(passed))

@@ -1,0 +1,218 @@
+"""`PartitionCoordinator`: the groups of one partition of `__consumer_offsets`, for one term of its bundle.
+
+It decides at once, on the state in memory; the records of a decision go to the log in the order of the decisions; and no answer leaves
+before all that it builds on is durable. Refusals that a client takes as final, and everything that is only read, are answered after a
+look at the fence as well, so a zombie tells nobody anything (decisions 12 and 13). When an append fails, the state is dropped.
+Must not know: how a group finds its coordinator, what a group is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from ledgermq.errors import BY_CODE, InvalidRequest, LedgerMQError, NotOwner, Unavailable
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.sources import Sources
+from offsets.coordinator import Decision, GroupCoordinator
+from stateless_broker.bundle.owner import BundleOwner
+from stateless_broker.groups.append_log import AppendLog
+from stateless_broker.groups.ends import NamedPartition, PartitionEnds
+from stateless_broker.groups.held import HeldHeartbeats
+from stateless_broker.logs import get_logger
+
+HOLD_S_MAX = 30.0
+TICK_PAUSE_S_MIN = 0.01
+LATE_S, LATE_GRACE_S = 1.0, 2.0
+"""A tick that comes so late finds a process that stood still: the heartbeats of that time get a moment to arrive first."""
+
+T = TypeVar("T")
+
+log = get_logger(__name__)
+
+
+class PartitionCoordinator:
+    """Made when the state is loaded. `on_failed` is called once if it ends before its term does: its state is of no use any more."""
+
+    def __init__(
+        self,
+        core: GroupCoordinator,
+        owner: BundleOwner,
+        append_log: Callable[[Callable[[LedgerMQError], None]], AppendLog],
+        sources: Sources,
+        ends: PartitionEnds,
+        on_failed: Callable[[], None],
+    ) -> None:
+        self.lost: LedgerMQError | None = None
+        self.held = HeldHeartbeats()
+        self._core = core
+        self._owner = owner
+        self._log = append_log(self._fail)
+        self._sources = sources
+        self._ends = ends
+        self._on_failed = on_failed
+        self._timer: asyncio.TimerHandle | None = None
+        core.start(self._now_s())
+        self._arm()
+
+    async def heartbeat(self, request: pb.GroupHeartbeatRequest) -> pb.GroupHeartbeatResponse:
+        """Held up to `max_wait_ms`, while there is nothing to say."""
+        self._check_room()
+        answer = await self._decide(lambda: self._core.heartbeat(request, self._now_s(), self._sources.now_ms()))
+        member = (request.group, request.member_id)
+        stays = request.step in (pb.STAY, pb.JOIN)
+        if stays and request.max_wait_ms and not self._core.changed_for(*member, request.seen_epoch):
+            await self.held.wait(member, self._now_s() + min(HOLD_S_MAX, request.max_wait_ms / 1000))
+            answer = await self._ask(lambda: self._core.assignment(*member))
+        await self._log.durable()
+        return answer
+
+    async def commit(self, request: pb.CommitOffsetsRequest) -> pb.CommitOffsetsResponse:
+        self._check_room()
+        wanted = await self._ask(lambda: self._core.ends_needed(request))
+        highest = _highest((commit.topic, commit.partition, commit.offset) for commit in request.commits)
+        ends = await self._ends.of(wanted, highest) if wanted else {}
+        self._check_room()
+        answer = await self._decide(lambda: self._core.commit(request, ends, self._now_s(), self._sources.now_ms()))
+        await self._confirm_results([result.error for result in answer.results])
+        return answer
+
+    async def reset(self, request: pb.ResetOffsetsRequest) -> pb.ResetOffsetsResponse:
+        self._check_room()
+        wanted = await self._ask(lambda: self._core.ends_needed(request))
+        highest = _highest((reset.topic, reset.partition, reset.offset) for reset in request.resets)
+        ends = await self._ends.of(wanted, highest) if wanted else {}
+        self._check_room()
+        answer = await self._decide(lambda: self._core.reset(request, ends, self._now_s(), self._sources.now_ms()))
+        await self._confirm_results([result.error for result in answer.results])
+        return answer
+
+    async def delete(self, group: str) -> pb.DeleteGroupResponse:
+        self._check_room()
+        answer = await self._decide(lambda: self._core.delete(group, self._sources.now_ms()))
+        await self._log.durable()
+        return answer
+
+    async def committed(self, request: pb.FetchCommittedRequest) -> pb.FetchCommittedResponse:
+        return await self._read(lambda: self._core.committed(request))
+
+    async def describe(self, group: str) -> pb.GroupInfo:
+        return await self._read(lambda: self._core.describe(group, self._now_s()))
+
+    async def groups(self) -> list[pb.GroupInfo]:
+        return await self._read(self._core.groups)
+
+    def tick(self) -> None:
+        """Whatever time, or a change of the catalog, brings about."""
+        if self.lost is not None:
+            return
+        if not self._log.has_room:
+            self._arm_at(self._now_s() + LATE_S)
+            return
+        try:
+            self._take(self._core.tick(self._now_s(), self._sources.now_ms()))
+        except Exception as bug:
+            self._broken(bug)
+
+    def close(self, error: LedgerMQError) -> None:
+        """The term is over: nothing is answered from this state any more. Idempotent."""
+        self.lost = self.lost or error
+        self.held.close()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def settled(self) -> None:
+        """Returns when nothing of its log is under way."""
+        await self._log.settled()
+
+    # Deciding
+
+    async def _decide(self, decide: Callable[[], Decision[T]]) -> T:
+        """The answer, to be given when the log is durable."""
+        return self._take(await self._ask(decide))
+
+    async def _ask(self, ask: Callable[[], T]) -> T:
+        """What the state says now. Its refusals are told when it is sure that they hold."""
+        self._check()
+        try:
+            return ask()
+        except LedgerMQError as error:
+            if not error.retriable and type(error) is not InvalidRequest:
+                await self._confirm()
+            raise
+        except Exception as bug:
+            self._broken(bug)
+            raise Unavailable("the coordinator has failed, it begins again from its log", retry_after_ms=500) from bug
+
+    def _take(self, decision: Decision[T]) -> T:
+        self._log.append(decision.records)
+        self.held.wake(decision.woken)
+        self._arm()
+        return decision.answer
+
+    async def _read(self, read: Callable[[], T]) -> T:
+        found = await self._ask(read)
+        await self._confirm()
+        return found
+
+    async def _confirm(self) -> None:
+        """All that the state holds now is durable, and after that nobody else had claimed the bundle. Raises NotOwner."""
+        await self._log.durable()
+        self._check()
+        await self._owner.check_fence()
+
+    async def _confirm_results(self, errors: list[pb.Error]) -> None:
+        if any(error.code and not BY_CODE.get(error.code, LedgerMQError).retriable for error in errors):
+            await self._confirm()
+        else:
+            await self._log.durable()
+
+    def _check(self) -> None:
+        if self.lost is not None:
+            raise NotOwner(f"the coordinator's term is over: {self.lost.message}", owner=self.lost.owner) from self.lost
+
+    def _check_room(self) -> None:
+        self._check()
+        self._log.check_room()
+
+    def _fail(self, error: LedgerMQError) -> None:
+        self.close(error)
+        self._on_failed()
+
+    def _broken(self, bug: Exception) -> None:
+        """Nobody knows what the state is now: drop it."""
+        log.error("coordinator failed", bundle=self._owner.bundle, exc_info=bug)
+        self._fail(NotOwner(f"the coordinator failed: {bug!r}", retry_after_ms=500))
+
+    # Time
+
+    def _now_s(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def _arm(self) -> None:
+        next_s = self._core.next_tick_s()
+        if self._timer is None or self._timer.cancelled() or next_s < self._timer.when():
+            self._arm_at(next_s)
+
+    def _arm_at(self, when_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        when_s = max(when_s, self._now_s() + TICK_PAUSE_S_MIN)
+        self._timer = asyncio.get_running_loop().call_at(when_s, self._ring)
+
+    def _ring(self) -> None:
+        assert self._timer is not None
+        late_s = self._now_s() - self._timer.when()
+        self._timer = None
+        if late_s > LATE_S:
+            self._arm_at(self._now_s() + LATE_GRACE_S)
+        else:
+            self.tick()
+
+
+def _highest(offsets: Iterable[tuple[str, int, int]]) -> dict[NamedPartition, int]:
+    found: dict[NamedPartition, int] = {}
+    for topic, partition, offset in offsets:
+        found[topic, partition] = max(offset, found.get((topic, partition), 0))
+    return found

@@ -1,0 +1,40 @@
+"""The catalog as groups see it: living user topics, by name and by id."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from ledger.catalog import Catalog, Topic
+from offsets.topics import TopicSize
+
+
+class CatalogView:
+    """`catalog()`: this broker's copy now. A `TopicsView`."""
+
+    def __init__(self, catalog: Callable[[], Catalog]) -> None:
+        self._catalog = catalog
+
+    @property
+    def version(self) -> int:
+        return self._catalog().offset
+
+    def by_name(self, name: str) -> TopicSize | None:
+        return _size(self._catalog().topics_by_name.get(name))
+
+    def by_id(self, topic_id: int) -> TopicSize | None:
+        return _size(self._catalog().topics_by_id.get(topic_id))
+
+    def names(self) -> Iterable[str]:
+        return [topic.name for topic in self._catalog().living_topics() if not topic.internal]
+
+    def is_removed(self, topic_id: int) -> bool:
+        catalog = self._catalog()
+        return catalog.is_removed(topic_id, catalog.offset)
+
+    def rack(self, topic: TopicSize, partition: int) -> str:
+        """Brokers have no racks: every byte comes from the store."""
+        return ""
+
+
+def _size(topic: Topic | None) -> TopicSize | None:
+    return None if topic is None or topic.removed or topic.internal else TopicSize(topic.id, topic.name, topic.partitions)
