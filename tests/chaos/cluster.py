@@ -53,6 +53,11 @@ class Broker:
     def is_ready(self) -> bool:
         return self.child is not None and self.child.code is None and READY in self.child.text()
 
+    @property
+    def last_line(self) -> str:
+        text = self.child.text() if self.child is not None else ""
+        return f"{self.name}: " + (text.strip().splitlines() or [""])[-1][:300]
+
     def signal(self, number: signal.Signals) -> None:
         if self.child is not None:
             self.child.signal(number)
@@ -107,10 +112,14 @@ class ChaosCluster:
             self.violations.append(Violation("graceful stop", f"{child.log.name}: exit code {code} after SIGTERM"))
 
     async def ready(self, brokers: list[Broker]) -> None:
-        """Raises TimeoutError."""
-        async with asyncio.timeout(READY_S_MAX):
-            while not all(broker.is_ready for broker in brokers):
-                await asyncio.sleep(0.1)
+        """Raises TimeoutError, with what those who are not up said last."""
+        try:
+            async with asyncio.timeout(READY_S_MAX):
+                while not all(broker.is_ready for broker in brokers):
+                    await asyncio.sleep(0.1)
+        except TimeoutError as error:
+            last = [broker.last_line for broker in brokers if not broker.is_ready]
+            raise TimeoutError(f"not up after {READY_S_MAX:.0f} s: {last}") from error
 
     async def keep_running(self) -> None:
         """For ever: starts what ended by itself again."""

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from tests.chaos.children import LEDGERMQ, Child, Children
-from tests.chaos.cluster import READY_S_MAX, Broker, ChaosCluster
+from tests.chaos.cluster import Broker, ChaosCluster
 from tests.chaos.measures import Measures
 from tests.chaos.schedule import Kind, Part, Trouble
 from tests.chaos.stores import ChaosStore
@@ -88,8 +88,8 @@ class Hands:
             self._cluster.start(broker)
         try:
             await self._cluster.ready(hit)
-        except TimeoutError:
-            self._note(f"  broker {[b.number for b in hit]} is not up after {READY_S_MAX:.0f} s; it goes on trying")
+        except TimeoutError as error:
+            self._note(f"  {error}; tried on")
 
     async def _line(self, trouble: Trouble) -> None:
         assert trouble.broker is not None

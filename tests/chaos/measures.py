@@ -31,7 +31,10 @@ class Measures:
     events: Counter[str] = field(default_factory=Counter)
     told: Counter[str] = field(default_factory=Counter)
     gaps_s: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    read_pauses: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """By reader: the longest time without a record, and when it began."""
     _last_ack_s: float = 0.0
+    _last_poll_s: dict[str, float] = field(default_factory=dict)
     _waiting: dict[Partition, list[_Waiting]] = field(default_factory=lambda: defaultdict(list))
 
     def ack(self, partition: Partition, sent_s: float, now_s: float, size: int) -> None:
@@ -47,6 +50,13 @@ class Measures:
                     self.gaps_s[each.kind].append(now_s - each.since_s)
             self._waiting[partition] = [each for each in waiting if sent_s <= each.since_s]
 
+    def polled(self, reader: str, count: int, now_s: float) -> None:
+        if count:
+            self.read += count
+            since = self._last_poll_s.get(reader, now_s)
+            self.read_pauses[reader] = max(self.read_pauses.get(reader, (0.0, 0.0)), (now_s - since, since - self.begun_s))
+            self._last_poll_s[reader] = now_s
+
     def hit(self, kind: str, partitions: Iterable[Partition], now_s: float) -> None:
         """The owner of these partitions is in trouble from now on."""
         for partition in partitions:
@@ -60,6 +70,8 @@ class Measures:
             f"{self.acknowledged} records acknowledged ({self.acknowledged_bytes / 1e6:.1f} MB), {self.read} read; "
             f"longest time without an acknowledgement {self.pause_s_max:.1f} s, from {self.pause_at_s:.0f} s on"
         )
+        pauses = [f"{reader} {pause:.1f} s from {at:.0f} s on" for reader, (pause, at) in sorted(self.read_pauses.items())]
+        lines.append("longest time without a record of each reader: " + ", ".join(pauses))
         lines.append("seconds until a partition of the broker that was hit acknowledged again (median, ninetieth of a hundred, longest):")
         for kind, gaps in sorted(self.gaps_s.items()):
             gaps = sorted(gaps)

@@ -14,6 +14,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import traceback
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -100,8 +101,8 @@ class ChaosRun:
             self.note("all troubles are over")
             try:
                 await self.cluster.ready(self.cluster.brokers)
-            except TimeoutError:
-                self.violations.append(Violation("stuck", "a broker did not come up in good health"))
+            except TimeoutError as error:
+                self.violations.append(Violation("stuck", f"in good health: {error}"))
             await asyncio.sleep(WARM_UP_S)
             self.work.stopped.set()
             await self._end(tasks)
@@ -195,8 +196,6 @@ async def run_one(kind: str, events: int, seed: int, seconds: float, folder: Pat
             await run.run()
         except Exception as error:
             run.violations.append(Violation("crash", f"the run itself failed: {error!r}"))
-            import traceback
-
             traceback.print_exc()
         else:
             print("\n".join(run.report()))

@@ -66,12 +66,14 @@ class Workload:
                 self.told(what, error)
                 await asyncio.sleep(0.3)
 
-    async def note_log_start(self, client: ledgermq.Client, topic: str) -> None:
-        found = await self.insist("log start", lambda: client.list_offsets(topic, "earliest"))
-        now_ms = time.time_ns() // 1_000_000
-        for number, offset in found.items():
-            self.history.add(LogStart((topic, number), offset))
-            self.log_starts.append(((topic, number), offset, now_ms))
+    async def note_log_start(self, client: ledgermq.Client, partition: Partition) -> None:
+        """Asks its owner alone: others may be cut off."""
+        topic, number = partition
+        async with client.consumer(topic, [number], "earliest", request_timeout_s=REQUEST_S) as probe:
+            await self.insist("log start", probe.wait_ready)
+            offset = probe.position(number)
+        self.history.add(LogStart(partition, offset))
+        self.log_starts.append((partition, offset, time.time_ns() // 1_000_000))
 
 
 class Sender:
@@ -183,17 +185,17 @@ class Reader:
 
     async def note(self, client: ledgermq.Client, reader: str, messages: list[Message]) -> None:
         """A reader passed over records: first ask where the log starts, so that the judge knows whether it had to."""
-        self._work.measures.read += len(messages)
+        self._work.measures.polled(reader.partition(".")[0], len(messages), asyncio.get_running_loop().time())
         by_partition: defaultdict[Partition, list[tuple[int, str]]] = defaultdict(list)
         passed_over = set()
         for message in messages:
             partition = (message.topic, message.partition)
             if message.offset != self._positions.get((reader, partition), 0):
-                passed_over.add(message.topic)
+                passed_over.add(partition)
             self._positions[reader, partition] = message.offset + 1
             by_partition[partition].append((message.offset, name_of(message.value)))
-        for topic in passed_over:
-            await self._work.note_log_start(client, topic)
+        for partition in sorted(passed_over):
+            await self._work.note_log_start(client, partition)
         for partition, records in by_partition.items():
             self._work.history.add(Poll(reader, partition, tuple(records)))
 
