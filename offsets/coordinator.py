@@ -9,19 +9,31 @@ How a broker uses it (one term, one partition; nothing here waits):
     append decision.records as ONE batch, in the order of the decisions; when it is durable:
         wake the held heartbeats of decision.woken; send decision.answer
 
+Should a call raise anything that is no LedgerMQError, the state may be half changed: end the term.
+
 Invariants: a decision's records, applied to a copy of what was before, give what is now; a prefix of batches is a state that a
 coordinator can go on from. Nothing that a caller is told is missing from the records of this decision and those before it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, TypeVar
 
+from ledgermq.errors import GroupNotEmpty, InvalidRequest, LedgerMQError, ResourceExhausted, UnknownGroup, UnknownPartition, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.status import error_to_proto
+from offsets import commits, describe, members, reconcile, resets
+from offsets.deadlines import Deadlines
+from offsets.expiry import expire, forget_removed
+from offsets.group import Group, Member
 from offsets.limits import GroupLimits
-from offsets.records import LogRecord
+from offsets.names import check_group_name, check_member_name
+from offsets.records import Entry, FloorEntry, GroupEntry, LogRecord, OffsetEntry, encode
+from offsets.state import OffsetsState
+from offsets.subscriptions import Meanings, read_subscription
 from offsets.topics import Partition, TopicsView
 
 T = TypeVar("T")
@@ -49,17 +61,32 @@ class EndWanted:
 class GroupCoordinator:
     """`now_s`: monotonic seconds, for sessions; `now_ms`: wall clock, for commit times and expiry."""
 
-    def __init__(self, limits: GroupLimits, topics: TopicsView) -> None: ...
+    def __init__(self, limits: GroupLimits, topics: TopicsView) -> None:
+        self.state = OffsetsState()
+        self._limits = limits
+        self._view = topics
+        self._meanings = Meanings(topics, limits)
+        self._ends = commits.Ends()
+        self._deadlines = Deadlines()
+        self._topics_version = -1
+        self._expiry_s = 0.0
 
     # Replay
 
     def apply(self, key: bytes, value: bytes | None) -> None:
         """Take in one record of the log, in order. Raises DataDamaged, FormatNotSupported."""
-        raise NotImplementedError
+        self.state.apply(key, value)
 
     def start(self, now_s: float) -> None:
-        """Once, after the last record was applied."""
-        raise NotImplementedError
+        """Once, after the last record was applied: every member has its session time-out before it, and its time to let go."""
+        self._expiry_s = now_s + self._limits.expiry_check_s
+        for group in self.state.groups.values():
+            for member in group.members.values():
+                member.heard_s = now_s
+                member.changed_epoch = group.epoch
+                member.letting_go_s = now_s if member.withdrawn else None
+            if group.members:
+                self._deadlines.note(group, now_s)
 
     # Members
 
@@ -69,21 +96,93 @@ class GroupCoordinator:
         To hold a long poll: while not `changed_for(…)`, keep the request; when the member is in some decision's `woken`, or the wait
         is over, answer `assignment(…)`.
         """
-        raise NotImplementedError
+        group = self._group(request.group)
+        check_member_name(request.member_id)
+        if len(request.owned) > self._limits.partitions_max:
+            raise InvalidRequest(f"a member that owns {len(request.owned)} partitions: at most {self._limits.partitions_max} are possible")
+        if request.step == pb.LEAVE:
+            return self._leave(group, request.member_id, now_s, now_ms)
+        if request.step == pb.JOIN:
+            group, member = self._join(group, request, now_s, now_ms)
+        else:
+            member = members.member_of(group, request.group, request.member_id)
+            assert group is not None
+        if request.step == pb.LEAVE_FOR_A_WHILE:
+            members.leave_for_a_while(group, member, now_s)
+        elif request.step in (pb.JOIN, pb.STAY):
+            members.hear(group, member, request, now_s)
+        else:
+            raise InvalidRequest(f"a heartbeat has no step {request.step}")
+        reconcile.refresh(group, self._meanings, self._view)
+        self._settle(group, now_s)
+        return self._decided(group, members.answer(group, member, self._limits))
 
     def changed_for(self, group: str, member_id: str, seen_epoch: int) -> bool:
         """Has an answer something to say to a member that has seen this group epoch? True also when it is no member (any more)."""
-        raise NotImplementedError
+        found = self.state.groups.get(group)
+        member = None if found is None else found.members.get(member_id)
+        return found is None or member is None or member.away or member.changed_epoch > members.seen(found, seen_epoch)
 
     def assignment(self, group: str, member_id: str) -> pb.GroupHeartbeatResponse:
         """What a heartbeat would be answered now; durable when all records of earlier decisions are. Raises UnknownMember."""
-        raise NotImplementedError
+        found = self.state.groups.get(group)
+        member = members.member_of(found, group, member_id)
+        assert found is not None
+        return members.answer(found, member, self._limits)
+
+    def _join(self, group: Group | None, request: pb.GroupHeartbeatRequest, now_s: float, now_ms: int) -> tuple[Group, Member]:
+        subscription = read_subscription(request.subscription, self._limits)
+        joined = group or self._new_group(request.group, now_ms)
+        members.check_join(joined, request.member_id, subscription, self._meanings, self._limits, now_s)
+        self.state.groups[request.group] = joined
+        member = members.join(joined, request.member_id, subscription, now_s, now_ms)
+        self._deadlines.note(joined, member.silent_at_s)
+        return joined, member
+
+    def _leave(self, group: Group | None, member_id: str, now_s: float, now_ms: int) -> Decision[pb.GroupHeartbeatResponse]:
+        """Who is gone already may ask again: its first answer may have been lost."""
+        if group is None or member_id not in group.members:
+            return Decision([], pb.GroupHeartbeatResponse())
+        group.remove(group.members[member_id], now_ms)
+        self._settle(group, now_s)
+        return self._decided(group, pb.GroupHeartbeatResponse(group_epoch=group.epoch))
+
+    def _settle(self, group: Group, now_s: float) -> None:
+        """Come back when it cannot be done yet, and when a member that was told to let go is late."""
+        reconcile.settle(group, self._meanings, self._view, now_s)
+        if not group.members:
+            return
+        if group.dirty:
+            self._deadlines.note(group, reconcile.settle_due_s(group))
+        for member_id in group.woken:
+            member = group.members.get(member_id)
+            if member is not None and member.late_at_s is not None:
+                self._deadlines.note(group, member.late_at_s)
 
     # Committed offsets
 
     def ends_needed(self, request: pb.CommitOffsetsRequest | pb.ResetOffsetsRequest) -> list[EndWanted]:
         """The partitions whose end has to be known for this request, above what is known already. Raises what the request would."""
-        raise NotImplementedError
+        group = self._group(request.group) or self._new_group(request.group, 0)
+        wanted: dict[Partition, EndWanted] = {}
+        if isinstance(request, pb.CommitOffsetsRequest):
+            member = commits.check_request(group, request, self._limits)
+            for commit in request.commits:
+                self._want(wanted, group, commit.offset, partial(commits.place, group, member, self._view, commit))
+        else:
+            commits.check_count(len(request.resets), self._limits)
+            for reset in request.resets:
+                self._want(wanted, group, reset.offset, partial(commits.resolve, self._view, reset))
+        return list(wanted.values())
+
+    def _want(self, wanted: dict[Partition, EndWanted], group: Group, offset: int, place: Callable[[], tuple[Partition, str]]) -> None:
+        try:
+            partition, topic = place()
+        except LedgerMQError:
+            return  # its result will say so
+        stored = group.offset_of(partition)
+        if offset > max(self._ends.known.get(partition, 0), (stored.offset or 0) if stored is not None else 0):
+            wanted[partition] = EndWanted(topic, *partition)
 
     def commit(self, request: pb.CommitOffsetsRequest, ends: Ends, now_s: float, now_ms: int) -> Decision[pb.CommitOffsetsResponse]:
         """`ends`: those of `ends_needed` that could be told; a commit that needs a missing one gets Unavailable.
@@ -91,29 +190,107 @@ class GroupCoordinator:
         For the whole request raises InvalidGroupName, InvalidRequest, UnknownMember, GroupNotEmpty, ResourceExhausted; for each commit
         StaleAssignment, CommitGoesBack, OffsetOutOfRange, UnknownTopic, UnknownPartition, InvalidRequest, Unavailable in its result.
         """
-        raise NotImplementedError
+        group = self._group(request.group) or self._new_group(request.group, now_ms)
+        member = commits.check_request(group, request, self._limits)
+        self._ends.learn(ends)
+
+        def one(commit: pb.OffsetCommit) -> bool:
+            commits.check_fields(commit)
+            partition, topic = commits.place(group, member, self._view, commit)
+            if not commits.judge(group, member, partition, commit, self._ends, self._limits):
+                return False
+            commits.apply(group, partition, topic, commit, now_ms)
+            return True
+
+        results, applied = _each(one, request.commits)
+        return self._decided(group, pb.CommitOffsetsResponse(results=results), applied)
 
     def committed(self, request: pb.FetchCommittedRequest) -> pb.FetchCommittedResponse:
         """Durable when all records of earlier decisions are. Raises InvalidGroupName, InvalidRequest."""
-        raise NotImplementedError
+        group = self._group(request.group) or self._new_group(request.group, 0, checked=False)
+        commits.check_count(len(request.partitions), self._limits)
+        if not request.partitions:
+            return pb.FetchCommittedResponse(partitions=describe.all_committed(group))
+        return pb.FetchCommittedResponse(partitions=[self._committed(group, asked) for asked in request.partitions])
+
+    def _committed(self, group: Group, asked: pb.TopicPartition) -> pb.CommittedPartition:
+        topic = self._view.by_name(asked.topic)
+        known = topic is not None and asked.partition < topic.partitions
+        # What a member holds is there, even if this broker's catalog is behind.
+        held = [topic_id for topic_id, name in group.names.items() if name == asked.topic and (topic_id, asked.partition) in group.holders]
+        if topic is not None and (known or topic.topic_id in held):
+            return commits.committed(group, (topic.topic_id, asked.partition), asked.topic)
+        if held and topic is None:
+            return commits.committed(group, (max(held), asked.partition), asked.topic)
+        error: LedgerMQError = UnknownTopic(f"there is no topic {asked.topic!r}")
+        if topic is not None:
+            error = UnknownPartition(f"topic {topic.name!r} has partitions 0 to {topic.partitions - 1}, not {asked.partition}")
+        return pb.CommittedPartition(topic=asked.topic, partition=asked.partition, error=error_to_proto(error))
 
     def reset(self, request: pb.ResetOffsetsRequest, ends: Ends, now_s: float, now_ms: int) -> Decision[pb.ResetOffsetsResponse]:
         """Members that hold a partition get it with a new epoch (`woken`). Errors as of `commit`."""
-        raise NotImplementedError
+        group = self._group(request.group) or self._new_group(request.group, now_ms)
+        commits.check_count(len(request.resets), self._limits)
+        self._ends.learn(ends)
+
+        def one(reset: pb.OffsetReset) -> bool:
+            partition, topic = commits.resolve(self._view, reset)
+            resets.check(group, partition, reset, self._ends, self._limits)
+            resets.apply(group, partition, topic, reset, now_ms)
+            return True
+
+        results, applied = _each(one, request.resets)
+        return self._decided(group, pb.ResetOffsetsResponse(results=results), applied)
 
     # Groups
 
     def groups(self) -> list[pb.GroupInfo]:
         """Without members and offsets; sorted by name."""
-        raise NotImplementedError
+        return [describe.group_info(self.state.groups[name]) for name in sorted(self.state.groups)]
 
     def describe(self, group: str, now_s: float) -> pb.GroupInfo:
         """Raises InvalidGroupName, UnknownGroup."""
-        raise NotImplementedError
+        return describe.group_details(self._existing(group), now_s)
 
     def delete(self, group: str, now_ms: int) -> Decision[pb.DeleteGroupResponse]:
         """Raises InvalidGroupName, UnknownGroup, GroupNotEmpty."""
-        raise NotImplementedError
+        found = self._existing(group)
+        if found.members:
+            raise GroupNotEmpty(f"group {group} has {len(found.members)} members")
+        return Decision(self._remove(found), pb.DeleteGroupResponse())
+
+    def _existing(self, name: str) -> Group:
+        group = self._group(name)
+        if group is None:
+            raise UnknownGroup(f"there is no group {name}")
+        return group
+
+    def _group(self, name: str) -> Group | None:
+        return self.state.groups.get(check_group_name(name))
+
+    def _new_group(self, name: str, now_ms: int, *, checked: bool = True) -> Group:
+        """Not among the groups until something of it is to be kept. It begins above every epoch that a deleted group has had."""
+        if checked and len(self.state.groups) >= self._limits.groups_max:
+            raise ResourceExhausted(f"there are {self._limits.groups_max} groups, the most there can be", retry_after_ms=members.RETRY_MS)
+        group = Group(name)
+        group.begin(self.state.floor + 1, now_ms)
+        return group
+
+    def _remove(self, group: Group) -> list[LogRecord]:
+        """With all that is kept of it; what it had drawn stays in the floor."""
+        offsets: list[Entry] = [OffsetEntry(group.name, (t, p), None) for t, topic in group.offsets.items() for p in topic]
+        self.state.floor = max(self.state.floor, group.epoch)
+        del self.state.groups[group.name]
+        entries: list[Entry] = [FloorEntry(self.state.floor), *offsets, GroupEntry(group.name, None)]
+        return [encode(entry) for entry in entries]
+
+    def _decided(self, group: Group, answer: T, worth_keeping: bool = True) -> Decision[T]:
+        if not worth_keeping and group.name not in self.state.groups:
+            return Decision([], answer)
+        self.state.groups[group.name] = group
+        woken = frozenset((group.name, member_id) for member_id in group.woken)
+        group.woken = set()
+        return Decision(group.drain(), answer, woken)
 
     # Time
 
@@ -122,8 +299,66 @@ class GroupCoordinator:
 
         Call it at `next_tick_s()`, and when the catalog has changed.
         """
-        raise NotImplementedError
+        records: list[LogRecord] = []
+        woken: set[tuple[str, str]] = set()
+        if self._topics_version != self._view.version:
+            self._look_at_topics(records, now_s)
+        while len(records) < self._limits.records_max and (group := self._deadlines.pop(self.state.groups, now_s)) is not None:
+            self._look_at(group, now_s, now_ms)
+            decision = self._decided(group, None)
+            records += decision.records
+            woken |= decision.woken
+        if self._expiry_s <= now_s:
+            self._expire(records, now_s, now_ms)
+        return Decision(records, None, frozenset(woken))
 
     def next_tick_s(self) -> float:
         """Monotonic time at which `tick` has something to do, at the latest."""
-        raise NotImplementedError
+        if self._topics_version != self._view.version:
+            return float("-inf")
+        return min(self._deadlines.next_s(), self._expiry_s)
+
+    def _look_at(self, group: Group, now_s: float, now_ms: int) -> None:
+        members.put_out(group, now_s, now_ms)
+        reconcile.refresh(group, self._meanings, self._view)
+        self._settle(group, now_s)
+        for member in group.members.values():
+            self._deadlines.note(group, member.silent_at_s)
+            if member.late_at_s is not None:
+                self._deadlines.note(group, member.late_at_s)
+
+    def _look_at_topics(self, records: list[LogRecord], now_s: float) -> None:
+        """Groups whose topics have changed are due now; what was committed of topics that are gone goes."""
+        version = self._view.version
+        for group in self.state.groups.values():
+            if len(records) >= self._limits.records_max:
+                return  # the version is still news to the next tick
+            forget_removed(group, self._view)
+            records += group.drain()
+            if group.members and group.topics_version != version:
+                self._deadlines.note(group, now_s)
+        self._ends.forget(self._view.is_removed)
+        self._topics_version = version
+
+    def _expire(self, records: list[LogRecord], now_s: float, now_ms: int) -> None:
+        for group in list(self.state.groups.values()):
+            if len(records) >= self._limits.records_max:
+                return
+            if expire(group, self._limits, now_ms):
+                records += self._remove(group)
+            else:
+                records += group.drain()
+        self._expiry_s = now_s + self._limits.expiry_check_s
+
+
+def _each(apply: Callable[[T], bool], asked: Sequence[T]) -> tuple[list[pb.CommitResult], bool]:
+    """Each by itself: one that fails changes nothing for the others. Also says whether any was applied."""
+    results: list[pb.CommitResult] = []
+    applied = False
+    for each in asked:
+        try:
+            applied |= apply(each)
+            results.append(pb.CommitResult())
+        except LedgerMQError as error:
+            results.append(pb.CommitResult(error=error_to_proto(error)))
+    return results, applied

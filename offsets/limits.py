@@ -18,8 +18,12 @@ class GroupLimits:
     """In one group."""
     partitions_max: int = 100_000
     """That one group subscribes to, or has committed offsets of."""
-    record_bytes_max: int = 4 * 1024 * 1024
-    """One record of the log: the largest is a member with all that it holds."""
+    request_bytes_max: int = 8 * 1024 * 1024
+    """One commit, with all its metadata."""
+    subscription_bytes_max: int = 64 * 1024
+    """One subscription; with `partitions_max` it bounds the largest record of the log, a member with all that it holds, to some 2 MB."""
+    subscriptions_bytes_max: int = 8 * 1024 * 1024
+    """All of a group: what one rebalance writes stays far below the largest batch."""
     topics_max: int = 1_000
     """Names in one subscription."""
     pattern_chars_max: int = 1_000

@@ -1,0 +1,1 @@
+"""Who is to hold which partition: pure functions from a `Problem` to a target."""

@@ -1,0 +1,23 @@
+"""The assignors by name, and which of them a group uses."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from offsets.assignors import consistent_hash, ranges, sticky, uniform
+from offsets.assignors.problem import Problem, Target
+
+ASSIGNORS: dict[str, Callable[[Problem], Target]] = {
+    "uniform": uniform.assign,
+    "range": ranges.assign,
+    "sticky": sticky.assign,
+    "consistent_hash": consistent_hash.assign,
+}
+DEFAULT = "uniform"
+
+
+def chosen(named: Iterable[str]) -> str:
+    """What most members name; of several that equally many name, the first one in `ASSIGNORS`."""
+    votes = Counter(named)
+    return max(ASSIGNORS, key=lambda name: votes[name])

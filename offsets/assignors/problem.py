@@ -1,0 +1,68 @@
+"""What an assignor is asked. Each partition of a topic that somebody subscribes to goes to exactly one of the topic's subscribers.
+
+`current` says where each partition is now, or is meant to go; partitions stay there where an assignor's rule allows it.
+Same problem, same answer: a coordinator that takes over computes what the one before it computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from offsets.topics import Partition, TopicSize
+
+Target = dict[Partition, str]
+Rack = Callable[[TopicSize, int], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """`identity`: the instance id of a static member, else its member id; it orders members, so that a restart changes nothing."""
+
+    member_id: str
+    identity: str
+    topics: frozenset[int]
+    rack: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriberClass:
+    """Topics that the same members subscribe to, ascending by id; members in their order."""
+
+    members: list[Candidate]
+    topics: list[TopicSize]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """`rack(topic, partition)`: where it is served best, "" if nothing is known; only a hint for partitions that have to be placed."""
+
+    members: list[Candidate]
+    topics: list[TopicSize]
+    current: Mapping[Partition, str] = field(default_factory=dict)
+    rack: Rack | None = None
+
+    def classes(self) -> list[SubscriberClass]:
+        """Nearly always one: members of a group mostly subscribe to the same topics. O(distinct subscriptions × topics)."""
+        by_subscription: dict[frozenset[int], list[Candidate]] = {}
+        for candidate in sorted(self.members, key=lambda c: (c.identity, c.member_id)):
+            by_subscription.setdefault(candidate.topics, []).append(candidate)
+        subscribers: dict[int, list[int]] = {}
+        for number, topics in enumerate(by_subscription):
+            for topic_id in topics:
+                subscribers.setdefault(topic_id, []).append(number)
+        alike: dict[tuple[int, ...], list[TopicSize]] = {}
+        for topic in sorted(self.topics):
+            if topic.topic_id in subscribers:
+                alike.setdefault(tuple(subscribers[topic.topic_id]), []).append(topic)
+        members = list(by_subscription.values())
+        return [SubscriberClass(_merged([members[number] for number in numbers]), topics) for numbers, topics in alike.items()]
+
+    def rack_of(self, topic: TopicSize, partition: int) -> str:
+        return "" if self.rack is None else self.rack(topic, partition)
+
+
+def _merged(lists: list[list[Candidate]]) -> list[Candidate]:
+    if len(lists) == 1:
+        return lists[0]
+    return sorted((candidate for members in lists for candidate in members), key=lambda c: (c.identity, c.member_id))

@@ -1,0 +1,25 @@
+"""range: each topic is cut into as many neighbouring runs as it has subscribers.
+
+Topics with as many partitions and the same subscribers are cut alike, so a member gets the same partition numbers of each: what joins of
+topics by key need (Kafka's range assignor). It looks at nothing but the members' order, so members that come or go move others' partitions.
+"""
+
+from __future__ import annotations
+
+from offsets.assignors.problem import Problem, Target
+
+
+def assign(problem: Problem) -> Target:
+    """O(partitions + classes × members)."""
+    target: Target = {}
+    for alike in problem.classes():
+        for topic in alike.topics:
+            size, more = divmod(topic.partitions, len(alike.members))
+            first = 0
+            for number, member in enumerate(alike.members):
+                if first == topic.partitions:
+                    break
+                end = first + size + (number < more)
+                target |= {(topic.topic_id, p): member.member_id for p in range(first, end)}
+                first = end
+    return target

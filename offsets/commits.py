@@ -1,0 +1,160 @@
+"""Commits: which may stand, and what is answered to the others.
+
+One rule fences everything: a commit names the epoch under which its partition was given, and another one than that in force commits
+nothing. Under it a committed offset only grows; nor does it go back under a later epoch, except by a reset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from ledgermq.errors import (
+    CommitGoesBack,
+    GroupNotEmpty,
+    InvalidRequest,
+    OffsetOutOfRange,
+    ResourceExhausted,
+    StaleAssignment,
+    Unavailable,
+    UnknownPartition,
+    UnknownTopic,
+)
+from ledgermq.protocol import ledgermq_pb2 as pb
+from offsets.group import Group, Member
+from offsets.limits import METADATA_BYTES_MAX, GroupLimits
+from offsets.members import RETRY_MS, member_of
+from offsets.records import OffsetValue
+from offsets.topics import Partition, TopicsView
+
+OFFSET_MAX = 2**63 - 1
+
+
+@dataclass
+class Ends:
+    """Durable ends of partitions, as they were told; each may be older than the end that is true now. One partition, one entry."""
+
+    known: dict[Partition, int] = field(default_factory=dict)
+
+    def learn(self, told: Mapping[Partition, int]) -> None:
+        for partition, end in told.items():
+            self.known[partition] = max(end, self.known.get(partition, 0))
+
+    def forget(self, is_removed: Callable[[int], bool]) -> None:
+        self.known = {partition: end for partition, end in self.known.items() if not is_removed(partition[0])}
+
+    def check(self, partition: Partition, offset: int, committed: int) -> None:
+        """Raises OffsetOutOfRange; Unavailable when the end is not known well enough."""
+        if offset <= max(self.known.get(partition, 0), committed):
+            return
+        if partition not in self.known:
+            raise Unavailable(f"the end of partition {partition[1]} cannot be told at present", retry_after_ms=RETRY_MS)
+        raise OffsetOutOfRange(f"offset {offset} lies beyond the end of partition {partition[1]}, {self.known[partition]}")
+
+
+def check_request(group: Group | None, request: pb.CommitOffsetsRequest, limits: GroupLimits) -> Member | None:
+    """What holds for all of its commits. Raises InvalidRequest, UnknownMember, GroupNotEmpty."""
+    check_count(len(request.commits), limits)
+    if request.ByteSize() > limits.request_bytes_max:
+        raise InvalidRequest(f"a commit of {request.ByteSize()} bytes, at most {limits.request_bytes_max} are possible")
+    if request.member_id:
+        return member_of(group, request.group, request.member_id)
+    if group is not None and group.members:
+        raise GroupNotEmpty(f"group {request.group} has members: only they commit")
+    return None
+
+
+def check_count(count: int, limits: GroupLimits) -> None:
+    if count > limits.commits_max:
+        raise InvalidRequest(f"{count} partitions in one request, at most {limits.commits_max} are possible")
+
+
+def resolve(view: TopicsView, named: pb.OffsetCommit | pb.OffsetReset) -> tuple[Partition, str]:
+    """The partition and the topic's name. Raises UnknownTopic, UnknownPartition."""
+    topic = view.by_id(named.topic_id) if named.topic_id else view.by_name(named.topic)
+    if topic is None or (named.topic and topic.name != named.topic):
+        raise UnknownTopic(f"there is no topic {named.topic!r}" + (f" with the id {named.topic_id}" if named.topic_id else ""))
+    if named.partition >= topic.partitions:
+        raise UnknownPartition(f"topic {topic.name!r} has partitions 0 to {topic.partitions - 1}, not {named.partition}")
+    return (topic.topic_id, named.partition), topic.name
+
+
+def place(group: Group | None, member: Member | None, view: TopicsView, commit: pb.OffsetCommit) -> tuple[Partition, str]:
+    """What a member holds is known to be there, even if this broker's catalog is behind."""
+    partition = (commit.topic_id, commit.partition)
+    if group is not None and member is not None and partition in member.held:
+        return partition, group.names[commit.topic_id]
+    if member is not None and commit.topic_id:
+        raise stale(group, member, partition, commit)
+    return resolve(view, commit)
+
+
+def stale(group: Group | None, member: Member | None, partition: Partition, commit: pb.OffsetCommit) -> StaleAssignment:
+    whose = "outside of membership" if member is None else f"of member {member.member_id}"
+    now = "" if group is None or member is None or partition not in member.held else f", which is {group.epoch_in_force(partition)} now"
+    return StaleAssignment(
+        f"partition {commit.partition} of {commit.topic} is not {whose} under epoch {commit.epoch}{now}: nothing was committed"
+    )
+
+
+def check_fields(commit: pb.OffsetCommit) -> None:
+    """Raises InvalidRequest."""
+    size = len(commit.metadata.encode())
+    if size > METADATA_BYTES_MAX:
+        raise InvalidRequest(f"the metadata of a committed offset has at most {METADATA_BYTES_MAX} bytes, this has {size}")
+    if not commit.counter:
+        raise InvalidRequest("the counter of a commit begins at 1")
+    if commit.offset > OFFSET_MAX:
+        raise InvalidRequest(f"offset {commit.offset}: the largest is {OFFSET_MAX}")
+
+
+def judge(group: Group, member: Member | None, partition: Partition, commit: pb.OffsetCommit, ends: Ends, limits: GroupLimits) -> bool:
+    """Is it to be applied? False: it has been, or a later one has. Raises what its result is to say."""
+    if not is_current(group, member, partition, commit):
+        raise stale(group, member, partition, commit)
+    stored = group.offset_of(partition)
+    if stored is not None:
+        if not is_news(stored, commit):
+            return False
+        if goes_back(stored, commit):
+            raise CommitGoesBack(
+                f"partition {commit.partition} of {commit.topic}: {stored.offset} is committed, {commit.offset} would go back"
+            )
+    elif group.offset_count >= limits.partitions_max:
+        raise ResourceExhausted(f"group {group.name} has committed offsets of {limits.partitions_max} partitions, the most there can be")
+    ends.check(partition, commit.offset, (stored.offset or 0) if stored is not None else 0)
+    return True
+
+
+def is_current(group: Group, member: Member | None, partition: Partition, commit: pb.OffsetCommit) -> bool:
+    if member is not None and partition not in member.held:
+        return False
+    return commit.epoch == group.epoch_in_force(partition)
+
+
+def is_news(stored: OffsetValue, commit: pb.OffsetCommit) -> bool:
+    return stored.epoch != commit.epoch or commit.counter > stored.counter
+
+
+def goes_back(stored: OffsetValue, commit: pb.OffsetCommit) -> bool:
+    return stored.offset is not None and commit.offset < stored.offset
+
+
+def apply(group: Group, partition: Partition, topic: str, commit: pb.OffsetCommit, now_ms: int) -> None:
+    """What `judge` let pass."""
+    group.set_offset(partition, OffsetValue(commit.offset, commit.metadata, now_ms, commit.epoch, commit.counter, topic))
+
+
+def committed(group: Group, partition: Partition, topic: str) -> pb.CommittedPartition:
+    """With the epoch, and the newest counter under it, that a commit has to go on from."""
+    epoch = group.epoch_in_force(partition)
+    found = pb.CommittedPartition(topic=topic, topic_id=partition[0], partition=partition[1], epoch=epoch)
+    stored = group.offset_of(partition)
+    if stored is not None:
+        found.metadata = stored.metadata
+        found.commit_ms = stored.commit_ms
+        if stored.offset is not None:
+            found.offset = stored.offset
+        if stored.epoch == epoch:
+            found.counter = stored.counter
+    return found

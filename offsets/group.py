@@ -1,0 +1,286 @@
+"""One group: what is persisted of it, its indexes, and the few ways in which it changes.
+
+Every change of what is persisted goes through a method here; it notes which keys it touched, and `drain` turns these into records. So the
+records of a decision are always the newest values of all that it changed, in one batch.
+
+Invariants: a partition has at most one holder, `holders[p]` (asserted by `give`); an epoch is drawn at most once a decision and never
+comes back; a member's `changed_epoch` is the newest epoch at which what it may hold has changed.
+"""
+
+from __future__ import annotations
+
+from ledgermq.protocol import ledgermq_pb2 as pb
+from offsets.records import (
+    Entry,
+    GroupEntry,
+    GroupValue,
+    Held,
+    LogRecord,
+    MemberEntry,
+    MemberValue,
+    OffsetEntry,
+    OffsetValue,
+    Subscription,
+    encode,
+)
+from offsets.topics import Partition, TopicSize
+
+
+class Member:
+    """`held`, `away` and `subscription` are persisted; the rest begins anew when a coordinator begins.
+
+    `heard_s`: of the last heartbeat; `letting_go_s`: since when it holds withdrawn partitions; `seen_epoch`: what it told last.
+    """
+
+    def __init__(self, member_id: str, subscription: Subscription, heard_s: float, changed_epoch: int) -> None:
+        self.member_id = member_id
+        self.subscription = subscription
+        self.away = False
+        self.held: dict[Partition, Held] = {}
+        self.withdrawn = 0
+        self.heard_s = heard_s
+        self.letting_go_s: float | None = None
+        self.changed_epoch = changed_epoch
+        self.seen_epoch = 0
+        self.given: list[pb.GivenPartition] | None = None  # what it may hold, as it is sent; None: not known yet
+
+    @property
+    def silent_at_s(self) -> float:
+        return self.heard_s + self.subscription.session_timeout_ms / 1000
+
+    @property
+    def late_at_s(self) -> float | None:
+        """When its time to let partitions go is over."""
+        return None if self.letting_go_s is None else self.letting_go_s + self.subscription.rebalance_timeout_ms / 1000
+
+
+class Group:
+    """`target`: who is to hold what, once all have let go; computed, never persisted. `dirty`: it has to be computed again."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.epoch = 0
+        self.bare_epoch = 0
+        self.empty_since_ms = 0
+        self.assignor = ""
+        self.members: dict[str, Member] = {}
+        self.offsets: dict[int, dict[int, OffsetValue]] = {}
+        self.offset_count = 0
+        self.names: dict[int, str] = {}  # of topics that are or were held, by id
+        self.holders: dict[Partition, str] = {}
+        self.statics: dict[str, str] = {}  # instance id -> member id
+        self.target: dict[Partition, str] = {}
+        self.topics: dict[int, TopicSize] = {}  # that the target was computed for
+        self.topics_version = -1
+        self.dirty = True
+        self.computed_s: float | None = None
+        self.due_s: float | None = None  # the coordinator looks at it then, at the latest
+        self.expiry_ms = 0  # nothing of it expires earlier
+        self.woken: set[str] = set()
+        self._drawn = False
+        self._touched: bool = False
+        self._touched_members: dict[str, None] = {}
+        self._touched_offsets: dict[Partition, None] = {}
+
+    # Epochs
+
+    def draw(self) -> int:
+        """The epoch of this decision: higher than any that the group has had."""
+        if not self._drawn:
+            self.epoch += 1
+            self._drawn = self._touched = True
+        return self.epoch
+
+    def epoch_in_force(self, partition: Partition) -> int:
+        """The one that a commit of the partition has to name."""
+        if (holder := self.holders.get(partition)) is not None:
+            return self.members[holder].held[partition].epoch
+        stored = self.offset_of(partition)
+        return self.bare_epoch if stored is None else stored.epoch
+
+    # Members
+
+    def add(self, member: Member) -> None:
+        self.members[member.member_id] = member
+        if member.subscription.instance_id:
+            self.statics[member.subscription.instance_id] = member.member_id
+        if self.empty_since_ms:
+            self.empty_since_ms = 0
+            self._touched = True
+        self.dirty = True
+        self._touched_members[member.member_id] = None
+
+    def subscribe(self, member: Member, subscription: Subscription) -> None:
+        if self.statics.get(member.subscription.instance_id) == member.member_id:
+            del self.statics[member.subscription.instance_id]
+        member.subscription = subscription
+        if subscription.instance_id:
+            self.statics[subscription.instance_id] = member.member_id
+        self.dirty = True
+        self._touched_members[member.member_id] = None
+
+    def remove(self, member: Member, now_ms: int) -> None:
+        """What it held is free at once."""
+        for partition in member.held:
+            del self.holders[partition]
+        if self.statics.get(member.subscription.instance_id) == member.member_id:
+            del self.statics[member.subscription.instance_id]
+        del self.members[member.member_id]
+        self.dirty = True
+        self.woken.add(member.member_id)
+        self._touched_members[member.member_id] = None
+        if not self.members:
+            self.empty_since_ms = max(1, now_ms)
+            self.target, self.topics, self.names = {}, {}, {}
+            self._touched = True
+
+    def set_away(self, member: Member, away: bool) -> None:
+        member.away = away
+        self._touched_members[member.member_id] = None
+
+    def use_assignor(self, name: str) -> None:
+        if self.assignor != name:
+            self.assignor = name
+            self._touched = True
+
+    # Partitions
+
+    def give(self, member: Member, partition: Partition, topic: str) -> None:
+        """Under the decision's epoch. To one who holds it already: it drops what it has of it and begins again."""
+        assert self.holders.get(partition, member.member_id) == member.member_id, f"{partition} is held by another member"
+        before = member.held.get(partition)
+        member.held[partition] = Held(self.draw(), False)
+        self.holders[partition] = member.member_id
+        self.names[partition[0]] = topic
+        if before is not None and before.withdrawn:
+            self._one_less_withdrawn(member)
+        self._changed(member)
+
+    def withdraw(self, member: Member, partition: Partition, now_s: float) -> None:
+        """The member is told to let go; until it says that it has, nobody else is given it."""
+        held = member.held[partition]
+        if held.withdrawn:
+            return
+        member.held[partition] = Held(held.epoch, True)
+        member.withdrawn += 1
+        if member.letting_go_s is None:
+            member.letting_go_s = now_s
+        self.draw()
+        self._changed(member)
+
+    def release(self, member: Member, partition: Partition) -> None:
+        """The member does not hold it any more."""
+        held = member.held.pop(partition)
+        del self.holders[partition]
+        if held.withdrawn:
+            self._one_less_withdrawn(member)
+        member.given = None
+        self._touched_members[member.member_id] = None
+
+    def renew(self, member: Member, partition: Partition) -> None:
+        """Whatever was begun under the former epoch ends here."""
+        member.held[partition] = Held(self.draw(), member.held[partition].withdrawn)
+        self._changed(member)
+
+    def keep_names(self) -> None:
+        """Only of topics that are held."""
+        self.names = {topic_id: self.names[topic_id] for topic_id in {topic_id for topic_id, _ in self.holders}}
+
+    def tell(self, member: Member) -> None:
+        """What it may hold has changed in a way that needs no record of a partition."""
+        self.draw()
+        self._changed(member)
+
+    def _one_less_withdrawn(self, member: Member) -> None:
+        member.withdrawn -= 1
+        if not member.withdrawn:
+            member.letting_go_s = None
+
+    def _changed(self, member: Member) -> None:
+        member.changed_epoch = self.epoch
+        member.given = None
+        self.woken.add(member.member_id)
+        self._touched_members[member.member_id] = None
+
+    # Offsets
+
+    def offset_of(self, partition: Partition) -> OffsetValue | None:
+        return self.offsets.get(partition[0], {}).get(partition[1])
+
+    def set_offset(self, partition: Partition, value: OffsetValue | None) -> None:
+        self.load_offset(partition, value)
+        self._touched_offsets[partition] = None
+        self.expiry_ms = 0
+
+    def renew_bare(self) -> None:
+        """Whoever fetched that nothing is committed has to fetch again before a commit."""
+        self.bare_epoch = self.draw()
+
+    # Records
+
+    def begin(self, epoch: int, now_ms: int) -> None:
+        """A group that was not there; it has no members yet."""
+        self.epoch = self.bare_epoch = epoch
+        self.empty_since_ms = max(1, now_ms)
+        self._touched = True
+
+    def value(self) -> GroupValue:
+        return GroupValue(self.epoch, self.bare_epoch, self.empty_since_ms, self.assignor)
+
+    def member_value(self, member: Member) -> MemberValue:
+        names = {topic_id: self.names[topic_id] for topic_id in {topic_id for topic_id, _ in member.held}}
+        return MemberValue(member.subscription, member.away, dict(member.held), names)
+
+    def drain(self) -> list[LogRecord]:
+        """The records of everything that was touched since the last drain."""
+        entries: list[Entry] = [GroupEntry(self.name, self.value())] if self._touched else []
+        for member_id in self._touched_members:
+            member = self.members.get(member_id)
+            entries.append(MemberEntry(self.name, member_id, None if member is None else self.member_value(member)))
+        entries += [OffsetEntry(self.name, partition, self.offset_of(partition)) for partition in self._touched_offsets]
+        self._drawn = self._touched = False
+        self._touched_members, self._touched_offsets = {}, {}
+        return [encode(entry) for entry in entries]
+
+    def entries(self) -> list[Entry]:
+        """All that is persisted of it now."""
+        members: list[Entry] = [MemberEntry(self.name, m.member_id, self.member_value(m)) for m in self.members.values()]
+        offsets = [OffsetEntry(self.name, (t, p), value) for t, topic in self.offsets.items() for p, value in topic.items()]
+        return [GroupEntry(self.name, self.value()), *members, *offsets]
+
+    # Replay
+
+    def load(self, value: GroupValue) -> None:
+        self.epoch, self.bare_epoch = value.epoch, value.bare_epoch
+        self.empty_since_ms, self.assignor = value.empty_since_ms, value.assignor
+
+    def load_member(self, member_id: str, value: MemberValue | None) -> None:
+        """In any order of the keys: a partition that moves within one batch may be named by its new holder first."""
+        before = self.members.pop(member_id, None)
+        if before is not None:
+            for partition in before.held:
+                if self.holders.get(partition) == member_id:
+                    del self.holders[partition]
+            if self.statics.get(before.subscription.instance_id) == member_id:
+                del self.statics[before.subscription.instance_id]
+        if value is None:
+            return
+        member = self.members[member_id] = Member(member_id, value.subscription, 0.0, 0)
+        member.away = value.away
+        member.held = dict(value.held)
+        member.withdrawn = sum(held.withdrawn for held in value.held.values())
+        self.holders |= dict.fromkeys(value.held, member_id)
+        self.names |= value.names
+        if value.subscription.instance_id:
+            self.statics[value.subscription.instance_id] = member_id
+
+    def load_offset(self, partition: Partition, value: OffsetValue | None) -> None:
+        topic_id, number = partition
+        topic = self.offsets.setdefault(topic_id, {})
+        self.offset_count -= number in topic
+        topic.pop(number, None)
+        if value is not None:
+            topic[number] = value
+            self.offset_count += 1
+        elif not topic:
+            del self.offsets[topic_id]

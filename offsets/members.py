@@ -1,0 +1,143 @@
+"""Members: join, stay, leave, restart, and being put out.
+
+What a member holds is the coordinator's word, not the member's: of what a heartbeat says it owns, only what is missing counts. A partition
+that was given under an epoch which the member has seen, and that it does not name any more, was let go.
+"""
+
+from __future__ import annotations
+
+from ledgermq.errors import InvalidRequest, ResourceExhausted, StaticIdInUse, UnknownMember
+from ledgermq.protocol import ledgermq_pb2 as pb
+from offsets.group import Group, Member
+from offsets.limits import GroupLimits
+from offsets.reconcile import give_free
+from offsets.records import Subscription
+from offsets.subscriptions import Meanings, subscription_bytes
+
+RETRY_MS = 1_000
+
+
+def member_of(group: Group | None, name: str, member_id: str) -> Member:
+    """One that is there: not put out, not away. Raises UnknownMember."""
+    member = None if group is None else group.members.get(member_id)
+    if member is None or member.away:
+        raise UnknownMember(f"group {name} has no member {member_id}: it left, was silent for too long, or was never there")
+    return member
+
+
+def check_join(group: Group, member_id: str, subscription: Subscription, meanings: Meanings, limits: GroupLimits, now_s: float) -> None:
+    """Raises StaticIdInUse, ResourceExhausted."""
+    holder = group.statics.get(subscription.instance_id) if subscription.instance_id else None
+    replaces = holder is not None and group.members[holder].away
+    if holder is not None and holder != member_id and not replaces:
+        other = group.members[holder]
+        wait_ms = max(0, int((other.silent_at_s - now_s) * 1000))
+        raise StaticIdInUse(
+            f"instance id {subscription.instance_id} of group {group.name} belongs to member {holder}, which has not left",
+            retry_after_ms=wait_ms,
+        )
+    if member_id not in group.members and not replaces and len(group.members) >= limits.members_max:
+        raise ResourceExhausted(f"group {group.name} has {limits.members_max} members, the most there can be", retry_after_ms=RETRY_MS)
+    size = sum(subscription_bytes(m.subscription) for m in group.members.values() if m.member_id != member_id)
+    if size + subscription_bytes(subscription) > limits.subscriptions_bytes_max:
+        raise ResourceExhausted(
+            f"the subscriptions of group {group.name} would take more than {limits.subscriptions_bytes_max} bytes", retry_after_ms=RETRY_MS
+        )
+    wanted = {topic.topic_id: topic.partitions for topic in meanings.topics(subscription)}
+    wanted |= {topic.topic_id: topic.partitions for topic in group.topics.values()}
+    if sum(wanted.values()) > limits.partitions_max:
+        raise ResourceExhausted(
+            f"group {group.name} would have {sum(wanted.values())} partitions, at most {limits.partitions_max} are possible",
+            retry_after_ms=RETRY_MS,
+        )
+
+
+def join(group: Group, member_id: str, subscription: Subscription, now_s: float, now_ms: int) -> Member:
+    """After `check_join`. A member that is there changes its subscription."""
+    member = group.members.get(member_id)
+    if member is not None and not member.away:
+        member.heard_s = now_s
+        if member.subscription != subscription:
+            group.subscribe(member, subscription)
+        return member
+    before = group.members.get(group.statics.get(subscription.instance_id, ""), member) if subscription.instance_id else member
+    if before is not None:
+        return _come_back(group, before, member_id, subscription, now_s, now_ms)
+    member = Member(member_id, subscription, now_s, group.draw())
+    group.add(member)
+    group.tell(member)
+    return member
+
+
+def _come_back(group: Group, before: Member, member_id: str, subscription: Subscription, now_s: float, now_ms: int) -> Member:
+    """A static member after its restart: it gets what waited for it, under a new epoch, and nobody else notices."""
+    waited = [(partition, group.names[partition[0]]) for partition, held in before.held.items() if not held.withdrawn]
+    asks_the_same = (before.subscription.topics, before.subscription.topic_pattern, before.subscription.assignor) == (
+        subscription.topics,
+        subscription.topic_pattern,
+        subscription.assignor,
+    )
+    had_to_compute, target, topics, names = group.dirty, group.target, group.topics, group.names
+    group.remove(before, now_ms)
+    member = Member(member_id, subscription, now_s, group.draw())
+    group.add(member)
+    group.target = {partition: member_id if name == before.member_id else name for partition, name in target.items()}
+    group.topics, group.names = topics, names
+    for partition, topic in waited:
+        group.give(member, partition, topic)
+    group.tell(member)
+    group.dirty = had_to_compute or not asks_the_same
+    return member
+
+
+def hear(group: Group, member: Member, request: pb.GroupHeartbeatRequest, now_s: float) -> None:
+    """It lives, and has let go what it does not name. O(what it holds)."""
+    member.heard_s = now_s
+    member.seen_epoch = seen(group, request.seen_epoch)
+    owned = {(given.topic_id, given.partition) for given in request.owned}
+    gone = [partition for partition, held in member.held.items() if partition not in owned and held.epoch <= member.seen_epoch]
+    for partition in gone:
+        group.release(member, partition)
+    if not group.dirty:
+        give_free(group, gone)
+
+
+def seen(group: Group, seen_epoch: int) -> int:
+    """One that the group has not had yet was never told to anybody."""
+    return seen_epoch if seen_epoch <= group.epoch else 0
+
+
+def leave_for_a_while(group: Group, member: Member, now_s: float) -> None:
+    """Raises InvalidRequest."""
+    if not member.subscription.instance_id:
+        raise InvalidRequest(f"member {member.member_id} has no instance id: it can only leave for good")
+    member.heard_s = now_s
+    group.set_away(member, True)
+    gone = [partition for partition, held in member.held.items() if held.withdrawn]
+    for partition in gone:
+        group.release(member, partition)
+    if not group.dirty:
+        give_free(group, gone)
+
+
+def put_out(group: Group, now_s: float, now_ms: int) -> list[str]:
+    """Who was silent for its session time-out, or has not let go in its time. Their partitions are free at once."""
+    late = [m for m in group.members.values() if m.silent_at_s <= now_s or (m.late_at_s is not None and m.late_at_s <= now_s)]
+    for member in late:
+        group.remove(member, now_ms)
+    return [member.member_id for member in late]
+
+
+def answer(group: Group, member: Member, limits: GroupLimits) -> pb.GroupHeartbeatResponse:
+    if member.given is None:
+        member.given = [
+            pb.GivenPartition(topic=group.names[topic_id], topic_id=topic_id, partition=number, epoch=held.epoch)
+            for (topic_id, number), held in sorted(member.held.items())
+            if not held.withdrawn
+        ]
+    return pb.GroupHeartbeatResponse(
+        group_epoch=group.epoch,
+        assigned=member.given,
+        session_timeout_ms=member.subscription.session_timeout_ms,
+        heartbeat_interval_ms=min(limits.heartbeat_interval_ms, member.subscription.session_timeout_ms // 3),
+    )

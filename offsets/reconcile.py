@@ -1,0 +1,113 @@
+"""From what members hold to what they are to hold, without stopping anybody (KIP-848's idea).
+
+The target says who is to hold which partition. A member that holds what is not its own in the target is told to let go; what nobody holds
+is given to whom the target names, under a new epoch. So a partition has one holder at every moment, and what does not move is read on.
+
+What comes back to a member that was told to let it go comes under a new epoch too: the member may have let go already, and its word of it
+may still be on its way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from offsets.assignors.choose import ASSIGNORS, chosen
+from offsets.assignors.problem import Candidate, Problem
+from offsets.group import Group, Member
+from offsets.subscriptions import Meanings
+from offsets.topics import Partition, TopicSize, TopicsView
+
+PAUSE_S_PER_PARTITION = 20e-6
+"""Between two targets of one group: computing one costs some 5 µs a partition, so a storm of joins takes a quarter of a core."""
+
+
+def refresh(group: Group, meanings: Meanings, view: TopicsView) -> None:
+    """Has the catalog changed what the group's members mean?"""
+    if group.topics_version == view.version or not group.members:
+        return
+    group.topics_version = view.version
+    if not group.dirty and _topics(group, meanings) != group.topics:
+        group.dirty = True
+
+
+def settle(group: Group, meanings: Meanings, view: TopicsView, now_s: float) -> None:
+    """Bring everything under way that the group's state asks for now; at the latest at `due_s` there is more to do."""
+    if not group.members or not group.dirty:
+        return
+    if now_s < settle_due_s(group):
+        return
+    compute(group, meanings, view)
+    group.computed_s = now_s
+    _withdraw(group, view, now_s)
+    give_free(group, group.target)
+
+
+def settle_due_s(group: Group) -> float:
+    """When the target may be computed again."""
+    return float("-inf") if group.computed_s is None else group.computed_s + len(group.target) * PAUSE_S_PER_PARTITION
+
+
+def compute(group: Group, meanings: Meanings, view: TopicsView) -> None:
+    group.use_assignor(chosen(member.subscription.assignor for member in group.members.values()))
+    group.topics = _topics(group, meanings)
+    group.topics_version = view.version
+    candidates = [
+        Candidate(
+            member.member_id,
+            member.subscription.instance_id or member.member_id,
+            frozenset(topic.topic_id for topic in meanings.topics(member.subscription)),
+            member.subscription.rack,
+        )
+        for member in group.members.values()
+    ]
+    rack = view.rack if any(candidate.rack for candidate in candidates) else None
+    problem = Problem(candidates, list(group.topics.values()), _current(group), rack)
+    group.target = ASSIGNORS[group.assignor](problem)
+    group.keep_names()
+    group.dirty = False
+
+
+def _topics(group: Group, meanings: Meanings) -> dict[int, TopicSize]:
+    asked = {(member.subscription.topics, member.subscription.topic_pattern): member.subscription for member in group.members.values()}
+    return {topic.topic_id: topic for subscription in asked.values() for topic in meanings.topics(subscription)}
+
+
+def _current(group: Group) -> dict[Partition, str]:
+    """Where each partition is on its way to, else where it is: an unfinished move goes on, it does not turn round."""
+    current = {partition: m.member_id for m in group.members.values() for partition, held in m.held.items() if not held.withdrawn}
+    return current | {partition: member for partition, member in group.target.items() if member in group.members}
+
+
+def _withdraw(group: Group, view: TopicsView, now_s: float) -> None:
+    for member in group.members.values():
+        for partition in list(member.held):
+            if group.target.get(partition) == member.member_id:
+                continue
+            if member.away or view.is_removed(partition[0]):
+                group.release(member, partition)  # nobody reads it any more
+                group.tell(member)
+            elif partition in group.target or _is_known(view, partition):
+                group.withdraw(member, partition, now_s)
+
+
+def _is_known(view: TopicsView, partition: Partition) -> bool:
+    """A catalog that is behind must not take away what a newer one gave."""
+    topic = view.by_id(partition[0])
+    return topic is not None and partition[1] < topic.partitions
+
+
+def give_free(group: Group, partitions: Iterable[Partition]) -> None:
+    """Of these, give those that nobody holds to whom the target names, and give back what its holder was told to let go."""
+    for partition in partitions:
+        member = _wanted(group, partition)
+        if member is None:
+            continue
+        held = member.held.get(partition)
+        if partition not in group.holders or (held is not None and held.withdrawn):
+            topic = group.topics.get(partition[0])
+            group.give(member, partition, topic.name if topic is not None else "")
+
+
+def _wanted(group: Group, partition: Partition) -> Member | None:
+    name = group.target.get(partition)
+    return None if name is None else group.members.get(name)

@@ -1,0 +1,36 @@
+"""Resets: the only way by which a committed offset goes back.
+
+A reset draws a new epoch for each of its partitions, so whatever was begun before it can never be committed after it. A member that holds
+the partition is given it anew, sees the epoch, and begins again at the new offset.
+"""
+
+from __future__ import annotations
+
+from ledgermq.errors import InvalidRequest, ResourceExhausted
+from ledgermq.protocol import ledgermq_pb2 as pb
+from offsets.commits import OFFSET_MAX, Ends
+from offsets.group import Group
+from offsets.limits import GroupLimits
+from offsets.records import OffsetValue
+from offsets.topics import Partition
+
+
+def check(group: Group, partition: Partition, reset: pb.OffsetReset, ends: Ends, limits: GroupLimits) -> None:
+    """Raises InvalidRequest, OffsetOutOfRange, Unavailable, ResourceExhausted."""
+    stored = group.offset_of(partition)
+    if stored is None and group.offset_count >= limits.partitions_max:
+        raise ResourceExhausted(f"group {group.name} has committed offsets of {limits.partitions_max} partitions, the most there can be")
+    if not reset.HasField("offset"):
+        return
+    if reset.offset > OFFSET_MAX:
+        raise InvalidRequest(f"offset {reset.offset}: the largest is {OFFSET_MAX}")
+    ends.check(partition, reset.offset, (stored.offset or 0) if stored is not None else 0)
+
+
+def apply(group: Group, partition: Partition, topic: str, reset: pb.OffsetReset, now_ms: int) -> None:
+    """Without an offset a record stays all the same: its epoch keeps delayed commits out."""
+    epoch = group.draw()
+    holder = group.holders.get(partition)
+    if holder is not None:
+        group.renew(group.members[holder], partition)
+    group.set_offset(partition, OffsetValue(reset.offset if reset.HasField("offset") else None, "", now_ms, epoch, 0, topic))

@@ -1,0 +1,46 @@
+"""All groups of one partition of `__consumer_offsets`: a fold of its records.
+
+The order of keys within a batch, or within a snapshot, does not matter: each key has its newest value, and the state is made of these.
+"""
+
+from __future__ import annotations
+
+from offsets.group import Group
+from offsets.records import Entry, FloorEntry, GroupEntry, GroupValue, LogRecord, MemberEntry, OffsetEntry, decode, encode
+
+
+class OffsetsState:
+    """`floor`: no group that was deleted had a higher epoch."""
+
+    def __init__(self) -> None:
+        self.groups: dict[str, Group] = {}
+        self.floor = 0
+
+    def apply(self, key: bytes, value: bytes | None) -> None:
+        """Raises DataDamaged, FormatNotSupported, and then has taken nothing in."""
+        self.take(decode(key, value))
+
+    def take(self, entry: Entry) -> None:
+        if isinstance(entry, FloorEntry):
+            self.floor = max(self.floor, entry.epoch)
+            return
+        group = self.groups.get(entry.group)
+        if group is None:
+            group = self.groups[entry.group] = Group(entry.group)
+        match entry:
+            case GroupEntry(value=None):
+                group.epoch = 0  # its members and offsets have tombstones of their own
+            case GroupEntry(value=GroupValue() as value):
+                group.load(value)
+            case MemberEntry(member_id=member_id, value=member):
+                group.load_member(member_id, member)
+            case OffsetEntry(partition=partition, value=offset):
+                group.load_offset(partition, offset)
+        if not (group.epoch or group.members or group.offsets):
+            del self.groups[entry.group]
+
+    def snapshot(self) -> list[LogRecord]:
+        """What a log cleaned by key would hold, sorted by key."""
+        entries: list[Entry] = [FloorEntry(self.floor)] if self.floor else []
+        entries += [entry for group in self.groups.values() for entry in group.entries()]
+        return sorted((encode(entry) for entry in entries), key=lambda record: record.key)

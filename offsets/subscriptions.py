@@ -1,0 +1,116 @@
+"""What a member asks for: legal or not, and which topics it means now.
+
+Patterns are RE2 (google-re2): matching takes time linear in the name, whatever the pattern, and a pattern that needs too much memory is
+refused when it is compiled, so that no member can hang a coordinator.
+"""
+
+from __future__ import annotations
+
+import re2
+
+from ledger.keys import check_topic_name
+from ledgermq.errors import InvalidRequest
+from ledgermq.protocol import ledgermq_pb2 as pb
+from offsets.assignors.choose import ASSIGNORS, DEFAULT
+from offsets.limits import GroupLimits
+from offsets.names import check_member_name
+from offsets.records import Subscription
+from offsets.topics import TopicSize, TopicsView
+
+TEXT_CHARS_MAX = 249
+"""Of a rack and of a client id."""
+
+PATTERN_BYTES_MAX = 1024 * 1024
+"""Memory that one compiled pattern may take."""
+
+
+def read_subscription(asked: pb.GroupSubscription, limits: GroupLimits) -> Subscription:
+    """Defaults filled in. Raises InvalidRequest, InvalidTopicName."""
+    if bool(asked.topics) == bool(asked.topic_pattern):
+        raise InvalidRequest("a member subscribes to topics or to a pattern: one of them, not both")
+    if len(asked.topics) > limits.topics_max:
+        raise InvalidRequest(f"{len(asked.topics)} topics in one subscription; at most {limits.topics_max}, a pattern may name more")
+    if asked.topic_pattern:
+        compile_pattern(asked.topic_pattern, limits)
+    if asked.assignor and asked.assignor not in ASSIGNORS:
+        raise InvalidRequest(f"assignor {asked.assignor[:100]!r}: there are {', '.join(ASSIGNORS)}")
+    if asked.instance_id:
+        check_member_name(asked.instance_id, "instance id")
+    for what, text in (("rack", asked.rack), ("client id", asked.client_id)):
+        if len(text) > TEXT_CHARS_MAX:
+            raise InvalidRequest(f"a {what} has at most {TEXT_CHARS_MAX} characters, this one has {len(text)}")
+    subscription = Subscription(
+        topics=tuple(sorted({check_topic_name(name) for name in asked.topics})),
+        topic_pattern=asked.topic_pattern,
+        assignor=asked.assignor or DEFAULT,
+        instance_id=asked.instance_id,
+        rack=asked.rack,
+        client_id=asked.client_id,
+        session_timeout_ms=_within(
+            "session time-out",
+            asked.session_timeout_ms or limits.session_timeout_ms,
+            limits.session_timeout_ms_min,
+            limits.session_timeout_ms_max,
+        ),
+        rebalance_timeout_ms=_within(
+            "rebalance time-out", asked.rebalance_timeout_ms or limits.rebalance_timeout_ms, 1, limits.rebalance_timeout_ms_max
+        ),
+    )
+    if (size := subscription_bytes(subscription)) > limits.subscription_bytes_max:
+        raise InvalidRequest(f"a subscription has at most {limits.subscription_bytes_max} bytes, this one has {size}")
+    return subscription
+
+
+def subscription_bytes(subscription: Subscription) -> int:
+    """About what it takes in the member's record."""
+    texts = (subscription.topic_pattern, subscription.instance_id, subscription.rack, subscription.client_id)
+    return sum(len(name) + 4 for name in subscription.topics) + sum(len(text.encode()) for text in texts)
+
+
+def _within(what: str, value_ms: int, low_ms: int, high_ms: int) -> int:
+    if not low_ms <= value_ms <= high_ms:
+        raise InvalidRequest(f"a {what} is from {low_ms} to {high_ms} ms, not {value_ms}")
+    return value_ms
+
+
+def compile_pattern(pattern: str, limits: GroupLimits) -> re2._Regexp:
+    """Raises InvalidRequest."""
+    if len(pattern) > limits.pattern_chars_max:
+        raise InvalidRequest(f"a topic pattern has at most {limits.pattern_chars_max} characters, this one has {len(pattern)}")
+    options = re2.Options()
+    options.log_errors = False
+    options.never_capture = True
+    options.max_mem = PATTERN_BYTES_MAX
+    try:
+        return re2.compile(pattern, options)
+    except re2.error as error:
+        why = error.args[0].decode(errors="replace") if error.args and isinstance(error.args[0], bytes) else str(error)
+        raise InvalidRequest(f"topic pattern {pattern!r} is not RE2: {why}") from error
+
+
+class Meanings:
+    """Which topics subscriptions mean, remembered for one version of the catalog: a group's members mostly ask for the same."""
+
+    def __init__(self, view: TopicsView, limits: GroupLimits) -> None:
+        self._view = view
+        self._limits = limits
+        self._version = -1
+        self._known: dict[tuple[tuple[str, ...], str], tuple[TopicSize, ...]] = {}
+
+    def topics(self, subscription: Subscription) -> tuple[TopicSize, ...]:
+        """Ascending by id. Names that are not there yet mean nothing yet."""
+        if self._view.version != self._version:
+            self._version = self._view.version
+            self._known = {}
+        key = (subscription.topics, subscription.topic_pattern)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = tuple(sorted(self._look(subscription)))
+        return found
+
+    def _look(self, subscription: Subscription) -> list[TopicSize]:
+        names = list(subscription.topics)
+        if subscription.topic_pattern:
+            pattern = compile_pattern(subscription.topic_pattern, self._limits)
+            names = [name for name in self._view.names() if pattern.fullmatch(name)]
+        return [topic for topic in map(self._view.by_name, names) if topic is not None]
