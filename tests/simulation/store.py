@@ -28,6 +28,7 @@ from ledgermq.sources import Sources
 from tests.faulty_store import WRITES, Fault, Faults, FaultyStore
 from tests.simulation.ambush import NO_AMBUSH, Ambush, kind_of
 from tests.simulation.loop import Process, SimulatedLoop, State, current_process
+from tests.simulation.request import Request
 from tests.simulation.trace import Coverage, Trace
 from tests.simulation.watch import WatchedStore
 
@@ -78,7 +79,9 @@ class StoreLine(FaultyStore):
     async def _call(self, operation: str, what: str, effect: Callable[[], Awaitable[T]]) -> T:
         if self._weather.naps and self._random.random() < self._weather.naps:
             await self._nap()
-        return await asyncio.shield(self._loop.in_world(self._travel(operation, what, effect)))
+        request = Request(self._loop, operation, what, effect, self._draw(operation), self._delay_s, self._note)
+        request.send(self._stall_s())
+        return await request.answered  # type: ignore[no-any-return]
 
     async def _nap(self) -> None:
         """Puts the process to sleep just before it sends its request."""
@@ -130,45 +133,41 @@ class StoreLine(FaultyStore):
             self._trace.add(self._loop.time(), self._who, "wakes")
             process.resume()
 
-    async def _travel(self, operation: str, what: str, effect: Callable[[], Awaitable[T]]) -> T:
-        self.faults = self._weather.faults
-        await self._stall()
-        try:
-            result = await super()._call(operation, what, effect)
-        except LedgerMQError as error:
+    def _note(self, operation: str, what: str, error: BaseException | None) -> None:
+        if error is None:
+            answer = "done"
+        elif isinstance(error, LedgerMQError):
+            answer = answer_of(error)
             if isinstance(error, StoreUncertain):
                 self._coverage.saw(f"store fault: {fault_of(error)} ({operation})")
-            if operation in WRITES or not isinstance(error, ObjectMissing):
-                self._trace.add(self._loop.time(), self._who, f"{operation} {short(what)} → {answer_of(error)}")
-            raise
-        if operation in WRITES:
-            self._trace.add(self._loop.time(), self._who, f"{operation} {short(what)} → done")
-        return result
+        else:
+            answer = repr(error)
+        if operation in WRITES or not (error is None or isinstance(error, ObjectMissing)):
+            self._trace.add(self._loop.time(), self._who, f"{operation} {short(what)} → {answer}")
 
     def _draw(self, operation: str) -> Fault:
         """As in the base class, by one draw: this is called for every request of a simulation."""
-        faults, x = self.faults, self._random.random()
+        faults, x = self._weather.faults, self._random.random()
         for kind, share in (("before", faults.before), ("after", faults.after), ("late", faults.late), ("throttle", faults.throttle)):
             if x < share:
                 return kind  # type: ignore[return-value]
             x -= share
         return "none"
 
-    async def _stall(self) -> None:
+    def _stall_s(self) -> float:
         """Now and then a line stands still; what was sent over it meanwhile arrives together, in any order."""
         now = self._loop.time()
         if self._weather.stalls and self._random.random() < self._weather.stalls:
             self._coverage.saw("store fault: line stands still")
             self._stalled_until_s = max(self._stalled_until_s, now + self._random.uniform(0, self._weather.stall_s_max))
-        if now < self._stalled_until_s:
-            await asyncio.sleep(self._stalled_until_s - now + self._random.uniform(0, 0.3))
+        return self._stalled_until_s - now + self._random.uniform(0, 0.3) if now < self._stalled_until_s else 0.0
 
-    async def _delay(self) -> None:
-        delay = self._random.uniform(0, self.faults.delay_s_max)
+    def _delay_s(self) -> float:
+        delay = self._random.random() * self._weather.faults.delay_s_max
         if self._weather.slow and self._random.random() < self._weather.slow:
             delay += self._random.uniform(0, self._weather.slow_s)
             self._coverage.saw("store fault: very slow")
-        await asyncio.sleep(delay)
+        return delay
 
     async def list(self, prefix: str, start_after: str = "") -> AsyncIterator[ObjectInfo]:
         after = start_after
