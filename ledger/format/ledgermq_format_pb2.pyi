@@ -152,7 +152,7 @@ class ClaimNote(_message.Message):
     def __init__(self, slot: _Optional[int] = ..., epoch: _Optional[int] = ..., created_ms: _Optional[int] = ..., broker: _Optional[str] = ...) -> None: ...
 
 class Checkpoint(_message.Message):
-    __slots__ = ("bundle", "number", "put_id", "created_ms", "state", "trim_slot", "finished_plan", "planned_slot", "snapshot_plan", "metadata_offset", "partitions", "removed_topics")
+    __slots__ = ("bundle", "number", "put_id", "created_ms", "state", "trim_slot", "finished_plan", "planned_slot", "snapshot_plan", "metadata_offset", "partitions", "removed_topics", "snapshot_bytes")
     BUNDLE_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     PUT_ID_FIELD_NUMBER: _ClassVar[int]
@@ -165,6 +165,7 @@ class Checkpoint(_message.Message):
     METADATA_OFFSET_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     REMOVED_TOPICS_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_BYTES_FIELD_NUMBER: _ClassVar[int]
     bundle: int
     number: int
     put_id: bytes
@@ -177,7 +178,8 @@ class Checkpoint(_message.Message):
     metadata_offset: int
     partitions: _containers.RepeatedCompositeFieldContainer[PartitionCheckpoint]
     removed_topics: _containers.RepeatedCompositeFieldContainer[RemovedTopic]
-    def __init__(self, bundle: _Optional[int] = ..., number: _Optional[int] = ..., put_id: _Optional[bytes] = ..., created_ms: _Optional[int] = ..., state: _Optional[_Union[LedgerState, _Mapping]] = ..., trim_slot: _Optional[int] = ..., finished_plan: _Optional[int] = ..., planned_slot: _Optional[int] = ..., snapshot_plan: _Optional[int] = ..., metadata_offset: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[PartitionCheckpoint, _Mapping]]] = ..., removed_topics: _Optional[_Iterable[_Union[RemovedTopic, _Mapping]]] = ...) -> None: ...
+    snapshot_bytes: int
+    def __init__(self, bundle: _Optional[int] = ..., number: _Optional[int] = ..., put_id: _Optional[bytes] = ..., created_ms: _Optional[int] = ..., state: _Optional[_Union[LedgerState, _Mapping]] = ..., trim_slot: _Optional[int] = ..., finished_plan: _Optional[int] = ..., planned_slot: _Optional[int] = ..., snapshot_plan: _Optional[int] = ..., metadata_offset: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[PartitionCheckpoint, _Mapping]]] = ..., removed_topics: _Optional[_Iterable[_Union[RemovedTopic, _Mapping]]] = ..., snapshot_bytes: _Optional[int] = ...) -> None: ...
 
 class PartitionCheckpoint(_message.Message):
     __slots__ = ("topic_id", "partition", "log_start", "parquet_start", "parquet_end", "newest_page", "parked")

@@ -10,7 +10,7 @@ from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.parquet.stored_file import StoredFile
 
 
-def commit_move(plan: fmt.CompactionPlan, stored: Sequence[StoredFile], *, fence_lost: bool = False) -> Move:
+def commit_move(plan: fmt.CompactionPlan, stored: Sequence[StoredFile], *, fence_lost: bool = False, snapshot_bytes: int = 0) -> Move:
     """Declines where the plan is not the next one to finish. `stored`: every file of the plan as it stands in the store.
 
     `fence_lost`: nobody can ever put another file of the plan, so those that are not in `stored` are left to later plans.
@@ -45,6 +45,7 @@ def commit_move(plan: fmt.CompactionPlan, stored: Sequence[StoredFile], *, fence
         draft.trim_slot = max(draft.trim_slot, trim_slot)
         if plan.internal:
             draft.snapshot_plan = plan.number
+            draft.snapshot_bytes = snapshot_bytes
         replace_partitions(draft, parts.values())
         return True
 

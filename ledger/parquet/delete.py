@@ -36,6 +36,12 @@ async def tidy_bundle(store: ObjectStore, bundle: int, cluster: ClusterSettings,
     await delete_replaced(store, bundle)
 
 
+async def tidy_snapshots(store: ObjectStore, bundle: int) -> None:
+    """What a round of internal topics alone leaves behind: it trims nothing, so looking through all plans would find nothing."""
+    await close_finished_fences(store, bundle)
+    await delete_replaced(store, bundle)
+
+
 async def delete_segments(store: ObjectStore, bundle: int) -> int:
     """Delete what finished plans name below the trim slot, then plans of which nothing is left; how many segments were deleted."""
     plans = [number async for number, _ in list_numbered(store, keys.compactions(bundle))]

@@ -1,7 +1,8 @@
 """The plan of one Parquet compaction round: what is written, from which slots, and what may be trimmed afterwards. Pure.
 
 A partition joins with one file when it has its target size in segments, when its oldest record there is older than its maximum lag, or when
-everything is asked for. Internal topics join every plan. A topic that the checkpoint names as removed is left out; a topic that the
+everything is asked for. Internal topics join every plan; a plan of them alone (`only_internal`) is made from the segments that no plan
+has named yet, and trims nothing. A topic that the checkpoint names as removed is left out; a topic that the
 catalog does not know yet, or that is removed but not named yet, waits and holds the trim, as a parked partition does.
 
 Invariants (safety 1, 8, 9), asserted by `check_plan`: a file begins where Parquet ends, except where records below the log start are
@@ -26,6 +27,12 @@ from ledgermq.errors import Unavailable
 
 INTERNAL_TARGET_BYTES = 8 * 1024 * 1024
 INTERNAL_LAG_MS = 60 * 60 * 1000
+INTERNAL_SEGMENTS = 512
+"""Segments that a takeover may have to read behind the snapshot, one GET each: half a second to a second on S3, sixteen at a time. The
+bill of fewer: see docs/decisions/0014."""
+SNAPSHOT_BYTES_PER_SEGMENT = 128 * 1024
+"""What streams in the time of such a GET: with a large snapshot the tail may take as long as the snapshot itself, so a segment never pays
+for rewriting more than this."""
 
 
 class Fate(Enum):
@@ -98,10 +105,26 @@ def backlogs_of(history: History, catalog: Catalog) -> dict[PartitionKey, Backlo
     return {key: found[key] for key in sorted(found) if found[key].batches}
 
 
+def is_internal_due(segments: int, size_bytes: int, snapshot_bytes: int) -> bool:
+    """Is it time for a new snapshot, with so much behind the one of `snapshot_bytes`? A takeover is to read little beyond what is alive."""
+    too_many = segments >= INTERNAL_SEGMENTS + snapshot_bytes // SNAPSHOT_BYTES_PER_SEGMENT
+    return too_many or size_bytes >= max(INTERNAL_TARGET_BYTES, snapshot_bytes // 2)
+
+
 def make_plan(
-    history: History, catalog: Catalog, *, everything: bool, now_ms: int, put_id: bytes, barrier: bool = False
+    history: History,
+    catalog: Catalog,
+    *,
+    everything: bool,
+    now_ms: int,
+    put_id: bytes,
+    barrier: bool = False,
+    only_internal: bool = False,
 ) -> fmt.CompactionPlan | None:
-    """The next plan, or None where nothing is due. `barrier`: a plan is wanted even if it is empty (a removed topic waits for it)."""
+    """The next plan, or None where nothing is due. `barrier`: a plan is wanted even if it is empty (a removed topic waits for it).
+
+    `only_internal`: `history` need not begin before the first slot that no plan has named.
+    """
     checkpoint = history.checkpoint
     plan = fmt.CompactionPlan(
         bundle=history.bundle,
@@ -113,12 +136,14 @@ def make_plan(
         previous_snapshot=checkpoint.snapshot_plan,
     )
     backlogs = backlogs_of(history, catalog)
+    if only_internal:
+        backlogs = {key: backlog for key, backlog in backlogs.items() if backlog.fate is Fate.INTERNAL}
     for backlog in backlogs.values():
         if backlog.fate is Fate.WRITE and not backlog.counters.HasField("parked") and _joins(backlog, everything, now_ms):
             plan.files.append(_file(backlog, plan.number))
         elif backlog.fate is Fate.INTERNAL:
             plan.internal.append(_internal(backlog))
-    plan.trim_slot = _trim_slot(history, plan, backlogs)
+    plan.trim_slot = checkpoint.trim_slot if only_internal else _trim_slot(history, plan, backlogs)
     if not barrier and not _is_due(history, plan, backlogs, everything, now_ms):
         return None
     _name_slots(history, plan)
@@ -195,7 +220,8 @@ def _is_due(history: History, plan: fmt.CompactionPlan, backlogs: dict[Partition
     internal = [backlog for backlog in backlogs.values() if backlog.fate is Fate.INTERNAL]
     if plan.files or (everything and internal):
         return True
-    if sum(backlog.bytes for backlog in internal) >= INTERNAL_TARGET_BYTES:
+    segments = {slot for backlog in internal for slot, _, _ in backlog.batches}
+    if is_internal_due(len(segments), sum(backlog.bytes for backlog in internal), history.checkpoint.snapshot_bytes):
         return True
     freed = [s.index for s in history.segments if s.index.slot < plan.trim_slot and s.index.kind == fmt.DATA]
     return any(everything or index.created_ms <= now_ms - INTERNAL_LAG_MS for index in freed)
@@ -226,6 +252,10 @@ def check_plan(history: History, plan: fmt.CompactionPlan, backlogs: dict[Partit
         raise AssertionError(f"bundle {plan.bundle} plan {plan.number} reads slots that it does not name")
     covered = {(file.topic_id, file.partition): file.last_offset + 1 for file in plan.files}
     covered |= {(part.topic_id, part.partition): part.end for part in plan.internal}
+    for part in plan.internal:
+        backlog = backlogs[part.topic_id, part.partition]
+        if backlog.batches[0][2].base_offset > backlog.counters.parquet_end:
+            raise AssertionError(f"bundle {plan.bundle} plan {plan.number}: {part.topic}-{part.partition} would lose records")
     for file in plan.files:
         counters = backlogs[file.topic_id, file.partition].counters
         drops = file.first_offset != counters.parquet_end

@@ -44,14 +44,19 @@ async def run_round(
     *,
     everything: bool,
     barrier: bool = False,
+    only_internal: bool = False,
     on_progress: OnProgress | None = None,
 ) -> RoundReport | None:
     """Finish the open plan of the bundle, or make the next one and finish that; None where nothing is due.
 
+    `only_internal`: the next one is of internal topics alone, for which only the segments are read that no plan has named.
+
     Raises DataDamaged (naming the object), Unavailable, the store's errors; whatever was done stays and is used by the next run.
     """
     for _ in range(ATTEMPTS_MAX):
-        plan = await _open_plan(store, bundle, cluster, catalog, sources, everything=everything, barrier=barrier)
+        plan = await _open_plan(
+            store, bundle, cluster, catalog, sources, everything=everything, barrier=barrier, only_internal=only_internal
+        )
         if plan is None:
             return None
         try:
@@ -67,7 +72,15 @@ async def run_round(
 
 
 async def _open_plan(
-    store: ObjectStore, bundle: int, cluster: ClusterSettings, catalog: Catalog, sources: Sources, *, everything: bool, barrier: bool
+    store: ObjectStore,
+    bundle: int,
+    cluster: ClusterSettings,
+    catalog: Catalog,
+    sources: Sources,
+    *,
+    everything: bool,
+    barrier: bool,
+    only_internal: bool,
 ) -> fmt.CompactionPlan | None:
     """The plan after the last finished one: the one that is there, or ours."""
     for _ in range(ATTEMPTS_MAX):
@@ -75,10 +88,18 @@ async def _open_plan(
         plan = await read_plan(store, bundle, number)
         if plan is not None:
             return plan
-        history = await read_history(store, bundle, cluster.producer_states_max)
+        history = await read_history(store, bundle, cluster.producer_states_max, unplanned=only_internal)
         if needs_newer_catalog(history, catalog):
             catalog = await read_catalog(store, cluster.producer_states_max)
-        plan = make_plan(history, catalog, everything=everything, barrier=barrier, now_ms=sources.now_ms(), put_id=sources.new_id())
+        plan = make_plan(
+            history,
+            catalog,
+            everything=everything,
+            barrier=barrier,
+            only_internal=only_internal,
+            now_ms=sources.now_ms(),
+            put_id=sources.new_id(),
+        )
         if plan is None or await put_plan(store, plan, sources):
             return plan
     raise Unavailable(f"bundle {bundle}: no plan could be put in {ATTEMPTS_MAX} tries")
@@ -119,12 +140,11 @@ async def _commit(
     fence_lost: bool,
 ) -> bool:
     """Snapshot and page first, then the checkpoint that names them. False: another process finished the plan."""
-    if plan.internal:
-        await put_snapshot(store, await build_snapshot(store, plan), sources)
+    snapshot_bytes = await put_snapshot(store, await build_snapshot(store, plan), sources) if plan.internal else 0
     page = await _page(store, plan, stored)
     if page.partitions:
         await put_page(store, page, sources)
-    move = commit_move(plan, stored, fence_lost=fence_lost)
+    move = commit_move(plan, stored, fence_lost=fence_lost, snapshot_bytes=snapshot_bytes)
     committed = await advance_checkpoint(store, plan.bundle, sources, cluster.producer_states_max, move)
     return committed is not None
 

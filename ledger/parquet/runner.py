@@ -12,7 +12,7 @@ from ledger.cluster import ClusterSettings, read_cluster
 from ledger.fold import PartitionKey
 from ledger.history import read_history
 from ledger.object_store.contract import ObjectMissing, ObjectStore
-from ledger.parquet.delete import tidy_bundle
+from ledger.parquet.delete import tidy_bundle, tidy_snapshots
 from ledger.parquet.engine import Engine
 from ledger.parquet.gc import collect_garbage
 from ledger.parquet.plan import Fate, fate_of
@@ -83,17 +83,31 @@ async def compact_bundle(
     *,
     everything: bool,
     barrier: bool = False,
+    only_internal: bool = False,
     on_progress: OnProgress | None = None,
 ) -> RoundReport | None:
     """One round, or the end of an open one, then delete what is no longer needed; None where nothing was due.
 
-    `barrier`: finish a plan even if it is empty. Raises DataDamaged (naming the object), Unavailable, the store's errors.
+    `barrier`: finish a plan even if it is empty. `only_internal`: of internal topics alone, which trims nothing.
+    Raises DataDamaged (naming the object), Unavailable, the store's errors.
     """
     await advance_checkpoint_for_facts(store, bundle, cluster, catalog, sources)
     report = await run_round(
-        store, bundle, cluster, catalog, sources, engine, everything=everything, barrier=barrier, on_progress=on_progress
+        store,
+        bundle,
+        cluster,
+        catalog,
+        sources,
+        engine,
+        everything=everything,
+        barrier=barrier,
+        only_internal=only_internal,
+        on_progress=on_progress,
     )
-    await tidy_bundle(store, bundle, cluster, catalog, sources)
+    if only_internal:
+        await tidy_snapshots(store, bundle)
+    else:
+        await tidy_bundle(store, bundle, cluster, catalog, sources)
     return report
 
 

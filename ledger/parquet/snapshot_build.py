@@ -79,11 +79,13 @@ def _part(key: PartitionKey, end: int, records: list[InternalRecord]) -> fmt.Sna
     return fmt.SnapshotPartition(topic_id=key[0], partition=key[1], end=end, records=kept)
 
 
-async def put_snapshot(store: ObjectStore, snapshot: fmt.Snapshot, sources: Sources) -> None:
-    """Raises DataDamaged where another snapshot has the name, Unavailable."""
+async def put_snapshot(store: ObjectStore, snapshot: fmt.Snapshot, sources: Sources) -> int:
+    """Its size in bytes. Raises DataDamaged where another snapshot has the name, Unavailable."""
     key = keys.snapshot(snapshot.bundle, snapshot.plan)
-    outcome = await settle_put(store, key, [encode_snapshot(snapshot)], sources=sources)
+    data = encode_snapshot(snapshot)
+    outcome = await settle_put(store, key, [data], sources=sources)
     if outcome is PutOutcome.LOST:
         raise DataDamaged(f"{key}: another snapshot has its name", object_key=key)
     if outcome is PutOutcome.UNKNOWN:
         raise Unavailable(f"{key}: it cannot be told whether it was put")
+    return len(data)

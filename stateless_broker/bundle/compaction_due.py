@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ledger.catalog import Catalog
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.parquet.plan import INTERNAL_LAG_MS, INTERNAL_TARGET_BYTES
+from ledger.parquet.plan import INTERNAL_LAG_MS, is_internal_due
 from stateless_broker.bundle.reads import BundleReads
 
 
@@ -21,10 +21,24 @@ def next_compaction_ms(reads: BundleReads, catalog: Catalog) -> int | None:
         if backlog is None or topic is None or topic.removed or key in parked:
             continue
         size_bytes, oldest_ms = backlog
-        target_bytes = INTERNAL_TARGET_BYTES if topic.internal else topic.settings.parquet_target_bytes
-        lag_ms = INTERNAL_LAG_MS if topic.internal else topic.settings.parquet_max_lag_ms
-        times.append(0 if size_bytes >= target_bytes else oldest_ms + lag_ms)
+        if topic.internal:
+            times.append(oldest_ms + INTERNAL_LAG_MS)
+        else:
+            times.append(0 if size_bytes >= topic.settings.parquet_target_bytes else oldest_ms + topic.settings.parquet_max_lag_ms)
     return min(times, default=None)
+
+
+def wants_snapshot(reads: BundleReads, catalog: Catalog) -> bool:
+    """Are there so many records of internal topics behind the snapshot that a takeover should not have to read them?"""
+    slots: set[int] = set()
+    size_bytes = 0
+    for key in reads.index.partitions:
+        topic = catalog.topics_by_id.get(key[0])
+        if topic is not None and topic.internal:
+            found, length = reads.index.behind(key, reads.parquet_end(key))
+            slots |= found
+            size_bytes += length
+    return is_internal_due(len(slots), size_bytes, reads.checkpoint.snapshot_bytes)
 
 
 def wants_retention(checkpoint: fmt.Checkpoint, catalog: Catalog) -> bool:

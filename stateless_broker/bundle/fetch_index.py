@@ -107,6 +107,9 @@ class PartitionIndex:
         """How many batches lie below `slot`."""
         return bisect_left(self._columns[2], slot)
 
+    def slots_from(self, place: int) -> array[int]:
+        return self._columns[2][place:]
+
     def size_from(self, place: int) -> int:
         return self.size_bytes if place == 0 else sum(self._columns[4][place:])
 
@@ -174,6 +177,14 @@ class FetchIndex:
             return None
         place = partition.at(parquet_end) or 0
         return partition.size_from(place), self.created_ms(partition[place].slot)
+
+    def behind(self, key: PartitionKey, offset: int) -> tuple[set[int], int]:
+        """(slots, bytes) of what is here of the partition at or above `offset`."""
+        partition = self.partitions.get(key)
+        if partition is None or partition.end <= offset:
+            return set(), 0
+        place = partition.at(offset) or 0
+        return set(partition.slots_from(place)), partition.size_from(place)
 
     def find(self, key: PartitionKey, offset: int) -> tuple[PartitionIndex, int] | None:
         """The partition's index and the place in it of the batch that holds `offset`."""

@@ -18,7 +18,7 @@ from ledger.parquet.runner import compact_bundle
 from ledger.recovery import advance_checkpoint
 from ledger.writer import LedgerWriter
 from ledgermq.errors import LedgerMQError, ResourceExhausted
-from stateless_broker.bundle.compaction_due import next_compaction_ms, wants_retention
+from stateless_broker.bundle.compaction_due import next_compaction_ms, wants_retention, wants_snapshot
 from stateless_broker.bundle.context import BundleContext, BundleLimits
 from stateless_broker.bundle.reads import BundleReads
 from stateless_broker.logs import get_logger
@@ -134,6 +134,8 @@ class Upkeep:
                 await self._insist("look", self._reads.load_all)
             if self._is_due():
                 await self._insist("compaction", self._compact)
+            elif wants_snapshot(self._reads, self._context.catalog()):
+                await self._insist("snapshot", self._snapshot)
             else:
                 self._compaction_pause_s = self._limits.compaction_interval_s
 
@@ -143,6 +145,22 @@ class Upkeep:
         if due_ms is not None and due_ms <= self._context.sources.now_ms():
             return True
         return now_s - self._retention_s >= self._limits.retention_interval_s and wants_retention(self._reads.checkpoint, catalog)
+
+    async def _snapshot(self) -> None:
+        """A round of internal topics alone: light, so it waits for no other bundle's round."""
+        context = self._context
+        await compact_bundle(
+            context.store,
+            self.bundle,
+            context.cluster,
+            context.catalog(),
+            context.sources,
+            context.compaction_engine,
+            everything=False,
+            only_internal=True,
+        )
+        await self._look()
+        self._compaction_pause_s = self._limits.compaction_interval_s
 
     async def _compact(self) -> None:
         context = self._context

@@ -9,7 +9,14 @@ from ledger.checkpoint import genesis
 from ledger.fold import LedgerState
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.history import History
-from ledger.parquet.plan import INTERNAL_LAG_MS, INTERNAL_TARGET_BYTES, make_plan, needs_newer_catalog
+from ledger.parquet.plan import (
+    INTERNAL_LAG_MS,
+    INTERNAL_SEGMENTS,
+    INTERNAL_TARGET_BYTES,
+    SNAPSHOT_BYTES_PER_SEGMENT,
+    make_plan,
+    needs_newer_catalog,
+)
 from ledger.segment import SlotIndex
 from ledger.topic_settings import parse_settings
 from ledgermq.errors import Unavailable
@@ -52,8 +59,15 @@ class Ledger:
         kept = [s for s in self.segments if s.index.slot >= self.checkpoint.trim_slot]
         return History(1, self.checkpoint, state, kept)
 
-    def plan(self, catalog: Catalog, *, everything: bool = False, barrier: bool = False) -> fmt.CompactionPlan | None:
-        return make_plan(self.history(), catalog, everything=everything, now_ms=NOW_MS, put_id=PUT_ID, barrier=barrier)
+    def plan(
+        self, catalog: Catalog, *, everything: bool = False, barrier: bool = False, only_internal: bool = False
+    ) -> fmt.CompactionPlan | None:
+        history = self.history()
+        if only_internal:
+            history.segments = [s for s in history.segments if s.index.slot > self.checkpoint.planned_slot]
+        return make_plan(
+            history, catalog, everything=everything, now_ms=NOW_MS, put_id=PUT_ID, barrier=barrier, only_internal=only_internal
+        )
 
 
 def catalog_of(*topics: Topic) -> Catalog:
@@ -162,6 +176,48 @@ def test_internal_topics_join_every_plan_and_make_one_when_they_are_large_or_old
         assert ledger.plan(catalog) is None
         ledger.segment(kind=fmt.CLAIM)
     assert ledger.plan(catalog) is not None
+
+
+def test_many_small_segments_of_internal_topics_make_a_plan_of_these_alone() -> None:
+    ledger, catalog = Ledger().segment((1, 0, 5)), catalog_of(topic(1), topic(3, "__internal"))
+    for _ in range(INTERNAL_SEGMENTS - 1):
+        ledger.segment((3, 0, 1), (3, 1, 1), bytes_each=1)
+    assert ledger.plan(catalog, only_internal=True) is None, "two partitions in one segment are one GET"
+    ledger.segment((1, 0, 1)).segment((3, 1, 1))
+    plan = ledger.plan(catalog, only_internal=True)
+    assert plan is not None
+    assert (list(plan.files), plan.trim_slot, plan.last_slot) == ([], 1, INTERNAL_SEGMENTS + 2), "topic 1 is left to other plans, untrimmed"
+    assert [(part.partition, part.end) for part in plan.internal] == [(0, INTERNAL_SEGMENTS - 1), (1, INTERNAL_SEGMENTS)]
+    ledger.checkpoint.snapshot_bytes = 3 * SNAPSHOT_BYTES_PER_SEGMENT
+    assert ledger.plan(catalog, only_internal=True) is None, "a large snapshot is worth a longer tail"
+    ledger.segment((3, 0, 1)).segment((3, 0, 1)).segment((3, 0, 1))
+    assert ledger.plan(catalog, only_internal=True) is not None
+
+
+def test_a_plan_of_internal_topics_alone_goes_on_where_the_last_plan_ended_and_user_topics_stay_readable() -> None:
+    ledger, catalog = Ledger().segment((1, 0, 5)), catalog_of(topic(1, parquet_target_bytes="1024"), topic(3, "__internal"))
+    for _ in range(INTERNAL_SEGMENTS):
+        ledger.segment((3, 0, 1), bytes_each=1)
+    assert ledger.plan(catalog, only_internal=True) is not None
+    ledger.checkpoint.MergeFrom(fmt.Checkpoint(finished_plan=1, planned_slot=ledger.slot, snapshot_plan=1, number=1))
+    ledger.part(3, parquet_end=INTERNAL_SEGMENTS)
+    ledger.segment((1, 0, 5), bytes_each=2000).segment((3, 0, 1), bytes_each=INTERNAL_TARGET_BYTES)
+    alone = ledger.plan(catalog, only_internal=True)
+    assert alone is not None
+    assert ([s.slot for s in alone.slots], [list(p.slots) for p in alone.internal]) == ([ledger.slot - 1, ledger.slot], [[ledger.slot]])
+    whole = ledger.plan(catalog)
+    assert _ranges(whole) == [(1, 0, 0, 9)], "its first slot was named by a plan that did not write it"
+    assert whole is not None
+    assert [slot.slot for slot in whole.lagging] == [1]
+
+
+def test_a_plan_that_would_lose_internal_records_is_a_bug() -> None:
+    ledger, catalog = Ledger(), catalog_of(topic(3, "__internal"))
+    for _ in range(INTERNAL_SEGMENTS + 1):
+        ledger.segment((3, 0, 1))
+    ledger.checkpoint.planned_slot = 1
+    with pytest.raises(AssertionError, match="would lose records"):
+        ledger.plan(catalog, only_internal=True)
 
 
 def test_a_topic_that_the_checkpoint_names_as_removed_is_left_out() -> None:
