@@ -37,6 +37,8 @@ HEAL_S_MAX = CLOSE_S_MAX + 30.0
 DRAIN_S_MAX = 180.0
 STATUS_EVERY_S = 20.0
 VIOLATIONS_SHOWN = 20
+HAPPENED = "happened.txt"
+"""In the folder of the logs: all that a run printed while it went on."""
 
 
 class ChaosRun:
@@ -47,14 +49,14 @@ class ChaosRun:
         self.store: ChaosStore = FolderStore(folder) if kind == "file" else MinioStore(folder, self.children, stack, seed)
         self.cluster = ChaosCluster(self.children, self.store, self.note)
         self.violations: list[Violation] = []
-        self.happened: list[str] = []
+        self._happened = stack.enter_context((folder / HAPPENED).open("w"))
         self.verdict = ""
         self._begun_s = asyncio.get_running_loop().time()
 
     def note(self, text: str) -> None:
         line = f"[{self.kind} {asyncio.get_running_loop().time() - self._begun_s:6.1f}] {text}"
-        self.happened.append(line)
         print(line, flush=True)
+        print(line, flush=True, file=self._happened)
 
     async def run(self) -> None:
         await self._begin()
@@ -199,13 +201,12 @@ async def run_one(kind: str, events: int, seed: int, seconds: float, folder: Pat
             traceback.print_exc()
         else:
             print("\n".join(run.report()))
-    (folder / "happened.txt").write_text("\n".join(run.happened))
     if not run.violations:
         return True
     print(f"\n{kind}, seed {seed}: {len(run.violations)} violations")
     for violation in run.violations[:VIOLATIONS_SHOWN]:
         print(f"  {str(violation)[:600]}")
-    print(f"the troubles so far are in {folder}/happened.txt, the logs of the processes beside it")
+    print(f"the troubles so far are in {folder}/{HAPPENED}, the logs of the processes beside it")
     print(f"again: make chaos STORE={kind} EVENTS={events} SEED={seed} SECONDS={seconds:g}", flush=True)
     return False
 
