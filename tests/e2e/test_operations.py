@@ -1,0 +1,135 @@
+"""A broker process under its operator's hands: admin port, SIGHUP, a store that is away at the start and later."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+
+import ledgermq
+from infra.minio import Minio
+from ledgermq.cli.exit_codes import ExitCode
+from tests.cutting_proxy import NEVER, cutting_proxy
+from tests.e2e.admin_port import ADMIN, AdminPort, until
+from tests.e2e.processes import QUICK, BrokerProcess, BrokerProcesses
+from tests.e2e.raw_client import RawClient
+
+
+def lines(broker: BrokerProcess, event: str) -> list[dict[str, object]]:
+    """What it has logged of one kind."""
+    found = [json.loads(line) for line in broker.text().splitlines() if line.startswith("{")]
+    return [line for line in found if line["event"] == event]
+
+
+async def test_the_admin_port_tells_of_health_and_what_was_done(tmp_path: Path) -> None:
+    with BrokerProcesses(tmp_path, (tmp_path / "root").as_uri()) as brokers:
+        broker = brokers.start(*ADMIN)
+        admin = AdminPort(broker)
+        assert admin.get("/livez") == (200, "ok\n")
+        assert admin.ready() == (200, {"ready": True, "why": "", "notes": []})
+        assert admin.get("/nothing")[0] == 404
+        async with RawClient(broker.address) as client:
+            await client.create("t", 2)
+            for i in range(5):
+                await client.produce("t", 0, b"%d" % i)
+            assert len(await client.read_all("t", 0)) == 5
+        found = admin.metrics()
+        assert found["ledgermq_produced_records_total"][("t",)] == 5
+        assert found["ledgermq_fetched_records_total"][("t",)] == 5
+        assert found["ledgermq_calls_total"][("OK", "ProduceOnce")] == 5
+        assert found["ledgermq_flush_bytes_count"][()] >= 6, "five segments and the topic's record"
+        assert found["ledgermq_store_requests_total"][("put_if_absent", "OK")] >= 6
+        assert found["ledgermq_store_sent_bytes_total"][("put_if_absent",)] > 1000
+        assert found["ledgermq_owned_bundles"][()] == 5
+        assert found["ledgermq_claims_total"][("won",)] == 5
+        assert found["ledgermq_ready"][()] == 1
+        assert found["process_resident_memory_bytes"][()] > 1e7
+        brokers.terminate(broker)
+        assert brokers.wait(broker) == 0
+
+
+def test_an_admin_port_that_is_taken_is_named(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, BrokerProcesses(tmp_path, (tmp_path / "root").as_uri()) as brokers:
+        broker = brokers.spawn("--admin-port", str(taken.getsockname()[1]))
+        assert brokers.wait(broker) == ExitCode.USAGE
+        assert "for the admin port" in broker.text().splitlines()[-1]
+
+
+def test_sighup_takes_what_is_live_and_refuses_the_rest_by_name(tmp_path: Path) -> None:
+    file = tmp_path / "broker.toml"
+    file.write_text('log_level = "warning"\nflush_spacing_ms = 0\n')
+    with BrokerProcesses(tmp_path, (tmp_path / "root").as_uri()) as brokers:
+        broker = brokers.start(*ADMIN[2:], "--config", str(file))
+        assert not lines(broker, "broker started"), "the level of the file counts"
+        for text, event in (
+            ('log_level = "info"\nflush_spacing_ms = 50\nbundles = 9\n', "settings reloaded"),
+            ("flush_spacing_ms = 'x'\n", "settings not reloaded"),
+        ):
+            file.write_text(text)
+            os.kill(broker.pid, signal.SIGHUP)
+            until(lambda event=event: bool(lines(broker, event)))  # type: ignore[misc]
+        [done] = lines(broker, "settings reloaded")
+        assert (done["changed"], done["refused"]) == ({"log_level": "info", "flush_spacing_ms": 50}, ["bundles"])
+        assert [line["setting"] for line in lines(broker, "setting needs a restart")] == ["bundles"]
+        assert "flush_spacing_ms" in str(lines(broker, "settings not reloaded")[0]["error"])
+        assert brokers.stop(broker) == 0
+
+
+@pytest.mark.parametrize("outage_s", [3.0])
+async def test_a_store_that_is_away_at_the_start_and_later(tmp_path: Path, moto: Minio, moto_root: str, outage_s: float) -> None:
+    await _lives_through_outages(tmp_path, moto, moto_root, outage_s)
+
+
+@pytest.mark.real
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+async def test_a_minute_without_the_store_needs_no_restart(tmp_path: Path, minio: Minio, minio_root: str) -> None:
+    await _lives_through_outages(tmp_path, minio, minio_root, 60.0)
+
+
+async def _lives_through_outages(tmp_path: Path, server: Minio, root: str, outage_s: float) -> None:
+    async with cutting_proxy(server.endpoint, seed=1, pieces_max=NEVER) as proxy:
+        proxy.cut_off()
+        with BrokerProcesses(tmp_path, root.replace(server.endpoint, proxy.endpoint), QUICK) as brokers:
+            broker = brokers.spawn(*ADMIN, "--shutdown-ms", "2000")
+            admin = await asyncio.to_thread(AdminPort, broker)
+            await _until_ready(admin, "waiting for the object store")
+            assert lines(broker, "waiting for the object store")
+            assert (await asyncio.to_thread(admin.get, "/livez"))[0] == 200
+            await asyncio.sleep(outage_s)
+            proxy.restore()
+            await _until_ready(admin, "")
+            async with ledgermq.connect(_address(broker), timeout_s=90 + outage_s) as client, client.producer() as producer:
+                await client.create_topic("t", partitions=4)
+                sent = [await producer.send("t", b"%d" % i) for i in range(20)]
+                proxy.cut_off()
+                waiting = [producer.send("t", b"%d" % i) for i in range(20, 40)]
+                await asyncio.sleep(outage_s)
+                status, found = await asyncio.to_thread(admin.ready)
+                assert (status, "no heartbeat has reached the object store" in str(found["notes"])) == (200, True), found
+                proxy.restore()
+                sent += [await done for done in waiting]
+                assert len({(done.partition, done.offset) for done in sent}) == 40
+            assert broker.process.poll() is None
+            proxy.cut_off()
+            brokers.terminate(broker)  # nothing can be handed over now: the deadline ends it
+            assert await asyncio.to_thread(brokers.wait, broker) == 0
+
+
+def _address(broker: BrokerProcess) -> str:
+    return next(line.split()[3].rstrip(",") for line in broker.text().splitlines() if line.startswith("broker listens on"))
+
+
+async def _until_ready(admin: AdminPort, why: str) -> None:
+    """Until /readyz gives this reason; "" = it is ready."""
+    async with asyncio.timeout(60):
+        while True:
+            status, found = await asyncio.to_thread(admin.ready)
+            if why in found["why"] and (status == 200) == (not why) and found["why"] != "the process is starting":
+                return
+            await asyncio.sleep(0.1)
