@@ -24,11 +24,15 @@ from ledgermq.client.descriptions import (
     TopicDescription,
     TopicPartition,
 )
+from ledgermq.client.groups.group_consumer import GroupConsumer
+from ledgermq.client.groups.lag import Lag
+from ledgermq.client.groups.message import GroupMessage
+from ledgermq.client.groups.offset_store import GivenPartition, OffsetEntry, OffsetStore, StoredOffset
 from ledgermq.client.producing.delivery import BatchResult, Delivery, SendResult
 from ledgermq.client.producing.producer import Producer
 from ledgermq.client.producing.unrouted import BatchDelivery
 from ledgermq.client.record import Record
-from ledgermq.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
+from ledgermq.client.settings import ClientSettings, ConsumerSettings, GroupSettings, ProducerSettings
 from ledgermq.errors import LedgerMQError
 
 try:
@@ -47,13 +51,21 @@ __all__ = [
     "Consumer",
     "ConsumerSettings",
     "Delivery",
+    "GivenPartition",
+    "GroupConsumer",
+    "GroupMessage",
+    "GroupSettings",
+    "Lag",
     "LedgerMQError",
     "Message",
+    "OffsetEntry",
+    "OffsetStore",
     "PartitionDescription",
     "Producer",
     "ProducerSettings",
     "Record",
     "SendResult",
+    "StoredOffset",
     "TopicDescription",
     "TopicPartition",
     "__version__",

@@ -11,19 +11,23 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, cast, overload
 
 from ledgermq.client.admin import Admin
 from ledgermq.client.connections import Connections
 from ledgermq.client.consuming.consumer import Consumer
 from ledgermq.client.consuming.start import Start
 from ledgermq.client.descriptions import ClusterDescription, TopicDescription, TopicPartition
+from ledgermq.client.groups.group_consumer import GroupConsumer
+from ledgermq.client.groups.start_rule import StartRule, check_rule
+from ledgermq.client.groups.subscription import Topics, topics_of
 from ledgermq.client.grpc_connection import GrpcConnector
-from ledgermq.client.offsets import Offsets
+from ledgermq.client.offsets import At, Offsets
 from ledgermq.client.producing.producer import Producer
 from ledgermq.client.routing import Routing
-from ledgermq.client.settings import ClientSettings, ConsumerSettings, ProducerSettings, settings_from
+from ledgermq.client.settings import ClientSettings, ConsumerSettings, GroupSettings, ProducerSettings, settings_from
 from ledgermq.client.target import is_root_url, open_embedded, parse_addresses
+from ledgermq.errors import InvalidConfig
 from ledgermq.protocol.api import Connector
 from ledgermq.sources import Sources
 
@@ -44,7 +48,7 @@ class Client:
         self._routing = Routing(self._connections, self.settings.metadata_age_s_max)
         self._admin = Admin(self._connections, self._routing)
         self._offsets = Offsets(self._connections, self._routing)
-        self._made: list[Producer | Consumer] = []
+        self._made: list[Producer | Consumer | GroupConsumer] = []
 
     async def create_topic(self, name: str, partitions: int = 0, settings: Mapping[str, object] | None = None) -> TopicDescription:
         """`partitions=0`: the cluster's default. `settings`: topic settings by their names, as {"retention.ms": 3600000}.
@@ -95,25 +99,65 @@ class Client:
         self._made.append(producer)
         return producer
 
+    @overload
     def consumer(
         self,
         topics: str | Iterable[str],
         partitions: Iterable[int] | None = None,
         start: Start = "earliest",
+        group: None = None,
         **settings: Any,
-    ) -> Consumer:
-        """Reads the partitions given (all, if None) of one or more topics. Settings: the fields of `ConsumerSettings`.
+    ) -> Consumer: ...
 
-        `start`: "earliest", "latest", a datetime with time zone (first record at or after it), or {partition: offset}; with several
-        topics {(topic, partition): offset}. Partitions that such a mapping does not name begin at the earliest. Raises InvalidConfig.
+    @overload
+    def consumer(
+        self, topics: Topics, partitions: None = None, start: StartRule = "earliest", *, group: str, **settings: Any
+    ) -> GroupConsumer: ...
+
+    def consumer(
+        self,
+        topics: Topics,
+        partitions: Iterable[int] | None = None,
+        start: Start | StartRule = "earliest",
+        group: str | None = None,
+        **settings: Any,
+    ) -> Consumer | GroupConsumer:
+        """Reads topics: by itself, or with `group` as a member of a consumer group.
+
+        Without a group: the partitions given (all, if None) of one or more topics; the program keeps its positions. Settings: the fields
+        of `ConsumerSettings`. `start`: "earliest", "latest", a datetime with time zone (first record at or after it), or
+        {partition: offset}; with several topics {(topic, partition): offset}. Partitions that it does not name begin at the earliest.
+
+        With a group: the partitions that the group gives to this member. Settings: the fields of `GroupSettings`. `topics` may be a
+        pattern (`re.compile(…)`, or text that begins with ^). `start` says where a partition begins for which the group has committed
+        nothing, or an offset that is no longer there: "earliest", "latest", a datetime, or "error". `auto_offset_reset`, if given,
+        decides the latter. Raises InvalidConfig, InvalidGroupName.
         """
         self._forget_closed()
-        names = [topics] if isinstance(topics, str) else list(topics)
+        made: Consumer | GroupConsumer
+        if group is None:
+            made = self._plain_consumer(topics, partitions, cast(Start, start), settings)
+        else:
+            made = self._group_consumer(topics, partitions, start, group, settings)
+        self._made.append(made)
+        return made
+
+    def _plain_consumer(self, topics: Topics, partitions: Iterable[int] | None, start: Start, settings: dict[str, Any]) -> Consumer:
+        names, pattern = topics_of(topics)
+        if pattern:
+            raise InvalidConfig("only a group reads topics by a pattern: client.consumer(…, group=…)")
         chosen = None if partitions is None else list(partitions)
         parsed = settings_from(ConsumerSettings, settings)
-        consumer = Consumer(self._connections, self._routing, self._offsets, names, chosen, start, parsed)
-        self._made.append(consumer)
-        return consumer
+        return Consumer(self._connections, self._routing, self._offsets, names, chosen, start, parsed)
+
+    def _group_consumer(self, topics: Topics, partitions: object, start: object, group: str, settings: dict[str, Any]) -> GroupConsumer:
+        if partitions is not None:
+            raise InvalidConfig("a group shares out the partitions itself; leave out either partitions or group")
+        rule = check_rule(start)
+        parsed = settings_from(GroupSettings, settings)
+        reset = parsed.auto_offset_reset if "auto_offset_reset" in settings else rule
+        out_of_range: At | None = None if reset == "error" else reset
+        return GroupConsumer(self._connections, self._routing, self._offsets, self._sources, group, topics, rule, out_of_range, parsed)
 
     def _forget_closed(self) -> None:
         self._made = [made for made in self._made if not made.closed]

@@ -49,6 +49,10 @@ class Connections:
             if len(self._learned) > LEARNED_BROKERS_MAX:
                 del self._learned[next(iter(self._learned))]
 
+    @property
+    def attempt_timeout_s(self) -> float:
+        return self._settings.attempt_timeout_s
+
     def backoff(self) -> Backoff:
         return Backoff(self._sources, self._settings.backoff_ms_first, self._settings.backoff_ms_max)
 
@@ -80,7 +84,7 @@ class Connections:
         while True:
             wait_ms: int | None = None
             last: RetriableError | None = None
-            for address in self._candidates(avoid):
+            for address in self.candidates(avoid):
                 try:
                     return await self._ask_redirected(address, call, deadline)
                 except (Unavailable, DeadlineExceeded) as error:
@@ -110,9 +114,9 @@ class Connections:
             return
         if isinstance(last, ResourceExhausted):
             raise last
-        raise Unavailable(f"no broker of {', '.join(self._candidates())} answered in time; the last said: {last}") from last
+        raise Unavailable(f"no broker of {', '.join(self.candidates())} answered in time; the last said: {last}") from last
 
-    def _candidates(self, avoid: str | None = None) -> list[str]:
+    def candidates(self, avoid: str | None = None) -> list[str]:
         """All brokers known: first the one that answered last, in the end the one to avoid."""
         return sorted([*self._bootstrap, *self._learned], key=lambda address: (address == avoid, address != self._last_good))
 

@@ -6,14 +6,18 @@ Whoever gives a name that does not exist gets InvalidConfig with the nearest one
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeVar
 
+from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.groups.offset_store import OffsetStore
 from ledgermq.errors import InvalidConfig
 from ledgermq.protocol.limits import BATCH_BYTES_TYPICAL, FRAME_PAYLOAD_BYTES_MAX
 
 MIB = 1024 * 1024
+MEMBER_TIMEOUT_S_MAX = 24 * 3600.0
+NAME_CHARS_MAX = 249
 
 Partitioner = Callable[[str, bytes | None, int], int]
 """(topic, key, number of partitions) -> partition."""
@@ -106,7 +110,66 @@ class ConsumerSettings:
         _between(self, "fetch_bytes_max", 1, FRAME_PAYLOAD_BYTES_MAX)
 
 
-S = TypeVar("S", ClientSettings, ProducerSettings, ConsumerSettings)
+PartitionsCallback = Callable[[list[TopicPartition]], Awaitable[None] | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSettings(ConsumerSettings):
+    """Of one consumer that is a member of a group."""
+
+    commit: Literal["auto", "acked", "manual", "before"] = "auto"
+    """What is committed. auto: what was handed out before the latest call for messages, or was acknowledged. acked: what was
+    acknowledged. Both every `commit_interval_ms`, before partitions are let go, and at the end. manual: only what `commit` says.
+    before: at most once; messages are committed before they are handed out."""
+    commit_interval_ms: float = 5_000
+    session_timeout_s: float = 45.0
+    """A member that the coordinator does not hear for this time loses its partitions."""
+    max_poll_interval_s: float = 300.0
+    """A program that neither asks for messages nor acknowledges any for this time lets its partitions go; the next call joins again."""
+    heartbeat_wait_s: float = 3.0
+    """A heartbeat is held by the coordinator until something changes, at most for this time."""
+    revoke_wait_s: float = 30.0
+    """Before a partition is let go, the program is given this time to finish what it was handed of it."""
+    close_timeout_s: float = 10.0
+    """`close` ends within this time, whether the cluster answers or not."""
+    acked_ahead_max: int = 100_000
+    """Messages of a partition that are acknowledged while an earlier one is not; from here on the partition waits for that one."""
+    assignor: Literal["uniform", "range", "sticky", "consistent_hash"] = "uniform"
+    """How partitions are shared out; the group does as most of its members say."""
+    instance_id: str = ""
+    """Static membership: a member that comes back under this id within the session time-out finds its partitions again."""
+    rack: str = ""
+    """Where this member runs: a hint for the assignor."""
+    client_id: str = ""
+    """For people who look at the group."""
+    offset_store: OffsetStore | None = None
+    """Keeps the committed offsets; None: the cluster does."""
+    on_assigned: PartitionsCallback | None = None
+    """Called, and awaited, when partitions were given, before their first message; may seek."""
+    on_revoked: PartitionsCallback | None = None
+    """Called, and awaited, before partitions are let go; commits are still accepted."""
+    on_lost: PartitionsCallback | None = None
+    """Called when partitions are gone already: others may have them."""
+
+    def __post_init__(self) -> None:
+        ConsumerSettings.__post_init__(self)
+        _one_of(self, "commit", "auto", "acked", "manual", "before")
+        _one_of(self, "assignor", "uniform", "range", "sticky", "consistent_hash")
+        _above_zero(self, "commit_interval_ms", "session_timeout_s", "max_poll_interval_s", "heartbeat_wait_s", "close_timeout_s")
+        _between(self, "revoke_wait_s", 0, self.max_poll_interval_s)
+        _between(self, "heartbeat_wait_s", 0, self.session_timeout_s / 3)
+        _between(self, "session_timeout_s", 0, MEMBER_TIMEOUT_S_MAX)
+        _between(self, "max_poll_interval_s", 0, MEMBER_TIMEOUT_S_MAX)
+        _between(self, "acked_ahead_max", 1, 10_000_000)
+        for name in ("instance_id", "rack", "client_id"):
+            if not isinstance(getattr(self, name), str) or len(getattr(self, name)) > NAME_CHARS_MAX:
+                raise InvalidConfig(f"{name} is text of at most {NAME_CHARS_MAX} characters, not {getattr(self, name)!r}")
+        for name in ("on_assigned", "on_revoked", "on_lost"):
+            if getattr(self, name) is not None and not callable(getattr(self, name)):
+                raise InvalidConfig(f"{name} is a function of a list of partitions, not {getattr(self, name)!r}")
+
+
+S = TypeVar("S", ClientSettings, ProducerSettings, ConsumerSettings, GroupSettings)
 
 
 def settings_from(kind: type[S], given: Mapping[str, Any]) -> S:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Generic
 
 import pyarrow as pa
 
-from ledgermq.client.consuming.message import Message, table_of
+from ledgermq.client.consuming.message import M, table_of
 from ledgermq.client.consuming.reading import Reading
-
-M = TypeVar("M", bound=Message)
 
 MessagesOf = Callable[[Reading, pa.RecordBatch, int], list[M]]
 """(reading, rows, offset of the first row) -> the messages that the program gets."""

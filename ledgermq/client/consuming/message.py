@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime
 from itertools import repeat
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 
 from ledgermq.client.record import datetime_of
-from ledgermq.errors import CorruptFrame, LedgerMQError
+from ledgermq.errors import CorruptFrame, InvalidRequest, LedgerMQError
 from ledgermq.protocol.batch_header import Buffer, check_crc
 from ledgermq.protocol.records import SCHEMA, decode_batch
 
@@ -48,6 +48,14 @@ class Message(NamedTuple):
         """UTC."""
         return None if self.timestamp_us is None else datetime_of(self.timestamp_us)
 
+    def ack(self) -> bool:
+        """Only messages of a group can be acknowledged (see `GroupMessage`). Raises InvalidRequest."""
+        raise InvalidRequest("this consumer has no group, so nothing is acknowledged; client.consumer(…, group=…) makes one that has")
+
+    def nack(self, delay: float = 0.0) -> bool:
+        """Only messages of a group can be refused (see `GroupMessage`); here `seek` goes back. Raises InvalidRequest."""
+        raise InvalidRequest("this consumer has no group, so nothing comes again; seek goes back, client.consumer(…, group=…) joins one")
+
 
 def decode_run(data: Buffer, crc: int, record_count: int, decoded_bytes_max: int, where: str) -> pa.RecordBatch:
     """The rows of a fetched batch, fully validated. Raises CorruptFrame or MessageTooLarge, saying `where`."""
@@ -61,8 +69,16 @@ def decode_run(data: Buffer, crc: int, record_count: int, decoded_bytes_max: int
     return rows
 
 
+M = TypeVar("M", bound=Message)
+
+
 def messages_of(rows: pa.RecordBatch, topic: str, partition: int, offset: int) -> list[Message]:
     """`offset`: of the first row."""
+    return messages_as(Message, rows, topic, partition, offset)
+
+
+def messages_as(kind: type[M], rows: pa.RecordBatch, topic: str, partition: int, offset: int) -> list[M]:
+    """As `messages_of`, of a kind of one's own."""
     count = rows.num_rows
     columns = (
         repeat(topic, count),
@@ -74,7 +90,7 @@ def messages_of(rows: pa.RecordBatch, topic: str, partition: int, offset: int) -
         rows.column("timestamp").cast(pa.int64()).to_pylist(),
         rows.column("tag").to_pylist(),
     )
-    return list(map(Message._make, zip(*columns, strict=True)))
+    return list(map(kind._make, zip(*columns, strict=True)))
 
 
 def _headers(column: pa.Array) -> list[MessageHeaders] | repeat[MessageHeaders]:

@@ -13,9 +13,9 @@ from typing import Generic
 import pyarrow as pa
 
 from ledgermq.client.connections import Connections
-from ledgermq.client.consuming.decoded_run import DecodedRun, M, MessagesOf, Taken
+from ledgermq.client.consuming.decoded_run import DecodedRun, MessagesOf, Taken
 from ledgermq.client.consuming.fetcher import Fetcher
-from ledgermq.client.consuming.message import TABLE_SCHEMA, decode_run
+from ledgermq.client.consuming.message import TABLE_SCHEMA, M, decode_run
 from ledgermq.client.consuming.reading import Prefetch, Reading
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.ending import end
@@ -65,8 +65,8 @@ class Reader(Generic[M]):
     def started(self) -> bool:
         return self._background is not None
 
-    def add(self, partition: TopicPartition, topic_id: int, position: int) -> Reading:
-        reading = Reading(partition, topic_id, position, self._connections.backoff())
+    def add(self, partition: TopicPartition, topic_id: int, position: int, *, paused: bool = False) -> Reading:
+        reading = Reading(partition, topic_id, position, self._connections.backoff(), paused=paused)
         self.readings.append(reading)
         self._fetcher.wake()
         return reading
@@ -153,6 +153,17 @@ class Reader(Generic[M]):
     def wake(self) -> None:
         """Let who waits for messages look, and check, again."""
         self._prefetch.changed.set()
+
+    async def changed(self, deadline: float) -> bool:
+        """Wait until `wake`, or until messages came; False: the deadline came first. Raises what the program has to be told."""
+        self.raise_trouble(asyncio.get_running_loop().time())
+        self._prefetch.changed.clear()
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._prefetch.changed.wait()
+        except TimeoutError:
+            return False
+        return True
 
     def _next_look(self, deadline: float | None) -> float | None:
         """When to stop waiting: at the deadline, or when a partition has failed for too long."""

@@ -1,0 +1,95 @@
+"""Calls to the coordinator of one group, wherever it is at present: any broker answers NOT_OWNER and names it.
+
+Invariants: the address is only a memory, brokers decide; a call ends within its deadline with an answer or a typed error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from ledgermq.client.connections import Connections
+from ledgermq.errors import DeadlineExceeded, LedgerMQError, NotOwner, ResourceExhausted, RetriableError, Unavailable
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.api import Connection
+
+T = TypeVar("T")
+
+
+class Coordinator:
+    def __init__(self, connections: Connections, group: str) -> None:
+        self._connections = connections
+        self.group = group
+        self.address: str | None = None
+        """Of the broker that answered last."""
+
+    async def ask(self, call: Callable[[Connection], Awaitable[T]], deadline: float) -> T:
+        """Errors that a retry may cure are retried until the deadline; then Unavailable, saying the last one."""
+        backoff = self._connections.backoff()
+        while True:
+            try:
+                return await self.ask_once(call, deadline)
+            except RetriableError as error:
+                wait_s = backoff.next_s(error.retry_after_ms)
+                if asyncio.get_running_loop().time() + wait_s < deadline:
+                    await asyncio.sleep(wait_s)
+                    continue
+                if isinstance(error, ResourceExhausted):
+                    raise
+                raise Unavailable(f"the coordinator of group {self.group!r} did not answer in time: {error.message}") from error
+
+    async def ask_once(self, call: Callable[[Connection], Awaitable[T]], deadline: float) -> T:
+        """One attempt; two where a broker names another. Raises NotOwner when nobody coordinates the group at present."""
+        if self.address is None:
+            return await self._ask_anybody(call, deadline)
+        address, self.address = self.address, None
+        try:
+            answer = await self._connections.ask_at(address, call, deadline)
+        except NotOwner as error:
+            if not error.owner or error.owner == address:
+                raise
+            return await self._ask_named(error.owner, call, deadline)
+        except (Unavailable, DeadlineExceeded):
+            if asyncio.get_running_loop().time() >= deadline:
+                raise
+            return await self._ask_anybody(call, deadline, avoid=address)
+        except LedgerMQError:
+            self.address = address  # it answers
+            raise
+        self.address = address
+        return answer
+
+    async def _ask_anybody(self, call: Callable[[Connection], Awaitable[T]], deadline: float, avoid: str | None = None) -> T:
+        error: RetriableError = Unavailable("no broker is known")
+        for address in self._connections.candidates(avoid):
+            try:
+                return await self._ask_named(address, call, deadline)
+            except (Unavailable, DeadlineExceeded) as unreachable:
+                error = unreachable
+            except NotOwner as elsewhere:
+                if not elsewhere.owner or elsewhere.owner in (address, avoid):
+                    raise
+                self._connections.learn(elsewhere.owner)
+                return await self._ask_named(elsewhere.owner, call, deadline)
+            if asyncio.get_running_loop().time() >= deadline:
+                break
+        raise error
+
+    async def _ask_named(self, address: str, call: Callable[[Connection], Awaitable[T]], deadline: float) -> T:
+        self._connections.learn(address)
+        try:
+            answer = await self._connections.ask_at(address, call, deadline)
+        except RetriableError:
+            raise
+        except LedgerMQError:
+            self.address = address
+            raise
+        self.address = address
+        return answer
+
+    async def leave(self, member_id: str, step: pb.GroupStep, deadline: float, *, once: bool = False) -> None:
+        """`once`: do not insist."""
+        request = pb.GroupHeartbeatRequest(group=self.group, member_id=member_id, step=step)
+        ask = self.ask_once if once else self.ask
+        await ask(lambda at: at.group_heartbeat(request), deadline)

@@ -1,0 +1,145 @@
+"""One life of a member: the parts that make it, its background, and its end.
+
+Owns the tasks: heartbeats, regular commits, taking in and letting go. If one of them dies, all end, and every call says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from ledgermq.client.connections import Connections
+from ledgermq.client.consuming.reader import Reader
+from ledgermq.client.ending import end
+from ledgermq.client.groups.callbacks import Callbacks
+from ledgermq.client.groups.committer import Committer
+from ledgermq.client.groups.coordinator import Coordinator
+from ledgermq.client.groups.holdings import Holdings
+from ledgermq.client.groups.loading import Loading
+from ledgermq.client.groups.membership import Membership
+from ledgermq.client.groups.message import GroupMessage
+from ledgermq.client.groups.offset_store import OffsetStore
+from ledgermq.client.groups.polling import Polling
+from ledgermq.client.groups.start_rule import StartRule
+from ledgermq.client.groups.subscription import subscription_of
+from ledgermq.client.groups.topic_store import TopicOffsetStore
+from ledgermq.client.offsets import Offsets
+from ledgermq.client.settings import GroupSettings
+from ledgermq.errors import LedgerMQError, OffsetOutOfRange, Unavailable
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.sources import Sources
+
+
+class Member:
+    """`topics`: (names, pattern)."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        offsets: Offsets,
+        sources: Sources,
+        group: str,
+        topics: tuple[list[str], str],
+        rule: StartRule,
+        settings: GroupSettings,
+        reader: Reader[GroupMessage],
+    ) -> None:
+        self._settings = settings
+        self._reader = reader
+        self.member_id = sources.new_id().hex()
+        self._coordinator = Coordinator(connections, group)
+        timeout_s = settings.request_timeout_s
+        self.store: OffsetStore = settings.offset_store or TopicOffsetStore(self._coordinator, connections, self.member_id, timeout_s)
+        self.committer = Committer(self.store, group, timeout_s)
+        self.callbacks = Callbacks(settings)
+        self.loading = Loading(self.store, group, rule, offsets, connections, timeout_s)
+        self.holdings = Holdings(settings, reader, self.loading, self.committer, self.callbacks, connections.backoff)
+        self.polling = Polling(settings.max_poll_interval_s)
+        self.membership = Membership(
+            self._coordinator,
+            self.member_id,
+            subscription_of(*topics, settings),
+            min(settings.heartbeat_wait_s, connections.attempt_timeout_s / 2),
+            self.holdings,
+            self.polling,
+            connections.backoff(),
+            reader.wake,
+        )
+        self._background: asyncio.Task[None] | None = None
+        self._regular: list[asyncio.Task[None]] = []
+
+    # -- background ----------------------------------------------------------------------------------------------------
+
+    @property
+    def begun(self) -> bool:
+        return self._background is not None
+
+    def begin(self) -> None:
+        self._background = asyncio.get_running_loop().create_task(self._run(), name="ledgermq group member")
+        self._background.add_done_callback(lambda _: self._reader.wake())
+
+    async def _run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            self.holdings.tasks = tasks
+            self._regular.append(tasks.create_task(self.membership.run(), name="ledgermq heartbeats"))
+            if self._settings.commit in ("auto", "acked"):
+                self._regular.append(tasks.create_task(self._commit_regularly(), name="ledgermq regular commits"))
+            await asyncio.Event().wait()
+
+    async def _commit_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.commit_interval_ms / 1000)
+            await self.holdings.commit_finished(holding for holding in list(self.holdings.held.values()) if not holding.letting_go)
+
+    def raise_if_dead(self) -> None:
+        if self._background is not None and self._background.done():
+            raise LedgerMQError("the member's background task failed") from self._background.exception()
+
+    def raise_trouble(self) -> None:
+        """What the program has to be told, once; but for a start that it has to choose itself: until it has."""
+        self.raise_if_dead()
+        for place in (self.callbacks, self.membership):
+            failure = place.take_failure()
+            if failure is not None:
+                raise failure
+        for holding in self.holdings.readable:
+            if holding.start_unknown:
+                raise OffsetOutOfRange(f"nothing is committed for {holding.name}, and start='error': seek to where to begin")
+        since_s, now_s = self.membership.failing_since_s, asyncio.get_running_loop().time()
+        if since_s is not None and now_s - since_s > self._settings.request_timeout_s:
+            self.membership.failing_since_s = now_s
+            last = self.membership.last_error
+            raise Unavailable(f"the group's coordinator has not answered for {now_s - since_s:.1f} s: {last}") from last
+
+    @property
+    def last_error(self) -> LedgerMQError | None:
+        return self.membership.last_error or self.holdings.last_error
+
+    # -- end -----------------------------------------------------------------------------------------------------------
+
+    async def leave(self) -> LedgerMQError | None:
+        """Stop reading, tell the program, commit, say good-bye. Why the commit could not be, if so."""
+        await end(*self._regular)
+        held = list(self.holdings.held.values())
+        self.holdings.stop_reading([holding for holding in held if not holding.letting_go])
+        failure = await self.holdings.settle_accounts(held)
+        await self._say_goodbye()
+        return failure
+
+    async def _say_goodbye(self) -> None:
+        """If it fails, the coordinator finds out by the session time-out."""
+        if not self.membership.tried:
+            return
+        step = pb.LEAVE_FOR_A_WHILE if self._settings.instance_id else pb.LEAVE
+        deadline = asyncio.get_running_loop().time() + self._settings.close_timeout_s
+        try:
+            await self._coordinator.leave(self.member_id, step, deadline, once=not self.membership.joined)
+        except LedgerMQError as error:
+            self.membership.last_error = error
+
+    async def end(self) -> None:
+        """At once. What the program still says of its messages counts no more."""
+        await end(self._background)
+        for holding in self.holdings.held.values():
+            holding.gone = True
+        self.holdings.progressed.set()
+        await self.committer.close()

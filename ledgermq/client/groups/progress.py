@@ -1,0 +1,115 @@
+"""How far a program is in one partition: what it was handed, what of that it has finished, hence what may be committed. Pure.
+
+Invariants: `finished` <= `handed`; everything below `finished` that exists was finished, so it may be committed whatever the order of
+acknowledgements was; after a roll-back or a move no acknowledgement of an older handing out counts for what will be handed out again.
+"""
+
+from __future__ import annotations
+
+
+class Progress:
+    """`generation` of a message: the one in force when it was handed out."""
+
+    __slots__ = ("_acked", "_ends", "_given_back", "_jumps", "finished", "generation", "handed")
+
+    def __init__(self, position: int) -> None:
+        self.finished = position
+        """Everything below is finished: what to commit."""
+        self.handed = position
+        """The next offset to hand out."""
+        self.generation = 0
+        self._acked: set[int] = set()
+        self._given_back: set[int] = set()
+        self._jumps: dict[int, int] = {}
+        """Begin and end of ranges without messages (cleaned, or deleted before they were read)."""
+        self._ends: list[tuple[int, int]] = []
+        """(generation, offset): messages of this generation or an older one no longer count from this offset on. Both ascend."""
+
+    @property
+    def outstanding(self) -> int:
+        """Messages that the program still has: handed out, neither finished nor given back."""
+        gaps = sum(end - begin for begin, end in self._jumps.items())
+        return self.handed - self.finished - len(self._acked) - len(self._given_back) - gaps
+
+    @property
+    def acked_ahead(self) -> int:
+        """Acknowledged messages that wait for an earlier one: the size of what is remembered."""
+        return len(self._acked)
+
+    def hand_out(self, first: int, end: int) -> None:
+        """Offsets `first` to `end` - 1, at or above `handed`."""
+        assert self.handed <= first < end, f"{first} to {end} after {self.handed}"
+        if first > self.handed:
+            self._jumps[self.handed] = first
+            self._advance()
+        self.handed = end
+
+    def ack(self, offset: int, generation: int) -> bool:
+        """Finish one message; False: it does not count, for it will be handed out again."""
+        if self._is_over(offset, generation) or offset >= self.handed:
+            return False
+        if offset >= self.finished:
+            self._acked.add(offset)
+            self._given_back.discard(offset)
+            self._advance()
+        return True
+
+    def give_back(self, offset: int, generation: int) -> None:
+        """The program will not finish this message; somebody else will."""
+        if self.finished <= offset < self.handed and offset not in self._acked and not self._is_over(offset, generation):
+            self._given_back.add(offset)
+
+    def finish_through(self, offset: int) -> None:
+        """Finish all that was handed out below `offset`."""
+        offset = min(offset, self.handed)
+        if offset > self.finished:
+            self.finished = offset
+            if self._acked or self._jumps or self._given_back:
+                self._acked = {each for each in self._acked if each >= offset}
+                self._given_back = {each for each in self._given_back if each >= offset}
+                self._jumps = {max(begin, offset): end for begin, end in self._jumps.items() if end > offset}
+                self._advance()
+
+    def roll_back(self, offset: int, generation: int) -> bool:
+        """Everything from `offset` on will be handed out again; False: that message is finished, or of an older handing out."""
+        if self._is_over(offset, generation) or not self.finished <= offset < self.handed or offset in self._acked:
+            return False
+        self._end_generation(offset)
+        self.handed = offset
+        self._acked = {each for each in self._acked if each < offset}
+        self._given_back = {each for each in self._given_back if each < offset}
+        self._jumps = {begin: min(end, offset) for begin, end in self._jumps.items() if begin < offset}
+        return True
+
+    def move(self, position: int) -> None:
+        """The program went elsewhere: what it was handed before is over."""
+        self._end_generation(0)
+        self.finished = self.handed = position
+        self._acked.clear()
+        self._given_back.clear()
+        self._jumps.clear()
+
+    def _advance(self) -> None:
+        finished = self.finished
+        while True:
+            if finished in self._acked:
+                self._acked.remove(finished)
+                finished += 1
+            elif finished in self._jumps:
+                finished = self._jumps.pop(finished)
+            else:
+                break
+        self.finished = finished
+
+    def _end_generation(self, offset: int) -> None:
+        """Remembers as little as answers `_is_over`: an end at or above a later one says nothing that the later one does not."""
+        while self._ends and self._ends[-1][1] >= offset:
+            self._ends.pop()
+        below = [end for end in self._ends if end[1] <= self.finished]
+        if len(below) > 1:
+            self._ends = [(below[-1][0], below[-1][1]), *self._ends[len(below) :]]
+        self._ends.append((self.generation, offset))
+        self.generation += 1
+
+    def _is_over(self, offset: int, generation: int) -> bool:
+        return any(generation <= ended and offset >= begin for ended, begin in self._ends)

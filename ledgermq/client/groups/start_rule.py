@@ -1,0 +1,48 @@
+"""Where a group begins in a partition for which it has committed nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Literal
+
+from ledgermq.client.consuming.start import check_position
+from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.offsets import At, Offsets
+from ledgermq.errors import InvalidConfig, LedgerMQError
+
+StartRule = Literal["earliest", "latest", "error"] | datetime
+"""error: the program is told (OffsetOutOfRange) and seeks."""
+
+
+def check_rule(start: object) -> StartRule:
+    """Raises InvalidConfig."""
+    if start == "error":
+        return "error"
+    if isinstance(start, str | datetime):
+        position = check_position(start)
+        assert not isinstance(position, int), "it is text or a moment"
+        return position
+    raise InvalidConfig(f"a group starts at 'earliest', 'latest', a datetime, or with 'error', not at {start!r}")
+
+
+def is_moving(rule: StartRule) -> bool:
+    """Would the same rule give another offset later, though nothing of the partition was deleted?"""
+    return rule == "latest" or isinstance(rule, datetime)
+
+
+async def begin_at(
+    rule: At, partitions: Iterable[TopicPartition], offsets: Offsets, deadline: float
+) -> tuple[dict[TopicPartition, int], LedgerMQError | None]:
+    """The offsets that could be told, and why others could not: a topic that goes away does not hold up the others."""
+    found: dict[TopicPartition, int] = {}
+    failure: LedgerMQError | None = None
+    by_topic: dict[str, list[TopicPartition]] = {}
+    for partition in partitions:
+        by_topic.setdefault(partition.topic, []).append(partition)
+    for asked in by_topic.values():
+        try:
+            found |= await offsets.find(dict.fromkeys(asked, rule), deadline)
+        except LedgerMQError as error:
+            failure = error
+    return found, failure
