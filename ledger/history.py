@@ -13,7 +13,7 @@ from ledger.checkpoint import newest_checkpoint
 from ledger.fold import LedgerState
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.object_store.contract import ObjectStore
-from ledger.recovery import ATTEMPTS_MAX, Recovered, read_slots, recover
+from ledger.recovery import ATTEMPTS_MAX, Recovered, read_slots_between, recover
 from ledger.segment import SlotIndex
 from ledgermq.errors import DataDamaged, Unavailable
 
@@ -47,14 +47,7 @@ async def read_history(store: ObjectStore, bundle: int, producer_states_max: int
 
 async def _older(store: ObjectStore, recovered: Recovered, first: int) -> list[SlotIndex]:
     """Whatever stands in the slots from `first` to the checkpoint's slot."""
-    checkpoint = recovered.checkpoint
-    found = []
-    if first <= checkpoint.state.slot:
-        async for slot in read_slots(store, recovered.bundle, first):
-            if slot.index.slot > checkpoint.state.slot:
-                break
-            found.append(slot)
-    return found
+    return await read_slots_between(store, recovered.bundle, first, recovered.checkpoint.state.slot)
 
 
 def valid_before(older: list[SlotIndex], last_put_id: bytes, checkpoint: fmt.Checkpoint, first: int) -> list[SlotIndex]:

@@ -50,12 +50,29 @@ async def read_slots(store: ObjectStore, bundle: int, first: int) -> AsyncIterat
         last_listed += 1
     while True:
         width = max(1, min(PARALLEL_READS, last_listed - slot + 1))
-        found = await asyncio.gather(*(_index_or_none(store, bundle, slot + i) for i in range(width)))
-        for index in found:
+        for index in await _read_indexes(store, bundle, range(slot, slot + width)):
             if index is None:
                 return
             yield index
         slot += width
+
+
+async def read_slots_between(store: ObjectStore, bundle: int, first: int, last: int) -> list[SlotIndex]:
+    """Indexes of the slots from `first` to `last`, up to the first that is missing. All should be there: nobody needs to LIST them."""
+    found: list[SlotIndex] = []
+    for slot in range(first, last + 1, PARALLEL_READS):
+        for index in await _read_indexes(store, bundle, range(slot, min(slot + PARALLEL_READS, last + 1))):
+            if index is None:
+                return found
+            found.append(index)
+    return found
+
+
+async def _read_indexes(store: ObjectStore, bundle: int, slots: range) -> list[SlotIndex | None]:
+    """All at a time; None for a slot that is empty."""
+    if len(slots) == 1:
+        return [await _index_or_none(store, bundle, slots[0])]
+    return await asyncio.gather(*(_index_or_none(store, bundle, slot) for slot in slots))
 
 
 async def _index_or_none(store: ObjectStore, bundle: int, slot: int) -> SlotIndex | None:
@@ -93,12 +110,7 @@ async def advance_checkpoint(
     judged anew against each newest checkpoint.
     """
     for _ in range(ATTEMPTS_MAX):
-        base = await newest_checkpoint(store, bundle)
-        if durable is not None and durable.slot >= base.state.slot:
-            state = durable.copy()
-        else:
-            recovered = await recover(store, bundle, producer_states_max)
-            base, state = recovered.checkpoint, recovered.state
+        base, state = await _base(store, bundle, producer_states_max, durable)
         draft = draft_next(base, state, sources)
         if move is not None and not move(draft):
             return None
@@ -107,3 +119,15 @@ async def advance_checkpoint(
         if outcome is PutOutcome.WON:
             return draft
     raise Unavailable(f"bundle {bundle}: no checkpoint could be put in {ATTEMPTS_MAX} tries")
+
+
+async def _base(
+    store: ObjectStore, bundle: int, producer_states_max: int, durable: LedgerState | None
+) -> tuple[fmt.Checkpoint, LedgerState]:
+    """The newest checkpoint, and a fold that goes on from it."""
+    if durable is not None:
+        base = await newest_checkpoint(store, bundle)
+        if durable.slot >= base.state.slot:
+            return base, durable.copy()
+    recovered = await recover(store, bundle, producer_states_max)
+    return recovered.checkpoint, recovered.state

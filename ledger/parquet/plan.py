@@ -76,12 +76,12 @@ def needs_newer_catalog(history: History, catalog: Catalog) -> bool:
     return any(entry.topic_id >= catalog.offset and entry.topic_id not in catalog.topics_by_id for _, _, entry in _batches(history))
 
 
-def fate_of(topic_id: int, history: History, catalog: Catalog) -> Fate:
+def fate_of(topic_id: int, checkpoint: fmt.Checkpoint, catalog: Catalog) -> Fate:
     topic = catalog.topics_by_id.get(topic_id)
-    if note_of(history.checkpoint, topic_id) is not None:
+    if note_of(checkpoint, topic_id) is not None:
         return Fate.DROP
     if topic is None:
-        return Fate.DROP if topic_id < history.checkpoint.metadata_offset else Fate.WAIT
+        return Fate.DROP if topic_id < checkpoint.metadata_offset else Fate.WAIT
     if topic.removed:
         return Fate.WAIT
     return Fate.INTERNAL if topic.internal else Fate.WRITE
@@ -99,7 +99,7 @@ def backlogs_of(history: History, catalog: Catalog) -> dict[PartitionKey, Backlo
         if backlog is None:
             known = counters.get(key) or fmt.PartitionCheckpoint(topic_id=key[0], partition=key[1])
             topic = catalog.topics_by_id.get(key[0])
-            backlog = found[key] = Backlog(topic, key[1], fate_of(key[0], history, catalog), known)
+            backlog = found[key] = Backlog(topic, key[1], fate_of(key[0], history.checkpoint, catalog), known)
         if end_of(entry) > backlog.counters.parquet_end:
             backlog.batches.append((slot, written_ms, entry))
     return {key: found[key] for key in sorted(found) if found[key].batches}

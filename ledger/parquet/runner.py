@@ -10,7 +10,6 @@ from ledger.catalog import Catalog, read_catalog
 from ledger.checkpoint import newest_checkpoint, partitions_by_key
 from ledger.cluster import ClusterSettings, read_cluster
 from ledger.fold import PartitionKey
-from ledger.history import read_history
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.parquet.delete import tidy_bundle, tidy_snapshots
 from ledger.parquet.engine import Engine
@@ -18,7 +17,7 @@ from ledger.parquet.gc import collect_garbage
 from ledger.parquet.plan import Fate, fate_of
 from ledger.parquet.report import CompactionReport, OnProgress, RoundReport
 from ledger.parquet.round import run_round
-from ledger.recovery import advance_checkpoint
+from ledger.recovery import advance_checkpoint, recover
 from ledger.topic_removal import take_in_facts
 from ledgermq.errors import InvalidConfig, LedgerMQError
 from ledgermq.sources import Sources
@@ -145,8 +144,8 @@ async def _compact_all(
 
 async def _ends(store: ObjectStore, bundle: int, cluster: ClusterSettings, catalog: Catalog) -> dict[PartitionKey, int]:
     """Where the partitions end that are to be in Parquet: with producers at work, "all that is there" has to mean a moment."""
-    history = await read_history(store, bundle, cluster.producer_states_max)
-    return {key: end for key, end in history.state.ends.items() if fate_of(key[0], history, catalog) is not Fate.DROP}
+    recovered = await recover(store, bundle, cluster.producer_states_max)
+    return {key: end for key, end in recovered.state.ends.items() if fate_of(key[0], recovered.checkpoint, catalog) is not Fate.DROP}
 
 
 async def _has_reached(store: ObjectStore, bundle: int, goal: dict[PartitionKey, int]) -> bool:

@@ -1,0 +1,55 @@
+"""What reading a ledger costs: requests, counted. Compaction and takeover do it again and again."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ledger.history import read_history
+from ledger.object_store.memory import MemoryStore
+from ledger.recovery import PARALLEL_READS, advance_checkpoint, recover
+from tests.faulty_store import FaultyStore
+from tests.ledgers import STATES_MAX, append_and_wait, batch, own
+from tests.virtual_time import run_virtual, virtual_sources
+
+BEFORE, AFTER = PARALLEL_READS + 3, 5
+"""Slots up to the checkpoint, and behind it."""
+
+
+async def _ledger() -> FaultyStore:
+    store, sources = FaultyStore(MemoryStore(), virtual_sources()), virtual_sources()
+    writer = await own(store, sources)
+    for i in range(BEFORE - 1):  # the claim is one, too
+        await append_and_wait(writer, batch(b"%d" % i))
+    await advance_checkpoint(store, 1, sources, STATES_MAX, durable=writer.durable)
+    for i in range(AFTER):
+        await append_and_wait(writer, batch(b"later %d" % i))
+    store.calls.clear()
+    return store
+
+
+def test_recovery_reads_only_what_follows_the_checkpoint() -> None:
+    async def main() -> Counter[str]:
+        store = await _ledger()
+        assert (await recover(store, 1, STATES_MAX)).state.slot == BEFORE + AFTER
+        return store.calls
+
+    assert run_virtual(main) == {"list": 3, "get": 1, "get_suffix": AFTER + 1}
+
+
+def test_a_history_reads_each_slot_once_and_lists_only_what_nobody_knows() -> None:
+    async def main() -> Counter[str]:
+        store = await _ledger()
+        history = await read_history(store, 1, STATES_MAX)
+        assert [segment.index.slot for segment in history.segments] == list(range(1, BEFORE + AFTER + 1))
+        return store.calls
+
+    assert run_virtual(main) == {"list": 4, "get": 1, "get_suffix": BEFORE + AFTER + 1}
+
+
+def test_a_checkpoint_looks_for_the_newest_once_before_and_once_after_its_fold() -> None:
+    async def main() -> Counter[str]:
+        store = await _ledger()
+        assert await advance_checkpoint(store, 1, virtual_sources(7), STATES_MAX) is not None
+        return store.calls
+
+    assert run_virtual(main) == {"list": 3, "get": 1, "get_suffix": AFTER + 1, "put_if_absent": 1}
