@@ -8,7 +8,7 @@ PROTOS := ledgermq/protocol/ledgermq.proto ledger/format/ledgermq_format.proto o
 # Processes that tests run side by side. Spark tests share one session and run alone.
 WORKERS ?= 2
 
-.PHONY: help setup lint format proto pages test test-fast test-spark test-real fuzz simulate mutants chaos demo lock clean
+.PHONY: help setup lint format proto pages test test-fast test-spark test-real fuzz powercut simulate mutants chaos demo lock clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,11 @@ FUZZ_INPUTS ?= 100000
 FUZZ_SEED ?= 0
 fuzz: $(STAMP) ## Hostile bytes for every surface that takes bytes from others; FUZZ_INPUTS=100000 FUZZ_SEED=0
 	$(PYTHON) -m tests.fuzz.run --inputs $(FUZZ_INPUTS) --seed $(FUZZ_SEED)
+
+# In each test so many power cuts; 3000 are more than there are steps, so that each is cut after. make test has a few hundred.
+POWER_CUTS ?= 3000
+powercut: $(STAMP) ## The power cut after every step of the file store's runs; POWER_CUTS=3000
+	LEDGERMQ_POWER_CUTS=$(POWER_CUTS) $(PYTHON) -m pytest -q tests/powercut
 
 # Simulated clusters: LEVEL=ledger (one ledger, fast), cluster (everything) or all; TRACE=--trace prints every line of a run.
 LEVEL ?= all

@@ -118,10 +118,10 @@ async def read_segments(root: Root, name: str) -> dict[tuple[str, int], dict[int
     return found
 
 
-async def read_everything(root: Root) -> dict[tuple[str, int], list[bytes]]:
-    """Parquet, then the segments behind it: what all readers together see, by (topic, partition); asserts that nothing is missing."""
+async def read_rows(root: Root) -> dict[tuple[str, int], dict[int, bytes]]:
+    """Parquet, then the segments behind it: what all readers together see: (topic, partition) → offset → value; asserts no gap."""
     parquet = await read_parquet_rows(root.store)
-    result: dict[tuple[str, int], list[bytes]] = {}
+    result: dict[tuple[str, int], dict[int, bytes]] = {}
     for topic in root.topics.values():
         segments = await read_segments(root, topic.name)
         for partition, bundle in enumerate(topic.bundles):
@@ -131,5 +131,10 @@ async def read_everything(root: Root) -> dict[tuple[str, int], list[bytes]]:
             rows = segments.get(part, {}) | rows
             if rows:
                 assert sorted(rows) == list(range(min(rows), max(rows) + 1)), f"{part}: a gap"
-                result[part] = [rows[offset] for offset in sorted(rows)]
+                result[part] = rows
     return result
+
+
+async def read_everything(root: Root) -> dict[tuple[str, int], list[bytes]]:
+    """As `read_rows`: the values, in order of offset."""
+    return {part: [rows[offset] for offset in sorted(rows)] for part, rows in (await read_rows(root)).items()}

@@ -15,7 +15,10 @@ from ledger.snapshot import decode_snapshot
 
 
 async def check_rounds(store: ObjectStore, view: LedgerView, problems: Problems) -> dict[str, fmt.ParquetFile | None]:
-    """The Parquet files that count: those of the bundle's lists, with what these say, and those of the open plan, with None."""
+    """The Parquet files that count: those of the bundle's lists, with what these say.
+
+    None for those that need not be there: of the open plan, or on their way out, because they are below the log start or of a removed topic.
+    """
     live = await _check_plans(store, view, problems)
     live |= await _check_lists(store, view, problems)
     await _check_snapshot(store, view, problems)
@@ -54,12 +57,15 @@ async def _check_lists(store: ObjectStore, view: LedgerView, problems: Problems)
     reader = PageReader(store, view.bundle)
     live: dict[str, fmt.ParquetFile | None] = {}
     used: set[int] = set()
+    removed = {topic.topic_id for topic in view.checkpoint.removed_topics}
     for counters in view.checkpoint.partitions:
         where = f"topic id {counters.topic_id} partition {counters.partition}"
         with problems.collecting(keys.file_page(view.bundle, counters.newest_page)):
             files = await reader.files_from(counters, 0)
             used.update(await reader.chain(counters))
-            live.update({file.key: file for file in files})
+            for file in files:
+                is_leaving = file.last_offset < counters.log_start or counters.topic_id in removed
+                live[file.key] = None if is_leaving else file
             is_first = not files or files[0].first_offset == counters.parquet_start
             if not is_first:
                 text = f"{where}: its first file begins at {files[0].first_offset}, Parquet at {counters.parquet_start}"

@@ -7,9 +7,11 @@ one step, so the log is an order in which things really happened. A thread may a
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,22 @@ import pytest
 
 from tests.powercut.disk_model import DiskModel, File, Node
 
-Step = Callable[[DiskModel], None]
+
+@dataclass(frozen=True)
+class Step:
+    """`what` was done to `path`, below the recording's top; calling it plays that to a model."""
+
+    what: str
+    path: str
+    play: Callable[[DiskModel], None]
+
+    def __call__(self, model: DiskModel) -> None:
+        self.play(model)
+
+    @property
+    def kind(self) -> tuple[str, str]:
+        """Alike for paths that differ in their numbers only."""
+        return self.what, re.sub(r"[0-9a-f]{8,}|\d+", "N", self.path)
 
 
 class Killed(BaseException):
@@ -34,6 +51,9 @@ class Recording:
         self._lock = threading.RLock()
         self._files: dict[int, Path] = {}
         self._dead: set[int] = set()
+
+    def add(self, what: str, path: Path, play: Callable[[DiskModel], None]) -> None:
+        self.log.append(Step(what, path.relative_to(self.top).as_posix(), play))
 
     def note(self, what: Any) -> None:
         with self._lock:
@@ -72,7 +92,7 @@ class Recording:
                 self._files[descriptor] = inside
                 nodes.pop(descriptor, None)
                 if is_new:
-                    self.log.append(lambda model: model.create(inside))
+                    self.add("create", inside, lambda model: (model.create(inside), None)[1])
                 return descriptor
 
         def close(descriptor: int) -> None:
@@ -87,27 +107,27 @@ class Recording:
             with self.step("write", path):
                 count = real["writev"](descriptor, buffers)
                 data = b"".join(buffers)[:count]
-                self.log.append(lambda model: _written(model, path, data))
+                self.add("write", path, lambda model: _written(model, path, data))
                 return count
 
         def fsync(descriptor: int) -> None:
             path = self._files.get(descriptor)
             if path is not None:  # the true one costs time and proves nothing here
                 with self.step("fsync", path):
-                    self.log.append(lambda model: _synced(model, path))
+                    self.add("fsync", path, lambda model: _synced(model, path))
 
         for function in (open_, close, writev, fsync):
             patch.setattr(os, function.__name__.rstrip("_"), function)
 
     def _patch_names(self, patch: pytest.MonkeyPatch, real: dict[str, Callable[..., Any]]) -> None:
-        def recorded(name: str, play: Callable[..., Step]) -> None:
+        def recorded(name: str, play: Callable[..., Callable[[DiskModel], None]]) -> None:
             def call(*args: Any, **kwargs: Any) -> None:
                 paths = [self.inside(arg) for arg in args if isinstance(arg, str | os.PathLike)]
                 if not paths or None in paths:
                     return real[name](*args, **kwargs)
                 with self.step(name, paths[-1]):  # type: ignore[arg-type]
                     real[name](*args, **kwargs)
-                    self.log.append(play(*paths))
+                    self.add(name, paths[-1], play(*paths))
                 return None
 
             patch.setattr(os, name, call)

@@ -15,7 +15,7 @@ from ledger.segment import decode_tail
 from ledgermq.sources import Sources
 from tests.ledgers import append_and_wait, batch, session
 from tests.passing_store import PassingStore
-from tests.roots import Root
+from tests.roots import Root, parquet_keys
 from tests.unit.fsck.damage import (
     DAMAGE,
     KINDS,
@@ -149,6 +149,15 @@ async def test_a_batch_that_parked_its_partition_is_named_until_it_is_repaired(r
     await root.compact()
     checked = await check(root)
     assert {(p.code, p.object_key) for p in checked.problems if p.severity is DAMAGE} == {("DATA_DAMAGED", key), ("PARKED", key)}
+
+
+async def test_a_deletion_that_was_cut_off_is_no_damage(root: Root) -> None:
+    """A file below the log start was deleted, and no checkpoint says so yet. A power cut after any step found it."""
+    await forge_checkpoint(root, lambda checkpoint: setattr(checkpoint.partitions[0], "log_start", 7))
+    await root.store.delete([(await parquet_keys(root.store))[0]])
+    assert [p for p in (await check(root)).problems if p.severity is DAMAGE] == []
+    await root.store.delete([(await parquet_keys(root.store))[0]])
+    assert [p.code for p in (await check(root)).problems if p.severity is DAMAGE] == ["OBJECT_MISSING"]
 
 
 async def test_what_retention_and_removal_leave_is_no_damage(root: Root) -> None:
