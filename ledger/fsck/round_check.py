@@ -17,7 +17,7 @@ from ledger.snapshot import decode_snapshot
 async def check_rounds(store: ObjectStore, view: LedgerView, problems: Problems) -> dict[str, fmt.ParquetFile | None]:
     """The Parquet files that count: those of the bundle's lists, with what these say.
 
-    None for those that need not be there: of the open plan, or on their way out, because they are below the log start or of a removed topic.
+    None for those that need not be there: of the open plan, or on their way out, below the log start or of a removed topic.
     """
     live = await _check_plans(store, view, problems)
     live |= await _check_lists(store, view, problems)
