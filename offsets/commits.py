@@ -6,7 +6,7 @@ nothing. Under it a committed offset only grows; nor does it go back under a lat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from ledgermq.errors import (
@@ -32,11 +32,16 @@ OFFSET_MAX = 2**63 - 1
 
 @dataclass
 class Ends:
-    """Durable ends of partitions, as they were told; each may be older than the end that is true now. One partition, one entry."""
+    """Durable ends of partitions, as they were told; each may be older than the end that is true now. One partition, one entry.
+
+    `fresh`: those that were told for the request at hand: what is known from before refuses nothing.
+    """
 
     known: dict[Partition, int] = field(default_factory=dict)
+    fresh: Collection[Partition] = ()
 
     def learn(self, told: Mapping[Partition, int]) -> None:
+        self.fresh = told.keys()
         for partition, end in told.items():
             self.known[partition] = max(end, self.known.get(partition, 0))
 
@@ -47,7 +52,7 @@ class Ends:
         """Raises OffsetOutOfRange; Unavailable when the end is not known well enough."""
         if offset <= max(self.known.get(partition, 0), committed):
             return
-        if partition not in self.known:
+        if partition not in self.fresh:
             raise Unavailable(f"the end of partition {partition[1]} cannot be told at present", retry_after_ms=RETRY_MS)
         raise OffsetOutOfRange(f"offset {offset} lies beyond the end of partition {partition[1]}, {self.known[partition]}")
 
