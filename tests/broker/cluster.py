@@ -21,6 +21,7 @@ from ledgermq.protocol.frames import FetchFrame, Frame, ProduceFrame
 from ledgermq.protocol.records import SCHEMA, decode_batch, encode_batch
 from ledgermq.protocol.status import error_from_proto
 from stateless_broker.broker import Broker
+from stateless_broker.bundle.context import BundleMetrics
 from stateless_broker.in_process import InProcessConnector, Network
 from stateless_broker.settings import BrokerSettings, load_settings
 from tests.virtual_time import run_virtual, virtual_sources
@@ -64,6 +65,8 @@ class Cluster:
         self.network = Network()
         self.brokers: dict[str, Broker] = {}
         self.views: dict[str, PausableStore] = {}
+        self.metrics: dict[str, BundleMetrics] = {}
+        """Who is told what the broker at an address does."""
         self._started = 0
 
     async def start(self, address: str) -> Broker:
@@ -71,7 +74,7 @@ class Cluster:
         sources = virtual_sources(self._started)
         view = self.views[address] = PausableStore(self.store)
         connector = InProcessConnector(self.network)
-        broker = await Broker.start(view, sources, self.settings, address, connector, run_inline)
+        broker = await Broker.start(view, sources, self.settings, address, connector, run_inline, self.metrics.get(address))
         self.network.listen(address, broker.service)
         self.brokers[address] = broker
         return broker

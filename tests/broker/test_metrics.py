@@ -1,0 +1,153 @@
+"""The metrics of a broker at work, in virtual time: every hook is wired, and what is scraped is the state that there is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from prometheus_client import CollectorRegistry
+
+from ledger.object_store.memory import MemoryStore
+from ledger.parquet.engine import LocalEngine
+from ledger.parquet.group_build import run_inline
+from ledger.parquet.runner import compact_root
+from stateless_broker.metrics.owner_metrics import OwnerMetrics
+from stateless_broker.metrics.scrape import BrokerCollector
+from tests.broker.cluster import Cluster, fetch_of, frame_of, until
+from tests.virtual_time import run_virtual, virtual_sources
+
+ME = "m:1"
+
+
+class Measured:
+    """The broker at ME, and what is told of it."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.registry = CollectorRegistry()
+        self.owners = cluster.metrics[ME] = OwnerMetrics(self.registry, topics_max=2)
+        self.registry.register(BrokerCollector(lambda: cluster.brokers.get(ME), self.owners.topics))
+
+    def value(self, name: str, **labels: object) -> float | None:
+        return self.registry.get_sample_value(f"ledgermq_{name}", {label: str(value) for label, value in labels.items()})
+
+
+def measured(scenario: Callable[[Measured], Awaitable[None]]) -> Callable[[], None]:
+    """The decorated scenario becomes a test."""
+
+    async def main() -> None:
+        cluster = Cluster(MemoryStore("", virtual_sources(1000)), cache_bytes_max=500_000)
+        try:
+            found = Measured(cluster)
+            assert found.value("owned_bundles") is None, "there is nothing to see before the broker is up"
+            await cluster.start(ME)
+            await cluster.settled()
+            await scenario(found)
+        finally:
+            await cluster.close()
+
+    def test() -> None:
+        run_virtual(main)
+
+    test.__name__, test.__doc__ = scenario.__name__, scenario.__doc__
+    return test
+
+
+@measured
+async def test_what_is_produced_and_fetched_is_counted_by_topic_up_to_the_cap(found: Measured) -> None:
+    for name in ("t", "u", "v"):
+        await found.cluster.create(name, 2)
+        await found.cluster.produce(name, 0, b"1", b"2")
+    assert len(await found.cluster.read_all("t", 0)) == 2
+    assert (found.value("produced_records_total", topic="t"), found.value("produced_batches_total", topic="t")) == (2, 1)
+    assert found.value("fetched_records_total", topic="t") == 2
+    assert found.value("fetched_bytes_total", topic="t") == found.value("produced_bytes_total", topic="t")
+    own = [name for name in ("t", "u", "v") if found.value("produced_records_total", topic=name)]
+    assert own == ["t"], "__metadata and t were first, and the cap is two"
+    assert found.value("produced_records_total", topic="(other)") == 4
+
+
+@measured
+async def test_a_batch_that_waits_for_its_put_is_timed(found: Measured) -> None:
+    """The first goes at once; those behind it wait for the put that is in flight, or for the spacing."""
+    cluster = found.cluster
+    await cluster.create("t", 1)
+    before = found.value("group_commit_wait_seconds_count")
+    cluster.brokers[ME].apply(cluster.settings.model_copy(update={"flush_spacing_ms": 1000}))
+    cluster.views[ME].pause()
+    waiting = []
+    for i in range(3):
+        waiting.append(asyncio.create_task(cluster.produce("t", 0, b"%d" % i)))
+        await asyncio.sleep(0.2)
+    cluster.views[ME].resume()
+    await asyncio.gather(*waiting)
+    assert before is not None
+    assert found.value("group_commit_wait_seconds_count") == before + 2, "one alone, two together"
+    waited_s = found.value("group_commit_wait_seconds_sum")
+    assert waited_s is not None
+    assert 0.3 <= waited_s <= 1.0
+
+
+@measured
+async def test_reads_are_counted_by_where_they_were_found(found: Measured) -> None:
+    cluster = found.cluster
+    await cluster.create("t", 1, parquet_max_lag_ms="0")
+    for i in range(10):
+        await cluster.produce("t", 0, bytes(100_000) + b"%d" % i)
+    sources = ("cache", "segment", "parquet")
+    line = cluster.line(ME)
+    await line.fetch_once(fetch_of("t", 0, offset=9))
+    assert [found.value("reads_total", source=source) for source in sources][1:] == [0, 0]
+    await line.fetch_once(fetch_of("t", 0, offset=0))
+    assert found.value("reads_total", source="segment") == 1, "the cache holds only the newest"
+    await asyncio.sleep(5)
+    lag, backlog = found.value("compaction_lag_seconds", bundle=1), found.value("compaction_backlog_bytes", bundle=1)
+    assert lag is not None
+    assert backlog is not None
+    assert lag > 4
+    assert backlog > 1_000_000
+    engine = LocalEngine(virtual_sources(5), run_inline)
+    await compact_root(cluster.store, virtual_sources(5), engine)
+    await line.fetch_once(fetch_of("t", 0, offset=9))  # whoever reads looks for new checkpoints, now and then
+    await until(lambda: found.value("compaction_lag_seconds", bundle=1) == 0)
+    cluster.brokers[ME].apply(cluster.settings.model_copy(update={"cache_bytes_max": 0}))
+    await line.fetch_once(fetch_of("t", 0, offset=0))
+    assert found.value("reads_total", source="parquet") == 1
+
+
+@measured
+async def test_takeovers_fences_and_releases_are_counted(found: Measured) -> None:
+    cluster = found.cluster
+    assert (found.value("claims_total", outcome="won"), found.value("takeovers_total"), found.value("owned_bundles")) == (3, 0, 3)
+    assert found.value("bundle_epoch", bundle=0) == 1
+    await cluster.start("n:1")
+    await until(lambda: len(cluster.brokers["n:1"].ownership.terms.opened) > 0)
+    released = found.value("terms_ended_total", why="released")
+    assert released == len(cluster.brokers["n:1"].ownership.terms.opened)
+    assert found.value("live_brokers") == 2
+    await cluster.stop("n:1", graceful=False)
+    await cluster.settled()
+    assert found.value("takeovers_total") == released
+    cluster.views[ME].pause()
+    await cluster.start("o:1")
+    await until(lambda: len(cluster.brokers["o:1"].ownership.terms.opened) == 3)
+    cluster.views[ME].resume()
+    await until(lambda: found.value("terms_ended_total", why="fenced") == 3)
+
+
+@measured
+async def test_refusals_and_memory_show(found: Measured) -> None:
+    cluster = found.cluster
+    await cluster.create("t", 1)
+    cluster.brokers[ME].apply(cluster.settings.model_copy(update={"produce_memory_bytes_max": 2**20}))
+    cluster.views[ME].pause()
+    waiting = [asyncio.create_task(cluster.line(ME).produce_once(frame_of("t", 0, bytes(400_000)))) for _ in range(3)]
+    await asyncio.sleep(0.1)
+    taken = found.value("produce_memory_bytes")
+    assert taken is not None
+    assert taken > 400_000
+    assert found.value("produce_memory_bytes_max") == 2**20
+    cluster.views[ME].resume()
+    codes = [answer.results[0].error.code for answer in await asyncio.gather(*waiting)]
+    assert found.value("produce_refused_total") == codes.count("RESOURCE_EXHAUSTED") > 0
+    assert found.value("produce_memory_bytes") == 0
