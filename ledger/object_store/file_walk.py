@@ -2,15 +2,22 @@
 
 A folder sorts by its name with "/" behind it, which makes a depth-first walk ascend: "a-b" < "a/x" < "ab". Folders that lie
 wholly outside the prefix or at or before `start_after` are not opened. Knows only names; what a listing means is the store's.
+`ascending` serves any tree of folders, `walk` one on a local disk.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 from ledger.object_store.contract import ObjectInfo
+
+T = TypeVar("T")
+
+Children = Callable[[str], Iterable[tuple[str, bool, T]]]
+"""Folder, "" or with "/" at its end -> (name, whether it is a folder, what is known of it); nothing where there is no such folder."""
 
 
 def info_of(key: str, found: os.stat_result) -> ObjectInfo:
@@ -21,8 +28,18 @@ def info_of(key: str, found: os.stat_result) -> ObjectInfo:
 
 def walk(root: Path, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
     """Lazy: each object is stat-ed when it is asked for; one that is deleted meanwhile is left out."""
-    folder = prefix.rpartition("/")[0]
-    for key in _keys(root, folder + "/" if folder else "", prefix, start_after):
+
+    def children(folder: str) -> Iterator[tuple[str, bool, None]]:
+        try:
+            entries = os.scandir(root / folder)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        with entries:
+            for entry in entries:
+                if not entry.name.startswith("."):
+                    yield entry.name, entry.is_dir(), None
+
+    for key, _ in ascending(children, prefix, start_after):
         try:
             found = os.stat(root / key)
         except FileNotFoundError:
@@ -30,29 +47,24 @@ def walk(root: Path, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
         yield info_of(key, found)
 
 
-def _keys(root: Path, folder: str, prefix: str, start_after: str) -> Iterator[str]:
-    for name in _names(root, folder, prefix, start_after):
+def ascending(children: Children[T], prefix: str, start_after: str) -> Iterator[tuple[str, T]]:
+    """(key, what is known of it) of every file whose key begins with `prefix` and is greater than `start_after`."""
+    folder = prefix.rpartition("/")[0]
+    yield from _below(children, folder + "/" if folder else "", prefix, start_after)
+
+
+def _below(children: Children[T], folder: str, prefix: str, start_after: str) -> Iterator[tuple[str, T]]:
+    wanted: dict[str, T] = {}
+    for entry, is_folder, known in children(folder):
+        name = f"{folder}{entry}/" if is_folder else folder + entry
+        if is_folder:
+            inside = name.startswith(prefix) or prefix.startswith(name)
+            if inside and (name > start_after or start_after.startswith(name)):
+                wanted[name] = known
+        elif name.startswith(prefix) and name > start_after:
+            wanted[name] = known
+    for name in sorted(wanted):
         if name.endswith("/"):
-            yield from _keys(root, name, prefix, start_after)
+            yield from _below(children, name, prefix, start_after)
         else:
-            yield name
-
-
-def _names(root: Path, folder: str, prefix: str, start_after: str) -> list[str]:
-    try:
-        entries = os.scandir(root / folder)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    wanted = []
-    with entries:
-        for entry in entries:
-            if entry.name.startswith("."):
-                continue
-            if entry.is_dir():
-                name = f"{folder}{entry.name}/"
-                inside = name.startswith(prefix) or prefix.startswith(name)
-                if inside and (name > start_after or start_after.startswith(name)):
-                    wanted.append(name)
-            elif (name := folder + entry.name).startswith(prefix) and name > start_after:
-                wanted.append(name)
-    return sorted(wanted)
+            yield name, wanted[name]

@@ -3,6 +3,7 @@
 file:///folder        a local folder, or one on a file system that several machines share
 memory://name         in this process only; the same name is the same store
 s3://bucket/prefix    see `ledger.object_store.s3`
+hdfs://host:port/dir  or hdfs://nameservice/dir, see `ledger.object_store.hdfs`
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ async def _open_backend(url: str, sources: Sources) -> ObjectStore:
     if parts.scheme == "s3":
         return await _open_s3(url)
     if parts.scheme == "hdfs":
-        raise InvalidConfig(f"root URL {url!r}: HDFS is not supported yet; it will come with the extra 'hdfs'")
-    raise InvalidConfig(f"root URL {url!r}: needed is file:///folder, s3://bucket/prefix or memory://name")
+        return _open_hdfs(url, sources)
+    raise InvalidConfig(f"root URL {url!r}: needed is file:///folder, s3://bucket/prefix, hdfs://host:port/folder or memory://name")
 
 
 async def _open_s3(url: str) -> ObjectStore:
@@ -48,6 +49,14 @@ async def _open_s3(url: str) -> ObjectStore:
     except ImportError as error:
         raise InvalidConfig(f'root URL {url!r}: S3 needs one more package, install it with: pip install "ledgermq[s3]"') from error
     return await open_s3(url)
+
+
+def _open_hdfs(url: str, sources: Sources) -> ObjectStore:
+    try:
+        from ledger.object_store.hdfs import open_hdfs
+    except ImportError as error:
+        raise InvalidConfig(f'root URL {url!r}: HDFS needs one more package, install it with: pip install "ledgermq[hdfs]"') from error
+    return open_hdfs(url, sources)
 
 
 def _split(url: str) -> SplitResult:

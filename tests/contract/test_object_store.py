@@ -11,6 +11,7 @@ import pytest
 
 from ledger.object_store.contract import AlreadyExists, FenceClosed, ObjectMissing, ObjectStore
 from ledger.object_store.file import FileStore
+from ledger.object_store.hdfs import open_hdfs
 from ledger.object_store.memory import MemoryStore
 from ledger.object_store.metered import CountingMeter, MeteredStore
 from ledger.object_store.probe import probe_store
@@ -46,6 +47,7 @@ BACKENDS = [
     "s3-moto",
     pytest.param("s3-minio", marks=pytest.mark.real),
     pytest.param("resilient-s3-minio", marks=pytest.mark.real),
+    pytest.param("hdfs", marks=pytest.mark.real),
 ]
 
 
@@ -61,6 +63,8 @@ async def backend(request: pytest.FixtureRequest, tmp_path: Path, sources: Sourc
             return await open_s3(request.getfixturevalue("moto_root"))
         if name.endswith("s3-minio"):
             return await open_s3(request.getfixturevalue("minio_root"))
+        if name.endswith("hdfs"):
+            return open_hdfs(request.getfixturevalue("hdfs_root"), Sources())
         return memory
 
     async def open_store() -> ObjectStore:

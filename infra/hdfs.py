@@ -1,0 +1,149 @@
+"""A real HDFS for tests: fetch Hadoop's jars once with Maven (`install`), run a NameNode and a DataNode (`running`).
+
+The jars (68 MB) are kept in .cache/hadoop/. Java 17 or newer is `infra.java`'s business.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from infra import java
+
+POM = Path(__file__).resolve().parent / "hadoop.pom.xml"
+JARS = Path(__file__).resolve().parent.parent / ".cache" / "hadoop"
+INSTALL_SECONDS_MAX = 900
+START_SECONDS_MAX = 120
+NAMENODE = "org.apache.hadoop.hdfs.server.namenode.NameNode"
+DATANODE = "org.apache.hadoop.hdfs.server.datanode.DataNode"
+
+
+def install() -> Path:
+    """The folder with the jars. Exits with one clear sentence when they cannot be had."""
+    done = JARS / ".complete"
+    if done.exists():
+        return JARS
+    if shutil.which("mvn") is None:
+        sys.exit("There are no Hadoop jars in .cache/hadoop/, and no Maven (mvn) on PATH to fetch them.")
+    print("Fetching Hadoop's jars with Maven (a minute, once) …", file=sys.stderr)
+    command = ["mvn", "-q", "-B", "-f", str(POM), "dependency:copy-dependencies", f"-DoutputDirectory={JARS}", "-DincludeScope=runtime"]
+    if subprocess.run(command, timeout=INSTALL_SECONDS_MAX, stdout=sys.stderr, check=False).returncode != 0:
+        sys.exit("Maven could not fetch Hadoop's jars, see above.")
+    done.touch()
+    return JARS
+
+
+@dataclass
+class Hdfs:
+    """A running file system. `url` is that of its root."""
+
+    folder: Path
+    port: int
+    http_port: int
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    @property
+    def url(self) -> str:
+        return f"hdfs://127.0.0.1:{self.port}"
+
+    def start(self, *mains: str) -> None:
+        for main in mains:
+            with self._log(main).open("ab") as log:
+                self.processes[main] = subprocess.Popen(self._command(main), cwd=self.folder, stdout=log, stderr=subprocess.STDOUT)
+
+    def kill(self, *mains: str) -> None:
+        for main in mains:
+            process = self.processes.pop(main)
+            process.kill()
+            process.wait(timeout=30)
+
+    def state(self) -> dict[str, object]:
+        """What the NameNode tells of itself: NumLiveDataNodes, FSState ("Operational" or "safeMode"), …; empty while it does not answer."""
+        query = "jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState"
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}/{query}", timeout=2) as answer:
+                [found] = json.load(answer)["beans"]
+        except (OSError, ValueError):
+            return {}
+        return dict(found)
+
+    def wait_ready(self) -> None:
+        """Until it has a DataNode and takes writes."""
+        until = time.monotonic() + START_SECONDS_MAX
+        while time.monotonic() < until:
+            state = self.state()
+            if state.get("NumLiveDataNodes") == 1 and state.get("FSState") == "Operational":
+                return
+            for main, process in self.processes.items():
+                if process.poll() is not None:
+                    raise RuntimeError(f"{main} ended:\n{self._log(main).read_text(errors='replace')[-4000:]}")
+            time.sleep(0.2)
+        raise RuntimeError("HDFS did not start in time")
+
+    def format(self) -> None:
+        subprocess.run(self._command(NAMENODE, "-format", "-nonInteractive"), cwd=self.folder, capture_output=True, timeout=120, check=True)
+
+    def _log(self, main: str) -> Path:
+        return self.folder / f"{main.rpartition('.')[2]}.log"
+
+    def _command(self, main: str, *arguments: str) -> list[str]:
+        found = java.installed()
+        assert found is not None, "Java is needed: python infra/java.py installs it"
+        classes = os.pathsep.join([str(self.folder / "conf"), str(self.folder / "classes"), f"{install()}/*"])
+        return [str(found / "bin" / "java"), "-Xmx512m", "-cp", classes, main, *arguments]
+
+
+@contextmanager
+def running() -> Iterator[Hdfs]:
+    """One NameNode and one DataNode on free ports, in an empty temporary folder; all is gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="ledgermq-hdfs-") as name:
+        hdfs = Hdfs(Path(name), _free_port(), _free_port())
+        _configure(hdfs)
+        hdfs.format()
+        try:
+            hdfs.start(NAMENODE, DATANODE)
+            hdfs.wait_ready()
+            yield hdfs
+        finally:
+            hdfs.kill(*hdfs.processes)
+
+
+def _configure(hdfs: Hdfs) -> None:
+    for part in ("conf", "classes/webapps/hdfs", "classes/webapps/datanode"):
+        (hdfs.folder / part).mkdir(parents=True)
+    core = {"fs.defaultFS": hdfs.url, "hadoop.tmp.dir": str(hdfs.folder / "data")}
+    anywhere = "127.0.0.1:0"
+    site = {
+        "dfs.replication": "1",
+        "dfs.namenode.http-address": f"127.0.0.1:{hdfs.http_port}",
+        "dfs.namenode.rpc-bind-host": "127.0.0.1",
+        "dfs.datanode.address": anywhere,
+        "dfs.datanode.http.address": anywhere,
+        "dfs.datanode.ipc.address": anywhere,
+        "dfs.namenode.safemode.extension": "0",
+    }
+    for file, properties in (("core-site.xml", core), ("hdfs-site.xml", site)):
+        lines = [f"<property><name>{key}</name><value>{value}</value></property>" for key, value in properties.items()]
+        (hdfs.folder / "conf" / file).write_text("<configuration>\n" + "\n".join(lines) + "\n</configuration>\n")
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
+if __name__ == "__main__":
+    print(install())

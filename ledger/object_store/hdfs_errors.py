@@ -1,0 +1,50 @@
+"""The errors of hdfs-native, and of the NameNode behind it, as those of the contract. One place; knows no store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ledger.object_store.contract import AlreadyExists, ObjectMissing, StoreThrottled, StoreUncertain
+from ledgermq.errors import InvalidRequest, LedgerMQError, StoreUnusable, Unauthorized
+
+TEXT_CHARS_MAX = 300
+_MISSING = ("FileNotFoundException", "PathIsNotDirectoryException", "ParentNotDirectoryException", "IsNotFile", "LeaseExpiredException")
+_REFUSED = ("AccessControlException", "AuthenticationException", "InvalidToken", "SaslException", "AccessDenied")
+_FULL = ("QuotaExceededException", "DSQuotaExceededException", "NSQuotaExceededException", "DiskOutOfSpaceException")
+_BUSY = ("SafeModeException", "RetriableException", "StandbyException", "ServerTooBusy")
+
+
+@contextmanager
+def hdfs_errors(what: str) -> Iterator[None]:
+    """What nobody foresaw is StoreUncertain."""
+    try:
+        yield
+    except LedgerMQError:
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":  # what the client's Rust half dies of
+            raise
+        raise hdfs_error(what, error) from error
+
+
+def hdfs_error(what: str, error: BaseException) -> LedgerMQError:
+    """By the class that the client gives it, else by the Java class that its text begins with."""
+    text = str(error).partition("\n")[0].partition("\\n")[0][:TEXT_CHARS_MAX]
+    if isinstance(error, FileExistsError):
+        return AlreadyExists(f"object {what} exists", object_key=what)
+    if isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError) or _names(text, _MISSING):
+        return ObjectMissing(f"no object {what}", object_key=what)
+    if isinstance(error, PermissionError) or _names(text, _REFUSED):
+        return Unauthorized(f"HDFS refuses access to {what}: {text}", object_key=what)
+    if _names(text, _FULL):
+        return StoreUnusable(f"cannot use HDFS: a quota or the disks are full ({what}): {text}", object_key=what)
+    if _names(text, _BUSY):
+        return StoreThrottled(f"{what}: {text}", object_key=what, retry_after_ms=1000)
+    if "PathComponentTooLongException" in text or "FSLimitException" in text:
+        return InvalidRequest(f"{what} is too long a name for this HDFS: {text}")
+    return StoreUncertain(f"{what}: {text or type(error).__name__}", object_key=what)
+
+
+def _names(text: str, classes: tuple[str, ...]) -> bool:
+    return any(name in text for name in classes)
