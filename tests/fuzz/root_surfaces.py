@@ -95,6 +95,8 @@ def _with_other_fields(rng: random.Random, key: str, content: bytes) -> bytes:
 
 
 async def _check(data: bytes) -> None:
+    if len(data) < HEADER.size or data[0] >= len(names()):
+        return
     number, is_plain = HEADER.unpack_from(data)
     key = names()[number]
     root, objects = filled()
