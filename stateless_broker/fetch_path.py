@@ -18,12 +18,15 @@ from ledgermq.protocol.frames import FetchFrame, Frame
 from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
 from stateless_broker.bundle.context import BundleMetrics
 from stateless_broker.bundle.owner import BundleOwner
+from stateless_broker.logs import get_logger, logs_debug
 from stateless_broker.ownership import Ownership
 from stateless_broker.topics import Lookup, Topics
 
 PARTITIONS_MAX = 4096
 PARALLEL_PARTITIONS = 8
 STREAM_WAIT_S = 30.0
+
+log = get_logger(__name__)
 
 
 @dataclass(slots=True)
@@ -123,8 +126,15 @@ class FetchPath:
             header.batches.add(base_offset=batch.base_offset, record_count=batch.record_count, length=len(batch.data), crc=batch.crc)
             found.data.append(batch.data)
         if fetched.batches:
+            if logs_debug(__name__):
+                self._tell(cursor, header)
             self._metrics.delivered(cursor.topic.id, sum(batch.record_count for batch in fetched.batches), found.payload_bytes)
         return found
+
+    @staticmethod
+    def _tell(cursor: _Cursor, header: pb.FetchedPartition) -> None:
+        end = header.batches[-1].base_offset + header.batches[-1].record_count
+        log.debug("batches sent", bundle=cursor.bundle, topic=cursor.name, partition=cursor.partition, asked=cursor.offset, end=end)
 
     async def _locate(self, lookup: Lookup, cursor: _Cursor) -> BundleOwner:
         topic, cursor.bundle = await lookup.partition(cursor.name, cursor.partition, cursor.topic_id)

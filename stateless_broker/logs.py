@@ -16,6 +16,9 @@ import structlog
 _process: dict[str, Any] = {}
 _call: ContextVar[dict[str, Any]] = ContextVar("ledgermq_call")
 
+# Libraries that say more than anybody wants to read, signatures of requests among it.
+_QUIET = ("aiohttp", "asyncio", "botocore", "grpc", "py4j", "urllib3")
+
 LogFormat = Literal["console", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
@@ -72,4 +75,6 @@ def configure_logs(log_format: LogFormat, level: LogLevel, *more: logging.Handle
             foreign_pre_chain=shared, processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer]
         )
     )
+    for name in _QUIET:
+        logging.getLogger(name).setLevel(logging.WARNING)
     logging.basicConfig(handlers=[handler, *more], level=level.upper(), force=True)

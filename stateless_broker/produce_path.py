@@ -25,6 +25,7 @@ from ledgermq.protocol.frames import ProduceFrame
 from ledgermq.protocol.limits import BATCHES_PER_FRAME_MAX, FRAME_PAYLOAD_BYTES_MAX
 from ledgermq.protocol.records import SCHEMA_VERSION, decode_batch, largest_record_bytes, timestamps_of
 from stateless_broker.bundle.owner import BundleOwner
+from stateless_broker.logs import get_logger, logs_debug
 from stateless_broker.ownership import Ownership
 from stateless_broker.topics import Lookup, Topics
 
@@ -33,6 +34,8 @@ DECODED_BYTES_MAX = 2 * FRAME_PAYLOAD_BYTES_MAX
 """Of one batch: ten kilobytes may claim to be any number. No client of ours makes one that decodes to more than a frame holds."""
 INLINE_BYTES_MAX = 256 * 1024
 """What is decompressed on the event loop, in a third of a millisecond; more goes to a thread, where it holds up nobody else."""
+
+log = get_logger(__name__)
 
 
 @dataclass(slots=True)
@@ -113,6 +116,8 @@ class ProducePath:
         if entry.done is not None:
             try:
                 base_offset = await entry.done
+                if logs_debug(__name__):
+                    _tell(entry, base_offset, durable)
                 return pb.ProduceResult(base_offset=base_offset if durable else 0, topic_id=topic_id)
             except NotOwner as failed:
                 error = failed if failed.owner or entry.bundle is None else await self._ownership.redirect(entry.bundle)
@@ -169,6 +174,21 @@ class ProducePath:
         if found.codec == "none" or found.decoded_bytes <= INLINE_BYTES_MAX:
             return decode_batch(data)
         return await self._run_blocking(partial(decode_batch, data))
+
+
+def _tell(entry: _Entry, base_offset: int, durable: bool) -> None:
+    batch = entry.batch
+    assert batch is not None
+    log.debug(
+        "batch answered",
+        bundle=entry.bundle,
+        topic_id=batch.topic_id,
+        partition=batch.partition,
+        base_offset=base_offset if durable else None,
+        records=batch.record_count,
+        producer=batch.producer.id.hex() if batch.producer else None,
+        sequence=batch.producer.sequence if batch.producer else None,
+    )
 
 
 def _batches(frame: ProduceFrame) -> list[tuple[pb.ProduceBatch, memoryview]]:

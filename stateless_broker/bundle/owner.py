@@ -26,7 +26,7 @@ from stateless_broker.bundle.reads import BundleReads, PartitionFetch
 from stateless_broker.bundle.term_status import TermStatus, term_status
 from stateless_broker.bundle.time_search import offset_at
 from stateless_broker.bundle.upkeep import Upkeep
-from stateless_broker.logs import get_logger
+from stateless_broker.logs import get_logger, logs_debug
 
 T = TypeVar("T")
 
@@ -146,6 +146,9 @@ class BundleOwner:
 
     def _on_durable(self, index: fmt.SegmentIndex, data: Sequence[Buffer]) -> None:
         self._context.metrics.stored(index)
+        if logs_debug(__name__):
+            held = [f"{entry.topic_id}-{entry.partition}:{entry.base_offset}+{entry.record_count}" for entry in index.batches]
+            log.debug("segment durable", bundle=self.bundle, epoch=self.epoch, slot=index.slot, batches=held)
         self._reads.on_durable(index, data)
         self._commit.on_durable(index)
         self._upkeep.on_durable(index)

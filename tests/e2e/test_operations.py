@@ -53,6 +53,24 @@ async def test_the_admin_port_tells_of_health_and_what_was_done(tmp_path: Path) 
         assert brokers.wait(broker) == 0
 
 
+async def test_one_message_can_be_followed_through_the_log(tmp_path: Path) -> None:
+    with BrokerProcesses(tmp_path, (tmp_path / "root").as_uri()) as brokers:
+        broker = brokers.start(*ADMIN[2:], "--log-level", "debug", "--broker-id", "b-log")
+        async with RawClient(broker.address) as client:
+            info = await client.create("t", 1)
+            await client.produce("t", 0, b"x", b"y")
+            await client.read_all("t", 0)
+        [answered] = [line for line in lines(broker, "batch answered") if line["topic_id"] == info.topic_id]
+        assert (answered["broker"], answered["method"], answered["base_offset"]) == ("b-log", "ProduceOnce", 0)
+        assert str(answered["connection"]).startswith("ipv4:127.0.0.1:")
+        [stored] = [line for line in lines(broker, "segment durable") if line["bundle"] == answered["bundle"]]
+        assert (stored["batches"], stored["epoch"]) == ([f"{info.topic_id}-0:0+2"], 1)
+        [sent] = [line for line in lines(broker, "batches sent") if line["topic"] == "t"]
+        assert (sent["bundle"], sent["end"], sent["method"]) == (answered["bundle"], 2, "FetchOnce")
+        assert sent["request"] != answered["request"]
+        assert "Signature" not in broker.text()
+
+
 def test_an_admin_port_that_is_taken_is_named(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, BrokerProcesses(tmp_path, (tmp_path / "root").as_uri()) as brokers:
         broker = brokers.spawn("--admin-port", str(taken.getsockname()[1]))

@@ -1,0 +1,83 @@
+"""Log lines for people and for programs, with the ids that follow one message."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from stateless_broker import logs
+
+
+@pytest.fixture
+def restored() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:], root.level = handlers, level
+    logs._process.clear()
+
+
+class Out:
+    """What was logged to stderr so far."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+        self._text = ""
+
+    def getvalue(self) -> str:
+        self._text += self._capsys.readouterr().err
+        return self._text
+
+
+@pytest.fixture
+def out(capsys: pytest.CaptureFixture[str], restored: None) -> Out:
+    return Out(capsys)
+
+
+async def test_a_json_line_carries_the_ids_of_process_and_call(out: Out) -> None:
+    logs.configure_logs("json", "info")
+    logs.follow_process(broker="b-1")
+    log = logs.get_logger("ledgermq-test")
+
+    async def call(number: int) -> None:
+        logs.follow_call(connection="ipv4:1.2.3.4:5", request=number, method="Produce")
+        await asyncio.sleep(0)
+        log.info("batch answered", bundle=3, request_wait_ms=1)
+        logging.getLogger("ledger.writer").warning("a line of %s", "the standard library")
+
+    await asyncio.gather(*(call(number) for number in (1, 2)))
+    log.info("outside of any call")
+    found = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert [line.get("request") for line in found] == [1, 1, 2, 2, None]
+    assert {line["broker"] for line in found} == {"b-1"}
+    assert found[0]["connection"] == "ipv4:1.2.3.4:5"
+    assert (found[0]["bundle"], found[0]["level"], found[0]["event"]) == (3, "info", "batch answered")
+    assert found[1]["event"] == "a line of the standard library"
+    assert all(line["timestamp"].endswith("Z") for line in found)
+
+
+def test_what_an_event_says_itself_goes_before_the_ids(out: Out) -> None:
+    logs.configure_logs("json", "info")
+    logs.follow_process(broker="me")
+    logs.get_logger("ledgermq-test").info("line lost", broker="other")
+    assert json.loads(out.getvalue())["broker"] == "other"
+
+
+def test_a_level_may_change_while_loggers_are_in_use(out: Out) -> None:
+    log = logs.get_logger("ledgermq-test")
+    for level, shown in (("warning", False), ("info", True), ("error", False)):
+        logs.configure_logs("console", level)  # type: ignore[arg-type]
+        log.info("tried", at=level)
+        assert (f"at={level}" in out.getvalue()) == shown
+    assert not logs.logs_debug("ledgermq-test")
+
+
+def test_libraries_do_not_print_signatures_at_debug(out: Out) -> None:
+    logs.configure_logs("json", "debug")
+    logging.getLogger("botocore.auth").debug("Authorization: signature")
+    logging.getLogger("urllib3.connectionpool").debug("GET /?X-Amz-Signature=1")
+    assert out.getvalue() == ""
