@@ -16,8 +16,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[2]
-LEDGERMQ = (sys.executable, "-m", "ledgermq.cli.main")
 POLL_S = 0.05
+LEDGERMQ = (sys.executable, "-m", "ledgermq.cli.main")
+
+
+def with_mutant(name: str) -> tuple[str, ...]:
+    """The command line of a `ledgermq` that has a bug."""
+    return (sys.executable, "-m", "tests.chaos.broken", name)
 
 
 class Child:

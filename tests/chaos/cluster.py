@@ -64,7 +64,9 @@ class Broker:
 
 
 class ChaosCluster:
-    def __init__(self, children: Children, store: ChaosStore, note: Callable[[str], None]) -> None:
+    def __init__(self, children: Children, store: ChaosStore, note: Callable[[str], None], command: tuple[str, ...] = LEDGERMQ) -> None:
+        """`command`: what is killed and paused; brokers and rival compactions."""
+        self.command = command
         self.brokers: list[Broker] = []
         self.violations: list[Violation] = []
         self.failed_starts = 0
@@ -87,7 +89,7 @@ class ChaosCluster:
         broker.wanted = True
         self.starts += 1
         place = ("--port", str(broker.port), "--advertised-address", broker.address, "--broker-id", broker.name)
-        broker.child = self._children.spawn(broker.name, [*LEDGERMQ, "broker", broker.url, *place, *SETTINGS, *options])
+        broker.child = self._children.spawn(broker.name, [*self.command, "broker", broker.url, *place, *SETTINGS, *options])
 
     async def kill(self, broker: Broker) -> None:
         broker.wanted = False

@@ -8,7 +8,7 @@ import signal
 from collections import defaultdict
 from collections.abc import Callable
 
-from tests.chaos.children import LEDGERMQ, Child, Children
+from tests.chaos.children import Child, Children
 from tests.chaos.cluster import Broker, ChaosCluster
 from tests.chaos.measures import Measures
 from tests.chaos.schedule import Kind, Part, Trouble
@@ -129,7 +129,7 @@ class Hands:
         url = await self._store.url("rival")
         if "rival" in self._store.lines:
             self._store.lines["rival"].delay_s = RIVALS_LINE_DELAY_S
-        rival = self._children.spawn("rival", [*LEDGERMQ, "compact", url, "--engine", "local"])
+        rival = self._children.spawn("rival", [*self._cluster.command, "compact", url, "--engine", "local"])
         if trouble.kind is not Kind.COMPACT:
             await asyncio.sleep(1.0 + 2.0 * trouble.amount)  # it spends the first second on imports
         if trouble.kind is Kind.COMPACT_KILL:

@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from tests.chaos.children import Children
+from tests.chaos.children import LEDGERMQ, Children, with_mutant
 from tests.chaos.cluster import ChaosCluster
 from tests.chaos.hands import Hands
 from tests.chaos.judge import compact_all, fsck, judge_history, judge_logs, read_parquet
@@ -42,12 +42,13 @@ HAPPENED = "happened.txt"
 
 
 class ChaosRun:
-    def __init__(self, kind: str, seed: int, troubles: tuple[Trouble, ...], folder: Path, stack: AsyncExitStack) -> None:
+    def __init__(self, kind: str, seed: int, command: tuple[str, ...], folder: Path, stack: AsyncExitStack) -> None:
         self.children = Children(folder)
         stack.callback(self.children.close)
-        self.kind, self.seed, self.folder, self.stack, self.troubles = kind, seed, folder, stack, troubles
+        self.kind, self.seed, self.folder, self.stack = kind, seed, folder, stack
+        self.troubles: tuple[Trouble, ...] = ()
         self.store: ChaosStore = FolderStore(folder) if kind == "file" else MinioStore(folder, self.children, stack, seed)
-        self.cluster = ChaosCluster(self.children, self.store, self.note)
+        self.cluster = ChaosCluster(self.children, self.store, self.note, command)
         self.violations: list[Violation] = []
         self._happened = stack.enter_context((folder / HAPPENED).open("w"))
         self.verdict = ""
@@ -187,12 +188,12 @@ async def _background(*work: object) -> AsyncIterator[None]:
                 raise outcome
 
 
-async def run_one(kind: str, events: int, seed: int, seconds: float, folder: Path) -> bool:
+async def run_one(kind: str, events: int, seed: int, seconds: float, folder: Path, command: tuple[str, ...] = LEDGERMQ) -> bool:
     """Prints; whether it was clean. `folder` takes logs and root."""
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, asyncio.current_task().cancel)  # type: ignore[union-attr]
     async with AsyncExitStack() as stack:
-        run = ChaosRun(kind, seed, (), folder, stack)
+        run = ChaosRun(kind, seed, command, folder, stack)
         run.troubles = schedule(seed, events, seconds, BROKERS, run.store.kinds)
         try:
             await run.run()
@@ -217,13 +218,15 @@ def main() -> int:
     parser.add_argument("--events", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, help="how long the troubles last; by default four seconds for each")
+    parser.add_argument("--mutant", help="plant this mutant of the simulation: the run has to fail")
     chosen = parser.parse_args()
+    command = with_mutant(chosen.mutant) if chosen.mutant else LEDGERMQ
     seconds = chosen.seconds or 4.0 * chosen.events
     clean = True
     for kind in ("file", "minio") if chosen.store == "all" else (chosen.store,):
         folder = Path(tempfile.mkdtemp(prefix=f"ledgermq-chaos-{kind}-"))
         try:
-            ok = asyncio.run(run_one(kind, chosen.events, chosen.seed, seconds, folder))
+            ok = asyncio.run(run_one(kind, chosen.events, chosen.seed, seconds, folder, command))
         except asyncio.CancelledError:
             print(f"interrupted; logs are in {folder}")
             return 130
