@@ -39,6 +39,10 @@ class Commits:
         else:
             wishes = self._messages([what] if isinstance(what, Message) else what, metadata, stale)
         refused = await self.send(wishes)
+        for holding, wish in wishes.items():
+            if holding.partition not in refused:
+                holding.progress.finish_through(wish.offset)
+        self._holdings.progressed.set()
         if refused:
             raise next(iter(refused.values()))
         if stale:
@@ -78,9 +82,7 @@ class Commits:
             if holding is None or holding.reading is None:
                 stale.append(TopicPartition(*partition))
                 continue
-            holding.progress.finish_through(offset)
             wishes[holding] = Wish(offset, metadata)
-        self._holdings.progressed.set()
         return wishes
 
     def _messages(self, messages: Iterable[Message], metadata: str, stale: list[TopicPartition]) -> dict[Holding, Wish]:

@@ -5,34 +5,32 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from types import TracebackType
 from typing import Literal, Self
 
 import pyarrow as pa
 
 from ledgermq.client.connections import Connections
-from ledgermq.client.consuming.message import messages_as
 from ledgermq.client.consuming.reader import Reader
-from ledgermq.client.consuming.reading import Reading
-from ledgermq.client.consuming.start import Position, check_position
+from ledgermq.client.consuming.start import Position
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.at_most_once import CommitFirst
 from ledgermq.client.groups.committing import Commits, Committable
-from ledgermq.client.groups.holding import Holding
+from ledgermq.client.groups.handing_out import HandingOut
 from ledgermq.client.groups.lag import Lag, Lags
 from ledgermq.client.groups.member import Member
 from ledgermq.client.groups.message import GroupMessage
+from ledgermq.client.groups.positions import Positions, moment_of
 from ledgermq.client.groups.start_rule import StartRule
 from ledgermq.client.groups.subscription import Topics, check_group, topics_of
 from ledgermq.client.offsets import At, Offsets
 from ledgermq.client.routing import Routing
 from ledgermq.client.settings import GroupSettings
-from ledgermq.errors import DeadlineExceeded, InvalidConfig, LedgerMQError, Unavailable, UnknownPartition
+from ledgermq.errors import DeadlineExceeded, InvalidConfig, LedgerMQError, Unavailable
 from ledgermq.sources import Sources
 
 GroupConsumerState = Literal["new", "joining", "running", "failing", "draining", "closed"]
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class GroupConsumer:
@@ -61,6 +59,7 @@ class GroupConsumer:
         self._routing = routing
         self._offsets = offsets
         self._names, pattern = topics_of(topics)
+        self._handing_out = HandingOut(finishing=settings.commit == "auto")
         self._reader: Reader[GroupMessage] = Reader(
             connections,
             routing,
@@ -68,18 +67,17 @@ class GroupConsumer:
             settings,
             out_of_range=out_of_range,
             check=self._check,
-            messages_of=self._messages_of,
-            taken=self._taken,
+            messages_of=self._handing_out.messages_of,
+            taken=self._handing_out.taken,
         )
         self._member = Member(connections, offsets, sources, group, (self._names, pattern), rule, settings, self._reader)
         self._holdings = self._member.holdings
+        self._handing_out.held = self._holdings.held
+        self._positions = Positions(self._holdings, self._reader, offsets, connections, settings.request_timeout_s)
         self._polling = self._member.polling
         self._lags = Lags(connections, routing, offsets, sources)
         self._commits = Commits(self._member.committer, self._holdings, settings.commit)
         self._commit_first = CommitFirst(self._commits, self._reader) if settings.commit == "before" else None
-        self._auto = settings.commit == "auto"
-        self._touched: list[Holding] = []
-        """What the latest call for messages handed out of."""
         self._asking: asyncio.Task[object] | None = None
         self._iterating = False
         self._starting = asyncio.Lock()
@@ -123,6 +121,7 @@ class GroupConsumer:
                 if not await self._reader.changed(deadline):
                     last = self.last_error
                     raise Unavailable(f"group {self.group!r} was not joined in time: {last}") from last
+            self._check()
 
     async def _enter(self) -> None:
         self._check()
@@ -199,31 +198,8 @@ class GroupConsumer:
         finally:
             self._iterating = False
 
-    def _messages_of(self, reading: Reading, rows: pa.RecordBatch, offset: int) -> list[GroupMessage]:
-        holding = self._holding_of(reading, offset)
-        messages = messages_as(GroupMessage, rows, *reading.partition, offset)
-        handout = holding.handout()
-        for message in messages:
-            message.handout = handout
-        return messages
-
-    def _holding_of(self, reading: Reading, offset: int) -> Holding:
-        holding = self._holdings.held[reading.partition]
-        if offset < holding.progress.handed:
-            holding.progress.move(offset)  # the offset was out of range, and the settings say to go back
-        return holding
-
-    def _taken(self, reading: Reading, first: int, end: int) -> None:
-        holding = self._holding_of(reading, first)
-        holding.progress.hand_out(first, end)
-        if self._auto and (not self._touched or self._touched[-1] is not holding):
-            self._touched.append(holding)
-
     def _finish_handed_out(self) -> None:
-        if self._touched:
-            for holding in self._touched:
-                holding.progress.finish_through(holding.progress.handed)
-            self._touched.clear()
+        if self._handing_out.finish():
             self._holdings.progressed.set()
 
     # -- committing ----------------------------------------------------------------------------------------------------
@@ -275,35 +251,18 @@ class GroupConsumer:
         Only this member's position changes. What is committed never goes back by it; `client.reset_offsets` does that.
         Raises InvalidConfig, UnknownPartition, Unavailable.
         """
-        wanted = check_position(position)
         self._check_open()
-        chosen = self._chosen(partition, topic)
-        found: dict[TopicPartition, int] = {}
-        if not isinstance(wanted, int):
-            deadline = self._connections.deadline(self.settings.request_timeout_s)
-            found = await self._offsets.find({holding.partition: wanted for holding in chosen}, deadline)
-        for holding in chosen:
-            if holding.reading is not None and not holding.gone and not holding.letting_go:
-                target = wanted if isinstance(wanted, int) else found[holding.partition]
-                holding.progress.move(target)
-                holding.start_unknown = False
-                self._reader.seek([(holding.reading, target)])
-                self._holdings.settle(holding)
-                if self._commit_first is not None:
-                    self._commit_first.forget(holding.partition)
-        self._holdings.progressed.set()
+        for moved in await self._positions.seek(position, partition, topic):
+            if self._commit_first is not None:
+                self._commit_first.forget(moved)
 
     async def seek_to_time(self, moment: datetime | int, partition: int | None = None, topic: str | None = None) -> None:
         """Go to the first message at or after a moment: a datetime with time zone, or milliseconds since the epoch."""
-        if isinstance(moment, int) and not isinstance(moment, bool):
-            moment = _EPOCH + timedelta(milliseconds=moment)
-        if not isinstance(moment, datetime):
-            raise InvalidConfig(f"a moment is a datetime or milliseconds since the epoch, not {moment!r}")
-        await self.seek(moment, partition, topic)
+        await self.seek(moment_of(moment), partition, topic)
 
     def position(self, partition: int, topic: str | None = None) -> int:
         """Offset of the next message that is handed out of the partition. Raises UnknownPartition."""
-        return self._chosen(partition, topic)[0].position
+        return self._positions.chosen(partition, topic)[0].position
 
     def positions(self) -> dict[TopicPartition, int]:
         return {holding.partition: holding.position for holding in self._holdings.readable}
@@ -321,31 +280,13 @@ class GroupConsumer:
 
     def pause(self, partitions: Iterable[TopicPartition] | None = None) -> None:
         """Hand out nothing of these partitions (None: all that are held now) until `resume`, or until they are let go."""
-        self._set_paused(partitions, True)
+        self._positions.set_paused(partitions, True)
 
     def resume(self, partitions: Iterable[TopicPartition] | None = None) -> None:
         """Go on after `pause`; without partitions also after `drain`."""
         if partitions is None:
             self._holdings.drain(False)
-        self._set_paused(partitions, False)
-
-    def _set_paused(self, partitions: Iterable[TopicPartition] | None, paused: bool) -> None:
-        chosen = self._holdings.readable if partitions is None else [self._chosen(at, topic)[0] for topic, at in partitions]
-        for holding in chosen:
-            holding.paused_by_program = paused
-            self._holdings.settle(holding)
-
-    def _chosen(self, partition: int | None, topic: str | None) -> list[Holding]:
-        if topic is None and partition is not None and len({at.partition.topic for at in self._holdings.readable}) > 1:
-            raise InvalidConfig("the consumer reads several topics: say which")
-        chosen = [
-            holding
-            for holding in self._holdings.readable
-            if partition in (None, holding.partition.partition) and topic in (None, holding.partition.topic)
-        ]
-        if not chosen and partition is not None:
-            raise UnknownPartition(f"this member does not hold {topic or '…'}/{partition} at present")
-        return chosen
+        self._positions.set_paused(partitions, False)
 
     # -- end -----------------------------------------------------------------------------------------------------------
 
