@@ -57,7 +57,7 @@ fuzz: $(STAMP) ## Hostile bytes for every surface that takes bytes from others; 
 # In each test so many power cuts; 3000 are more than there are steps, so that each is cut after. make test has a few hundred.
 POWER_CUTS ?= 3000
 powercut: $(STAMP) ## The power cut after every step of the file store's runs; POWER_CUTS=3000
-	LEDGERMQ_POWER_CUTS=$(POWER_CUTS) $(PYTHON) -m pytest -q tests/powercut
+	LEDGERMQ_POWER_CUTS=$(POWER_CUTS) $(PYTHON) -m pytest -q --timeout 3600 tests/powercut
 
 # Simulated clusters: LEVEL=ledger (one ledger, fast), cluster (everything) or all; TRACE=--trace prints every line of a run.
 LEVEL ?= all
