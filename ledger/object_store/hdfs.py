@@ -91,7 +91,7 @@ class HdfsStore(ObjectStore):
         try:
             await self._write(key, partial(self._create, self._new_temp(), path, buffers))
         except ObjectMissing as error:
-            raise StoreUncertain(f"{key}: its folder or its temporary file was removed meanwhile", object_key=key) from error
+            raise StoreUncertain(f"{key}: {error.message}: a folder or its temporary file is not there", object_key=key) from error
 
     async def put(self, key: str, data: Buffer) -> None:
         path = self._path(key)
@@ -236,9 +236,9 @@ class HdfsStore(ObjectStore):
             if dirname(temp) == self._temporary:
                 raise StoreUnusable(f"{self._root} has vanished: start again for an empty cluster") from None
             raise
-        filled = [buffer for buffer in buffers if len(buffer)]
-        for buffer in filled:
-            writer.write(buffer)
+        filled = [memoryview(buffer).cast("B") for buffer in buffers if memoryview(buffer).nbytes]
+        for view in filled:
+            writer.write(view)
         if filled:
             writer.hsync()
         writer.close()
@@ -255,10 +255,7 @@ class HdfsStore(ObjectStore):
     def _make_folder(self, folder: str) -> None:
         if folder in self._folders:
             return
-        try:
-            self._client.mkdirs(folder, 0o755, True)
-        except (FileExistsError, NotADirectoryError) as error:
-            raise InvalidRequest(f"{folder} cannot be a folder: an object has that name") from error
+        self._client.mkdirs(folder, 0o755, True)
         if len(self._folders) >= KNOWN_FOLDERS_MAX:
             self._folders.clear()
         self._folders.add(folder)
@@ -285,7 +282,8 @@ class HdfsStore(ObjectStore):
         path = f"{self._root}/{folder}".rstrip("/") or "/"
         try:
             for status in self._client.list_status(path, False):
-                yield status.path.rpartition("/")[2], status.isdir, status
+                if status.path != path:  # a file lists itself
+                    yield status.path.rpartition("/")[2], status.isdir, status
         except FileNotFoundError:
             return
 
@@ -297,6 +295,8 @@ class _HdfsFencedPuts(FencedPuts):
         self._paths = paths
 
     async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
+        if key not in self._paths:
+            raise InvalidRequest(f"fence {self._folder.rpartition('/')[2]} was not asked to admit {key}")
         await self._store.put_fenced(self._folder, key, self._paths[key], buffers)
 
 

@@ -9,7 +9,9 @@ from ledger.object_store.contract import AlreadyExists, ObjectMissing, StoreThro
 from ledgermq.errors import InvalidRequest, LedgerMQError, StoreUnusable, Unauthorized
 
 TEXT_CHARS_MAX = 300
-_MISSING = ("FileNotFoundException", "PathIsNotDirectoryException", "ParentNotDirectoryException", "IsNotFile", "LeaseExpiredException")
+_MISSING = ("FileNotFoundException", "PathIsNotDirectoryException", "ParentNotDirectoryException", "LeaseExpiredException")
+_IN_THE_WAY = "(is not a directory)"
+"""Told as a refusal of access when a file stands where the path has a folder."""
 _REFUSED = ("AccessControlException", "AuthenticationException", "InvalidToken", "SaslException", "AccessDenied")
 _FULL = ("QuotaExceededException", "DSQuotaExceededException", "NSQuotaExceededException", "DiskOutOfSpaceException")
 _BUSY = ("SafeModeException", "RetriableException", "StandbyException", "ServerTooBusy")
@@ -33,7 +35,7 @@ def hdfs_error(what: str, error: BaseException) -> LedgerMQError:
     text = str(error).partition("\n")[0].partition("\\n")[0][:TEXT_CHARS_MAX]
     if isinstance(error, FileExistsError):
         return AlreadyExists(f"object {what} exists", object_key=what)
-    if isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError) or _names(text, _MISSING):
+    if isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError) or _names(text, _MISSING) or _IN_THE_WAY in text:
         return ObjectMissing(f"no object {what}", object_key=what)
     if isinstance(error, PermissionError) or _names(text, _REFUSED):
         return Unauthorized(f"HDFS refuses access to {what}: {text}", object_key=what)
@@ -41,6 +43,8 @@ def hdfs_error(what: str, error: BaseException) -> LedgerMQError:
         return StoreUnusable(f"cannot use HDFS: a quota or the disks are full ({what}): {text}", object_key=what)
     if _names(text, _BUSY):
         return StoreThrottled(f"{what}: {text}", object_key=what, retry_after_ms=1000)
+    if "must both be directories" in text:
+        return InvalidRequest(f"{what} cannot be an object: it is a folder of others")
     if "PathComponentTooLongException" in text or "FSLimitException" in text:
         return InvalidRequest(f"{what} is too long a name for this HDFS: {text}")
     return StoreUncertain(f"{what}: {text or type(error).__name__}", object_key=what)

@@ -210,7 +210,7 @@ LISTED = sorted(
 
 async def fill(store: ObjectStore, backend: Backend) -> list[str]:
     """A file system cannot hold a file and a folder of one name, and MinIO does not list both; no key of ours asks for it."""
-    is_tree = backend.name.endswith(("file", "minio"))
+    is_tree = backend.name.endswith(("file", "minio", "hdfs"))
     names = [n for n in LISTED if n not in ("a", "a-b", "a/x")] if is_tree else LISTED
     for name in reversed(names):
         await store.put_if_absent(name, [b"x"])
@@ -393,7 +393,7 @@ async def test_the_probe_accepts_it_and_leaves_nothing(store: ObjectStore, sourc
 
 
 async def test_the_url_opens_the_same_kind_of_store(store: ObjectStore, backend: Backend) -> None:
-    assert store.url.startswith(("memory://", "file:///", "s3://"))
+    assert store.url.startswith(("memory://", "file:///", "s3://", "hdfs://"))
     assert "secret" not in store.url
     assert store.url == (await backend.open()).url
     assert store.fences_close_at_once != ("s3" in backend.name)

@@ -1,4 +1,4 @@
-"""A whole cluster on a real S3 server: brokers as processes, one of them killed, Parquet compaction from the command line."""
+"""A whole cluster on a real S3 server and on a real HDFS: brokers as processes, one killed, an outage, Parquet compaction by command."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import ledgermq
+from infra.hdfs import NAMENODE, Hdfs
 from infra.minio import Minio
 from ledger import keys
 from ledger.object_store.open import open_store
@@ -24,9 +25,9 @@ pytestmark = pytest.mark.real
 PARTITIONS = 4
 
 
-@pytest.fixture
-def brokers(tmp_path: Path, minio_root: str) -> Iterator[BrokerProcesses]:
-    with BrokerProcesses(tmp_path, minio_root) as processes:
+@pytest.fixture(params=["minio_root", "hdfs_root"])
+def brokers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BrokerProcesses]:
+    with BrokerProcesses(tmp_path, request.getfixturevalue(request.param)) as processes:
         yield processes
 
 
@@ -91,9 +92,31 @@ async def test_an_outage_of_the_store_is_waited_out(tmp_path: Path, minio: Minio
             assert await consumed(brokers.addresses, "t") == sent
 
 
-async def test_rounds_of_compaction(minio_root: str) -> None:
+async def test_a_namenode_may_be_killed_and_started_again(tmp_path: Path, hdfs: Hdfs, hdfs_root: str) -> None:
+    """What follows its start, safe mode until the DataNode has reported, is waited out too."""
+    with BrokerProcesses(tmp_path, hdfs_root) as brokers:
+        for _ in range(2):
+            await asyncio.to_thread(brokers.start)
+        sent: dict[int, list[bytes]] = {partition: [] for partition in range(PARTITIONS)}
+        async with asyncio.timeout(200), ledgermq.connect(brokers.addresses) as client:
+            await client.create_topic("t", PARTITIONS)
+            async with client.producer() as producer:
+                for round_number in range(9):
+                    for partition, values in sent.items():
+                        values.append(b"%d" % round_number)
+                        producer.send("t", values[-1], partition=partition)
+                    if round_number == 4:
+                        await asyncio.to_thread(hdfs.kill, NAMENODE)
+                        await asyncio.to_thread(hdfs.start, NAMENODE)
+                        await asyncio.to_thread(hdfs.wait_ready)
+                    await producer.flush()
+        assert await consumed(brokers.addresses, "t") == sent
+
+
+@pytest.mark.parametrize("root", ["minio_root", "hdfs_root"])
+async def test_rounds_of_compaction(request: pytest.FixtureRequest, root: str) -> None:
     sources = Sources()
-    async with await open_store(minio_root, sources=sources) as store:
+    async with await open_store(request.getfixturevalue(root), sources=sources) as store:
         root = await Root.open(store, sources)
         await root.create_topic("flights", partitions=2)
         for i in range(3):

@@ -1,4 +1,4 @@
-"""The demo's whole job on a real S3 server: brokers, a kill, Spark compaction, and Spark reading by s3a:// what pandas reads in the CSV."""
+"""The demo's whole job on a real server: brokers, a kill, Spark compaction, and Spark reading by s3a:// or hdfs:// what pandas reads."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ pytestmark = [pytest.mark.real, pytest.mark.spark]
 
 
 @pytest.mark.timeout(900)  # the first session downloads Spark's S3 client
-def test_the_demo(minio_root: str, tmp_path: Path) -> None:
-    command = [sys.executable, PROJECT / "examples" / "demo" / "main.py", minio_root]
+@pytest.mark.parametrize("root", ["minio_root", "hdfs_root"])
+def test_the_demo(request: pytest.FixtureRequest, root: str, tmp_path: Path) -> None:
+    command = [sys.executable, PROJECT / "examples" / "demo" / "main.py", request.getfixturevalue(root)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=880, check=False)
     log = tmp_path / "demo-output" / "spark.log"
     assert done.returncode == 0, done.stdout + done.stderr + (log.read_text() if log.exists() else "")
