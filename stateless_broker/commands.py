@@ -20,6 +20,7 @@ from ledgermq.cli.options import Debug
 from ledgermq.cli.reporting import command
 from stateless_broker import config_command
 from stateless_broker.settings import PORT, BrokerSettings, ProcessSettings, load_settings
+from stateless_broker.top import command as top_command
 
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", "-c", envvar="LEDGERMQ_CONFIG", help="TOML file of settings; flags and LEDGERMQ_… go before it.")
@@ -37,6 +38,7 @@ def register(app: typer.Typer) -> None:
     command(app, "dev")(dev)
     command(app, "broker")(with_settings(BrokerSettings)(broker))
     config_command.register(app)
+    top_command.register(app)
 
 
 def dev(folder: Folder = Path("ledgermq-data"), port: Port = PORT, config: ConfigFile = None, debug: Debug = False) -> None:

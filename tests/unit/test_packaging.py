@@ -24,6 +24,8 @@ SERVER_SIDE = {
     "urllib3",
     "pandas",
     "pydantic-settings",
+    "aiohttp",
+    "prometheus-client",
     "structlog",
     "uvloop",
 }
@@ -102,7 +104,7 @@ def test_the_command_line_works_with_the_client_alone() -> None:
     assert "create" in done.stdout
 
 
-@pytest.mark.parametrize("command", ["dev", "broker"])
+@pytest.mark.parametrize("command", ["dev", "broker", "config", "top"])
 def test_a_command_of_a_missing_extra_says_what_to_install(command: str) -> None:
     done = without_extras(command, "--help")
     assert done.returncode == 1
