@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 from ledger.catalog import Topic
 from ledger.checkpoint import newest_checkpoint, partitions_by_key
+from ledger.cold_reader import ColdReader
+from ledger.fetch_index import FetchIndex, IndexedBatch, PartitionIndex, indexed
 from ledger.fold import PartitionKey
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.history import read_history
@@ -24,9 +26,7 @@ from ledger.stored_batch import StoredBatch
 from ledger.writer import LedgerWriter
 from ledgermq.errors import DataDamaged, NotOwner, OffsetOutOfRange, Unavailable
 from ledgermq.protocol.records import Compression
-from stateless_broker.bundle.cold_reader import ColdReader
 from stateless_broker.bundle.context import BundleContext
-from stateless_broker.bundle.fetch_index import FetchIndex, IndexedBatch, PartitionIndex, indexed
 from stateless_broker.bundle.waiters import Waiters
 
 ATTEMPTS_MAX = 5

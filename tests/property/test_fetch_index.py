@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ledger.fetch_index import FetchIndex, indexed
 from ledger.format import ledgermq_format_pb2 as fmt
-from stateless_broker.bundle.fetch_index import FetchIndex, indexed
 
 KEYS = [(1, 0), (1, 1), (2, 0)]
 

@@ -1,7 +1,7 @@
-"""Batches of segments by range GETs, for readers that are behind the tail cache.
+"""Batches of segments by range GETs, for readers that are behind a broker's tail cache or have no broker.
 
-Neighbouring batches of a segment come in one GET. The requests go through the broker's own pool for cold reads, and nothing read here
-enters the tail cache: a reader of old data can hurt neither producers nor readers of the tail.
+Neighbouring batches of a segment come in one GET. The requests go through a pool of their own, and nothing read here enters a broker's tail
+cache: a reader of old data can hurt neither producers nor readers of the tail.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import asyncio
 from collections.abc import Sequence
 
 from ledger import keys
+from ledger.fetch_index import IndexedBatch
 from ledger.object_store.contract import ObjectStore
 from ledger.stored_batch import StoredBatch
 from ledgermq.errors import CorruptFrame, DataDamaged, LedgerMQError
 from ledgermq.protocol.batch_header import check_crc
-from stateless_broker.bundle.fetch_index import IndexedBatch
 
 
 class ColdReader:
