@@ -49,9 +49,9 @@ def kind_of(key: str, buffers: Sequence[Buffer] = ()) -> str:
     return found[2]
 
 
-def draw_ambush(r: random.Random) -> Ambush:
-    """One or two kinds."""
-    kinds = r.sample(KINDS, r.choice((1, 2)))
+def draw_ambush(r: random.Random, likely: Sequence[str] = KINDS) -> Ambush:
+    """One or two kinds of `likely`, which may name one several times."""
+    kinds = r.sample(likely, r.choice((1, 2)))
     return Ambush(
         {kind: r.choice((0.1, 0.3, 1.0)) for kind in kinds}, r.choice((5.0, 20.0, 40.0)), r.choice((1, 2, 5)), r.choice((1, 1, 2))
     )

@@ -51,7 +51,7 @@ class Process:
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = self.loop.create_task(work, context=self.context.copy())
-        task.add_done_callback(lambda done: done.cancelled() or done.exception(), context=self.loop.world)
+        task.add_done_callback(self.loop.note_end, context=self.loop.world)
         return task
 
     @property
@@ -162,6 +162,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.processes: list[Process] = []
         self.unheard: list[dict[str, Any]] = []
         """What nobody was there to be told: exceptions of tasks that nobody waits for."""
+        self.on_failure: Callable[[BaseException], None] = lambda error: None
+        """Told of the exception with which a task ended that was started in a process or in the world, whatever it is."""
         self.closing = False
         self.get_debug = bool  # type: ignore[method-assign]  # False, without a call of Python code: every future asks
 
@@ -177,8 +179,14 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def in_world(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run `work` outside every process: it goes on whatever becomes of who asked for it."""
         task = self.create_task(work, context=self.world)
-        task.add_done_callback(lambda done: done.cancelled() or done.exception(), context=self.world)
+        task.add_done_callback(self.note_end, context=self.world)
         return task
+
+    def note_end(self, task: asyncio.Task[Any]) -> None:
+        """Nobody need wait for a task to learn that it broke an assertion."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not self.closing:
+            self.on_failure(error)
 
     def run_again(self, handle: asyncio.Handle) -> None:
         self._ready.append(handle)

@@ -23,6 +23,11 @@ class Mutant:
     level: str
     apply: Apply
     what: str
+    likely: Callable[[int], bool] | None = None
+    """Which seeds draw the circumstances that it needs: these are tried first."""
+
+    def in_order(self, seeds: Iterable[int]) -> list[int]:
+        return sorted(seeds, key=lambda seed: self.likely is not None and not self.likely(seed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +44,13 @@ class Caught:
 MUTANTS: dict[str, Mutant] = {}
 
 
-def mutant(level: str) -> Callable[[Apply], Apply]:
+def mutant(level: str, likely: Callable[[int], bool] | None = None) -> Callable[[Apply], Apply]:
     """Registers a function that applies a bug; its docstring says what is wrong."""
 
     def register(apply: Apply) -> Apply:
         name = apply.__name__.replace("_", "-")
         assert name not in MUTANTS, name
-        MUTANTS[name] = Mutant(name, level, apply, (apply.__doc__ or "").strip())
+        MUTANTS[name] = Mutant(name, level, apply, (apply.__doc__ or "").strip(), likely)
         return apply
 
     return register
@@ -57,7 +62,7 @@ def hunt(found: Mutant, make: Make, seeds: Iterable[int]) -> Caught:
     misfit = ""
     with pytest.MonkeyPatch.context() as patch:
         found.apply(patch)
-        for seed in seeds:
+        for seed in found.in_order(seeds):
             tried += 1
             result = simulate(make, seed)
             if result.kinds - NOT_A_CATCH:

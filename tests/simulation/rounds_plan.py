@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ledger.cluster import ClusterDefaults
+from tests.simulation.ambush import KINDS, NO_AMBUSH, Ambush, draw_ambush
 
 BUNDLES = 3
 
@@ -24,8 +25,10 @@ class RoundsPlan:
     """Share of those that are compactions of the whole root; the others are rounds of one bundle, as a broker runs them."""
     stale_catalog: float
     """Share of rounds that are made with the catalog of the round before."""
+    log_start_moves: float
     topic_every_s: float
     clock_jump_s_max: float
+    ambush: Ambush
 
 
 def rounds_plan_of(seed: int) -> RoundsPlan:
@@ -37,11 +40,13 @@ def rounds_plan_of(seed: int) -> RoundsPlan:
         compactors=r.randint(1, 4),
         seconds=r.choice((40.0, 80.0, 160.0)),
         cluster=ClusterDefaults(BUNDLES, r.choice((3, 100)), url_life_ms, 4 * url_life_ms),
-        retention_ms=r.choice((500, 5000, 20_000)),
+        retention_ms=r.choice((500, 500, 5000, 20_000)),
         records_s=r.choice((1.0, 3.0)),
         round_every_s=r.choice((0.2, 1.0, 3.0)),
         by_hand=r.choice((0.2, 0.5, 1.0)),
         stale_catalog=r.choice((0.0, 0.5)),
+        log_start_moves=r.choice((0.0, 0.0, 0.05)),
         topic_every_s=r.choice((1.0, 5.0)),
         clock_jump_s_max=r.choice((1.0, 30.0)) if is_s3 else 3600.0,
+        ambush=replace(draw_ambush(r, (*KINDS, "parquet", "parquet", "parquet")), seconds_max=80.0) if r.random() < 0.5 else NO_AMBUSH,
     )

@@ -12,11 +12,13 @@ from ledger import keys
 from ledger.catalog import METADATA, Catalog, Topic, encode_topic_record, read_catalog, removed, topic_key
 from ledger.cluster import ClusterSettings
 from ledger.object_store.contract import ObjectStore
+from ledger.parquet.delete import log_start_move
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.gc import collect_garbage
 from ledger.parquet.group_build import run_inline
 from ledger.parquet.removal import remove_topics
 from ledger.parquet.runner import compact_bundle, compact_root
+from ledger.recovery import advance_checkpoint, recover
 from ledger.segment import Batch
 from ledger.topic_settings import parse_settings
 from ledger.writer import Append, LedgerWriter, claim
@@ -150,6 +152,9 @@ class Compactor(Worker):
         return self._plan.round_every_s
 
     async def step(self) -> None:
+        if self._random.random() < self._plan.log_start_moves:
+            await self._raise_log_start()
+            return
         if self._random.random() < self._plan.by_hand:
             report = await compact_root(self._store, self._sources, self._engine)
             self._world.coverage.saw("a round was finished", len(report.rounds))
@@ -173,6 +178,15 @@ class Compactor(Worker):
             self._world.coverage.saw("a round was finished")
         if self._random.random() < 0.2:
             await collect_garbage(self._store, self._cluster)
+
+    async def _raise_log_start(self) -> None:
+        """To anywhere in the log, as somebody may ask who wants records gone that are not in Parquet yet."""
+        bundle = self._random.randrange(1, BUNDLES)
+        recovered = await recover(self._store, bundle, self._cluster.producer_states_max)
+        ends = {key: end for key, end in recovered.state.ends.items() if key[0] == self._world.topic_ids["main"]}
+        starts = {key: self._random.randint(0, end) for key, end in ends.items()}
+        if await advance_checkpoint(self._store, bundle, self._sources, self._cluster.producer_states_max, log_start_move(starts)):
+            self._world.coverage.saw("a log start was raised by hand")
 
 
 def id_of(worker: Worker) -> str:

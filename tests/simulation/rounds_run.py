@@ -56,7 +56,7 @@ class RoundsRun:
             self._start(name)
         weather = world.weather
         weather.faults, weather.slow, weather.slow_s, weather.list_page = plan.faults, plan.slow, plan.slow_s, plan.list_page
-        weather.naps, weather.nap_s_max, weather.stalls, weather.ambush = plan.naps, plan.pause_s_max, plan.stalls, plan.ambush
+        weather.naps, weather.nap_s_max, weather.stalls, weather.ambush = plan.naps, plan.pause_s_max, plan.stalls, self.rounds.ambush
         disturbances = Disturbances(world, plan, self._victims, self._start)
         disturbances.jump_s_max = self.rounds.clock_jump_s_max
         hand = world.loop.in_world(disturbances.run())

@@ -16,11 +16,13 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from ledger import keys
 from ledger.checkpoint import decode_checkpoint
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keys import ParquetName, parse_parquet
 from ledger.object_store.contract import Buffer, ObjectInfo
 from ledger.object_store.memory import MemoryStore
+from ledger.parquet.plan_chain import decode_plan
 from ledger.segment import decode_tail
 from ledgermq.protocol.records import decode_batch
 from ledgermq.sources import Sources
@@ -110,7 +112,34 @@ class WatchedStore(MemoryStore):
         self._create(key, buffers)
 
     def replace_now(self, key: str, data: bytes) -> None:
+        self._judge_replace(key)
         self._replace(key, data)
+
+    async def put(self, key: str, data: Buffer) -> None:
+        self._judge_replace(key)
+        await super().put(key, data)
+
+    async def close_fence(self, fence: str) -> None:
+        self._judge_close(fence)
+        await super().close_fence(fence)
+
+    def _judge_replace(self, key: str) -> None:
+        """Only heartbeats may be replaced."""
+        if not key.startswith(keys.BROKERS):
+            self.violations.append(Violation("overwritten", f"{key} was put without a condition"))
+
+    def _judge_close(self, name: str) -> None:
+        """While a plan is open nobody may take away its tasks' right to put."""
+        fence = keys.parse_fence(name)
+        if fence is None:
+            return
+        put = self.first.get(keys.compaction(fence.bundle, fence.plan))
+        if put is None or fence.plan <= self.newest_checkpoint(fence.bundle).finished_plan:
+            return
+        if decode_plan(put, keys.compaction(fence.bundle, fence.plan)).put_id == fence.put_id:
+            self.violations.append(
+                Violation("live object deleted", f"the fence of open plan {fence.plan} of bundle {fence.bundle} was closed")
+            )
 
     def read_now(self, key: str) -> bytes:
         """Raises ObjectMissing."""

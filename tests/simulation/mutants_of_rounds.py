@@ -1,0 +1,311 @@
+"""Bugs in Parquet compaction, retention, removal of topics and garbage collection (DESIGN sections 8 and 10)."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import ledger.parquet.delete
+import ledger.parquet.gc
+import ledger.parquet.group_build
+import ledger.parquet.plan
+import ledger.parquet.plan_chain
+import ledger.parquet.removal
+import ledger.parquet.round
+import ledger.parquet.task
+from ledger import keys, topic_removal
+from ledger.checkpoint import newest_checkpoint
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledger.parquet.pages import PageReader
+from ledgermq.errors import LedgerMQError, Unavailable
+from tests.simulation.mutants import mutant
+
+LOADED = True
+Patch = pytest.MonkeyPatch
+
+
+@mutant("rounds")
+def plan_not_frozen(patch: Patch) -> None:
+    """Who loses the put of a plan runs its own all the same."""
+    real = ledger.parquet.round.put_plan
+
+    async def put_plan(store: ObjectStore, plan: fmt.CompactionPlan, sources: Any) -> bool:
+        await real(store, plan, sources)
+        await store.open_fence(ledger.parquet.plan_chain.fence_of(plan))
+        return True
+
+    async def read_plan(store: ObjectStore, bundle: int, number: int) -> None:
+        return None
+
+    patch.setattr(ledger.parquet.round, "put_plan", put_plan)
+    patch.setattr(ledger.parquet.round, "read_plan", read_plan)
+
+
+@mutant("rounds")
+def parquet_deleted_in_any_order(patch: Patch) -> None:
+    """Expired files are deleted newest first."""
+
+    async def delete_expired(store: ObjectStore, bundle: int, cluster: Any, sources: Any) -> int:
+        checkpoint = await newest_checkpoint(store, bundle)
+        for part in checkpoint.partitions:
+            files = await PageReader(store, bundle).files_from(part, part.parquet_start)
+            for file in reversed([file for file in files if file.last_offset < part.log_start]):
+                await store.delete([file.key])
+        return 0
+
+    patch.setattr(ledger.parquet.delete, "delete_expired_parquet", delete_expired)
+
+
+@mutant("rounds")
+def retention_deletes_one_file_too_many(patch: Patch) -> None:
+    """The file that holds the log start is deleted too."""
+
+    async def delete_expired(store: ObjectStore, bundle: int, cluster: Any, sources: Any) -> int:
+        checkpoint = await newest_checkpoint(store, bundle)
+        for part in checkpoint.partitions:
+            for file in await PageReader(store, bundle).files_from(part, part.parquet_start):
+                if part.log_start and file.first_offset <= part.log_start:
+                    await store.delete([file.key])
+        return 0
+
+    patch.setattr(ledger.parquet.delete, "delete_expired_parquet", delete_expired)
+
+
+@mutant("rounds")
+def name_freed_without_a_barrier(patch: Patch) -> None:
+    """A deleted topic's files are looked for before plans that may still write some are finished."""
+    patch.setattr(topic_removal, "is_past_barrier", lambda checkpoint, topic_id: True)
+    patch.setattr(ledger.parquet.removal, "is_past_barrier", lambda checkpoint, topic_id: True)
+
+
+@mutant("rounds")
+def name_freed_with_files_left(patch: Patch) -> None:
+    """A deleted topic's name is free though its Parquet files are still there."""
+
+    async def delete_files(self: Any) -> None:
+        return None
+
+    patch.setattr(ledger.parquet.removal._Removal, "_delete_files", delete_files)
+
+
+@mutant("rounds")
+def garbage_collection_reads_before_it_lists(patch: Patch) -> None:
+    """What is live is found out first, then everything is listed and the rest deleted."""
+    real_judge, real_take = ledger.parquet.gc._judge, ledger.parquet.gc._Listed.take
+
+    async def find_garbage(store: ObjectStore, cluster: Any) -> Any:
+        before = await real_take(store, range(cluster.bundles))
+        known = await _live(store, cluster)
+        listed = await real_take(store, range(cluster.bundles))
+        garbage = await real_judge(store, cluster, before)
+        for key in listed.parquet:
+            if key not in known:
+                garbage.records.append(key)
+        return garbage
+
+    patch.setattr(ledger.parquet.gc, "find_garbage", find_garbage)
+
+
+@mutant("rounds")
+def snapshot_keeps_the_oldest(patch: Patch) -> None:
+    """Cleaning an internal topic keeps the first record of each key, not the last."""
+    from ledger.snapshot import InternalRecord
+
+    def clean(records: Any) -> list[InternalRecord]:
+        first: dict[bytes, InternalRecord] = {}
+        for record in records:
+            first.setdefault(record.key, record)
+        return sorted((r for r in first.values() if r.value is not None), key=lambda r: r.offset)
+
+    patch.setattr("ledger.parquet.snapshot_build.clean", clean)
+
+
+@mutant("rounds")
+def file_without_its_last_record(patch: Patch) -> None:
+    """A plan's file ends one record early; the next begins behind the gap."""
+    real = ledger.parquet.plan._file
+
+    def file(backlog: Any, plan: int) -> fmt.PlannedFile:
+        found = real(backlog, plan)
+        if found.key and found.last_offset > found.first_offset:
+            parsed = keys.parse_parquet(found.key)
+            assert parsed is not None
+            found.key = replace(parsed, last_offset=found.last_offset - 1).key
+        return found
+
+    patch.setattr(ledger.parquet.plan, "_file", file)
+
+
+@mutant("rounds")
+def commit_of_a_plan_that_was_finished(patch: Patch) -> None:
+    """A runner that was asleep commits its plan again."""
+    real = ledger.parquet.round.commit_move
+
+    def commit_move(plan: fmt.CompactionPlan, stored: Any, **more: Any) -> Any:
+        move = real(plan, stored, **more)
+
+        def again(draft: fmt.Checkpoint) -> bool:
+            if draft.finished_plan >= plan.number:
+                draft.finished_plan = plan.number - 1
+            return bool(move(draft))
+
+        return again
+
+    patch.setattr(ledger.parquet.round, "commit_move", commit_move)
+
+
+async def _live(store: ObjectStore, cluster: Any) -> set[str]:
+    live: set[str] = set()
+    for bundle in range(cluster.bundles):
+        for part in (await newest_checkpoint(store, bundle)).partitions:
+            if part.newest_page:
+                live.update(file.key for file in await PageReader(store, bundle).files_from(part, 0))
+    return live
+
+
+@mutant("rounds")
+def task_does_not_look(patch: Patch) -> None:
+    """Who reads a plan writes its files, whatever the newest checkpoint says."""
+
+    async def require_open(store: ObjectStore, plan: fmt.CompactionPlan) -> fmt.Checkpoint:
+        return await newest_checkpoint(store, plan.bundle)
+
+    patch.setattr(ledger.parquet.round, "require_open", require_open)
+    patch.setattr(ledger.parquet.task, "require_open", require_open)
+
+
+@mutant("rounds")
+def next_plan_before_the_last_is_finished(patch: Patch) -> None:
+    """A plan is made behind the newest plan, finished or not."""
+
+    async def open_plan(store: ObjectStore, bundle: int, cluster: Any, catalog: Any, sources: Any, **how: bool) -> Any:
+        numbers = [keys.number(info.key) async for info in store.list(keys.compactions(bundle))]
+        history = await ledger.parquet.round.read_history(store, bundle, cluster.producer_states_max)
+        plan = ledger.parquet.round.make_plan(history, catalog, now_ms=sources.now_ms(), put_id=sources.new_id(), **how)
+        if plan is None:
+            return None
+        plan.number = max([plan.number, *(number + 1 for number in numbers)])
+        for file in plan.files:
+            parsed = keys.parse_parquet(file.key)
+            assert parsed is not None
+            file.key = replace(parsed, plan=plan.number).key
+        return plan if await ledger.parquet.round.put_plan(store, plan, sources) else None
+
+    async def require_open(store: ObjectStore, plan: fmt.CompactionPlan) -> fmt.Checkpoint:
+        return await newest_checkpoint(store, plan.bundle)
+
+    patch.setattr(ledger.parquet.round, "_open_plan", open_plan)
+    patch.setattr(ledger.parquet.round, "require_open", require_open)
+    patch.setattr(ledger.parquet.task, "require_open", require_open)
+
+
+@mutant("rounds")
+def range_dropped_while_files_are_left(patch: Patch) -> None:
+    """Records below the log start are left out, though the partition has Parquet files before them."""
+    patch.setattr(ledger.parquet.plan, "_first_offset", lambda counters: max(counters.log_start, counters.parquet_end))
+    patch.setattr(ledger.parquet.plan, "check_plan", lambda history, plan, backlogs: None)
+
+
+@mutant("rounds")
+def log_start_forgets_what_is_left(patch: Patch) -> None:
+    """Parquet is said to begin at the log start before the files below it are gone."""
+    real = ledger.parquet.delete.log_start_move
+
+    def log_start_move(starts: Any) -> Any:
+        move = real(starts)
+
+        def both(draft: fmt.Checkpoint) -> bool:
+            moved = bool(move(draft))
+            for part in draft.partitions:
+                part.parquet_start = max(part.parquet_start, min(part.log_start, part.parquet_end))
+            return moved
+
+        return both
+
+    patch.setattr(ledger.parquet.delete, "log_start_move", log_start_move)
+
+
+@mutant("rounds")
+def uncertain_commit_undone(patch: Patch) -> None:
+    """The files of a plan are deleted when its commit could not be told, or was another's."""
+    real = ledger.parquet.round._commit
+
+    async def commit(store: ObjectStore, plan: fmt.CompactionPlan, stored: Any, *args: Any, **more: Any) -> bool:
+        try:
+            done = await real(store, plan, stored, *args, **more)
+        except Unavailable:
+            done = False
+        if not done:
+            await store.delete([file.key for file in stored])
+        return done
+
+    patch.setattr(ledger.parquet.round, "_commit", commit)
+
+
+@mutant("rounds")
+def topic_dropped_before_the_checkpoint_names_it(patch: Patch) -> None:
+    """A plan leaves out the records of a topic that the catalog does not know: it is removed, or it is newer than the catalog."""
+    real = ledger.parquet.plan.fate_of
+
+    def fate_of(topic_id: int, history: Any, catalog: Any) -> Any:
+        fate = real(topic_id, history, catalog)
+        return ledger.parquet.plan.Fate.DROP if fate is ledger.parquet.plan.Fate.WAIT else fate
+
+    patch.setattr(ledger.parquet.plan, "fate_of", fate_of)
+    patch.setattr(ledger.parquet.round, "needs_newer_catalog", lambda history, catalog: False)
+
+
+@mutant("rounds")
+def task_reads_a_slot_that_was_created_again(patch: Patch) -> None:
+    """The put id that the plan says is not looked at, and what is not there is an empty input."""
+
+    async def read_planned_index(store: ObjectStore, plan: fmt.CompactionPlan, slot: fmt.PlannedSlot) -> fmt.SegmentIndex:
+        from ledger.segment import read_index
+
+        return (await read_index(store, plan.bundle, slot.slot)).index
+
+    async def refuse(store: ObjectStore, plan: fmt.CompactionPlan, key: str, what: str) -> LedgerMQError:
+        return ObjectMissing(key)
+
+    async def read_slot(*args: Any) -> Any:
+        try:
+            return await real(*args)
+        except ObjectMissing:
+            return []
+
+    real = ledger.parquet.group_build._read_slot
+    patch.setattr(ledger.parquet.group_build, "read_planned_index", read_planned_index)
+    patch.setattr(ledger.parquet.group_build, "refuse", refuse)
+    patch.setattr(ledger.parquet.group_build, "_read_slot", read_slot)
+
+
+@mutant("rounds")
+def plan_deleted_while_a_slot_of_it_is_left(patch: Patch) -> None:
+    """Finished plans are deleted at once: nobody knows any more what may be deleted, and what is stored under their numbers counts."""
+
+    async def delete_segments(store: ObjectStore, bundle: int) -> int:
+        finished = (await newest_checkpoint(store, bundle)).finished_plan
+        for number in [keys.number(info.key) async for info in store.list(keys.compactions(bundle))]:
+            if number <= finished:
+                await store.delete([keys.compaction(bundle, number)])
+        return 0
+
+    patch.setattr(ledger.parquet.delete, "delete_segments", delete_segments)
+
+
+@mutant("rounds")
+def snapshot_in_force_deleted(patch: Patch) -> None:
+    """All snapshots but the newest are deleted, whichever one the checkpoint names."""
+    real = ledger.parquet.delete.delete_replaced
+
+    async def delete_replaced(store: ObjectStore, bundle: int) -> None:
+        await real(store, bundle)
+        found = [info.key async for info in store.list(keys.snapshots(bundle))]
+        await asyncio.sleep(0.1)
+        await store.delete(found[:-1])
+
+    patch.setattr(ledger.parquet.delete, "delete_replaced", delete_replaced)
