@@ -131,6 +131,8 @@ class GroupCoordinator:
         return members.answer(found, member, self._limits)
 
     def _join(self, group: Group | None, request: pb.GroupHeartbeatRequest, now_s: float, now_ms: int) -> tuple[Group, Member]:
+        if request.owned and (group is None or request.member_id not in group.members or group.members[request.member_id].away):
+            members.member_of(group, request.group, request.member_id)  # it was put out, and has to know before it comes back
         subscription = read_subscription(request.subscription, self._limits)
         joined = group or self._new_group(request.group, now_ms)
         members.check_join(joined, request.member_id, subscription, self._meanings, self._limits, now_s)
