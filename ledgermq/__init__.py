@@ -25,6 +25,7 @@ from ledgermq.client.descriptions import (
     TopicPartition,
 )
 from ledgermq.client.groups.group_consumer import GroupConsumer
+from ledgermq.client.groups.handlers.handler import Handler
 from ledgermq.client.groups.lag import Lag
 from ledgermq.client.groups.message import GroupMessage
 from ledgermq.client.groups.offset_store import GivenPartition, OffsetEntry, OffsetStore, StoredOffset
@@ -55,6 +56,7 @@ __all__ = [
     "GroupConsumer",
     "GroupMessage",
     "GroupSettings",
+    "Handler",
     "Lag",
     "LedgerMQError",
     "Message",

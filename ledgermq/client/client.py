@@ -7,8 +7,9 @@ point group "ledgermq.embedded") and closes everything at the end.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import fields
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Literal, Self, cast, overload
@@ -18,7 +19,10 @@ from ledgermq.client.connections import Connections
 from ledgermq.client.consuming.consumer import Consumer
 from ledgermq.client.consuming.start import Start
 from ledgermq.client.descriptions import ClusterDescription, TopicDescription, TopicPartition
+from ledgermq.client.ending import first_of
 from ledgermq.client.groups.group_consumer import GroupConsumer
+from ledgermq.client.groups.handlers.handler import Handler, HandlerFunction, HandlerSettings
+from ledgermq.client.groups.handlers.runner import HandlerRunner
 from ledgermq.client.groups.start_rule import StartRule, check_rule
 from ledgermq.client.groups.subscription import Topics, topics_of
 from ledgermq.client.grpc_connection import GrpcConnector
@@ -48,6 +52,7 @@ class Client:
         self._routing = Routing(self._connections, self.settings.metadata_age_s_max)
         self._admin = Admin(self._connections, self._routing)
         self._offsets = Offsets(self._connections, self._routing)
+        self._handlers: list[Handler] = []
         self._made: list[Producer | Consumer | GroupConsumer] = []
 
     async def create_topic(self, name: str, partitions: int = 0, settings: Mapping[str, object] | None = None) -> TopicDescription:
@@ -158,6 +163,50 @@ class Client:
         reset = parsed.auto_offset_reset if "auto_offset_reset" in settings else rule
         out_of_range: At | None = None if reset == "error" else reset
         return GroupConsumer(self._connections, self._routing, self._offsets, self._sources, group, topics, rule, out_of_range, parsed)
+
+    def handler(self, topics: Topics, *, group: str, **settings: Any) -> Callable[[HandlerFunction], Handler]:
+        """Declare a function that handles the messages of a group; `run_handlers` runs it.
+
+            @client.handler("orders", group="billing", concurrency=8, ordered_by="key")
+            async def bill(message): ...
+
+        A message whose call succeeds is acknowledged; one that fails is handled again, after a wait, and what is ordered behind it waits.
+        Functions that are not asynchronous run in `executor`. Settings: the fields of `HandlerSettings`, and of `GroupSettings` with
+        `start`. Raises InvalidConfig, InvalidGroupName.
+        """
+        known = {field.name for field in fields(HandlerSettings)}
+        own = {name: value for name, value in settings.items() if name in known}
+        others = {name: value for name, value in settings.items() if name not in known}
+        parsed = HandlerSettings(topics=topics, group=group, consumer=others, **own)
+
+        def declare(function: HandlerFunction) -> Handler:
+            handler = Handler(function, parsed)
+            self._handlers.append(handler)
+            return handler
+
+        return declare
+
+    async def run_handlers(self, *handlers: Handler, stop: asyncio.Event | None = None, drain_timeout_s: float = 30.0) -> None:
+        """Run the handlers given, or all that were declared, until cancelled, or until `stop` is set.
+
+        With `stop` nothing more is begun, what is being handled is finished (at most for `drain_timeout_s`; then DeadlineExceeded) and
+        committed. Raises what time alone does not cure: InvalidGroupName, StaticIdInUse, DataDamaged, …
+        """
+        chosen = handlers or tuple(self._handlers)
+        if not chosen:
+            raise InvalidConfig("no handler was declared; @client.handler(topic, group=…) declares one")
+        ending = stop or asyncio.Event()
+        runners = [HandlerRunner(handler, self._consumer_of(handler), self._sources) for handler in chosen]
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for runner in runners:
+                    tasks.create_task(runner.run(ending, drain_timeout_s))
+        except BaseExceptionGroup as failures:
+            raise first_of(failures) from failures
+
+    def _consumer_of(self, handler: Handler) -> GroupConsumer:
+        settings = {"commit": "acked", **handler.settings.consumer}
+        return self.consumer(handler.settings.topics, group=handler.settings.group, **settings)
 
     def _forget_closed(self) -> None:
         self._made = [made for made in self._made if not made.closed]

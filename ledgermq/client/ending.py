@@ -1,4 +1,4 @@
-"""Ending tasks: cancelled and waited for, so that none outlives who made it."""
+"""Ending tasks: cancelled and waited for, so that none outlives who made it; and what groups of them raise."""
 
 from __future__ import annotations
 
@@ -17,3 +17,9 @@ async def end(*tasks: asyncio.Task[Any] | None) -> None:
     for task in given:
         if task.done() and not task.cancelled():
             task.exception()  # looked at, so that asyncio does not complain that nobody did
+
+
+def first_of(failures: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first that is not a group itself."""
+    first = failures.exceptions[0]
+    return first_of(first) if isinstance(first, BaseExceptionGroup) else first

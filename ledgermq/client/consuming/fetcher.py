@@ -216,7 +216,7 @@ class Fetcher:
 
 def _idle(reading: Reading) -> bool:
     """It is to be read, and nobody feeds it."""
-    return reading.stream is None and not reading.paused
+    return reading.stream is None and not reading.paused and not reading.parked
 
 
 def _name(reading: Reading) -> str:

@@ -54,6 +54,8 @@ class Reader(Generic[M]):
         self._fetcher = Fetcher(connections, routing, offsets, self.readings, self._prefetch, settings, out_of_range, on_route)
         self._background: asyncio.Task[None] | None = None
         self.run: DecodedRun[M] | None = None
+        self._aside: dict[Reading, DecodedRun[M]] = {}
+        """The rest of batches whose partitions are held back."""
 
     # -- which partitions ----------------------------------------------------------------------------------------------
 
@@ -98,11 +100,33 @@ class Reader(Generic[M]):
         reading.paused = False
         self._fetcher.wake()
 
+    def hold_back(self, reading: Reading) -> None:
+        """Hand out nothing of it until `go_on`: whoever has it can take no more at present."""
+        reading.held_back = True
+        if self.run is not None and self.run.reading is reading:
+            if not self.run.spent:
+                self._aside[reading] = self.run
+            self.run = None
+
+    def go_on(self, reading: Reading) -> None:
+        reading.held_back = reading.parked = False
+        self._fetcher.wake()
+        self.wake()
+
+    def _make_room(self) -> None:
+        """What is held back must not keep others from being fetched."""
+        if self._prefetch.is_full:
+            parked = list({run.reading: None for run in self._prefetch.runs if run.reading.held_back})
+            for reading in parked:
+                reading.parked = True
+            self.seek((reading, reading.position) for reading in parked)
+
     def _drop(self, readings: Iterable[Reading]) -> None:
         for reading in readings:
             self._fetcher.moved(reading)
             if self.run is not None and self.run.reading is reading:
                 self.run = None
+            self._aside.pop(reading, None)
         self._prefetch.drop_unwanted()
 
     @property
@@ -141,6 +165,7 @@ class Reader(Generic[M]):
             self._prefetch.changed.clear()
             if (run := self._current()) is not None:
                 return run
+            self._make_room()
             self.raise_trouble(loop.time())
             if deadline is not None and loop.time() >= deadline:
                 return None
@@ -194,7 +219,9 @@ class Reader(Generic[M]):
         """The batch to take from. A damaged one raises, each time, until the program seeks past it; but good messages first."""
         if self.run is not None and not self.run.spent:
             return self.run
-        self.run = None
+        self.run = next((run for reading, run in self._aside.items() if not reading.held_back), None)
+        if self.run is not None:
+            return self._aside.pop(self.run.reading)
         while (fetched := self._prefetch.head()) is not None:
             reading = fetched.reading
             where = f"{reading.partition.topic}/{reading.partition.partition}, offsets {fetched.base_offset} to "
@@ -205,7 +232,7 @@ class Reader(Generic[M]):
                 if wait_for_error:
                     return None
                 raise
-            self._prefetch.pop()
+            self._prefetch.take(fetched)
             skip = max(0, reading.position - fetched.base_offset)
             if skip < rows.num_rows:
                 self.run = DecodedRun(reading, rows.slice(skip), fetched.base_offset + skip, self._messages_of, self._on_taken)
@@ -218,4 +245,5 @@ class Reader(Generic[M]):
         await end(self._background)
         self._prefetch.runs.clear()
         self.run = None
+        self._aside.clear()
         self.wake()

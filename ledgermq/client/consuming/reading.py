@@ -28,6 +28,11 @@ class Reading:
     stream: asyncio.Task[None] | None = None
     not_before_s: float = 0.0
     paused: bool = False
+    """Not to be fetched."""
+    held_back: bool = False
+    """Not to be handed out at present; what was fetched ahead is kept, as long as it takes no room from others."""
+    parked: bool = False
+    """Held back, and it did: not to be fetched until it is handed out again."""
     failing_since_s: float | None = None
     last_error: LedgerMQError | None = None
     resetting: bool = False
@@ -90,16 +95,22 @@ class Prefetch:
         self.changed.set()
 
     def head(self) -> FetchedRun | None:
-        """The oldest run that is still wanted."""
-        while self.runs:
-            if self.runs[0].wanted:
-                return self.runs[0]
-            self.pop()
-        return None
+        """The oldest run that is still wanted, and not held back."""
+        while self.runs and not self.runs[0].wanted:
+            self.take(self.runs[0])
+        return next((run for run in self.runs if run.wanted and not run.reading.held_back), None)
 
-    def pop(self) -> None:
-        self.held_bytes -= len(self.runs.popleft().data)
+    def take(self, run: FetchedRun) -> None:
+        if self.runs[0] is run:
+            self.runs.popleft()
+        else:
+            self.runs.remove(run)
+        self.held_bytes -= len(run.data)
         self._room.set()
+
+    @property
+    def is_full(self) -> bool:
+        return self.held_bytes >= self.bytes_max
 
     def drop_unwanted(self) -> None:
         self.runs = deque(run for run in self.runs if run.wanted)
@@ -108,6 +119,6 @@ class Prefetch:
 
     async def wait_for_room(self) -> None:
         """Until less than `bytes_max` is held."""
-        while self.held_bytes >= self.bytes_max:
+        while self.is_full:
             self._room.clear()
             await self._room.wait()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from types import TracebackType
@@ -287,6 +287,22 @@ class GroupConsumer:
         if partitions is None:
             self._holdings.drain(False)
         self._positions.set_paused(partitions, False)
+
+    # -- for handlers ----------------------------------------------------------------------------------------------------
+
+    def on_letting_go(self, told: Callable[[list[TopicPartition]], None]) -> None:
+        """`told` hears of partitions, before anybody waits for what was handed out of them, that nothing more of them is to be begun."""
+        self._holdings.on_letting_go = lambda holdings: told([holding.partition for holding in holdings])
+
+    def hold_back(self, partition: TopicPartition, held_back: bool) -> None:
+        """Hand out nothing of it for a moment; unlike `pause` this keeps what was fetched ahead."""
+        holding = self._holdings.held.get(partition)
+        if holding is not None and holding.reading is not None:
+            (self._reader.hold_back if held_back else self._reader.go_on)(holding.reading)
+
+    def is_busy(self) -> None:
+        """The program is at work, though it asks for nothing."""
+        self._polling.signs += 1
 
     # -- end -----------------------------------------------------------------------------------------------------------
 

@@ -96,7 +96,7 @@ def test_endless_roll_backs_are_remembered_in_bounded_space() -> None:
 
 
 class Model(RuleBasedStateMachine):
-    """`handed` maps each message that the program has to whether it is done; every message ever handed out is kept as (offset, generation)."""
+    """`current`: what the program has, and whether it is done; `ever`: all that was ever handed out, as (offset, generation)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -152,7 +152,7 @@ class Model(RuleBasedStateMachine):
 
 
 TestModel = Model.TestCase
-TestModel.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+TestModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
 @given(st.permutations(range(12)))

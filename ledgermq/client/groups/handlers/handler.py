@@ -1,0 +1,84 @@
+"""A handler as a program declares it, and what became of it so far."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from typing import Any
+
+from ledgermq.client.groups.handlers.lanes import Ordering
+from ledgermq.client.groups.message import GroupMessage
+from ledgermq.client.groups.subscription import Topics, check_group, topics_of
+from ledgermq.errors import InvalidConfig
+
+HandlerFunction = Callable[[GroupMessage], Awaitable[object] | object]
+OnFailure = Callable[[GroupMessage, Exception, int], object]
+"""(message, what was raised, how often it was tried by now)."""
+
+CONCURRENCY_MAX = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandlerSettings:
+    """`consumer`: settings of the member (see `GroupSettings`), and `start`."""
+
+    topics: Topics
+    group: str
+    concurrency: int = 1
+    """Messages that are handled at the same time."""
+    ordered_by: Ordering = "partition"
+    """What is handled one by one, the next only after success: a partition, the messages of one key, or nothing (None)."""
+    executor: Executor | None = None
+    """Where functions that are not asynchronous run; None: the event loop's own threads."""
+    timeout_s: float | None = None
+    """An asynchronous call that takes longer has failed."""
+    retry_ms_first: int = 200
+    retry_ms_max: int = 30_000
+    """Waits before a failed message is handled again double from the first to the largest, with jitter."""
+    waiting_max: int = 256
+    """Messages of a partition that are handed out and wait for their turn; from here on the partition is not read."""
+    on_failure: OnFailure | None = None
+    """Told of every failed attempt; None: a warning is logged."""
+    consumer: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        topics_of(self.topics)
+        check_group(self.group)
+        _whole("concurrency", self.concurrency, CONCURRENCY_MAX)
+        _whole("waiting_max", self.waiting_max, 1_000_000)
+        _whole("retry_ms_first", self.retry_ms_first, 24 * 3600 * 1000)
+        _whole("retry_ms_max", self.retry_ms_max, 24 * 3600 * 1000)
+        if self.ordered_by not in ("partition", "key", None):
+            raise InvalidConfig(f"ordered_by is 'partition', 'key' or None, not {self.ordered_by!r}")
+        if self.timeout_s is not None and not self.timeout_s > 0:
+            raise InvalidConfig(f"timeout_s is a number above 0, or None, not {self.timeout_s!r}")
+        if self.consumer.get("commit", "acked") not in ("acked", "before"):
+            raise InvalidConfig("a handler commits what has succeeded (commit='acked'), or before it is called (commit='before')")
+
+
+@dataclass(slots=True, eq=False)
+class Handler:
+    """What `client.handler` leaves in the place of the function, so that it can be called, and looked at."""
+
+    function: HandlerFunction
+    settings: HandlerSettings
+    handled: int = 0
+    """Messages that succeeded."""
+    failures: int = 0
+    """Attempts that failed."""
+    last_error: Exception | None = None
+    """What the last failed attempt raised, or why messages do not come at present."""
+
+    def __call__(self, message: GroupMessage) -> Awaitable[object] | object:
+        return self.function(message)
+
+    @property
+    def is_async(self) -> bool:
+        return inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(getattr(self.function, "__call__", None))  # noqa: B004  of an object
+
+
+def _whole(name: str, value: object, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        raise InvalidConfig(f"{name} is a whole number from 1 to {most}, not {value!r}")

@@ -1,0 +1,119 @@
+"""Which message may be handled next. Pure.
+
+A lane is what has to be handled one by one: a partition, a key of a partition, or a single message. Invariants: of a lane at most one
+message is being handled, and no message before the one in front of it has succeeded; lanes do not wait for each other.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable
+from typing import Generic, Literal, TypeVar
+
+from ledgermq.client.consuming.message import Message
+from ledgermq.client.descriptions import TopicPartition
+
+Ordering = Literal["partition", "key"] | None
+
+M = TypeVar("M", bound=Message)
+
+
+class Lane(Generic[M]):
+    """`queue`: the first is the one to handle, or being handled."""
+
+    __slots__ = ("attempts", "busy", "name", "queue")
+
+    def __init__(self, name: Hashable) -> None:
+        self.name = name
+        self.queue: deque[M] = deque()
+        self.busy = False
+        """Its first message is being handled, or waits to be tried again."""
+        self.attempts = 0
+        """Of the first message, failed so far."""
+
+
+class Lanes(Generic[M]):
+    def __init__(self, ordered_by: Ordering) -> None:
+        self._name_of = _NAMES[ordered_by]
+        self._lanes: dict[Hashable, Lane[M]] = {}
+        self._ready: deque[Lane[M]] = deque()
+        self.count = 0
+        """Messages in all lanes, those being handled included."""
+        self.by_partition: dict[TopicPartition, int] = {}
+
+    def add(self, messages: Iterable[M]) -> None:
+        for message in messages:
+            name = self._name_of(message)
+            lane = self._lanes.get(name)
+            if lane is None:
+                lane = self._lanes[name] = Lane(name)
+                self._ready.append(lane)
+            lane.queue.append(message)
+            self._count(message, 1)
+
+    def take(self) -> tuple[Lane[M], M] | None:
+        """A message to handle now; its lane is busy until `succeeded` or `again`."""
+        while self._ready:
+            lane = self._ready.popleft()
+            if lane.queue and not lane.busy:
+                lane.busy = True
+                return lane, lane.queue[0]
+        return None
+
+    def succeeded(self, lane: Lane[M]) -> None:
+        """Its first message is done: the next may follow."""
+        self._count(lane.queue.popleft(), -1)
+        lane.attempts = 0
+        self.freed(lane)
+
+    def failed(self, lane: Lane[M]) -> None:
+        """Its first message stays in front, and the lane busy, until `freed`."""
+        lane.attempts += 1
+
+    def freed(self, lane: Lane[M]) -> None:
+        lane.busy = False
+        if lane.queue:
+            self._ready.append(lane)
+        elif self._lanes.get(lane.name) is lane:
+            del self._lanes[lane.name]
+
+    def drop_waiting(self, partitions: Iterable[TopicPartition], *, busy_too: Callable[[Lane[M]], bool]) -> list[M]:
+        """Take out all messages of these partitions that are not being handled; `busy_too`: a busy lane that only waits to try again."""
+        gone = set(partitions)
+        dropped: list[M] = []
+        for lane in list(self._lanes.values()):
+            if not lane.queue or TopicPartition(lane.queue[0].topic, lane.queue[0].partition) not in gone:
+                continue
+            keep = 1 if lane.busy and not busy_too(lane) else 0
+            while len(lane.queue) > keep:
+                message = lane.queue.pop()
+                self._count(message, -1)
+                dropped.append(message)
+            if not lane.queue and not lane.busy:
+                self._lanes.pop(lane.name, None)
+        return dropped
+
+    def _count(self, message: M, change: int) -> None:
+        partition = TopicPartition(message.topic, message.partition)
+        self.count += change
+        left = self.by_partition.get(partition, 0) + change
+        if left:
+            self.by_partition[partition] = left
+        else:
+            self.by_partition.pop(partition, None)
+
+
+def _by_partition(message: Message) -> Hashable:
+    return message.topic, message.partition
+
+
+def _by_key(message: Message) -> Hashable:
+    """Messages without a key have no order among themselves."""
+    return message.topic, message.partition, message.offset if message.key is None else message.key
+
+
+def _by_nothing(message: Message) -> Hashable:
+    return message.topic, message.partition, message.offset
+
+
+_NAMES: dict[Ordering, Callable[[Message], Hashable]] = {"partition": _by_partition, "key": _by_key, None: _by_nothing}

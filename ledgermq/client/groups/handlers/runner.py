@@ -1,0 +1,153 @@
+"""Runs one handler on one member of its group: hands it messages in the order that it asked for, acknowledges what succeeded, and tries
+what failed again, itself, so that nobody has to seek.
+
+Invariants: of a lane the next message only after the one before it has succeeded; at most `concurrency` calls at a time; at most
+`waiting_max` messages of a partition wait, others are read on; of a partition that is let go nothing more is begun.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Sequence
+from typing import cast
+
+from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.ending import end, first_of
+from ledgermq.client.groups.group_consumer import GroupConsumer
+from ledgermq.client.groups.handlers.handler import Handler
+from ledgermq.client.groups.handlers.lanes import Lane, Lanes
+from ledgermq.client.groups.message import GroupMessage
+from ledgermq.errors import LedgerMQError
+from ledgermq.sources import Sources
+
+FETCH_WAIT_S = 1.0
+FETCH_RECORDS_MAX = 500
+
+_log = logging.getLogger("ledgermq.handlers")
+
+
+class HandlerRunner:
+    def __init__(self, handler: Handler, consumer: GroupConsumer, sources: Sources) -> None:
+        self._handler = handler
+        self._settings = handler.settings
+        self._consumer = consumer
+        self._sources = sources
+        self._at_most_once = consumer.settings.commit == "before"
+        self._lanes: Lanes[GroupMessage] = Lanes(handler.settings.ordered_by)
+        self._retrying: dict[Lane[GroupMessage], asyncio.Task[None]] = {}
+        self._held_back: set[TopicPartition] = set()
+        self._running = 0
+        self._tasks = asyncio.TaskGroup()
+
+    async def run(self, stop: asyncio.Event, drain_timeout_s: float) -> None:
+        """Until `stop`, then what is being handled is finished first; cancelled, it is not. Raises what time alone does not cure."""
+        self._consumer.on_letting_go(self._drop)
+        try:
+            async with self._consumer, self._tasks:
+                stopped = asyncio.create_task(stop.wait())
+                reading = self._tasks.create_task(self._read())
+                try:
+                    await asyncio.wait([stopped, reading], return_when=asyncio.FIRST_COMPLETED)
+                    if not reading.done():
+                        await self._finish(reading, drain_timeout_s)
+                finally:
+                    await end(stopped, reading)
+        except BaseExceptionGroup as failures:
+            raise first_of(failures) from failures
+
+    async def _finish(self, reading: asyncio.Task[None], drain_timeout_s: float) -> None:
+        await end(reading)
+        self._drop([TopicPartition(*partition) for partition in list(self._lanes.by_partition)])
+        await end(*self._retrying.values())
+        await self._consumer.drain(drain_timeout_s)
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    async def _read(self) -> None:
+        records = min(FETCH_RECORDS_MAX, max(1, self._settings.waiting_max // 2))
+        while True:
+            try:
+                messages = await self._consumer.fetch(records, timeout=FETCH_WAIT_S)
+            except LedgerMQError as error:
+                if not error.retriable:
+                    raise
+                self._handler.last_error = error
+                _log.warning("handler of group %s gets no messages: %s", self._consumer.group, error.message)
+                continue
+            self._lanes.add(messages)
+            for partition in {TopicPartition(message.topic, message.partition) for message in messages}:
+                if self._lanes.by_partition.get(partition, 0) >= self._settings.waiting_max:
+                    self._held_back.add(partition)
+                    self._consumer.hold_back(partition, True)
+            self._begin()
+
+    def _make_room(self, partition: TopicPartition) -> None:
+        if partition in self._held_back and self._lanes.by_partition.get(partition, 0) <= self._settings.waiting_max // 2:
+            self._held_back.discard(partition)
+            self._consumer.hold_back(partition, False)
+
+    def _drop(self, partitions: Sequence[TopicPartition]) -> None:
+        """They are let go: what was not begun is for the next member."""
+        for message in self._lanes.drop_waiting(partitions, busy_too=lambda lane: lane in self._retrying):
+            message.handout.give_back(message.offset)
+        self._held_back.difference_update(partitions)
+
+    # -- handling ------------------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        while self._running < self._settings.concurrency and (taken := self._lanes.take()) is not None:
+            self._running += 1
+            self._tasks.create_task(self._handle(*taken))
+
+    async def _handle(self, lane: Lane[GroupMessage], message: GroupMessage) -> None:
+        try:
+            error = await self._call(message, lane.attempts + 1)
+        finally:
+            self._running -= 1
+        self._consumer.is_busy()
+        if error is None or self._at_most_once:
+            message.ack()
+            self._lanes.succeeded(lane)
+            self._make_room(TopicPartition(message.topic, message.partition))
+            self._begin()
+        else:
+            self._lanes.failed(lane)
+            self._retrying[lane] = self._tasks.create_task(self._again_later(lane))
+            self._begin()
+
+    async def _again_later(self, lane: Lane[GroupMessage]) -> None:
+        wait_ms = min(self._settings.retry_ms_first * 2 ** min(lane.attempts - 1, 32), self._settings.retry_ms_max)
+        try:
+            await asyncio.sleep(wait_ms / 1000 * self._sources.random.uniform(0.5, 1.0))
+        finally:
+            del self._retrying[lane]
+        self._lanes.freed(lane)
+        self._begin()
+
+    async def _call(self, message: GroupMessage, attempt: int) -> Exception | None:
+        """What the handler raised."""
+        function = self._handler.function
+        try:
+            if self._handler.is_async:
+                async with asyncio.timeout(self._settings.timeout_s):
+                    await cast(Awaitable[object], function(message))
+            else:
+                await asyncio.get_running_loop().run_in_executor(self._settings.executor, function, message)
+        except Exception as error:
+            self._handler.failures += 1
+            self._handler.last_error = error
+            self._tell(message, error, attempt)
+            return error
+        self._handler.handled += 1
+        return None
+
+    def _tell(self, message: GroupMessage, error: Exception, attempt: int) -> None:
+        name = f"{message.topic}/{message.partition}, offset {message.offset}"
+        if self._settings.on_failure is None:
+            _log.warning("handler of group %s failed at %s (attempt %d): %r", self._consumer.group, name, attempt, error)
+            return
+        try:
+            self._settings.on_failure(message, error, attempt)
+        except Exception as failure:
+            _log.warning("on_failure of group %s failed itself at %s: %r", self._consumer.group, name, failure)
