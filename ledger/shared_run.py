@@ -26,6 +26,7 @@ class SharedRun:
             raise Unavailable("closed")
         if self._next is None:
             self._next = asyncio.create_task(self._after(self._current))
+            self._next.add_done_callback(_heard)
         shared = self._next
         await asyncio.wait([shared])
         if shared.cancelled():
@@ -45,3 +46,9 @@ class SharedRun:
             await asyncio.wait([current])
         self._current, self._next = self._next, None
         await self._work()
+
+
+def _heard(task: asyncio.Task[None]) -> None:
+    """Those who asked may all have been cancelled: then nobody is left to hear of an error, and it is no bug's trace."""
+    if not task.cancelled():
+        task.exception()
