@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, suppress
 
 from ledgermq.errors import ResourceExhausted
 
@@ -27,19 +26,11 @@ class Admission:
         self._bytes = 0
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
-    @asynccontextmanager
-    async def admit(self, size: int) -> AsyncIterator[None]:
-        """Waits for its turn. Raises ResourceExhausted when too many wait already; then nothing was taken."""
-        size = min(size, self._bytes_max)
-        await self._enter(size)
-        try:
-            yield
-        finally:
-            self._requests -= 1
-            self._bytes -= size
-            self._admit_waiting()
+    def admit(self, size: int) -> AbstractAsyncContextManager[None]:
+        """Entering waits for its turn. Raises ResourceExhausted when too many wait already; then nothing was taken."""
+        return _Place(self, min(size, self._bytes_max))
 
-    async def _enter(self, size: int) -> None:
+    async def enter(self, size: int) -> None:
         if not self._waiting and self._has_room(size):
             self._take(size)
             return
@@ -58,6 +49,11 @@ class Admission:
             self._admit_waiting()
             raise
 
+    def leave(self, size: int) -> None:
+        self._requests -= 1
+        self._bytes -= size
+        self._admit_waiting()
+
     def _admit_waiting(self) -> None:
         while self._waiting and self._has_room(self._waiting[0][0]):
             size, turn = self._waiting.popleft()
@@ -71,3 +67,19 @@ class Admission:
     def _take(self, size: int) -> None:
         self._requests += 1
         self._bytes += size
+
+
+class _Place(AbstractAsyncContextManager[None]):
+    """A class, not a generator: every request to the store takes one."""
+
+    __slots__ = ("_admission", "_size")
+
+    def __init__(self, admission: Admission, size: int) -> None:
+        self._admission = admission
+        self._size = size
+
+    async def __aenter__(self) -> None:
+        await self._admission.enter(self._size)
+
+    async def __aexit__(self, *_: object) -> None:
+        self._admission.leave(self._size)

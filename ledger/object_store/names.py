@@ -17,23 +17,24 @@ KEY_LENGTH_MAX = 900
 TEMPORARY = ".tmp"
 """Folder at the root where the file store writes what is not yet whole."""
 
-_KEY = re.compile(r"[A-Za-z0-9._=-]+(/[A-Za-z0-9._=-]+)*\Z")
-_PREFIX = re.compile(r"([A-Za-z0-9._=-]+/)*[A-Za-z0-9._=-]*\Z")
-_DOTS = (".", "..")
+_NO_DOTS = r"(?!\.\.?(?:/|\Z))"
+_KEY = re.compile(rf"{_NO_DOTS}[A-Za-z0-9._=-]+(?:/{_NO_DOTS}[A-Za-z0-9._=-]+)*\Z")
+_PREFIX = re.compile(rf"(?:{_NO_DOTS}[A-Za-z0-9._=-]+/)*{_NO_DOTS}[A-Za-z0-9._=-]*\Z")
+_OWN = (FENCES, TEMPORARY + "/")
 
 
 def check_key(key: str) -> str:
     """A key that may be read, put and deleted. Raises InvalidRequest."""
-    if len(key) > KEY_LENGTH_MAX or not _KEY.match(key) or any(part in _DOTS for part in key.split("/")):
+    if len(key) > KEY_LENGTH_MAX or not _KEY.match(key):
         raise InvalidRequest(f"object key {key!r}: parts of letters, digits, '.', '_', '=' and '-', joined by '/', are needed")
-    if key.startswith((FENCES, TEMPORARY + "/")):
+    if key.startswith(_OWN):
         raise InvalidRequest(f"object key {key!r} belongs to the store itself")
     return key
 
 
 def check_prefix(prefix: str) -> str:
     """What `list` takes: the beginning of a key. Raises InvalidRequest."""
-    if not _PREFIX.match(prefix) or any(part in _DOTS for part in prefix.split("/")):
+    if not _PREFIX.match(prefix):
         raise InvalidRequest(f"{prefix!r} is not the beginning of an object key")
     return prefix
 

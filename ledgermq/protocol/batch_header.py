@@ -30,6 +30,11 @@ CODECS = {0: "lz4", 1: "zstd"}
 _PREFIX = struct.Struct("<II")
 _PAIR = struct.Struct("<qq")
 _I64 = struct.Struct("<q")
+_I32 = struct.Struct("<i")
+_U32 = struct.Struct("<I")
+_U16 = struct.Struct("<H")
+_U8 = struct.Struct("<B")
+_PAIRS_MAX = 64
 
 # The columns of schema version 1 in Arrow's order: (node that counts the rows, what the buffers hold).
 # V validity bitmap, O offsets of 4 bytes, D data of any length, 4 and 8: values of that many bytes.
@@ -44,6 +49,7 @@ _LAYOUT = (
     (7, "V4"),  # timestampType
     (8, "VOD"),  # tag
 )
+_WIDTHS = {"D": 0, "4": 4, "8": 8}
 _NODES_OF_ROWS = (0, 1, 2, 6, 7, 8)
 _BUFFERS = sum(len(kinds) for _, kinds in _LAYOUT)
 
@@ -108,14 +114,17 @@ def _codec(batch: _Table) -> str:
 
 def _decoded_lengths(body: memoryview, buffers: list[tuple[int, int]], compressed: bool) -> list[int]:
     lengths = []
-    end = 0
+    end, size = 0, len(body)
     for offset, length in buffers:
         if not length:  # some writers give any place to a buffer without bytes
-            _require(0 <= offset <= len(body), "an empty buffer lies outside of the message")
+            if not 0 <= offset <= size:
+                raise _refused("an empty buffer lies outside of the message")
             lengths.append(0)
             continue
-        _require(offset >= end and length >= 0 and offset + length <= len(body), "a buffer lies outside of the message or in another")
-        _require(offset % ALIGNMENT == 0, f"a buffer does not begin on a multiple of {ALIGNMENT} bytes")
+        if offset < end or length < 0 or offset + length > size:
+            raise _refused("a buffer lies outside of the message or in another")
+        if offset % ALIGNMENT:
+            raise _refused(f"a buffer does not begin on a multiple of {ALIGNMENT} bytes")
         end = offset + length
         lengths.append(_decoded_length(body[offset:end]) if compressed else length)
     return lengths
@@ -135,23 +144,28 @@ def _check_rows(rows: int, nodes: list[tuple[int, int]], lengths: list[int]) -> 
     at = 0
     for node, kinds in _LAYOUT:
         count, nulls = nodes[node]
-        _require(0 <= nulls <= count, f"{nulls} nulls among {count} values")
+        if not 0 <= nulls <= count:
+            raise _refused(f"{nulls} nulls among {count} values")
         for kind in kinds:
-            _require(lengths[at] >= _needed(kind, count, nulls), f"a buffer of {lengths[at]} bytes is too short for {count} values")
+            if kind == "V":
+                needed = (count + 7) // 8 if nulls else 0
+            elif kind == "O":
+                needed = 4 * (count + 1) if count else 0
+            else:
+                needed = _WIDTHS[kind] * count
+            if lengths[at] < needed:
+                raise _refused(f"a buffer of {lengths[at]} bytes is too short for {count} values")
             at += 1
-
-
-def _needed(kind: str, count: int, nulls: int) -> int:
-    if kind == "V":
-        return (count + 7) // 8 if nulls else 0
-    if kind == "O":
-        return 4 * (count + 1) if count else 0
-    return 0 if kind == "D" else int(kind) * count
 
 
 def _require(condition: bool, what: str) -> None:
     if not condition:
-        raise CorruptFrame(f"not a record batch of LedgerMQ: {what}")
+        raise _refused(what)
+
+
+def _refused(what: str) -> CorruptFrame:
+    """Raised directly where a text for each buffer would cost more than looking at it."""
+    return CorruptFrame(f"not a record batch of LedgerMQ: {what}")
 
 
 class _Table:
@@ -162,22 +176,23 @@ class _Table:
             raise IndexError(at)
         self._view = view
         self._at = at
-        self._fields = at - self._unpack("<i", at)
-        self._fields_end = self._fields + self._unpack("<H", self._fields)
+        self._fields = at - self._unpack(_I32, at)
+        self._fields_end = self._fields + self._unpack(_U16, self._fields)
 
     @classmethod
     def root(cls, view: memoryview) -> _Table:
-        return cls(view, struct.unpack_from("<I", view)[0])
+        return cls(view, _U32.unpack_from(view)[0])
 
-    def _unpack(self, form: str, at: int) -> int:
+    def _unpack(self, form: struct.Struct, at: int) -> int:
         if at < 0:
             raise IndexError(at)
-        return int(struct.unpack_from(form, self._view, at)[0])
+        (value,) = form.unpack_from(self._view, at)
+        return value  # type: ignore[no-any-return]
 
     def _field(self, number: int) -> int:
         """Position of a field's value; 0: it is absent, its default counts."""
         entry = self._fields + 4 + 2 * number
-        offset = self._unpack("<H", entry) if entry + 2 <= self._fields_end else 0
+        offset = self._unpack(_U16, entry) if entry + 2 <= self._fields_end else 0
         return self._at + offset if offset else 0
 
     def has(self, number: int) -> bool:
@@ -185,25 +200,28 @@ class _Table:
 
     def u8(self, number: int) -> int:
         at = self._field(number)
-        return self._unpack("<B", at) if at else 0
+        return self._unpack(_U8, at) if at else 0
 
     def i64(self, number: int) -> int:
         at = self._field(number)
-        return self._unpack("<q", at) if at else 0
+        return self._unpack(_I64, at) if at else 0
 
     def table(self, number: int) -> _Table:
         at = self._field(number)
         if not at:
             raise IndexError(f"field {number} is absent")
-        return _Table(self._view, at + self._unpack("<I", at))
+        return _Table(self._view, at + self._unpack(_U32, at))
 
     def pairs(self, number: int) -> list[tuple[int, int]]:
-        """A vector of structs of two 64-bit integers; at most 64 of them, more than any batch of ours has."""
+        """A vector of structs of two 64-bit integers; at most `_PAIRS_MAX` of them, more than any batch of ours has."""
         at = self._field(number)
         if not at:
             return []
-        start = at + self._unpack("<I", at)
-        count = self._unpack("<I", start)
-        if count > 64:
+        start = at + self._unpack(_U32, at)
+        count = self._unpack(_U32, start)
+        if count > _PAIRS_MAX:
             raise IndexError(f"{count} entries")
-        return [_PAIR.unpack_from(self._view, start + 4 + i * _PAIR.size) for i in range(count)]
+        vector = self._view[start + 4 : start + 4 + count * _PAIR.size]
+        if len(vector) != count * _PAIR.size:
+            raise IndexError(f"{count} entries in {len(vector)} bytes")
+        return list(_PAIR.iter_unpack(vector))
