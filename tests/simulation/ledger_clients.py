@@ -6,14 +6,16 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Callable, Coroutine
+from functools import cache
 from typing import TypeVar
 
+import pyarrow as pa
 from crc32c import crc32c
 
 from ledger.producers import WINDOW_BATCHES
 from ledger.segment import Batch
 from ledgermq.errors import LedgerMQError, NotOwner, OutOfOrderSequence, ResourceExhausted, UnknownProducer
-from tests.ledgers import encode_values
+from ledgermq.protocol.records import SCHEMA, encode_batch
 from tests.simulation.history import Outcome, Partition
 from tests.simulation.ledger_broker import LedgerBroker, session
 from tests.simulation.model import Violation
@@ -62,8 +64,21 @@ class Client:
         await asyncio.sleep(self.random.uniform(0.01, 1.0))
 
 
+@cache
+def _columns(count: int) -> tuple[pa.Array, ...]:
+    """Those that are the same in all batches of `count` records: headers, timestamp, its type, tag."""
+    values = ([None], [0], [0], [None])
+    return tuple(pa.array(value * count, field.type) for value, field in zip(values, list(SCHEMA)[2:], strict=True))
+
+
+def _encode(values: tuple[str, ...]) -> bytes:
+    binary = [value.encode() for value in values]
+    column = pa.array(binary, pa.binary())
+    return encode_batch(pa.RecordBatch.from_arrays([column, column, *_columns(len(values))], schema=SCHEMA))
+
+
 def batch_of(values: tuple[str, ...], partition: int, producer: tuple[bytes, int, int] | None = None) -> Batch:
-    data = encode_values([value.encode() for value in values])
+    data = _encode(values)
     return Batch(TOPIC_ID, partition, len(values), crc32c(data), 0, 0, data, session(*producer) if producer else None)
 
 

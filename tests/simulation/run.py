@@ -20,6 +20,7 @@ from tests.simulation.trace import Coverage
 
 LINES_SHOWN = 60
 SEEDS_FOR_COVERAGE = 100
+SEEDS_PER_CHILD = 500
 
 
 @dataclass(slots=True)
@@ -95,7 +96,7 @@ def all_seeds(levels: list[str], seeds: range, every_line: bool, processes: int)
     if processes == 1 or len(work) == 1:
         yield from map(run_seed, work)
         return
-    with multiprocessing.get_context("spawn").Pool(processes, maxtasksperchild=50) as pool:
+    with multiprocessing.get_context("spawn").Pool(processes, maxtasksperchild=SEEDS_PER_CHILD) as pool:
         yield from pool.imap_unordered(run_seed, work)
 
 

@@ -24,7 +24,8 @@ from ledger.object_store.contract import Buffer, ObjectInfo
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.plan_chain import decode_plan
 from ledger.segment import decode_tail
-from ledgermq.protocol.records import decode_batch
+from ledgermq.protocol.batch_header import walk_batch
+from ledgermq.protocol.records import DECODED_BYTES_MAX, SCHEMA, schema_prefix
 from ledgermq.sources import Sources
 from tests.simulation.model import Violation
 
@@ -42,8 +43,19 @@ class StoredSegment:
         """(offset, value) of every record."""
         for entry in self.index.batches:
             data = self.data[entry.position : entry.position + entry.length]
-            for i, value in enumerate(decode_batch(data).column("value").to_pylist()):
+            for i, value in enumerate(values_of(data)):
                 yield entry.base_offset + i, value
+
+
+def values_of(data: bytes) -> list[bytes | None]:
+    """The values of one batch, which the product has validated before it was stored."""
+    if walk_batch(data, decoded_bytes_max=DECODED_BYTES_MAX).codec == "none":
+        batch = pa.ipc.read_record_batch(pa.py_buffer(data), SCHEMA)
+    else:
+        stream = pa.py_buffer(schema_prefix() + data)
+        batch = pa.ipc.open_stream(stream, options=pa.ipc.IpcReadOptions(use_threads=False)).read_next_batch()
+    values: list[bytes | None] = batch.column("value").to_pylist()
+    return values
 
 
 class WatchedStore(MemoryStore):
@@ -269,7 +281,7 @@ def ledger_log(store: WatchedStore, bundle: int) -> dict[tuple[int, int], dict[i
         for entry in segment.index.batches:
             log = logs[entry.topic_id, entry.partition]
             data = segment.data[entry.position : entry.position + entry.length]
-            for i, value in enumerate(decode_batch(data).column("value").to_pylist()):
+            for i, value in enumerate(values_of(data)):
                 text = value.decode(errors="replace") if value is not None else ""
                 offset = entry.base_offset + i
                 log[offset] = f"{log[offset]}|{text}" if offset in log else text
