@@ -19,7 +19,7 @@ from ledger.commands.root import root_url
 from ledgermq.cli.options import Debug
 from ledgermq.cli.reporting import command
 from stateless_broker import config_command
-from stateless_broker.settings import PORT, BrokerSettings, ProcessSettings, load_settings
+from stateless_broker.settings import PORT, BrokerSettings, CompactionSettings, ProcessSettings, load_compaction_settings, load_settings
 from stateless_broker.top import command as top_command
 
 ConfigFile = Annotated[
@@ -37,6 +37,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands to the application."""
     command(app, "dev")(dev)
     command(app, "broker")(with_settings(BrokerSettings)(broker))
+    command(app, "compactor")(with_settings(CompactionSettings)(compactor))
     config_command.register(app)
     top_command.register(app)
 
@@ -52,6 +53,14 @@ def broker(root: Root, config: ConfigFile = None, debug: Debug = False, **flags:
     """Run a broker of the cluster at ROOT, until SIGTERM or Ctrl-C; then it hands its bundles over."""
     url = root_url(root)
     _run(url, config, flags, lambda address: typer.echo(f"broker listens on {address}, root {url}"))
+
+
+def compactor(root: Root, config: ConfigFile = None, debug: Debug = False, **flags: Any) -> None:
+    """Run the compaction service of the cluster at ROOT: segments become Parquet as the topics' settings say, until SIGTERM or Ctrl-C."""
+    from stateless_broker.compactor import run_compactor
+
+    url = root_url(root)
+    run_compactor(url, lambda: load_compaction_settings(config, **flags), lambda: typer.echo(f"compaction service works on root {url}"))
 
 
 def _run(url: str, config: Path | None, flags: Mapping[str, Any], on_ready: Callable[[str], None]) -> None:

@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
 from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
@@ -22,6 +23,8 @@ from stateless_broker.reload import LiveSettings
 from stateless_broker.settings import BrokerSettings, ProcessSettings
 
 STALE_INTERVALS = 3
+
+T = TypeVar("T")
 
 log = get_logger(__name__)
 
@@ -93,8 +96,8 @@ def stop_signals() -> asyncio.Event:
     return stopping
 
 
-async def unless(stopping: asyncio.Event, starting: asyncio.Task[Node]) -> Node | None:
-    """The started node; None when the process was told to stop before it was up."""
+async def unless(stopping: asyncio.Event, starting: asyncio.Task[T]) -> T | None:
+    """What the task comes to; None when the process was told to stop before, and the task was cancelled."""
     stop = asyncio.create_task(stopping.wait(), name="stop signal")
     try:
         await asyncio.wait([starting, stop], return_when=asyncio.FIRST_COMPLETED)

@@ -131,7 +131,7 @@ LIVE = frozenset(
         *("fetch_bytes", "fetch_wait_ms_max", "produce_window"),
         *("holding_ms", "ownership_wait_ms", "trouble_retry_ms", "shutdown_ms"),
         *("auto_create_topics", "default_partitions", "partitions_max", "topics_max"),
-        *("checkpoint_slots", "checkpoint_bytes", "compaction_interval_ms"),
+        *("checkpoint_slots", "checkpoint_bytes", "background_compaction", "compaction_interval_ms"),
     }
 )
 """What SIGHUP changes in a running process; everything else needs a restart."""

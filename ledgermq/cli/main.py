@@ -17,7 +17,7 @@ from ledgermq.cli.exit_codes import EPILOG, ExitCode
 from ledgermq.cli.terminal import notes
 
 COMMANDS_GROUP = "ledgermq.commands"
-COMMANDS_OF_EXTRA = {"broker": ("dev", "broker", "config", "top")}
+COMMANDS_OF_EXTRA = {"broker": ("dev", "broker", "compactor", "config", "top")}
 ANYTHING = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 

@@ -138,10 +138,22 @@ class BundleContext:
         self.limits = limits
         self.produce_memory.bytes_max = limits.produce_memory_bytes_max
         self.tail_cache.take_bound(limits.cache_bytes_max)
+        if limits.background_compaction:
+            self.compaction_wanted.set()
+        else:
+            self.compaction_wanted.clear()
 
     @cached_property
     def produce_memory(self) -> ByteBudget:
         return ByteBudget(self.limits.produce_memory_bytes_max)
+
+    @cached_property
+    def compaction_wanted(self) -> asyncio.Event:
+        """Set while `limits.background_compaction` is."""
+        wanted = asyncio.Event()
+        if self.limits.background_compaction:
+            wanted.set()
+        return wanted
 
     @cached_property
     def tail_cache(self) -> TailCache:

@@ -51,8 +51,7 @@ class Upkeep:
 
     def workers(self) -> list[Callable[[], Awaitable[None]]]:
         """Each runs until it is cancelled."""
-        found: list[Callable[[], Awaitable[None]]] = [self._checkpoints, self._looks]
-        return [*found, self._compactions] if self._limits.background_compaction else found
+        return [self._checkpoints, self._looks, self._compactions]
 
     def on_durable(self, index: fmt.SegmentIndex) -> None:
         self._used.set()
@@ -128,8 +127,12 @@ class Upkeep:
             self._context.metrics.parked(self.bundle, len(self._reads.parked))
 
     async def _compactions(self) -> None:
+        """A round that is under way when it is no longer wanted is finished."""
         while True:
+            await self._context.compaction_wanted.wait()
             await asyncio.sleep(self._compaction_pause_s)
+            if not self._limits.background_compaction:
+                continue
             if self._reads.has_older_segments:
                 await self._insist("look", self._reads.load_all)
             if self._is_due():

@@ -24,6 +24,7 @@ COMMANDS = [
     ["status"],
     ["dev"],
     ["broker"],
+    ["compactor"],
     ["config"],
     ["config", "show"],
     ["config", "validate"],

@@ -104,7 +104,7 @@ def test_the_command_line_works_with_the_client_alone() -> None:
     assert "create" in done.stdout
 
 
-@pytest.mark.parametrize("command", ["dev", "broker", "config", "top"])
+@pytest.mark.parametrize("command", ["dev", "broker", "compactor", "config", "top"])
 def test_a_command_of_a_missing_extra_says_what_to_install(command: str) -> None:
     done = without_extras(command, "--help")
     assert done.returncode == 1
