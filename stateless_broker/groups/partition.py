@@ -23,6 +23,8 @@ from stateless_broker.groups.held import HeldHeartbeats
 from stateless_broker.logs import get_logger
 
 HOLD_S_MAX = 30.0
+HOLDS_PER_SESSION = 3
+"""A member is heard again well before its session is over, however long it would let itself be held."""
 TICK_PAUSE_S_MIN = 0.01
 LATE_S, LATE_GRACE_S = 1.0, 2.0
 """A tick that comes so late finds a process that stood still: the heartbeats of that time get a moment to arrive first."""
@@ -63,7 +65,8 @@ class PartitionCoordinator:
         member = (request.group, request.member_id)
         stays = request.step in (pb.STAY, pb.JOIN)
         if stays and request.max_wait_ms and not self._core.changed_for(*member, request.seen_epoch):
-            await self.held.wait(member, self._now_s() + min(HOLD_S_MAX, request.max_wait_ms / 1000))
+            hold_s = min(HOLD_S_MAX, request.max_wait_ms / 1000, answer.session_timeout_ms / 1000 / HOLDS_PER_SESSION)
+            await self.held.wait(member, self._now_s() + hold_s)
             answer = await self._ask(lambda: self._core.assignment(*member))
         await self._log.durable()
         return answer
