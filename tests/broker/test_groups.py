@@ -202,6 +202,7 @@ async def test_a_member_that_stops_is_put_out_and_its_partitions_go_to_the_other
     assert len(one.owned) == 4
     with pytest.raises(UnknownMember):
         await two.commit(*lost, 0)
+    two.owned.clear()
     await two.join()
     await settled([one, two])
     assert len(one.owned) + len(two.owned) == 4
