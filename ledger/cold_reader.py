@@ -10,11 +10,14 @@ import asyncio
 from collections.abc import Sequence
 
 from ledger import keys
-from ledger.fetch_index import IndexedBatch
+from ledger.fetch_index import IndexedBatch, PartitionIndex
 from ledger.object_store.contract import ObjectStore
 from ledger.stored_batch import StoredBatch
 from ledgermq.errors import CorruptFrame, DataDamaged, LedgerMQError
 from ledgermq.protocol.batch_header import check_crc
+
+BATCHES_MAX = 64
+"""Of one read: a bound on its requests where segments are small."""
 
 
 class ColdReader:
@@ -59,6 +62,19 @@ class ColdReader:
                 return found, DataDamaged(f"{key}: batch at byte {batch.position}: {error}", object_key=key)
             found.append(StoredBatch(batch.base_offset, batch.record_count, batch.crc, piece))
         return found, None
+
+
+def choose_batches(index: PartitionIndex, place: int, bytes_max: int) -> list[IndexedBatch]:
+    """Those from `place` on that fit into `bytes_max`, and one at least."""
+    chosen = [index[place]]
+    size_bytes = chosen[0].length
+    for at in range(place + 1, min(len(index), place + BATCHES_MAX)):
+        batch = index[at]
+        size_bytes += batch.length
+        if size_bytes > bytes_max:
+            break
+        chosen.append(batch)
+    return chosen
 
 
 def neighbours(batches: Sequence[IndexedBatch]) -> list[list[IndexedBatch]]:

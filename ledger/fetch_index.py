@@ -122,6 +122,18 @@ class PartitionIndex:
         return count
 
 
+def far_index(segments: Iterable[fmt.SegmentIndex], key: PartitionKey, offset: int, batches_max: int) -> PartitionIndex:
+    """Of one partition alone, from the batch that holds `offset` on: for what a whole index has no room for."""
+    found = PartitionIndex()
+    for index in segments:
+        for entry in index.batches:
+            if (entry.topic_id, entry.partition) == key and entry.base_offset + entry.record_count > offset:
+                found.append(indexed(index.slot, entry))
+        if len(found) >= batches_max:
+            break
+    return found
+
+
 class FetchIndex:
     def __init__(self, batches_max: int, covered_from: int) -> None:
         self.batches_max = batches_max

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from ledger.catalog import Topic
 from ledger.checkpoint import newest_checkpoint, partitions_by_key
-from ledger.cold_reader import ColdReader
-from ledger.fetch_index import FetchIndex, IndexedBatch, PartitionIndex, indexed
+from ledger.cold_reader import ColdReader, choose_batches
+from ledger.fetch_index import FetchIndex, PartitionIndex, far_index
 from ledger.fold import PartitionKey
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.history import read_history
@@ -30,8 +30,6 @@ from stateless_broker.bundle.context import BundleContext
 from stateless_broker.bundle.waiters import Waiters
 
 ATTEMPTS_MAX = 5
-COLD_BATCHES_MAX = 64
-"""Batches of one cold fetch: a bound on its requests where segments are small."""
 FAR_PARTITIONS_MAX = 8
 FAR_BATCHES_MAX = 20_000
 
@@ -158,7 +156,7 @@ class BundleReads:
             if cached := self._from_cache(index, place, bytes_max):
                 return cached
             if index[place].slot >= self.checkpoint.trim_slot or offset >= self.parquet_end(key):
-                return self._told("segment", await self._cold.read(self._choose(index, place, bytes_max)))
+                return self._told("segment", await self._cold.read(choose_batches(index, place, bytes_max)))
         if topic.internal:  # it went into the snapshot while this looked for it
             raise OffsetOutOfRange(f"{topic.name}-{partition}: offset {offset} is in the snapshot by now, the log starts behind it")
         return self._told("parquet", await self._from_parquet(topic, partition, offset, bytes_max))
@@ -243,16 +241,9 @@ class BundleReads:
         self._too_many = True
         if key is None:
             return
-        far = PartitionIndex()
-        for index in older:
-            for entry in index.batches:
-                if (entry.topic_id, entry.partition) == key and entry.base_offset + entry.record_count > offset:
-                    far.append(indexed(index.slot, entry))
-            if len(far) >= FAR_BATCHES_MAX:
-                break
         while len(self._far) >= FAR_PARTITIONS_MAX:
             self._far.pop(next(iter(self._far)))
-        self._far[key] = far
+        self._far[key] = far_index(older, key, offset, FAR_BATCHES_MAX)
 
     def _from_cache(self, index: PartitionIndex, place: int, bytes_max: int) -> list[StoredBatch]:
         """As many batches from `place` on as are in the tail cache and fit; the first may be larger than `bytes_max`."""
@@ -266,18 +257,6 @@ class BundleReads:
                 break
             batches.append(StoredBatch(batch.base_offset, batch.record_count, batch.crc, data))
         return self._told("cache", batches)
-
-    @staticmethod
-    def _choose(index: PartitionIndex, place: int, bytes_max: int) -> list[IndexedBatch]:
-        chosen = [index[place]]
-        size_bytes = chosen[0].length
-        for at in range(place + 1, min(len(index), place + COLD_BATCHES_MAX)):
-            batch = index[at]
-            size_bytes += batch.length
-            if size_bytes > bytes_max:
-                break
-            chosen.append(batch)
-        return chosen
 
     async def _from_parquet(self, topic: Topic, partition: int, offset: int, bytes_max: int) -> list[StoredBatch]:
         context = self.context

@@ -1,0 +1,224 @@
+"""A reader without a broker sees every record once, in order, whatever others do to the ledger under it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from ledger import keys
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.object_store.memory import MemoryStore
+from ledger.parquet.delete import log_start_move
+from ledger.parquet.group_build import run_inline
+from ledger.reader import LedgerReader
+from ledger.recovery import advance_checkpoint
+from ledger.segment import encode_segment
+from ledgermq.errors import DataDamaged, OffsetOutOfRange
+from tests.faulty_store import FaultyStore
+from tests.ledgers import STATES_MAX
+from tests.reading import opened_reader, read_to_end, rows_of
+from tests.roots import Root
+from tests.virtual_time import run_virtual, virtual_sources
+
+Scenario = Callable[[Root, FaultyStore], Awaitable[None]]
+
+
+def on_a_root(scenario: Scenario) -> Callable[[], None]:
+    """The decorated scenario becomes a test in virtual time. Topic "t" has two partitions in bundle 1; `store` is what a reader has."""
+
+    def test() -> None:
+        async def main() -> None:
+            sources = virtual_sources(1)
+            root = await Root.open(MemoryStore("reader", sources), sources)
+            await root.create_topic("t", 2)
+            await scenario(root, FaultyStore(root.store, virtual_sources(2)))
+
+        run_virtual(main)
+
+    test.__name__, test.__doc__ = scenario.__name__, scenario.__doc__
+    return test
+
+
+def part(root: Root, partition: int = 0) -> tuple[int, int]:
+    return root.topics["t"].id, partition
+
+
+def written(root: Root, partition: int = 0) -> dict[int, bytes]:
+    return dict(enumerate(root.produced["t", partition]))
+
+
+@on_a_root
+async def test_parquet_and_segments_are_read_as_one(root: Root, store: FaultyStore) -> None:
+    await root.produce("t", (0, [b"a", b"b"]), (1, [b"x"]))
+    await root.compact()
+    await root.produce("t", (0, [b"c"]), (1, [b"y", b"z"]))
+    reader = await opened_reader(store)
+    assert reader.partitions() == [part(root, 0), part(root, 1)]
+    assert (reader.parquet_end(part(root)), reader.end(part(root))) == (2, 3)
+    for partition in range(2):
+        assert await read_to_end(reader, part(root, partition)) == written(root, partition)
+    assert list(await read_to_end(reader, part(root), 1)) == [1, 2], "from the middle of a batch"
+
+
+@on_a_root
+async def test_a_poll_is_one_get_and_never_a_list(root: Root, store: FaultyStore) -> None:
+    await root.produce("t", (0, [b"a"]))
+    reader = await opened_reader(store)
+    assert not await reader.refresh()
+    store.calls.clear()
+    for number in range(20):
+        await root.produce("t", (0, [b"%d" % number]))
+        await asyncio.sleep(0.1)
+        assert await reader.refresh()
+        assert not await reader.refresh()
+    assert store.calls["list"] == 0
+    assert store.calls.total() <= 20 * 5
+    store.calls.clear()
+    assert not await reader.refresh()
+    assert store.calls == {"get_suffix": 1}
+
+
+@on_a_root
+async def test_an_idle_ledger_is_looked_at_ever_more_seldom(root: Root, store: FaultyStore) -> None:
+    reader = await opened_reader(store)
+    store.calls.clear()
+    for _ in range(6000):
+        await reader.refresh()
+        await asyncio.sleep(0.1)
+    assert store.calls["list"] <= 5 + 600 / 30
+
+
+@on_a_root
+async def test_takeovers_and_void_segments_are_passed_over(root: Root, store: FaultyStore) -> None:
+    await root.produce("t", (0, [b"a"]))
+    reader = await opened_reader(store)
+    for value in (b"b", b"c", b"d"):
+        slot = (await root.writer(1)).issued_slot + 1
+        await root.store.put_if_absent(keys.segment(1, slot), void_segment(slot))
+        del root.writers[1]
+        await root.produce("t", (0, [value]))
+    while await reader.refresh():
+        pass
+    assert await read_to_end(reader, part(root)) == written(root)
+
+
+def void_segment(slot: int) -> list[bytes]:
+    """Put by a writer that nobody heard of."""
+    index = fmt.SegmentIndex(bundle=1, slot=slot, epoch=1, kind=fmt.DATA, writer=b"z" * 16, put_id=b"?" * 16, previous=b"!" * 16)
+    return [bytes(buffer) for buffer in encode_segment(index, [])]
+
+
+@on_a_root
+async def test_what_is_trimmed_and_deleted_under_it_comes_from_parquet(root: Root, store: FaultyStore) -> None:
+    await root.produce("t", (0, [b"a", b"b"]))
+    reader = await opened_reader(store)
+    await root.produce("t", (0, [b"c"]))
+    await root.compact()
+    await root.produce("t", (0, [b"d"]))
+    assert reader.parquet_end(part(root)) == 0
+    assert await read_to_end(reader, part(root)) == written(root), "it looked when a segment was gone"
+    assert reader.parquet_end(part(root)) == 3
+    await root.produce("t", (0, [b"e"]))
+    assert await reader.refresh()
+    assert await read_to_end(reader, part(root)) == written(root)
+
+
+@on_a_root
+async def test_slots_that_were_deleted_before_it_read_them_do_not_hold_it_up(root: Root, store: FaultyStore) -> None:
+    """It waits for a slot that will never be filled again."""
+    await root.produce("t", (0, [b"a"]))
+    reader = await opened_reader(store)
+    for number in range(5):
+        await root.produce("t", (0, [b"%d" % number]))
+    await root.compact()
+    await root.produce("t", (0, [b"last"]))
+    assert not await reader.refresh()
+    await asyncio.sleep(1.1)
+    assert await reader.refresh()
+    assert await read_to_end(reader, part(root)) == written(root)
+
+
+@on_a_root
+async def test_a_zombie_that_fills_a_deleted_slot_deceives_nobody(root: Root, store: FaultyStore) -> None:
+    """The slot that the reader reads next is deleted and filled again: void for its fold, and all that comes after it would be."""
+    await root.produce("t", (0, [b"a"]))
+    reader = await opened_reader(store)
+    slot = (await root.writer(1)).issued_slot + 1
+    await root.produce("t", (0, [b"b"]))
+    await root.compact()
+    await root.produce("t", (0, [b"c"]))
+    await root.store.put_if_absent(keys.segment(1, slot), void_segment(slot))
+    assert await reader.refresh()
+    assert await read_to_end(reader, part(root)) == written(root)
+
+
+@on_a_root
+async def test_records_below_the_log_start_are_refused(root: Root, store: FaultyStore) -> None:
+    await root.produce("t", (0, [b"a", b"b"]))
+    await root.compact()
+    reader = await opened_reader(store)
+    await advance_checkpoint(root.store, 1, root.sources, STATES_MAX, log_start_move({part(root): 1}))
+    await asyncio.sleep(2)
+    for _ in range(2):
+        await reader.refresh()
+        await asyncio.sleep(2)
+    assert reader.log_start(part(root)) == 1
+    with pytest.raises(OffsetOutOfRange):
+        await reader.read(part(root), 0)
+    with pytest.raises(OffsetOutOfRange):
+        await reader.read(part(root), 3)
+    assert await reader.read(part(root), 2) == []
+    assert await read_to_end(reader, part(root), 1) == {1: b"b"}
+
+
+@on_a_root
+async def test_an_index_that_is_too_small_is_looked_up_again(root: Root, store: FaultyStore) -> None:
+    for number in range(60):
+        await root.produce("t", (number % 2, [b"%d" % number]))
+    reader = await opened_reader(store, index_batches_max=10)
+    for partition in range(2):
+        assert await read_to_end(reader, part(root, partition)) == written(root, partition)
+
+
+@on_a_root
+async def test_a_segment_that_is_gone_and_that_no_checkpoint_has_trimmed_is_damage(root: Root, store: FaultyStore) -> None:
+    slot = (await root.writer(1)).issued_slot + 1
+    await root.produce("t", (0, [b"a"]))
+    reader = await opened_reader(store)
+    await root.store.delete([keys.segment(1, slot)])
+    with pytest.raises(DataDamaged) as caught:
+        await reader.read(part(root), 0)
+    assert caught.value.object_key == keys.segment(1, slot)
+
+
+@on_a_root
+async def test_following_shows_each_record_once_as_it_comes(root: Root, store: FaultyStore) -> None:
+    await root.produce("t", (0, [b"a"]), (1, [b"x"]))
+    reader = await opened_reader(store)
+    seen: dict[tuple[int, int], dict[int, bytes]] = {part(root, 0): {}, part(root, 1): {}}
+
+    async def follow() -> None:
+        async for key, batches in reader.follow(dict.fromkeys(seen, 0)):
+            seen[key] |= rows_of(batches, len(seen[key]))
+
+    async with asyncio.TaskGroup() as group:
+        following = group.create_task(follow())
+        for number in range(30):
+            await root.produce("t", (number % 2, [b"%d" % number]))
+            if number % 7 == 0:
+                await root.compact()
+            await asyncio.sleep(0.3)
+        await asyncio.sleep(40)
+        following.cancel()
+    assert seen == {part(root, partition): written(root, partition) for partition in range(2)}
+
+
+@on_a_root
+async def test_only_what_is_wanted_takes_memory(root: Root, store: FaultyStore) -> None:
+    await root.produce("t", (0, [b"a"]), (1, [b"x"]))
+    reader = LedgerReader(store, 1, STATES_MAX, wanted=lambda key: key[1] == 1, run_blocking=run_inline)
+    await reader.open()
+    assert reader.partitions() == [part(root, 1)]
+    assert await read_to_end(reader, part(root, 1)) == written(root, 1)
