@@ -100,6 +100,8 @@ class WatchedStore(MemoryStore):
         data = self._stored(key).data
         if key in self.first:
             self.created_again.add(key)
+            if parse_parquet(key) is not None:
+                self.violations.append(Violation("deleted file came back", key))
         else:
             self.first[key] = data
             self._note(key, data)
