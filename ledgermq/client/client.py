@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import fields
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Literal, Self, cast, overload
@@ -21,7 +20,7 @@ from ledgermq.client.consuming.start import Start
 from ledgermq.client.descriptions import ClusterDescription, TopicDescription, TopicPartition
 from ledgermq.client.ending import first_of
 from ledgermq.client.groups.group_consumer import GroupConsumer
-from ledgermq.client.groups.handlers.handler import Handler, HandlerFunction, HandlerSettings
+from ledgermq.client.groups.handlers.handler import Handler, HandlerFunction, handler_settings
 from ledgermq.client.groups.handlers.runner import HandlerRunner
 from ledgermq.client.groups.start_rule import StartRule, check_rule
 from ledgermq.client.groups.subscription import Topics, topics_of
@@ -31,7 +30,7 @@ from ledgermq.client.producing.producer import Producer
 from ledgermq.client.routing import Routing
 from ledgermq.client.settings import ClientSettings, ConsumerSettings, GroupSettings, ProducerSettings, settings_from
 from ledgermq.client.target import is_root_url, open_embedded, parse_addresses
-from ledgermq.errors import InvalidConfig
+from ledgermq.errors import InvalidConfig, LedgerMQError
 from ledgermq.protocol.api import Connector
 from ledgermq.sources import Sources
 
@@ -174,10 +173,7 @@ class Client:
         Functions that are not asynchronous run in `executor`. Settings: the fields of `HandlerSettings`, and of `GroupSettings` with
         `start`. Raises InvalidConfig, InvalidGroupName.
         """
-        known = {field.name for field in fields(HandlerSettings)}
-        own = {name: value for name, value in settings.items() if name in known}
-        others = {name: value for name, value in settings.items() if name not in known}
-        parsed = HandlerSettings(topics=topics, group=group, consumer=others, **own)
+        parsed = handler_settings(topics, group, settings)
 
         def declare(function: HandlerFunction) -> Handler:
             handler = Handler(function, parsed)
@@ -223,10 +219,13 @@ class Client:
                 raise outcome
 
     async def abort(self) -> None:
-        """End at once; what producers hold fails."""
-        for made in self._made:
+        """End at once; what producers hold fails. Members of groups commit what is finished, if they can, and leave."""
+        for made in list(self._made):
             if isinstance(made, Producer):
                 await made.abort()
+            elif isinstance(made, GroupConsumer):
+                with suppress(LedgerMQError):
+                    await made.close()
         await self.close()
 
     async def __aenter__(self) -> Self:

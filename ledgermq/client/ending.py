@@ -7,16 +7,22 @@ from typing import Any
 
 
 async def end(*tasks: asyncio.Task[Any] | None) -> None:
-    """Cancel and wait; what the tasks raised is dropped."""
+    """Cancel and wait; what the tasks raised is dropped. Whoever is cancelled meanwhile, even again, still waits: none is left running."""
     given = [task for task in tasks if task is not None]
     living = [task for task in given if not task.done()]
     for task in living:
         task.cancel()
-    if living:
-        await asyncio.wait(living)
+    interrupted: asyncio.CancelledError | None = None
+    while living := [task for task in living if not task.done()]:
+        try:
+            await asyncio.wait(living)
+        except asyncio.CancelledError as error:
+            interrupted = error
     for task in given:
-        if task.done() and not task.cancelled():
+        if not task.cancelled():
             task.exception()  # looked at, so that asyncio does not complain that nobody did
+    if interrupted is not None:
+        raise interrupted
 
 
 def first_of(failures: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -251,6 +251,26 @@ async def test_commits_are_accepted_while_partitions_are_revoked(cluster: Cluste
         await second.close()
 
 
+@in_cluster("a:1")
+async def test_the_last_commit_may_be_made_while_the_consumer_closes(cluster: Cluster) -> None:
+    async with client_of(cluster) as client:
+        await client.create_topic("t", 1)
+        await fill(client, "t", 5)
+        messages: list[ledgermq.GroupMessage] = []
+
+        async def on_revoked(partitions: Sequence[TopicPartition]) -> None:
+            await consumer.commit(messages[:3])
+            raise ZeroDivisionError
+
+        consumer = client.consumer("t", group="g", commit="manual", on_revoked=on_revoked)
+        messages += await consumer.fetch()
+        with pytest.raises(ledgermq.LedgerMQError, match="on_revoked failed"):
+            await consumer.close()
+        assert await committed(cluster, "g", "t") == {0: 3}
+        with pytest.raises(errors.Unavailable, match="closed"):
+            await consumer.commit(messages)
+
+
 @in_cluster("a:1", "b:1", "c:1")
 async def test_coordinators_die_while_members_commit_and_nothing_goes_back(cluster: Cluster) -> None:
     async with client_of(cluster) as client:

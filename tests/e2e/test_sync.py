@@ -6,6 +6,7 @@ import inspect
 import itertools
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -24,15 +25,16 @@ def client() -> Iterator[ledgermq.sync.Client]:
         yield client
 
 
-@pytest.mark.parametrize("name", ["Client", "Producer", "Consumer"])
+@pytest.mark.parametrize("name", ["Client", "Producer", "Consumer", "GroupConsumer"])
 def test_both_clients_have_the_same_names(name: str) -> None:
     def public(kind: type) -> dict[str, list[str]]:
         members = {n: m for n, m in vars(kind).items() if not n.startswith("_") and n not in ("refused", "add_row")}
         return {n: list(inspect.signature(m).parameters) if inspect.isfunction(m) else [] for n, m in members.items()}
 
     plain, asynchronous = public(getattr(ledgermq.sync, name)), public(getattr(ledgermq, name))
-    only_sync = {"wait_for"} if name == "Producer" else set()
-    only_async = {"Client": {"close", "abort"}, "Producer": {"wait_for_room"}, "Consumer": set[str]()}[name]
+    only_sync = {"Client": {"listen"}, "Producer": {"wait_for"}}.get(name, set())
+    inside = {"asks_here", "hold_back", "is_busy", "on_letting_go"}
+    only_async = {"Client": {"close", "abort"}, "Producer": {"wait_for_room"}, "GroupConsumer": inside}.get(name, set())
     assert plain.keys() - only_sync == asynchronous.keys() - only_async
     assert {n: plain[n] for n in plain.keys() & asynchronous.keys()} == {n: asynchronous[n] for n in plain.keys() & asynchronous.keys()}
 
@@ -123,3 +125,93 @@ def test_an_error_of_the_program_ends_the_client() -> None:
     with pytest.raises(ZeroDivisionError):
         program()
     assert not [thread for thread in threading.enumerate() if thread.name == "ledgermq"]
+
+
+def test_members_of_a_group(client: ledgermq.sync.Client) -> None:
+    client.create_topic("t", 2)
+    at = [ledgermq.TopicPartition("t", partition) for partition in range(2)]
+    with client.producer() as producer:
+        for number in range(50):
+            producer.send("t", b"%d" % number, partition=number % 2)
+    with client.consumer("t", group="g") as consumer:
+        first = [next(consumer) for _ in range(30)]
+        assert consumer.positions() == {each: max((m.offset + 1 for m in first if m.partition == each.partition), default=0) for each in at}
+        consumer.pause()
+        assert consumer.fetch(timeout=0.05) == []
+        consumer.resume()
+        rest = [next(consumer) for _ in range(20)]
+        assert len({(m.partition, m.offset) for m in first + rest}) == 50
+        consumer.drain()
+        assert consumer.committed() == dict.fromkeys(at, 25)
+        assert next(consumer, None) is None
+        assert consumer.lag() == dict.fromkeys(at, ledgermq.Lag(0, 0.0))
+    with client.consumer("t", group="h", commit="acked") as group:
+        messages = [next(group) for _ in range(50)]
+        acknowledging = threading.Thread(target=lambda: [message.ack() for message in messages if message.offset < 20])
+        acknowledging.start()
+        acknowledging.join()
+    with client.consumer("t", group="h") as group:
+        assert sorted((m.partition, m.offset) for m in (next(group) for _ in range(10))) == sorted(
+            (p, o) for p in (0, 1) for o in range(20, 25)
+        )
+
+
+def test_callbacks_may_call_the_consumer(client: ledgermq.sync.Client) -> None:
+    client.create_topic("t", 1)
+    committed: list[object] = []
+    with client.producer() as producer:
+        for number in range(5):
+            producer.send("t", b"%d" % number)
+    with client.consumer("t", group="g", commit="manual", on_revoked=lambda _: committed.append(consumer.commit(messages[2]))) as consumer:
+        messages = consumer.fetch()
+        consumer.commit(messages[:2])
+    assert committed == [{ledgermq.TopicPartition("t", 0): 3}]
+
+
+def test_a_listener_calls_a_function_in_threads_until_it_is_closed(client: ledgermq.sync.Client) -> None:
+    client.create_topic("t", 4)
+    with client.producer() as producer:
+        for number in range(200):
+            producer.send("t", b"%d" % number, partition=number % 4)
+    seen: list[bytes | None] = []
+    threads: set[int] = set()
+    done = threading.Event()
+    failed = threading.Event()
+
+    def handle(message: ledgermq.GroupMessage) -> None:
+        threads.add(threading.get_ident())
+        if message.value == b"7" and not failed.is_set():
+            failed.set()
+            raise ZeroDivisionError
+        seen.append(message.value)
+        if len(seen) == 200:
+            done.set()
+
+    with client.listen("t", handle, group="g", concurrency=4, retry_ms_first=1, on_failure=lambda *_: None) as listener:
+        assert done.wait(30)
+        assert listener.running
+    assert not listener.running
+    assert sorted(seen, key=lambda value: int(value or b"")) == [b"%d" % number for number in range(200)]
+    assert threading.get_ident() not in threads
+    assert listener.handler.failures == 1
+    with client.consumer("t", group="g") as consumer:
+        consumer.wait_ready()
+        assert set(consumer.committed().values()) == {50}
+        with pytest.raises(errors.DeadlineExceeded), client.listen("t", handle, group="other") as other:
+            other.wait(0.05)
+
+
+def test_handlers_run_until_they_are_stopped(client: ledgermq.sync.Client) -> None:
+    client.create_topic("t", 1)
+    client.producer().send("t", b"x").result()
+    stop = threading.Event()
+
+    @client.handler("t", group="g", executor=ThreadPoolExecutor(1, thread_name_prefix="mine"))
+    def handle(message: ledgermq.GroupMessage) -> None:
+        assert threading.current_thread().name.startswith("mine")
+        stop.set()
+
+    client.run_handlers(stop=stop)
+    assert handle.handled == 1
+    with pytest.raises(errors.UnknownTopic), client.listen("missing", handle, group="g") as listener:
+        listener.wait()

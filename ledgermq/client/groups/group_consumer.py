@@ -81,6 +81,7 @@ class GroupConsumer:
         self._asking: asyncio.Task[object] | None = None
         self._iterating = False
         self._starting = asyncio.Lock()
+        self._closing = False
         self.closed = False
 
     # -- state ---------------------------------------------------------------------------------------------------------
@@ -88,7 +89,7 @@ class GroupConsumer:
     @property
     def state(self) -> GroupConsumerState:
         """joining: no member at present, or its partitions are not known yet. failing: something does not work; see `last_error`."""
-        if self.closed:
+        if self._closing:
             return "closed"
         if not self._member.begun:
             return "new"
@@ -137,7 +138,7 @@ class GroupConsumer:
         self._member.membership.wanted.set()
 
     def _check(self) -> None:
-        if self.closed:
+        if self._closing:
             raise Unavailable("the consumer is closed")
         self._member.raise_trouble()
         if self._iterating and self._holdings.draining:
@@ -288,7 +289,7 @@ class GroupConsumer:
             self._holdings.drain(False)
         self._positions.set_paused(partitions, False)
 
-    # -- for handlers ----------------------------------------------------------------------------------------------------
+    # -- for handlers and the synchronous client -----------------------------------------------------------------------
 
     def on_letting_go(self, told: Callable[[list[TopicPartition]], None]) -> None:
         """`told` hears of partitions, before anybody waits for what was handed out of them, that nothing more of them is to be begun."""
@@ -299,6 +300,10 @@ class GroupConsumer:
         holding = self._holdings.held.get(partition)
         if holding is not None and holding.reading is not None:
             (self._reader.hold_back if held_back else self._reader.go_on)(holding.reading)
+
+    def asks_here(self) -> None:
+        """The present task is the one that asks for messages."""
+        self._asking = asyncio.current_task()
 
     def is_busy(self) -> None:
         """The program is at work, though it asks for nothing."""
@@ -311,18 +316,19 @@ class GroupConsumer:
 
         Raises why the commit could not be; the consumer is closed nevertheless, and others begin at the last commit before.
         """
-        if self.closed:
+        if self._closing:
             return
-        self.closed = True
+        self._closing = True
         self._reader.wake()
         failure: LedgerMQError | None = None
         try:
             if self._member.begun:
                 async with asyncio.timeout(self.settings.close_timeout_s):
-                    failure = await self._member.leave()
+                    failure = await self._member.leave() or self._member.callbacks.take_failure()
         except TimeoutError:
             failure = Unavailable(f"the group was not left within {self.settings.close_timeout_s} s; perhaps nothing more is committed")
         finally:
+            self.closed = True
             await self._member.end()
             await self._reader.close()
         if failure is not None:

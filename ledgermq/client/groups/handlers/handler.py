@@ -5,12 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ledgermq.client.groups.handlers.lanes import Ordering
 from ledgermq.client.groups.message import GroupMessage
+from ledgermq.client.groups.start_rule import check_rule
 from ledgermq.client.groups.subscription import Topics, check_group, topics_of
+from ledgermq.client.settings import GroupSettings, settings_from
 from ledgermq.errors import InvalidConfig
 
 HandlerFunction = Callable[[GroupMessage], Awaitable[object] | object]
@@ -56,6 +58,16 @@ class HandlerSettings:
             raise InvalidConfig(f"timeout_s is a number above 0, or None, not {self.timeout_s!r}")
         if self.consumer.get("commit", "acked") not in ("acked", "before"):
             raise InvalidConfig("a handler commits what has succeeded (commit='acked'), or before it is called (commit='before')")
+
+
+def handler_settings(topics: Topics, group: str, given: Mapping[str, Any]) -> HandlerSettings:
+    """What is no setting of a handler is one of its consumer. Raises InvalidConfig, InvalidGroupName."""
+    known = {field.name for field in fields(HandlerSettings)}
+    own = {name: value for name, value in given.items() if name in known}
+    others = {name: value for name, value in given.items() if name not in known}
+    check_rule(others.get("start", "earliest"))
+    settings_from(GroupSettings, {name: value for name, value in others.items() if name != "start"})
+    return HandlerSettings(topics=topics, group=group, consumer=others, **own)
 
 
 @dataclass(slots=True, eq=False)

@@ -1,0 +1,243 @@
+"""Consuming without asyncio: messages cross to this thread many at a time; those that the program has not had yet wait here."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from types import TracebackType
+from typing import Generic, Self, TypeVar
+
+import pyarrow as pa
+
+import ledgermq
+from ledgermq.client.consuming.consumer import State
+from ledgermq.client.consuming.start import Position
+from ledgermq.client.groups.committing import Committable
+from ledgermq.client.groups.group_consumer import GroupConsumerState
+from ledgermq.errors import LedgerMQError
+from ledgermq.sync.background import Background, as_coroutine
+
+M = TypeVar("M", bound=ledgermq.Message)
+
+FETCH_RECORDS = 1000
+GROUP_FETCH_RECORDS = 100
+"""Fewer: what waits here holds up a partition that is to be let go."""
+FETCH_WAIT_S = 1.0
+
+
+class _Ahead(Generic[M]):
+    """Messages that the consumer has handed out, but the program has not had yet."""
+
+    def __init__(self) -> None:
+        self.messages: deque[M] = deque()
+
+    def take(self, count: int) -> list[M]:
+        return [self.messages.popleft() for _ in range(min(count, len(self.messages)))]
+
+    def first(self) -> dict[ledgermq.TopicPartition, M]:
+        """By partition."""
+        first: dict[ledgermq.TopicPartition, M] = {}
+        for message in self.messages:
+            first.setdefault(ledgermq.TopicPartition(message.topic, message.partition), message)
+        return first
+
+    def offsets(self) -> dict[ledgermq.TopicPartition, int]:
+        return {partition: message.offset for partition, message in self.first().items()}
+
+    def drop(self, partition: int | None, topic: str | None) -> None:
+        self.messages = deque(m for m in self.messages if partition not in (None, m.partition) or topic not in (None, m.topic))
+
+
+class Consumer:
+    """See `ledgermq.Consumer`. Messages cross to this thread many at a time; `position` speaks of those that the program has had."""
+
+    def __init__(self, background: Background, inner: ledgermq.Consumer) -> None:
+        self._background = background
+        self._inner = inner
+        self._ahead: _Ahead[ledgermq.Message] = _Ahead()
+
+    def __iter__(self) -> Iterator[ledgermq.Message]:
+        return self
+
+    def __next__(self) -> ledgermq.Message:
+        """The next message, whenever it comes."""
+        while not self._ahead.messages:
+            self._ahead.messages.extend(self._background.run(self._inner.fetch(FETCH_RECORDS, FETCH_WAIT_S)))
+        return self._ahead.messages.popleft()
+
+    def fetch(self, max_records: int = 500, timeout: float = 1.0) -> list[ledgermq.Message]:
+        """See `ledgermq.Consumer.fetch`."""
+        return self._ahead.take(max_records) or self._background.run(self._inner.fetch(max_records, timeout))
+
+    def fetch_arrow(self, max_records: int = 100_000, timeout: float = 1.0) -> pa.Table:
+        """See `ledgermq.Consumer.fetch_arrow`."""
+        for partition, offset in self._ahead.offsets().items():
+            self.seek(offset, partition.partition, partition.topic)
+        return self._background.run(self._inner.fetch_arrow(max_records, timeout))
+
+    def seek(self, position: Position, partition: int | None = None, topic: str | None = None) -> None:
+        """See `ledgermq.Consumer.seek`."""
+        self._background.run(self._inner.seek(position, partition, topic))
+        self._ahead.drop(partition, topic)
+
+    def position(self, partition: int, topic: str | None = None) -> int:
+        """See `ledgermq.Consumer.position`."""
+        position = self._inner.position(partition, topic)
+        name = topic if topic is not None else self._inner.assignment[0].topic
+        return self._ahead.offsets().get(ledgermq.TopicPartition(name, partition), position)
+
+    def positions(self) -> dict[ledgermq.TopicPartition, int]:
+        return self._inner.positions() | self._ahead.offsets()
+
+    def end_offsets(self) -> dict[ledgermq.TopicPartition, int]:
+        """See `ledgermq.Consumer.end_offsets`."""
+        return self._background.run(self._inner.end_offsets())
+
+    def wait_ready(self) -> None:
+        """See `ledgermq.Consumer.wait_ready`."""
+        self._background.run(self._inner.wait_ready())
+
+    @property
+    def state(self) -> State:
+        return self._inner.state
+
+    @property
+    def last_error(self) -> LedgerMQError | None:
+        return self._inner.last_error
+
+    @property
+    def assignment(self) -> list[ledgermq.TopicPartition]:
+        return self._inner.assignment
+
+    def close(self) -> None:
+        self._background.run(self._inner.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+class GroupConsumer:
+    """See `ledgermq.GroupConsumer`. A message counts as handed out when the program has it; callbacks run in threads of their own."""
+
+    def __init__(self, background: Background, inner: ledgermq.GroupConsumer) -> None:
+        self._background = background
+        self._inner = inner
+        self._ahead: _Ahead[ledgermq.GroupMessage] = _Ahead()
+
+    def __iter__(self) -> Iterator[ledgermq.GroupMessage]:
+        return self
+
+    def __next__(self) -> ledgermq.GroupMessage:
+        """The next message, whenever it comes; the iteration ends when the consumer is drained."""
+        while not self._ahead.messages:
+            if self._inner.state == "draining":
+                raise StopIteration
+            self._ahead.messages.extend(self._background.run(self._inner.fetch(GROUP_FETCH_RECORDS, FETCH_WAIT_S)))
+        return self._ahead.messages.popleft()
+
+    def fetch(self, max_records: int = 500, timeout: float = 1.0) -> list[ledgermq.GroupMessage]:
+        """See `ledgermq.GroupConsumer.fetch`."""
+        return self._ahead.take(max_records) or self._background.run(self._inner.fetch(max_records, timeout))
+
+    def fetch_arrow(self, max_records: int = 100_000, timeout: float = 1.0) -> pa.Table:
+        """See `ledgermq.GroupConsumer.fetch_arrow`."""
+        self._hand_back()
+        return self._background.run(self._inner.fetch_arrow(max_records, timeout))
+
+    def _hand_back(self, partitions: Iterable[ledgermq.TopicPartition] | None = None) -> None:
+        """What the program has not had yet comes again."""
+        first = self._ahead.first()
+        chosen = list(first if partitions is None else first.keys() & set(partitions))
+        self._background.run(as_coroutine(lambda: [first[partition].nack() for partition in chosen]))
+        for partition in chosen:
+            self._ahead.drop(partition.partition, partition.topic)
+
+    def commit(self, what: Committable = None, metadata: str = "") -> dict[ledgermq.TopicPartition, int]:
+        """See `ledgermq.GroupConsumer.commit`."""
+        return self._background.run(self._inner.commit(what, metadata))
+
+    def committed(self) -> dict[ledgermq.TopicPartition, int | None]:
+        """See `ledgermq.GroupConsumer.committed`."""
+        return self._background.run(self._inner.committed())
+
+    def drain(self, timeout: float = 30.0) -> None:
+        """See `ledgermq.GroupConsumer.drain`: what the program has had counts as finished (with commit="auto")."""
+        self._hand_back()
+
+        async def drain() -> None:
+            self._inner.asks_here()
+            await self._inner.drain(timeout)
+
+        self._background.run(drain())
+
+    def pause(self, partitions: Iterable[ledgermq.TopicPartition] | None = None) -> None:
+        """See `ledgermq.GroupConsumer.pause`."""
+        named = None if partitions is None else list(partitions)
+        self._background.run(as_coroutine(lambda: self._inner.pause(named)))
+        self._hand_back(named)
+
+    def resume(self, partitions: Iterable[ledgermq.TopicPartition] | None = None) -> None:
+        """See `ledgermq.GroupConsumer.resume`."""
+        named = None if partitions is None else list(partitions)
+        self._background.run(as_coroutine(lambda: self._inner.resume(named)))
+
+    def seek(self, position: Position, partition: int | None = None, topic: str | None = None) -> None:
+        """See `ledgermq.GroupConsumer.seek`."""
+        self._background.run(self._inner.seek(position, partition, topic))
+        self._ahead.drop(partition, topic)
+
+    def seek_to_time(self, moment: datetime | int, partition: int | None = None, topic: str | None = None) -> None:
+        """See `ledgermq.GroupConsumer.seek_to_time`."""
+        self._background.run(self._inner.seek_to_time(moment, partition, topic))
+        self._ahead.drop(partition, topic)
+
+    def position(self, partition: int, topic: str | None = None) -> int:
+        """See `ledgermq.GroupConsumer.position`."""
+        position = self._inner.position(partition, topic)
+        name = topic if topic is not None else self._inner.assignment[0].topic
+        return self._ahead.offsets().get(ledgermq.TopicPartition(name, partition), position)
+
+    def positions(self) -> dict[ledgermq.TopicPartition, int]:
+        return self._inner.positions() | self._ahead.offsets()
+
+    def end_offsets(self) -> dict[ledgermq.TopicPartition, int]:
+        """See `ledgermq.GroupConsumer.end_offsets`."""
+        return self._background.run(self._inner.end_offsets())
+
+    def lag(self) -> dict[ledgermq.TopicPartition, ledgermq.Lag]:
+        """See `ledgermq.GroupConsumer.lag`; what waits in this thread counts as handed out."""
+        return self._background.run(self._inner.lag())
+
+    def wait_ready(self) -> None:
+        """See `ledgermq.GroupConsumer.wait_ready`."""
+        self._background.run(self._inner.wait_ready())
+
+    @property
+    def state(self) -> GroupConsumerState:
+        return self._inner.state
+
+    @property
+    def last_error(self) -> LedgerMQError | None:
+        return self._inner.last_error
+
+    @property
+    def member_id(self) -> str:
+        return self._inner.member_id
+
+    @property
+    def assignment(self) -> list[ledgermq.TopicPartition]:
+        return self._inner.assignment
+
+    def close(self) -> None:
+        """See `ledgermq.GroupConsumer.close`."""
+        self._background.run(self._inner.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._background.run(self._inner.__aexit__(kind, error, trace))

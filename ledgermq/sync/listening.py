@@ -1,0 +1,67 @@
+"""Handlers without asyncio: functions run in threads, with the order, the retries and the concurrency of `ledgermq.Client.handler`."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+from types import TracebackType
+from typing import Self
+
+import ledgermq
+from ledgermq.errors import DeadlineExceeded
+from ledgermq.sync.background import Background
+
+STOP_LOOK_S = 0.1
+
+
+class Listener:
+    """A handler at work in the background, until `close`. Made by `client.listen(…)`."""
+
+    def __init__(self, background: Background, inner: ledgermq.Client, handler: ledgermq.Handler) -> None:
+        self._background = background
+        self._stop = asyncio.Event()
+        self.handler = handler
+        self._running = asyncio.run_coroutine_threadsafe(inner.run_handlers(handler, stop=self._stop), background.loop)
+
+    @property
+    def running(self) -> bool:
+        return not self._running.done()
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Until it ends. Raises what ended it, or DeadlineExceeded after `timeout_s`."""
+        try:
+            self._running.result(timeout_s)
+        except concurrent.futures.TimeoutError as error:
+            if self._running.done():
+                raise
+            raise DeadlineExceeded(f"the listener is at work after {timeout_s} s") from error
+
+    def close(self) -> None:
+        """Begin nothing more, finish and commit what was begun. Raises what ended the listener before, or DeadlineExceeded."""
+        if not self._running.done():
+            self._background.loop.call_soon_threadsafe(self._stop.set)
+        self.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+async def run_until(inner: ledgermq.Client, handlers: tuple[ledgermq.Handler, ...], stop: threading.Event | None, drain_s: float) -> None:
+    """`run_handlers` with an event of another thread."""
+    stopped = asyncio.Event()
+
+    async def look() -> None:
+        while stop is not None and not stop.is_set():  # noqa: ASYNC110  an event of threads, which nobody can await
+            await asyncio.sleep(STOP_LOOK_S)
+        if stop is not None:
+            stopped.set()
+
+    looking = asyncio.create_task(look())
+    try:
+        await inner.run_handlers(*handlers, stop=stopped, drain_timeout_s=drain_s)
+    finally:
+        looking.cancel()

@@ -1,0 +1,167 @@
+"""Producing without asyncio: records cross to the background thread many at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+from datetime import datetime
+from types import TracebackType
+from typing import Self
+
+import pyarrow as pa
+
+import ledgermq
+from ledgermq.client.producing.delivery import SendResult
+from ledgermq.client.record import ROW_OVERHEAD_BYTES, Bytes, Headers, Row, row_bytes, row_of
+from ledgermq.errors import DeadlineExceeded, LedgerMQError
+from ledgermq.sources import Sources
+from ledgermq.sync.background import Background, as_coroutine
+
+HANDED_OVER_RECORDS = 10_000
+HANDED_OVER_BYTES = 4 * 1024 * 1024
+HANDED_OVER_AFTER_S = 0.005
+"""A producer's records cross to the background thread many at a time: when so many wait, after so long, or when somebody waits for one."""
+
+
+class Delivery:
+    """What `send` returns: a record on its way."""
+
+    __slots__ = ("_producer", "inner")
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+        self.inner: ledgermq.Delivery | None = None
+
+    def result(self, timeout_s: float | None = None) -> SendResult:
+        """Wait for the `SendResult`. Raises what happened to the record, or DeadlineExceeded after `timeout_s`."""
+        if self.inner is not None and self.inner.done():
+            return self.inner.result()
+        return self._producer.wait_for(self, timeout_s)
+
+    def done(self) -> bool:
+        return self.inner is not None and self.inner.done()
+
+    def exception(self) -> LedgerMQError | None:
+        """Of a delivery that is done; None: it is stored."""
+        assert self.inner is not None, "the delivery is not done"
+        return self.inner.exception()
+
+
+class Producer:
+    """See `ledgermq.Producer`. Here `send` blocks while the buffer is full (or fails, with when_full="fail")."""
+
+    def __init__(self, background: Background, inner: ledgermq.Producer, sources: Sources) -> None:
+        self._background = background
+        self._inner = inner
+        self._sources = sources
+        self._inbox: deque[tuple[str, Row, int, int | None, Delivery]] = deque()
+        self._inbox_bytes = 0
+        self._handing_over = False
+
+    def send(
+        self,
+        topic: str,
+        value: Bytes | None,
+        key: Bytes | None = None,
+        headers: Headers | None = None,
+        tag: str | None = None,
+        timestamp: datetime | int | None = None,
+        partition: int | None = None,
+    ) -> Delivery:
+        """Queue one record. Raises InvalidRecord; everything else that may happen is raised by the delivery's `result()`."""
+        row = row_of(value, key, headers, tag, timestamp, self._sources.now_us())
+        size = row_bytes(row)
+        delivery = Delivery(self)
+        if self._inner.settings.when_full == "fail":
+            delivery.inner = self._background.run(as_coroutine(lambda: self._inner.add_row(topic, row, size, partition)))
+            return delivery
+        self._inbox.append((topic, row, size, partition, delivery))
+        self._inbox_bytes += size + ROW_OVERHEAD_BYTES
+        if self._inbox_bytes >= HANDED_OVER_BYTES or len(self._inbox) >= HANDED_OVER_RECORDS:
+            self._inbox_bytes = 0
+            self._background.run(self._hand_over_and_wait())
+        elif not self._handing_over:
+            self._handing_over = True
+            self._background.loop.call_soon_threadsafe(self._background.loop.call_later, HANDED_OVER_AFTER_S, self._hand_over)
+        return delivery
+
+    def wait_for(self, delivery: Delivery, timeout_s: float | None) -> SendResult:
+        """What `delivery.result` does."""
+
+        async def wait() -> SendResult:
+            self._hand_over()
+            assert delivery.inner is not None, "what was sent is handed over"
+            try:
+                async with asyncio.timeout(timeout_s):
+                    return await delivery.inner
+            except TimeoutError as error:
+                raise DeadlineExceeded(f"the record is not stored after {timeout_s} s; it is still on its way") from error
+
+        return self._background.run(wait())
+
+    def _hand_over(self) -> None:
+        """In the background thread."""
+        self._handing_over = False
+        while self._inbox:
+            topic, row, size, partition, delivery = self._inbox.popleft()
+            try:
+                delivery.inner = self._inner.add_row(topic, row, size, partition)
+            except Exception as error:  # a user's partitioner may raise anything
+                delivery.inner = ledgermq.Delivery(self._inner.refused(error), 0)
+
+    async def _hand_over_and_wait(self) -> None:
+        await self._inner.wait_for_room()
+        self._hand_over()
+
+    def send_many(self, topic: str, records: Iterable[ledgermq.Record | Bytes | None]) -> list[Delivery]:
+        """Queue many records. Raises as `send`."""
+        deliveries = []
+        for record in records:
+            fields = record if isinstance(record, ledgermq.Record) else ledgermq.Record(record)
+            deliveries.append(self.send(topic, fields.value, *fields[1:]))
+        return deliveries
+
+    def send_batch(self, topic: str, batch: pa.RecordBatch, *, partition: int | None = None) -> list[ledgermq.BatchResult]:
+        """Store the rows of an Arrow batch and wait until they are. Raises InvalidRecord, MessageTooLarge, … and what happened to them."""
+
+        async def send() -> list[ledgermq.BatchResult]:
+            self._hand_over()
+            return await (await self._inner.send_batch(topic, batch, partition=partition))
+
+        return self._background.run(send())
+
+    @property
+    def buffered_bytes(self) -> int:
+        return self._inner.buffered_bytes + self._inbox_bytes
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """See `ledgermq.Producer.flush`."""
+
+        async def flush() -> None:
+            self._hand_over()
+            await self._inner.flush(timeout_s)
+
+        self._background.run(flush())
+
+    def close(self, timeout_s: float | None = None) -> None:
+        """See `ledgermq.Producer.close`."""
+
+        async def close() -> None:
+            self._hand_over()
+            await self._inner.close(timeout_s)
+
+        self._background.run(close())
+
+    def abort(self) -> None:
+        """See `ledgermq.Producer.abort`."""
+        self._background.run(self._inner.abort())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
