@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from pathlib import Path
 
 from ledgermq.cli.exit_codes import ExitCode
@@ -20,6 +21,10 @@ from tests.simulation.model import Violation
 
 COMMAND_S_MAX = 300.0
 BUGS = ("AssertionError", "Traceback (most recent call last)", "never awaited", "INTERNAL", "exception was never retrieved")
+_CALL_CUT_OFF = re.compile(
+    r"Exception not handled by _handle_exceptions in servicer method.*\n(Traceback.*\n(  .*\n)+asyncio\S+CancelledError\n)+"
+)
+"""How gRPC itself tells of a call that did not end in the time that a server which stops gives it."""
 
 
 def judge_history(
@@ -109,7 +114,7 @@ def judge_logs(folder: Path) -> list[Violation]:
     for log in sorted(folder.glob("*.log")):
         if log.name.startswith("minio"):
             continue
-        lines = log.read_text(errors="replace").splitlines()
+        lines = _CALL_CUT_OFF.sub("", log.read_text(errors="replace")).splitlines()
         bad = [(number, line) for number, line in enumerate(lines) if any(bug in line for bug in BUGS)]
         if bad:
             number, line = bad[0]

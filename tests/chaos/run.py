@@ -65,7 +65,7 @@ class ChaosRun:
             await self._trouble()
             drained = await self._read_to_the_end("drain")
         await self._judge(drained)
-        self.violations += [*self.work.violations, *self.cluster.violations, *self.hands.violations, *judge_logs(self.folder)]
+        self.violations += [*self.work.violations, *self.cluster.violations, *judge_logs(self.folder)]
 
     async def _begin(self) -> None:
         await self.store.start()
