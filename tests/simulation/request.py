@@ -3,7 +3,7 @@
     sent ── delay ── arrives: fails before its effect, or has it ── delay ── is answered
 
 Two timers and a future, and no task of its own, for a simulation makes more of these than of all else. The store that it reaches
-answers at once: everything in it is one step of the loop.
+answers at once: everything in it is one step of the loop. Only an upload to S3 takes time there, and has a task.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ class Request:
         fault: Fault,
         delay_s: Callable[[], float],
         noted: Noted,
+        *,
+        takes_time: bool = False,
     ) -> None:
         self.answered: asyncio.Future[Any] = loop.create_future()
         self._loop = loop
@@ -42,6 +44,7 @@ class Request:
         self._fault = fault
         self._delay_s = delay_s
         self._noted = noted
+        self._takes_time = takes_time
 
     def send(self, later_s: float) -> None:
         self._after(later_s + self._delay_s(), self._arrive)
@@ -59,17 +62,34 @@ class Request:
             self._happen()
 
     def _happen(self) -> None:
+        if self._takes_time:
+            self._loop.in_world(self._happen_slowly())
+            return
         try:
             result = at_once(self._effect())
         except Exception as error:
             self._after(self._delay_s(), self._fail, error)
-            return
+        else:
+            self._answer(result)
+
+    async def _happen_slowly(self) -> None:
+        try:
+            result = await self._effect()
+        except Exception as error:
+            self._after(self._delay_s(), self._fail, error)
+        else:
+            self._answer(result)
+
+    def _answer(self, result: Any) -> None:
         if self._fault in ("after", "late"):
             self._after(self._delay_s(), self._fail, StoreUncertain(f"injected after the effect on {self._what}"))
         else:
             self._after(self._delay_s(), self._succeed, result)
 
     def _happen_unheard(self) -> None:
+        if self._takes_time:
+            self._loop.in_world(self._effect())  # type: ignore[arg-type]
+            return
         try:
             at_once(self._effect())
         except LedgerMQError:

@@ -79,7 +79,9 @@ class StoreLine(FaultyStore):
     async def _call(self, operation: str, what: str, effect: Callable[[], Awaitable[T]]) -> T:
         if self._weather.naps and self._random.random() < self._weather.naps:
             await self._nap()
-        request = Request(self._loop, operation, what, effect, self._draw(operation), self._delay_s, self._note)
+        is_upload = operation == "fenced_put" and not self.fences_close_at_once
+        fault = self._draw(operation)
+        request = Request(self._loop, operation, what, effect, fault, self._delay_s, self._note, takes_time=is_upload)
         request.send(self._stall_s())
         return await request.answered  # type: ignore[no-any-return]
 
