@@ -33,8 +33,10 @@ format: $(STAMP) ## Let ruff format and repair what it can
 proto: $(STAMP) ## Generate the protobuf modules again
 	$(PYTHON) infra/protobuf.py $(PROTOS)
 
-pages: $(STAMP) ## Generate docs/settings.md again
+pages: $(STAMP) ## Generate docs/settings.md, docs/metrics.md and the Grafana dashboard again
 	$(PYTHON) -m stateless_broker.settings_page > docs/settings.md
+	$(PYTHON) -m stateless_broker.metrics.page > docs/metrics.md
+	$(PYTHON) -m infra.grafana.dashboard > infra/grafana/ledgermq.json
 
 test: lint test-fast test-spark ## lint and every test that needs no server (under ten minutes on two cores)
 

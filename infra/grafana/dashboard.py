@@ -1,0 +1,214 @@
+"""The Grafana dashboard of a cluster. `make pages` writes it to ledgermq.json; a test holds both, and every metric name, to the code.
+
+Rows are what an operator asks in order: is it well, what goes through, how fast is it durable, what does the store do and cost, who owns
+what, does compaction keep up, how are the processes. Every query gives an answer on an idle cluster too.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+HERE = '{job=~"$job", instance=~"$instance"}'
+PER_ROW, WIDTH, HEIGHT, STAT_HEIGHT = 3, 24, 8, 4
+VARIABLES = {"$job": ".+", "$instance": ".+", "$__rate_interval": "1m"}
+"""What stands for each variable where somebody runs a query without Grafana."""
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """`queries`: (expression, legend). Units are Grafana's."""
+
+    title: str
+    queries: tuple[tuple[str, str], ...]
+    unit: str = "short"
+    kind: Literal["timeseries", "stat"] = "timeseries"
+    text: str = ""
+
+
+def metric(name: str, **labels: str) -> str:
+    """A selector, narrowed to the brokers that are chosen."""
+    more = "".join(f", {label}{value}" for label, value in labels.items())
+    return f"ledgermq_{name}" + HERE[:-1] + more + "}"
+
+
+def rate(name: str, by: str = "instance", **labels: str) -> str:
+    return f"sum by ({by}) (rate({metric(name, **labels)}[$__rate_interval]))"
+
+
+def total(name: str, **labels: str) -> str:
+    return f"sum({metric(name, **labels)}) or vector(0)"
+
+
+def quantile(q: float, name: str, by: str = "") -> str:
+    labels = "le" + (f", {by}" if by else "")
+    return f"histogram_quantile({q:g}, sum by ({labels}) (rate({metric(name + '_bucket')}[$__rate_interval])))"
+
+
+def quantiles(name: str) -> tuple[tuple[str, str], ...]:
+    return tuple((quantile(q, name), f"p{100 * q:g}") for q in (0.5, 0.95, 0.99))
+
+
+def top(expression: str) -> str:
+    return f"topk(10, {expression})"
+
+
+def stat(title: str, expression: str, unit: str = "short") -> Panel:
+    return Panel(title, ((expression, ""),), unit, "stat")
+
+
+ROWS: dict[str, tuple[Panel, ...]] = {
+    "Is it well?": (
+        stat("Brokers ready", total("ready")),
+        stat("Bundles owned", total("owned_bundles")),
+        stat("Bundles in trouble", total("bundle_trouble")),
+        stat("Partitions parked", total("parked_partitions")),
+        stat("In", f"sum({rate('produced_bytes_total')})", "Bps"),
+        stat("Store, dollars per hour", total("store_dollars_per_hour"), "currencyUSD"),
+    ),
+    "Traffic": (
+        Panel("Records in, by topic", ((top(rate("produced_records_total", "topic")), "{{topic}}"),), "cps"),
+        Panel("Bytes in, by topic", ((top(rate("produced_bytes_total", "topic")), "{{topic}}"),), "Bps"),
+        Panel("Bytes out, by topic", ((top(rate("fetched_bytes_total", "topic")), "{{topic}}"),), "Bps"),
+        Panel("Calls, by how they ended", ((rate("calls_total", "code"), "{{code}}"),), "cps"),
+        Panel("Unary calls, 99th percentile", ((quantile(0.99, "call_seconds", "method"), "{{method}}"),), "s"),
+        Panel("Open streams", ((f"sum by (method) ({metric('open_streams')})", "{{method}}"),)),
+    ),
+    "Durability": (
+        Panel("Put to durable", quantiles("flush_seconds"), "s"),
+        Panel("Wait for group commit", quantiles("group_commit_wait_seconds"), "s"),
+        Panel("Producers asked to come back", ((rate("produce_refused_total"), "{{instance}}"),), "cps"),
+        Panel("Segment size", quantiles("flush_bytes"), "bytes"),
+        Panel("Segments put", ((rate("flush_bytes_count"), "{{instance}}"),), "cps"),
+        Panel(
+            "Admitted and not yet durable",
+            ((metric("produce_memory_bytes"), "{{instance}}"), (f"max({metric('produce_memory_bytes_max')})", "bound")),
+            "bytes",
+        ),
+    ),
+    "Object store": (
+        Panel("Requests", ((rate("store_requests_total", "operation"), "{{operation}}"),), "reqps"),
+        Panel("Requests that did not go well", ((rate("store_requests_total", "outcome", outcome='!="OK"'), "{{outcome}}"),), "reqps"),
+        Panel("Requests, 99th percentile", ((quantile(0.99, "store_request_seconds", "operation"), "{{operation}}"),), "s"),
+        Panel("Bytes put", ((rate("store_sent_bytes_total"), "{{instance}}"),), "Bps"),
+        Panel("Bytes read", ((rate("store_received_bytes_total"), "{{instance}}"),), "Bps"),
+        Panel(
+            "Dollars per hour, for requests",
+            ((f"3600 * {rate('store_dollars_total')}", "{{instance}}"),),
+            "currencyUSD",
+            text="Counted requests by the prices that are set; storage and traffic are not in it.",
+        ),
+    ),
+    "Ownership": (
+        Panel("Bundles owned", ((metric("owned_bundles"), "{{instance}}"),)),
+        Panel("Claims", ((rate("claims_total", "outcome"), "{{outcome}}"),), "cps"),
+        Panel("Terms ended", ((rate("terms_ended_total", "why"), "{{why}}"), (rate("takeovers_total", "job"), "takeovers")), "cps"),
+        Panel("Taking a bundle over", quantiles("claim_seconds"), "s"),
+        Panel("Brokers alive, as each sees it", ((metric("live_brokers"), "{{instance}}"),)),
+        Panel("Age of the last heartbeat", ((metric("heartbeat_age_seconds"), "{{instance}}"),), "s"),
+    ),
+    "Reads and Parquet compaction": (
+        Panel("Reads, by where they were found", ((rate("reads_total", "source"), "{{source}}"),), "cps"),
+        Panel("Bytes read for consumers", ((rate("read_bytes_total", "source"), "{{source}}"),), "Bps"),
+        Panel("Cache", ((metric("cache_bytes"), "{{instance}}"),), "bytes"),
+        Panel(
+            "Oldest record that is not in Parquet", ((f"max by (bundle) ({metric('compaction_lag_seconds')})", "bundle {{bundle}}"),), "s"
+        ),
+        Panel(
+            "Bytes that are not in Parquet", ((f"sum by (bundle) ({metric('compaction_backlog_bytes')})", "bundle {{bundle}}"),), "bytes"
+        ),
+        Panel("Segments that are not trimmed", ((f"max by (bundle) ({metric('untrimmed_segments')})", "bundle {{bundle}}"),)),
+        Panel("Records compacted", ((rate("compacted_records_total"), "{{instance}}"),), "cps"),
+        Panel("Background work that failed", ((rate("upkeep_failures_total", "work"), "{{work}}"),), "cps"),
+        Panel("Checkpoints", ((rate("checkpoints_total"), "{{instance}}"),), "cps"),
+    ),
+    "Processes": (
+        Panel("CPU", ((f"rate(process_cpu_seconds_total{HERE}[$__rate_interval])", "{{instance}}"),), "percentunit"),
+        Panel("Memory", ((f"process_resident_memory_bytes{HERE}", "{{instance}}"),), "bytes"),
+        Panel("Lines logged, warning and above", ((rate("log_lines_total", "level"), "{{level}}"),), "cps"),
+    ),
+}
+
+
+def dashboard() -> dict[str, Any]:
+    return {
+        "uid": "ledgermq",
+        "title": "LedgerMQ",
+        "tags": ["ledgermq"],
+        "schemaVersion": 39,
+        "refresh": "10s",
+        "time": {"from": "now-1h", "to": "now"},
+        "templating": {"list": [_source(), _variable("job", "ledgermq_ready"), _variable("instance", 'ledgermq_ready{job=~"$job"}')]},
+        "panels": list(_panels()),
+    }
+
+
+def queries() -> list[str]:
+    """Every query, with something that matches all in place of Grafana's variables."""
+    found = []
+    for panels in ROWS.values():
+        for expression in (expression for panel in panels for expression, _ in panel.queries):
+            for name, value in VARIABLES.items():
+                expression = expression.replace(name, value)
+            found.append(expression)
+    return found
+
+
+def _panels() -> Iterator[dict[str, Any]]:
+    number, top_edge = 1, 0
+    for title, panels in ROWS.items():
+        yield {"id": number, "type": "row", "title": title, "collapsed": False, "panels": [], "gridPos": _place(0, top_edge, WIDTH, 1)}
+        number, top_edge = number + 1, top_edge + 1
+        per_row = 6 if panels[0].kind == "stat" else PER_ROW
+        height, width = (STAT_HEIGHT if panels[0].kind == "stat" else HEIGHT), WIDTH // per_row
+        for place, panel in enumerate(panels):
+            yield _panel(number, panel, _place(width * (place % per_row), top_edge + height * (place // per_row), width, height))
+            number += 1
+        top_edge += height * -(-len(panels) // per_row)
+
+
+def _panel(number: int, panel: Panel, place: dict[str, int]) -> dict[str, Any]:
+    source = {"type": "prometheus", "uid": "${datasource}"}
+    targets = [
+        {"refId": chr(ord("A") + at), "expr": expression, "legendFormat": legend, "datasource": source}
+        for at, (expression, legend) in enumerate(panel.queries)
+    ]
+    return {
+        "id": number,
+        "type": panel.kind,
+        "title": panel.title,
+        "description": panel.text,
+        "datasource": source,
+        "targets": targets,
+        "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
+        "gridPos": place,
+    }
+
+
+def _place(x: int, y: int, w: int, h: int) -> dict[str, int]:
+    return {"x": x, "y": y, "w": w, "h": h}
+
+
+def _source() -> dict[str, Any]:
+    return {"name": "datasource", "type": "datasource", "query": "prometheus", "label": "Prometheus"}
+
+
+def _variable(label: str, series: str) -> dict[str, Any]:
+    return {
+        "name": label,
+        "type": "query",
+        "datasource": {"type": "prometheus", "uid": "${datasource}"},
+        "query": {"query": f"label_values({series}, {label})", "refId": label},
+        "includeAll": True,
+        "allValue": ".+",
+        "multi": True,
+        "refresh": 2,
+        "current": {"text": "All", "value": "$__all"},
+    }
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(dashboard(), indent=2) + "\n")

@@ -1,0 +1,60 @@
+"""docs/metrics.md: every metric of a broker, made from its registry, so that it cannot fall behind.
+
+python -m stateless_broker.metrics.page > docs/metrics.md
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterable
+
+from prometheus_client.metrics_core import Metric
+
+from stateless_broker.metrics.process_metrics import ProcessMetrics
+from stateless_broker.settings import BrokerSettings
+from stateless_broker.settings_sources import Given, settle
+
+INTRODUCTION = """\
+# Metrics
+
+This page is made by `make pages`; a test holds it to the code. A broker whose setting `admin_port` is set gives them at `/metrics`, and
+Prometheus adds `job` and `instance`. `infra/grafana/ledgermq.json` is a dashboard, `infra/prometheus/alerts.yml` the rules for what an
+operator must know.
+
+Labels are bounded: operations and error codes are closed sets, bundles are those that the broker owns (256 at most), and topics above
+`metrics_topics_max` are summed up under `(other)`. Times are measured to the millisecond.
+"""
+
+
+def families() -> list[Metric]:
+    """Every family, as a broker shows them before it is up."""
+
+    async def collect() -> list[Metric]:
+        return list(ProcessMetrics(settle(BrokerSettings, Given({}, {}, {})), "file:///").registry.collect())
+
+    return sorted(asyncio.run(collect()), key=lambda family: family.name)
+
+
+def page() -> str:
+    return "\n".join([INTRODUCTION, "| metric | kind | meaning |", "| --- | --- | --- |", *_rows(families()), ""])
+
+
+def names() -> set[str]:
+    """Every name of a series that may be asked for."""
+    found = set()
+    for family in families():
+        suffixes = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}.get(family.type, ("",))
+        found |= {family.name + suffix for suffix in suffixes}
+    return found
+
+
+def _rows(found: Iterable[Metric]) -> Iterable[str]:
+    for family in found:
+        if family.name.startswith("ledgermq_"):
+            name = family.name + ("_total" if family.type == "counter" else "")
+            yield f"| `{name}` | {family.type} | {family.documentation} |"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())
