@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Collection
 from itertools import pairwise
 
 from ledger import keys
@@ -16,6 +18,8 @@ from ledger.snapshot import InternalRecord, clean, decode_snapshot, encode_snaps
 from ledgermq.errors import DataDamaged, Unavailable
 from ledgermq.sources import Sources
 
+PARALLEL_READS = 16
+
 
 async def build_snapshot(store: ObjectStore, plan: fmt.CompactionPlan) -> fmt.Snapshot:
     """Raises PlanOvertaken, DataDamaged, the store's errors."""
@@ -28,9 +32,13 @@ async def build_snapshot(store: ObjectStore, plan: fmt.CompactionPlan) -> fmt.Sn
     wanted = {(part.topic_id, part.partition): part for part in plan.internal}
     starts = {key: ends.get(key, 0) for key in wanted}
     needed = {slot for part in plan.internal for slot in part.slots}
-    for slot in (*plan.lagging, *plan.slots):
-        if slot.slot in needed:
-            await _add_slot(store, plan, slot, {key: records.setdefault(key, []) for key in wanted}, starts)
+    slots = [slot for slot in (*plan.lagging, *plan.slots) if slot.slot in needed]
+    for i in range(0, len(slots), PARALLEL_READS):
+        window = await asyncio.gather(*(_read_slot(store, plan, slot, wanted.keys()) for slot in slots[i : i + PARALLEL_READS]))
+        for found in window:
+            for partition, record in found:
+                if record.offset >= starts[partition]:
+                    records.setdefault(partition, []).append(record)
     ends |= {key: part.end for key, part in wanted.items()}
     return fmt.Snapshot(
         bundle=plan.bundle,
@@ -50,23 +58,25 @@ async def _previous(store: ObjectStore, plan: fmt.CompactionPlan) -> fmt.Snapsho
         raise await refuse(store, plan, key, "it is missing") from error
 
 
-async def _add_slot(
-    store: ObjectStore,
-    plan: fmt.CompactionPlan,
-    slot: fmt.PlannedSlot,
-    records: dict[PartitionKey, list[InternalRecord]],
-    starts: dict[PartitionKey, int],
-) -> None:
+async def _read_slot(
+    store: ObjectStore, plan: fmt.CompactionPlan, slot: fmt.PlannedSlot, wanted: Collection[PartitionKey]
+) -> list[tuple[PartitionKey, InternalRecord]]:
+    """What a segment holds of these partitions, which lie side by side in it: one range read."""
     key = keys.segment(plan.bundle, slot.slot)
     try:
-        for entry in (await read_planned_index(store, plan, slot)).batches:
-            partition = (entry.topic_id, entry.partition)
-            if partition in records:
-                data = await store.get_range(key, entry.position, entry.length)
-                found = decode_internal(data, entry, key)
-                records[partition] += [record for record in found if record.offset >= starts[partition]]
+        index = await read_planned_index(store, plan, slot)
+        entries = [entry for entry in index.batches if (entry.topic_id, entry.partition) in wanted]
+        if not entries:
+            return []
+        begin, end = entries[0].position, entries[-1].position + entries[-1].length
+        data = memoryview(await store.get_range(key, begin, end - begin))
     except ObjectMissing as error:
         raise await refuse(store, plan, key, "it is missing") from error
+    found = []
+    for entry in entries:
+        batch = data[entry.position - begin :][: entry.length]
+        found += [((entry.topic_id, entry.partition), record) for record in decode_internal(batch, entry, key)]
+    return found
 
 
 def _part(key: PartitionKey, end: int, records: list[InternalRecord]) -> fmt.SnapshotPartition:

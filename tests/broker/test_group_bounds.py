@@ -1,0 +1,132 @@
+"""What groups cost: large rebalances, and what a takeover reads; in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+
+from ledger import keys
+from ledger.object_store.contract import ObjectStore
+from ledger.object_store.memory import MemoryStore
+from ledger.parquet.plan import INTERNAL_SEGMENTS
+from ledgermq.protocol import ledgermq_pb2 as pb
+from tests.broker.cluster import Cluster, cluster_of, in_cluster, until
+from tests.broker.groups import Member, Outsider, ask, committed, coordinator_of
+from tests.passing_store import PassingStore
+from tests.virtual_time import run_virtual, virtual_sources
+
+
+class CountingStore(PassingStore):
+    """Reads of everything but heartbeats, by operation, and their bytes."""
+
+    def __init__(self, inner: ObjectStore) -> None:
+        super().__init__(inner)
+        self.reads: Counter[str] = Counter()
+        self.bytes = 0
+
+    async def get(self, key: str) -> bytes:
+        return self._count("get", key, await super().get(key))
+
+    async def get_range(self, key: str, start: int, length: int) -> bytes:
+        return self._count("get_range", key, await super().get_range(key, start, length))
+
+    async def get_suffix(self, key: str, length: int) -> bytes:
+        return self._count("get_suffix", key, await super().get_suffix(key, length))
+
+    def _count(self, operation: str, key: str, data: bytes) -> bytes:
+        if not key.startswith(keys.BROKERS):
+            self.reads[operation] += 1
+            self.bytes += len(data)
+        return data
+
+    def forget(self) -> None:
+        self.reads.clear()
+        self.bytes = 0
+
+
+async def take_over(cluster: Cluster, store: CountingStore, groups: Sequence[str]) -> dict[str, list[int | None]]:
+    """Start a broker anew, with nothing in memory; what it tells of each group's offsets. The store counts from the start on."""
+    await cluster.stop("a:1", graceful=False)
+    store.forget()
+    await cluster.start("b:1")
+    await cluster.settled()
+    return {group: [part.offset for part in await committed(cluster, group)] for group in groups}
+
+
+def test_a_takeover_reads_what_is_alive_and_not_what_was_ever_committed() -> None:
+    async def main() -> None:
+        store = CountingStore(MemoryStore("", virtual_sources(1000)))
+        async with cluster_of("a:1", store=store, background_compaction=True, bundles=2) as cluster:
+            await cluster.create("t", 10)
+            for partition in range(10):
+                await cluster.produce("t", partition, *[b"x"] * 1000)
+            groups = [Outsider(cluster, f"g{i}") for i in range(3)]
+            rounds = 3 * INTERNAL_SEGMENTS
+            for i in range(rounds):  # each round is one segment with thirty commits
+                await asyncio.gather(*(group.commit(*(("t", p, i // 2) for p in range(10))) for group in groups))
+                await asyncio.sleep(0.1)
+            found = await take_over(cluster, store, [group.group for group in groups])
+            assert found == {group.group: [(rounds - 1) // 2] * 10 for group in groups}
+            # The owner looks every ten seconds, a hundred segments, whether a snapshot is due, and making one takes a moment.
+            assert store.reads["get_range"] <= INTERNAL_SEGMENTS + 130, store.reads
+            assert sum(store.reads.values()) < 3 * INTERNAL_SEGMENTS, (rounds, store.reads)
+            assert store.bytes < 5 * 1024 * 1024
+
+    run_virtual(main)
+
+
+def test_half_a_thousand_members_share_five_thousand_partitions() -> None:
+    async def main() -> None:
+        async with cluster_of("a:1", "b:1") as cluster:
+            for i in range(5):
+                await cluster.create(f"t{i}", 1000)
+            members = [Member(cluster, "g", f"m{i:03}", [f"t{j}" for j in range(5)]) for i in range(500)]
+            begun = asyncio.get_running_loop().time()
+            await asyncio.gather(*(member.join() for member in members))
+            await _beat_until(members, lambda: all(len(member.owned) == 10 for member in members))
+            _check(members, 5000)
+            for member in members[:50]:
+                await member.leave()
+            rest = members[50:]
+            await _beat_until(rest, lambda: sum(len(member.owned) for member in rest) == 5000)
+            _check(rest, 5000)
+            assert {len(member.owned) for member in rest} <= {11, 12}
+            await cluster.stop(await coordinator_of(cluster, "g"), graceful=False)
+            before = [dict(member.owned) for member in rest]
+            await asyncio.gather(*(member.beat() for member in rest))
+            assert [member.owned for member in rest] == before
+            assert asyncio.get_running_loop().time() - begun < 60
+            described = await ask(cluster, lambda line: line.describe_group(pb.DescribeGroupRequest(group="g")))
+            assert described.group.member_count == 450
+
+    run_virtual(main)
+
+
+async def _beat_until(members: Sequence[Member], condition) -> None:  # type: ignore[no-untyped-def]
+    for _ in range(40):
+        await asyncio.gather(*(member.beat(1000) for member in members))
+        if condition():
+            return
+    raise AssertionError("the group does not come to rest")
+
+
+def _check(members: Sequence[Member], partitions: int) -> None:
+    owned = Counter(key for member in members for key in member.owned)
+    assert len(owned) == partitions
+    assert set(owned.values()) == {1}
+
+
+@in_cluster("a:1", "b:1")
+async def test_a_waiting_group_costs_no_requests(cluster: Cluster) -> None:
+    await cluster.create("t", 2)
+    member = Member(cluster, "g", "m", ["t"])
+    await member.join()
+    await member.beat()
+    slots = {b: o.opened_slot() for broker in cluster.brokers.values() for b, o in broker.ownership.terms.opened.items()}
+    for _ in range(30):
+        await member.beat(3000)
+    await until(lambda: True)
+    later = {b: o.opened_slot() for broker in cluster.brokers.values() for b, o in broker.ownership.terms.opened.items()}
+    assert later.keys() == slots.keys()
+    assert sum(later.values()) - sum(slots.values()) <= 1, "heartbeats are not written"
