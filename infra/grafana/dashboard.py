@@ -40,7 +40,7 @@ def rate(name: str, by: str = "instance", **labels: str) -> str:
 
 
 def total(name: str, **labels: str) -> str:
-    return f"sum({metric(name, **labels)}) or vector(0)"
+    return or_zero(f"sum({metric(name, **labels)})")
 
 
 def quantile(q: float, name: str, by: str = "") -> str:
@@ -50,6 +50,11 @@ def quantile(q: float, name: str, by: str = "") -> str:
 
 def quantiles(name: str) -> tuple[tuple[str, str], ...]:
     return tuple((quantile(q, name), f"p{100 * q:g}") for q in (0.5, 0.95, 0.99))
+
+
+def or_zero(expression: str) -> str:
+    """For series that begin with the first event of their kind."""
+    return f"{expression} or vector(0)"
 
 
 def top(expression: str) -> str:
@@ -73,8 +78,8 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel("Records in, by topic", ((top(rate("produced_records_total", "topic")), "{{topic}}"),), "cps"),
         Panel("Bytes in, by topic", ((top(rate("produced_bytes_total", "topic")), "{{topic}}"),), "Bps"),
         Panel("Bytes out, by topic", ((top(rate("fetched_bytes_total", "topic")), "{{topic}}"),), "Bps"),
-        Panel("Calls, by how they ended", ((rate("calls_total", "code"), "{{code}}"),), "cps"),
-        Panel("Unary calls, 99th percentile", ((quantile(0.99, "call_seconds", "method"), "{{method}}"),), "s"),
+        Panel("Calls, by how they ended", ((or_zero(rate("calls_total", "code")), "{{code}}"),), "cps"),
+        Panel("Unary calls, 99th percentile", ((or_zero(quantile(0.99, "call_seconds", "method")), "{{method}}"),), "s"),
         Panel("Open streams", ((f"sum by (method) ({metric('open_streams')})", "{{method}}"),)),
     ),
     "Durability": (
