@@ -26,8 +26,8 @@ T = TypeVar("T")
 PARTITIONS = 6
 RETENTION_MS = 20_000
 TOPICS: dict[str, dict[str, int]] = {
-    "main": {"parquet.target.bytes": 256 * 1024, "parquet.max.lag.ms": 6000},
-    "brief": {"parquet.target.bytes": 128 * 1024, "parquet.max.lag.ms": 1000, "retention.ms": RETENTION_MS},
+    "main": {"parquet.target.bytes": 1024 * 1024, "parquet.max.lag.ms": 6000},
+    "brief": {"parquet.target.bytes": 512 * 1024, "parquet.max.lag.ms": 1000, "retention.ms": RETENTION_MS},
 }
 DELIVERY_S = 60.0
 REQUEST_S = 5.0
