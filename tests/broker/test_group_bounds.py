@@ -7,9 +7,15 @@ from collections import Counter
 from collections.abc import Sequence
 
 from ledger import keys
+from ledger.cluster import read_cluster
+from ledger.fsck.check import check_root
+from ledger.fsck.problem import Severity
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
+from ledger.parquet.engine import LocalEngine
+from ledger.parquet.group_build import run_inline
 from ledger.parquet.plan import INTERNAL_SEGMENTS
+from ledger.parquet.runner import compact_root
 from ledgermq.protocol import ledgermq_pb2 as pb
 from tests.broker.cluster import Cluster, cluster_of, in_cluster, until
 from tests.broker.groups import Member, Outsider, ask, committed, coordinator_of
@@ -72,8 +78,22 @@ def test_a_takeover_reads_what_is_alive_and_not_what_was_ever_committed() -> Non
             assert store.reads["get_range"] <= INTERNAL_SEGMENTS + 130, store.reads
             assert sum(store.reads.values()) < 3 * INTERNAL_SEGMENTS, (rounds, store.reads)
             assert store.bytes < 5 * 1024 * 1024
+            await _go_to_parquet(cluster, store)
+            assert [part.offset for part in await committed(cluster, "g0")] == [(rounds - 1) // 2] * 10
 
     run_virtual(main)
+
+
+async def _go_to_parquet(cluster: Cluster, store: ObjectStore) -> None:
+    """What plans of internal topics alone have named is still written to Parquet by later ones; nothing is wrong before or after."""
+    root = await read_cluster(store)
+    assert not (await check_root(store, root, run_blocking=run_inline)).problems
+    sources = virtual_sources(7)
+    report = await compact_root(store, sources, LocalEngine(sources, run_inline))
+    assert not report.failures
+    assert sum(done.records for done in report.rounds) == 10_000
+    assert not [p for p in (await check_root(store, root, run_blocking=run_inline)).problems if p.severity is Severity.DAMAGE]
+    assert await cluster.read_all("t", 3) == [b"x"] * 1000
 
 
 def test_half_a_thousand_members_share_five_thousand_partitions() -> None:
