@@ -87,9 +87,9 @@ def resolve(view: TopicsView, named: pb.OffsetCommit | pb.OffsetReset) -> tuple[
 def place(group: Group | None, member: Member | None, view: TopicsView, commit: pb.OffsetCommit) -> tuple[Partition, str]:
     """What a member holds is known to be there, even if this broker's catalog is behind."""
     partition = (commit.topic_id, commit.partition)
-    if group is not None and member is not None and partition in member.held:
+    if group is not None and member is not None and partition in member.held and not view.is_removed(commit.topic_id):
         return partition, group.names[commit.topic_id]
-    if member is not None and commit.topic_id:
+    if member is not None and commit.topic_id and partition not in member.held:
         raise stale(group, member, partition, commit)
     return resolve(view, commit)
 

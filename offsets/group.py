@@ -96,7 +96,7 @@ class Group:
         if (holder := self.holders.get(partition)) is not None:
             return self.members[holder].held[partition].epoch
         stored = self.offset_of(partition)
-        return self.bare_epoch if stored is None else stored.epoch
+        return self.bare_epoch if stored is None else max(self.bare_epoch, stored.epoch)
 
     # Members
 
@@ -132,7 +132,7 @@ class Group:
         if not self.members:
             self.empty_since_ms = max(1, now_ms)
             self.target, self.topics, self.names = {}, {}, {}
-            self._touched = True
+            self.renew_bare()
 
     def set_away(self, member: Member, away: bool) -> None:
         member.away = away
@@ -213,7 +213,7 @@ class Group:
         self.expiry_ms = 0
 
     def renew_bare(self) -> None:
-        """Whoever fetched that nothing is committed has to fetch again before a commit."""
+        """Whoever commits outside of membership has to fetch again before."""
         self.bare_epoch = self.draw()
 
     # Records

@@ -1,0 +1,467 @@
+"""Random lives of one group, and what has to hold after every step: a machine for hypothesis, run by `test_groups` on the true rules and on broken ones.
+
+Clients are slow and the network loses, delays and repeats what they send; members stall, die, restart and come back; coordinators die
+with the last decisions unwritten. The machine knows nothing of epochs: it counts for each partition how often it changed hands or was
+reset (its *era*), and a commit that applies must be of the present era.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from ledgermq.errors import GroupNotEmpty, StaticIdInUse, UnknownGroup, UnknownMember
+from ledgermq.protocol import ledgermq_pb2 as pb
+from offsets.assignors.choose import ASSIGNORS
+from offsets.limits import GroupLimits
+from offsets.topics import Partition
+from tests.coordinators import Catalog, Desk, replayed
+
+GROUP = "g"
+TOPICS = ("t", "u")
+SESSION_MS, REBALANCE_MS = 10_000, 5_000
+RETENTION_MS = 600_000
+MEMBERS = 4
+who = st.integers(0, MEMBERS - 1)
+
+
+@dataclass
+class Client:
+    """One consumer process. `owned`: what it believes to hold, with what it has still to let go (`letting_go`)."""
+
+    number: int
+    life: int = 0
+    static: bool = False
+    joined: bool = False
+    owned: dict[Partition, pb.GivenPartition] = field(default_factory=dict)
+    letting_go: set[Partition] = field(default_factory=set)
+    seen_epoch: int = 0
+    counter: int = 0
+    position: dict[Partition, int] = field(default_factory=dict)
+    answers: list[pb.GroupHeartbeatResponse] = field(default_factory=list)
+    polling: bool = False
+    topics: tuple[str, ...] = TOPICS
+    assignor: str = "uniform"
+
+    @property
+    def member_id(self) -> str:
+        return f"m{self.number}-{self.life}"
+
+    def request(self, step: pb.GroupStep = pb.STAY) -> pb.GroupHeartbeatRequest:
+        request = pb.GroupHeartbeatRequest(
+            group=GROUP, member_id=self.member_id, step=step, owned=self.owned.values(), seen_epoch=self.seen_epoch
+        )
+        if step == pb.JOIN:
+            request.subscription.CopyFrom(
+                pb.GroupSubscription(
+                    topics=self.topics,
+                    assignor=self.assignor,
+                    instance_id=f"s{self.number}" if self.static else "",
+                    session_timeout_ms=SESSION_MS,
+                    rebalance_timeout_ms=REBALANCE_MS,
+                )
+            )
+        return request
+
+    def restart(self) -> None:
+        self.__init__(self.number, self.life + 1, self.static, topics=self.topics, assignor=self.assignor)  # type: ignore[misc]
+
+    def forget(self) -> None:
+        self.owned, self.letting_go, self.seen_epoch, self.answers, self.polling = {}, set(), 0, [], False
+
+    def take(self, answer: pb.GroupHeartbeatResponse) -> None:
+        """Takes at once what it is given; what it is to let go it lets go when it gets round to it."""
+        if answer.group_epoch < self.seen_epoch:
+            return
+        self.seen_epoch = answer.group_epoch
+        given = {(g.topic_id, g.partition): g for g in answer.assigned}
+        for partition, g in given.items():
+            if partition not in self.owned or self.owned[partition].epoch != g.epoch:
+                self.position.pop(partition, None)
+        self.letting_go = set(self.owned) - set(given)
+        self.owned = {**self.owned, **given}
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A commit on its way: of which partition, in which era it was made, and which offset."""
+
+    request: pb.CommitOffsetsRequest
+    partition: Partition
+    era: int
+
+
+class GroupLife(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.catalog = Catalog()
+        limits = GroupLimits(retention_ms=RETENTION_MS, session_timeout_ms_min=1)
+        self.desk = Desk(self.catalog, limits)
+        self.clients = [Client(number) for number in range(MEMBERS)]
+        self.late_heartbeats: list[pb.GroupHeartbeatRequest] = []
+        self.late_commits: list[Sent] = []
+        self.eras: dict[Partition, int] = {}
+        self.holders: dict[Partition, str] = {}
+        self.committed: dict[Partition, int] = {}
+        self.counters: dict[Partition, tuple[int, int]] = {}
+        self.may_go_back: set[Partition] = set()
+        self.epoch_max = 0
+
+    @initialize(first=st.integers(1, 4), second=st.integers(1, 3), assignor=st.sampled_from(sorted(ASSIGNORS)), static=st.booleans())
+    def begin(self, first: int, second: int, assignor: str, static: bool) -> None:
+        self.catalog.create("t", first)
+        self.catalog.create("u", second)
+        for client in self.clients:
+            client.assignor = assignor
+            client.static = static and client.number % 2 == 0
+
+    # What the coordinator hears
+
+    def send(self, client: Client, step: pb.GroupStep = pb.STAY) -> pb.GroupHeartbeatResponse | None:
+        """None: refused, and the client knows."""
+        try:
+            return self.heartbeat(client.request(step))
+        except UnknownMember:
+            client.joined = False
+            client.forget()
+        except StaticIdInUse:
+            assert client.static
+        return None
+
+    def heartbeat(self, request: pb.GroupHeartbeatRequest) -> pb.GroupHeartbeatResponse:
+        answer = self.desk.heartbeat(request)
+        self.note_holders()
+        return answer
+
+    def note_holders(self) -> None:
+        """After every decision: a partition whose holder is another one is in another era."""
+        group = self.desk.coordinator.state.groups.get(GROUP)
+        now = dict(group.holders) if group is not None else {}
+        for partition in now.keys() | self.holders.keys():
+            if now.get(partition) != self.holders.get(partition):
+                self.new_era(partition)
+        self.holders = now
+        for group_name, member_id in self.desk.woken:
+            assert group_name == GROUP
+            self.wake(member_id)
+        self.desk.woken = set()
+
+    def wake(self, member_id: str) -> None:
+        """A held heartbeat is answered with what is true now; the answer is on its way."""
+        for client in self.clients:
+            if client.member_id == member_id and client.polling:
+                client.polling = False
+                try:
+                    client.answers.append(self.desk.coordinator.assignment(GROUP, member_id))
+                except UnknownMember:
+                    pass
+
+    def new_era(self, partition: Partition) -> None:
+        self.eras[partition] = self.eras.get(partition, 0) + 1
+
+    # Members
+
+    @rule(number=who)
+    def join(self, number: int) -> None:
+        client = self.clients[number]
+        if not client.joined:
+            client.forget()
+        answer = self.send(client, pb.JOIN)
+        if answer is not None:
+            client.joined = True
+            client.take(answer)
+
+    @rule(number=who, topics=st.sampled_from([("t",), ("u",), TOPICS, ("u", "new")]))
+    def subscribe(self, number: int, topics: tuple[str, ...]) -> None:
+        self.clients[number].topics = topics
+        self.join(number)
+
+    @rule(number=who)
+    def stay(self, number: int) -> None:
+        client = self.clients[number]
+        if client.joined and (answer := self.send(client)) is not None:
+            client.take(answer)
+
+    @rule(number=who)
+    def stay_and_miss_the_answer(self, number: int) -> None:
+        if self.clients[number].joined:
+            self.send(self.clients[number])
+
+    @rule(number=who)
+    def long_poll(self, number: int) -> None:
+        client = self.clients[number]
+        if client.joined and (answer := self.send(client)) is not None:
+            if self.desk.coordinator.changed_for(GROUP, client.member_id, client.seen_epoch):
+                client.answers.append(answer)
+            else:
+                client.polling = True
+
+    @rule(number=who)
+    def hear_a_late_answer(self, number: int) -> None:
+        client = self.clients[number]
+        if client.joined and client.answers:
+            client.take(client.answers.pop(0))
+
+    @rule(number=who)
+    def let_go(self, number: int) -> None:
+        client = self.clients[number]
+        for partition in client.letting_go:
+            client.owned.pop(partition, None)
+        client.letting_go = set()
+
+    @rule(number=who)
+    def send_a_heartbeat_that_comes_late(self, number: int) -> None:
+        if self.clients[number].joined:
+            self.late_heartbeats.append(self.clients[number].request())
+
+    @precondition(lambda self: self.late_heartbeats)
+    @rule(at=st.integers(0, 1000))
+    def a_late_heartbeat_comes(self, at: int) -> None:
+        try:
+            self.heartbeat(self.late_heartbeats.pop(at % len(self.late_heartbeats)))
+        except UnknownMember:
+            pass
+
+    @rule(number=who)
+    def leave(self, number: int) -> None:
+        client = self.clients[number]
+        if client.joined:
+            self.send(client, pb.LEAVE)
+            client.restart()
+
+    @rule(number=who)
+    def restart_static(self, number: int) -> None:
+        client = self.clients[number]
+        if client.joined and client.static and self.send(client, pb.LEAVE_FOR_A_WHILE) is not None:
+            client.restart()
+            client.topics = self.clients[number].topics
+
+    @rule(number=who)
+    def die(self, number: int) -> None:
+        """Without a word; what it sent is still on its way."""
+        self.clients[number].restart()
+
+    @rule(seconds=st.sampled_from([0.001, 1.0, 4.0, 6.0, 12.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.desk.wait(seconds)
+        self.note_holders()
+
+    # Commits
+
+    def commit_of(self, client: Client, at: int, step: int) -> Sent | None:
+        """`step` -2 and -1: a careless client that commits what lies behind."""
+        if not client.owned:
+            return None
+        partition = sorted(client.owned)[at % len(client.owned)]
+        given = client.owned[partition]
+        position = client.position.get(partition)
+        if position is None:
+            position = self.committed.get(partition, 0)
+        position = client.position[partition] = max(0, position + step)
+        client.counter += 1
+        return self.sent(client.member_id, partition, given.epoch, client.counter, position, given.topic)
+
+    def sent(self, member_id: str, partition: Partition, epoch: int, counter: int, offset: int, topic: str) -> Sent:
+        commit = pb.OffsetCommit(
+            topic=topic, topic_id=partition[0], partition=partition[1], epoch=epoch, counter=counter, offset=offset, metadata=str(counter)
+        )
+        request = pb.CommitOffsetsRequest(group=GROUP, member_id=member_id, commits=[commit])
+        return Sent(request, partition, self.eras.get(partition, 0))
+
+    def deliver(self, sent: Sent) -> None:
+        before = len(self.desk.batches)
+        try:
+            codes = self.desk.commit(sent.request)
+        except (UnknownMember, GroupNotEmpty):
+            return
+        applied = any(record.key.startswith(b"offset/") for records in self.desk.batches[before:] for record in records)
+        if applied:
+            assert codes == [""]
+            assert sent.era == self.eras.get(sent.partition, 0), "a commit of before its partition changed hands, or was reset, was applied"
+            era, counter = self.counters.get(sent.partition, (-1, 0))
+            assert sent.era > era or sent.request.commits[0].counter > counter, "a delayed commit was applied after a later one"
+            self.counters[sent.partition] = (sent.era, sent.request.commits[0].counter)
+
+    @rule(number=who, at=st.integers(0, 10), step=st.integers(-2, 5))
+    def commit(self, number: int, at: int, step: int) -> None:
+        if (sent := self.commit_of(self.clients[number], at, step)) is not None:
+            self.deliver(sent)
+
+    @rule(number=who, at=st.integers(0, 10), step=st.integers(-2, 5))
+    def send_a_commit_that_comes_late(self, number: int, at: int, step: int) -> None:
+        if (sent := self.commit_of(self.clients[number], at, step)) is not None:
+            self.late_commits.append(sent)
+
+    @precondition(lambda self: self.late_commits)
+    @rule(at=st.integers(0, 1000), again=st.booleans())
+    def a_late_commit_comes(self, at: int, again: bool) -> None:
+        sent = self.late_commits[at % len(self.late_commits)]
+        if not again:
+            self.late_commits.remove(sent)
+        self.deliver(sent)
+
+    @rule(topic=st.sampled_from(TOPICS), number=st.integers(0, 3), step=st.integers(0, 5), late=st.booleans())
+    def commit_without_membership(self, topic: str, number: int, step: int, late: bool) -> None:
+        found = self.desk.committed(GROUP, topic, number)
+        if found.HasField("error"):
+            return
+        partition = (found.topic_id, number)
+        sent = self.sent("", partition, found.epoch, found.counter + 1, found.offset + step, topic)
+        if late:
+            self.late_commits.append(sent)
+        else:
+            self.deliver(sent)
+
+    @rule(topic=st.sampled_from(TOPICS), number=st.integers(0, 3), offset=st.none() | st.integers(0, 10))
+    def reset(self, topic: str, number: int, offset: int | None) -> None:
+        if self.desk.reset(GROUP, pb.OffsetReset(topic=topic, partition=number, offset=offset)) == [""]:
+            partition = (self.catalog.topics[topic].topic_id, number)
+            self.may_go_back.add(partition)
+            self.new_era(partition)
+            self.note_holders()
+
+    @rule()
+    def delete_group(self) -> None:
+        try:
+            self.desk.decided(self.desk.coordinator.delete(GROUP, self.desk.now_ms))
+        except (UnknownGroup, GroupNotEmpty):
+            return
+        self.everything_may_go_back()
+
+    @rule()
+    def wait_until_all_expires(self) -> None:
+        there_was_one = GROUP in self.desk.coordinator.state.groups
+        self.desk.wait(SESSION_MS / 1000 + RETENTION_MS / 1000 + self.desk.limits.expiry_check_s + 1)
+        self.note_holders()
+        assert GROUP not in self.desk.coordinator.state.groups
+        if there_was_one:
+            self.everything_may_go_back()
+
+    def everything_may_go_back(self) -> None:
+        for partition in set(self.committed) | set(self.eras) | {(t.topic_id, p) for t in self.catalog.topics.values() for p in range(9)}:
+            self.may_go_back.add(partition)
+            self.new_era(partition)
+
+    # Topics
+
+    @rule(topic=st.sampled_from(TOPICS))
+    def grow(self, topic: str) -> None:
+        if topic in self.catalog.topics and self.catalog.topics[topic].partitions < 5:
+            self.catalog.grow(topic, self.catalog.topics[topic].partitions + 1)
+
+    @rule(topic=st.sampled_from(TOPICS), partitions=st.integers(1, 3))
+    def remove_and_create_again(self, topic: str, partitions: int) -> None:
+        old = self.catalog.topics[topic]
+        self.catalog.remove(topic)
+        self.desk.wait(0)
+        self.note_holders()
+        self.may_go_back |= {partition for partition in self.committed if partition[0] == old.topic_id}
+        self.catalog.create(topic, partitions)
+
+    # Coordinators
+
+    @rule()
+    def take_over(self) -> None:
+        self.desk.take_over()
+        self.after_takeover()
+
+    @rule(ops=st.lists(st.tuples(who, st.integers(0, 3)), min_size=1, max_size=3), kept=st.integers(0, 3))
+    def die_with_unwritten_decisions(self, ops: list[tuple[int, int]], kept: int) -> None:
+        """Nobody has been answered yet; what was written of it is a prefix."""
+        durable = len(self.desk.batches)
+        for number, op in ops:
+            client = self.clients[number]
+            try:
+                if op == 0 and (sent := self.commit_of(client, 0, 1)) is not None:
+                    self.desk.commit(sent.request)
+                elif op == 1:
+                    self.desk.heartbeat(client.request(pb.JOIN))
+                elif op == 2:
+                    self.desk.heartbeat(client.request())
+                else:
+                    self.desk.wait(1.0)
+            except (UnknownMember, StaticIdInUse):
+                pass
+        self.desk.woken = set()
+        self.desk.take_over(min(len(self.desk.batches), durable + kept))
+        for sent_partition in list(self.counters):
+            self.counters[sent_partition] = (-1, 0)  # some of these commits may have been written
+        self.after_takeover()
+
+    def after_takeover(self) -> None:
+        for client in self.clients:
+            client.polling = False
+        self.note_holders()
+
+    def members_present(self) -> set[str]:
+        group = self.desk.coordinator.state.groups.get(GROUP)
+        return set(group.members) if group is not None else set()
+
+    @rule()
+    def all_are_quick(self) -> None:
+        """Then every partition that anybody subscribes to has exactly one owner, who knows it."""
+        before = self.members_present()
+        for _ in range(6):
+            for number, client in enumerate(self.clients):
+                if client.joined:
+                    self.let_go(number)
+                    self.stay(number)
+            self.time_passes(0.5)
+        present = self.members_present()
+        if not present or present != before or present != {client.member_id for client in self.clients if client.joined}:
+            return  # somebody has died, and is not put out, or only just now
+        names = {name for client in self.clients if client.joined for name in client.topics}
+        wanted = {(t.topic_id, p) for t in self.catalog.topics.values() if t.name in names for p in range(t.partitions)}
+        owned = [partition for client in self.clients if client.joined for partition in client.owned]
+        assert sorted(owned) == sorted(wanted), "not every partition has exactly one owner"
+        assert self.desk.coordinator.describe(GROUP, self.desk.now_s).state == pb.STABLE
+        woken = [c for c in self.clients if c.joined and self.desk.coordinator.changed_for(GROUP, c.member_id, c.seen_epoch)]
+        assert not woken, "nothing changes, but a heartbeat would not be held"
+
+    # What has to hold after every step
+
+    @invariant()
+    def no_partition_has_two_owners(self) -> None:
+        group = self.desk.coordinator.state.groups.get(GROUP)
+        members = group.members if group is not None else {}
+        owners: dict[Partition, str] = {}
+        for client in self.clients:
+            if client.member_id not in members or members[client.member_id].away:
+                continue  # put out: whatever it believes, it commits nothing
+            for partition in client.owned:
+                assert partition not in owners, f"{partition} is read by {owners[partition]} and {client.member_id}"
+                owners[partition] = client.member_id
+        held = [partition for member in members.values() for partition in member.held]
+        assert len(held) == len(set(held))
+
+    @invariant()
+    def no_committed_offset_goes_back(self) -> None:
+        group = self.desk.coordinator.state.groups.get(GROUP)
+        now: dict[Partition, int] = {}
+        if group is not None:
+            now = {(t, p): v.offset for t, topic in group.offsets.items() for p, v in topic.items() if v.offset is not None}
+        for partition, offset in self.committed.items():
+            if partition not in self.may_go_back:
+                assert now.get(partition, -1) >= offset, f"{partition}: {offset} was committed, now it is {now.get(partition)}"
+        self.committed = now
+        self.may_go_back = set()
+
+    @invariant()
+    def epochs_never_go_back(self) -> None:
+        group = self.desk.coordinator.state.groups.get(GROUP)
+        epoch = max(self.desk.coordinator.state.floor, group.epoch if group is not None else 0)
+        assert epoch >= self.epoch_max
+        self.epoch_max = epoch
+
+    @invariant()
+    def the_log_is_the_state(self) -> None:
+        again = replayed(self.desk.batches, self.desk.limits, self.catalog)
+        assert again.state.snapshot() == self.desk.coordinator.state.snapshot()
+        cleaned: dict[bytes, bytes | None] = {record.key: record.value for records in self.desk.batches for record in records}
+        from_snapshot = replayed([], self.desk.limits, self.catalog)
+        for key, value in cleaned.items():
+            if value is not None:
+                from_snapshot.apply(key, value)
+        assert from_snapshot.state.snapshot() == self.desk.coordinator.state.snapshot()

@@ -1,0 +1,148 @@
+"""Groups keep their promises in random lives; and the machine that says so is tried on rules that are broken on purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from offsets import commits, reconcile
+from offsets.group import Group, Member
+from offsets.records import Held, LogRecord
+from offsets.topics import Partition
+from tests.property.group_life import GroupLife
+
+LIVES = settings(max_examples=60, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck))
+HUNT = settings(
+    LIVES, max_examples=400, derandomize=True, database=None, phases=[Phase.generate], report_multiple_bugs=False, print_blob=False
+)
+Mutate = Callable[[pytest.MonkeyPatch], None]
+
+
+def test_random_lives_of_a_group() -> None:
+    run_state_machine_as_test(GroupLife, settings=LIVES)
+
+
+def commits_are_not_checked(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(commits, "is_current", lambda group, member, partition, commit: True)
+
+
+def counters_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(commits, "is_news", lambda stored, commit: True)
+
+
+def commits_may_go_back(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(commits, "goes_back", lambda stored, commit: False)
+
+
+def epochs_are_not_drawn_anew(patch: pytest.MonkeyPatch) -> None:
+    def draw(group: Group) -> int:
+        group._touched = True
+        return group.epoch
+
+    patch.setattr(Group, "draw", draw)
+
+
+def a_reset_keeps_the_epoch(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Group, "renew", lambda group, member, partition: None)
+
+
+def a_partition_is_given_before_it_was_let_go(patch: pytest.MonkeyPatch) -> None:
+    def withdraw(group: Group, member: Member, partition: Partition, now_s: float) -> None:
+        group.release(member, partition)
+        group.tell(member)
+
+    patch.setattr(Group, "withdraw", withdraw)
+
+
+def what_comes_back_keeps_its_epoch(patch: pytest.MonkeyPatch) -> None:
+    true = Group.give
+
+    def give(group: Group, member: Member, partition: Partition, topic: str) -> None:
+        before = member.held.get(partition)
+        true(group, member, partition, topic)
+        if before is not None:
+            member.held[partition] = Held(before.epoch, False)
+
+    patch.setattr(Group, "give", give)
+
+
+def silence_about_a_partition_means_let_go(patch: pytest.MonkeyPatch) -> None:
+    """Also of one that the member has not been told of."""
+    patch.setattr("offsets.members.seen", lambda group, seen_epoch: group.epoch)
+
+
+def nobody_is_put_out(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("offsets.members.put_out", lambda group, now_s, now_ms: [])
+
+
+def freed_partitions_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(reconcile, "give_free", lambda group, partitions: None)
+    patch.setattr("offsets.members.give_free", lambda group, partitions: None)
+
+
+def members_are_not_written(patch: pytest.MonkeyPatch) -> None:
+    true = Group.drain
+    patch.setattr(Group, "drain", lambda group: [r for r in true(group) if not r.key.startswith(b"member/")])
+
+
+def let_go_is_not_written(patch: pytest.MonkeyPatch) -> None:
+    true = Group.release
+
+    def release(group: Group, member: Member, partition: Partition) -> None:
+        before = dict(group._touched_members)
+        true(group, member, partition)
+        group._touched_members = before
+
+    patch.setattr(Group, "release", release)
+
+
+def a_new_group_begins_at_one(patch: pytest.MonkeyPatch) -> None:
+    true = Group.begin
+    patch.setattr(Group, "begin", lambda group, epoch, now_ms: true(group, 1, now_ms))
+
+
+def the_bare_epoch_stays(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Group, "renew_bare", lambda group: None)
+
+
+def growth_is_not_noticed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(reconcile, "refresh", lambda group, meanings, view: None)
+
+
+def tombstones_are_not_written(patch: pytest.MonkeyPatch) -> None:
+    def drain(group: Group) -> list[LogRecord]:
+        return [record for record in true(group) if record.value is not None]
+
+    true = Group.drain
+    patch.setattr(Group, "drain", drain)
+
+
+MUTANTS: list[Mutate] = [
+    commits_are_not_checked,
+    counters_are_not_looked_at,
+    commits_may_go_back,
+    epochs_are_not_drawn_anew,
+    a_reset_keeps_the_epoch,
+    a_partition_is_given_before_it_was_let_go,
+    what_comes_back_keeps_its_epoch,
+    silence_about_a_partition_means_let_go,
+    nobody_is_put_out,
+    freed_partitions_are_forgotten,
+    members_are_not_written,
+    let_go_is_not_written,
+    a_new_group_begins_at_one,
+    the_bare_epoch_stays,
+    growth_is_not_noticed,
+    tombstones_are_not_written,
+]
+
+
+@pytest.mark.parametrize("mutate", MUTANTS, ids=lambda mutate: mutate.__name__)
+def test_a_broken_rule_is_caught(mutate: Mutate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any exception will do: some mutants run into the program's own assertions first."""
+    mutate(monkeypatch)
+    with pytest.raises(Exception):  # noqa: B017
+        run_state_machine_as_test(GroupLife, settings=HUNT)
