@@ -24,11 +24,14 @@ from ledgermq.client.descriptions import (
     TopicDescription,
     TopicPartition,
 )
+from ledgermq.client.groups.admin import GroupAdmin
+from ledgermq.client.groups.descriptions import GroupDescription, GroupSummary, MemberDescription
 from ledgermq.client.groups.group_consumer import GroupConsumer
 from ledgermq.client.groups.handlers.handler import Handler
 from ledgermq.client.groups.lag import Lag
 from ledgermq.client.groups.message import GroupMessage
 from ledgermq.client.groups.offset_store import GivenPartition, OffsetEntry, OffsetStore, StoredOffset
+from ledgermq.client.groups.resets import Like, PlannedReset, Shift
 from ledgermq.client.producing.delivery import BatchResult, Delivery, SendResult
 from ledgermq.client.producing.producer import Producer
 from ledgermq.client.producing.unrouted import BatchDelivery
@@ -53,20 +56,27 @@ __all__ = [
     "ConsumerSettings",
     "Delivery",
     "GivenPartition",
+    "GroupAdmin",
     "GroupConsumer",
+    "GroupDescription",
     "GroupMessage",
     "GroupSettings",
+    "GroupSummary",
     "Handler",
     "Lag",
     "LedgerMQError",
+    "Like",
+    "MemberDescription",
     "Message",
     "OffsetEntry",
     "OffsetStore",
     "PartitionDescription",
+    "PlannedReset",
     "Producer",
     "ProducerSettings",
     "Record",
     "SendResult",
+    "Shift",
     "StoredOffset",
     "TopicDescription",
     "TopicPartition",

@@ -16,8 +16,8 @@ from ledgermq.cli.formats import MessageFormat, formatter
 from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Target, Timeout
 from ledgermq.cli.reporting import command
 from ledgermq.cli.session import connected
-from ledgermq.cli.start import parse_start
-from ledgermq.errors import UnknownPartition
+from ledgermq.cli.start import Start, parse_start
+from ledgermq.errors import InvalidRequest, UnknownPartition
 
 FETCH_RECORDS_MAX = 5000
 FETCH_WAIT_S = 1.0
@@ -29,12 +29,18 @@ From = Annotated[
         "--from",
         metavar="WHERE",
         help="earliest, latest, a time (2026-11-21T07:30), an age (15m), an offset, or PARTITION:OFFSET,…  "
-        "[default: latest; with --until-end earliest]",
+        "[default: latest; with --until-end or --group earliest]",
     ),
 ]
 UntilEnd = Annotated[bool, typer.Option("--until-end", "-e", help="Stop at the offsets that were the ends when the command began.")]
 Max = Annotated[int | None, typer.Option("--max", "-n", min=1, help="Stop after so many messages.")]
 Form = Annotated[MessageFormat, typer.Option("--format", "-f", help="How to print a message.")]
+Group = Annotated[
+    str | None,
+    typer.Option(
+        "--group", "-g", metavar="GROUP", help="Read as a member of this group, which keeps the place; --from counts where it has none."
+    ),
+]
 PartitionList = Annotated[list[int] | None, typer.Option("--partition", "-p", min=0, help="Only this partition; repeatable.")]
 
 
@@ -49,17 +55,46 @@ async def consume(
     max_messages: Max = None,
     form: Form = MessageFormat.VALUE,
     partition: PartitionList = None,
+    group: Group = None,
     target: Target = DEFAULT_TARGET,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     debug: Debug = False,
 ) -> None:
     """Print messages as they come, to the end of the topic (--until-end), up to a number (--max), or until Ctrl-C."""
-    start = parse_start(begin or ("earliest" if until_end else "latest"), datetime.now(UTC))
+    start = parse_start(begin or ("earliest" if until_end or group else "latest"), datetime.now(UTC))
     async with connected(target, timeout_s) as client:
+        if group is not None:
+            await consume_as_member(client, topic, group, start, Printer(form), max_messages, until_end=until_end, partition=partition)
+            return
         partitions = await chosen_partitions(client, topic, partition or (sorted(start) if isinstance(start, dict) else None))
         offsets = dict.fromkeys(partitions, start) if isinstance(start, int) else start
         async with client.consumer(topic, partitions=partitions, start=offsets, request_timeout_s=timeout_s) as consumer:
             await print_messages(consumer, Printer(form), max_messages, until_end=until_end)
+
+
+async def consume_as_member(
+    client: ledgermq.Client,
+    topic: str,
+    group: str,
+    start: Start,
+    printer: Printer,
+    max_messages: int | None,
+    *,
+    until_end: bool,
+    partition: list[int] | None,
+) -> None:
+    """What was printed is committed, also when Ctrl-C ends it. With `until_end`: until the group is at the ends of now."""
+    if partition or isinstance(start, int | dict):
+        raise InvalidRequest("a group shares out the partitions and keeps the offsets; `ledgermq group reset` moves them")
+    ends = await client.list_offsets(topic, "latest") if until_end else {}
+    left = max_messages if max_messages is not None else sys.maxsize
+    async with client.consumer(topic, group=group, start=start) as consumer:
+        while left > 0:
+            messages = await consumer.fetch(min(left, FETCH_RECORDS_MAX), timeout=FETCH_WAIT_S)
+            printer.write(messages)
+            left -= len(messages)
+            if until_end and not messages and all(offset >= ends.get(at.partition, 0) for at, offset in consumer.positions().items()):
+                return
 
 
 async def chosen_partitions(client: ledgermq.Client, topic: str, wanted: list[int] | None) -> list[int]:

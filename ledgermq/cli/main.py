@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from ledgermq.cli import consume, produce, status, topic
+from ledgermq.cli import consume, group, produce, status, topic
 from ledgermq.cli.exit_codes import EPILOG, ExitCode
 from ledgermq.cli.terminal import notes
 
@@ -31,7 +31,7 @@ def build() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_root)
-    for part in (topic, produce, consume, status):
+    for part in (topic, produce, consume, group, status):
         part.register(app)
     for extra, error in sorted(_register_installed(app).items()):
         for name in COMMANDS_OF_EXTRA.get(extra, (extra,)):

@@ -1,4 +1,4 @@
-"""Where `ledgermq consume --from` begins.
+"""Where `ledgermq consume --from` begins, and `ledgermq group reset --to` goes.
 
 earliest | latest              the first record that is kept | only what comes from now on
 2026-11-21, 2026-11-21T07:30   the first record at or after this time (UTC unless it names a zone)
@@ -22,8 +22,8 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _OFFSETS = re.compile(r"\d{1,19}:\d{1,19}(,\d{1,19}:\d{1,19})*\Z")
 
 
-def parse_start(text: str, now: datetime) -> Start:
-    """Raises InvalidRequest."""
+def parse_start(text: str, now: datetime, option: str = "--from") -> Start:
+    """Raises InvalidRequest, naming `option`."""
     if text == "earliest":
         return "earliest"
     if text == "latest":
@@ -37,7 +37,7 @@ def parse_start(text: str, now: datetime) -> Start:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise InvalidRequest(f"--from {text!r}: give earliest, latest, a time, an age as 15m, an offset, or partition:offset,…") from None
+        raise InvalidRequest(f"{option} {text!r}: give earliest, latest, a time, an age as 15m, an offset, or partition:offset,…") from None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 

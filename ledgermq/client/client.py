@@ -19,6 +19,7 @@ from ledgermq.client.consuming.consumer import Consumer
 from ledgermq.client.consuming.start import Start
 from ledgermq.client.descriptions import ClusterDescription, TopicDescription, TopicPartition
 from ledgermq.client.ending import first_of
+from ledgermq.client.groups.admin import GroupAdmin
 from ledgermq.client.groups.group_consumer import GroupConsumer
 from ledgermq.client.groups.handlers.handler import Handler, HandlerFunction, handler_settings
 from ledgermq.client.groups.handlers.runner import HandlerRunner
@@ -51,6 +52,8 @@ class Client:
         self._routing = Routing(self._connections, self.settings.metadata_age_s_max)
         self._admin = Admin(self._connections, self._routing)
         self._offsets = Offsets(self._connections, self._routing)
+        self.groups = GroupAdmin(self._connections, self._routing, self._offsets, self._sources)
+        """Administration of consumer groups: list, describe, reset, delete."""
         self._handlers: list[Handler] = []
         self._made: list[Producer | Consumer | GroupConsumer] = []
 

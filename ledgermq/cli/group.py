@@ -1,0 +1,275 @@
+"""`ledgermq group …`: list, describe, reset and delete consumer groups, export and import what they have committed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import ledgermq
+from ledgermq.cli.exit_codes import EPILOG
+from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Output, OutputFormat, Target, Timeout
+from ledgermq.cli.report import Report, Rows, show
+from ledgermq.cli.reporting import command
+from ledgermq.cli.session import connected
+from ledgermq.cli.start import parse_start
+from ledgermq.cli.terminal import notes
+from ledgermq.client.groups.descriptions import GroupDescription
+from ledgermq.client.groups.resets import PlannedReset, Where
+from ledgermq.errors import InvalidRequest
+
+Name = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the consumer group.")]
+Topics = Annotated[list[str] | None, typer.Option("--topic", help="All partitions of this topic; repeatable.  [default: all committed]")]
+Partitions = Annotated[list[str] | None, typer.Option("--partition", "-p", metavar="TOPIC:N", help="Only this partition; repeatable.")]
+To = Annotated[
+    str | None,
+    typer.Option(
+        "--to", metavar="WHERE", help="earliest, latest (skips the backlog), a time (2026-11-21T07:30:00.125), an age (15m) or an offset."
+    ),
+]
+ShiftBy = Annotated[int | None, typer.Option("--shift", metavar="N", help="N records on, or back: --shift=-100.")]
+FromGroup = Annotated[str | None, typer.Option("--like", metavar="GROUP", help="To what another group has committed.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Only show what would change.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+File = Annotated[Path, typer.Argument(metavar="FILE", help="JSON file.")]
+
+LIST_COLUMNS = ("group", "state", "members", "assignor")
+MEMBER_COLUMNS = ("member", "instance_id", "client_id", "rack", "subscription", "assigned", "heard_s_ago")
+OFFSET_COLUMNS = ("topic", "partition", "committed", "end", "lag", "lag_seconds", "member", "committed_at")
+RESET_COLUMNS = ("topic", "partition", "before", "after", "records")
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(no_args_is_help=True, epilog=EPILOG)
+    app.add_typer(group, name="group", help="List, describe, reset and delete consumer groups.")
+    command(group, "list")(list_groups)
+    command(group, "describe")(describe)
+    command(group, "reset")(reset)
+    command(group, "delete")(delete)
+    command(group, "export")(export_offsets)
+    command(group, "import")(import_offsets)
+
+
+async def list_groups(
+    target: Target = DEFAULT_TARGET, output: Output = OutputFormat.TABLE, timeout_s: Timeout = DEFAULT_TIMEOUT_S, debug: Debug = False
+) -> None:
+    """List the consumer groups."""
+    async with connected(target, timeout_s) as client:
+        groups = await client.groups.list()
+    if not groups and output is OutputFormat.TABLE:
+        notes().print("There is no consumer group yet.")
+        return
+    rows = [{"group": g.name, "state": g.state, "members": g.members, "assignor": g.assignor, "epoch": g.epoch} for g in groups]
+    show(Report("", tables=[Rows("groups", LIST_COLUMNS, rows)]), output)
+
+
+async def describe(
+    name: Name,
+    target: Target = DEFAULT_TARGET,
+    output: Output = OutputFormat.TABLE,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    debug: Debug = False,
+) -> None:
+    """Show a group: its members, and of each partition what is committed and the lag, in messages and in seconds."""
+    async with connected(target, timeout_s) as client:
+        found = await client.groups.describe(name)
+        lags = await client.groups.lag_of(found)
+    summary = found.summary
+    facts = {
+        "group": summary.name,
+        "state": summary.state,
+        "epoch": summary.epoch,
+        "assignor": summary.assignor,
+        "coordinator": found.coordinator,
+        "lag": sum(lag.messages for lag in lags.values()),
+    }
+    members = Rows("members", MEMBER_COLUMNS, member_rows(found))
+    show(Report("", facts, [members, Rows("offsets", OFFSET_COLUMNS, offset_rows(found, lags))]), output)
+
+
+async def reset(
+    name: Name,
+    to: To = None,
+    shift: ShiftBy = None,
+    like: FromGroup = None,
+    topic: Topics = None,
+    partition: Partitions = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    target: Target = DEFAULT_TARGET,
+    output: Output = OutputFormat.TABLE,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    debug: Debug = False,
+) -> None:
+    """Move what a group has committed. Its members may go on running: they continue from there by themselves."""
+    where = chosen_where(to, shift, like)
+    async with connected(target, timeout_s) as client:
+        planned = await client.groups.plan_reset(name, where, topic or (), [parse_partition(text) for text in partition or ()])
+        show(Report("", tables=[Rows("resets", RESET_COLUMNS, reset_rows(planned))]), output)
+        if dry_run:
+            notes().print("Nothing was changed (--dry-run).")
+            return
+        if not yes:
+            typer.confirm(f"Reset {len(planned)} partitions of group {name}?", abort=True, err=True)
+        await carry_out(client, name, planned)
+    notes().print(f"{len(planned)} partitions of group {name} are reset.")
+
+
+async def delete(
+    name: Name, yes: Yes = False, target: Target = DEFAULT_TARGET, timeout_s: Timeout = DEFAULT_TIMEOUT_S, debug: Debug = False
+) -> None:
+    """Delete a group that has no members, with all that it has committed."""
+    if not yes:
+        typer.confirm(f"Delete group {name} with its committed offsets?", abort=True, err=True)
+    async with connected(target, timeout_s) as client:
+        await client.groups.delete(name)
+    notes().print(f"Group {name} is deleted.")
+
+
+async def export_offsets(
+    name: Name, file: File, target: Target = DEFAULT_TARGET, timeout_s: Timeout = DEFAULT_TIMEOUT_S, debug: Debug = False
+) -> None:
+    """Write what a group has committed to a JSON file."""
+    async with connected(target, timeout_s) as client:
+        found = await client.groups.describe(name)
+    offsets = [
+        {"topic": at.topic, "topic_id": known.topic_id, "partition": at.partition, **asdict(known.stored)}
+        for at, known in sorted(found.committed.items())
+    ]
+    file.write_text(json.dumps({"group": name, "offsets": offsets}, indent=2) + "\n")
+    notes().print(f"{len(offsets)} offsets of group {name} are in {file}.")
+
+
+async def import_offsets(
+    name: Name,
+    file: File,
+    dry_run: DryRun = False,
+    target: Target = DEFAULT_TARGET,
+    output: Output = OutputFormat.TABLE,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    debug: Debug = False,
+) -> None:
+    """Commit for a group what `group export` has written, of any group. Topics made again since then are refused."""
+    wanted = read_offsets(file)
+    async with connected(target, timeout_s) as client:
+        known = await client.groups.plan_reset(name, "latest", partitions=wanted)
+        planned = []
+        for change in known:
+            topic_id, offset = wanted[change.partition]
+            if topic_id != change.topic_id:
+                raise InvalidRequest(
+                    f"topic {change.partition.topic!r} has the id {change.topic_id}, not {topic_id}: it was made again since"
+                )
+            if offset > change.after:
+                place = f"{change.partition.topic}/{change.partition.partition}"
+                raise InvalidRequest(f"{place} ends at {change.after}, so {offset} cannot be committed")
+            planned.append(PlannedReset(change.partition, topic_id, change.before, offset))
+        show(Report("", tables=[Rows("resets", RESET_COLUMNS, reset_rows(planned))]), output)
+        if not dry_run:
+            await carry_out(client, name, planned)
+
+
+async def carry_out(client: ledgermq.Client, name: str, planned: Sequence[PlannedReset]) -> None:
+    failed = await client.groups.reset(name, planned)
+    for partition, error in failed.items():
+        notes().print(f"{partition.topic}/{partition.partition}: {error.code}: {error}", markup=False)
+    if failed:
+        raise next(iter(failed.values()))
+
+
+def chosen_where(to: str | None, shift: int | None, like: str | None) -> Where:
+    """Raises InvalidRequest."""
+    given = [option for option, value in (("--to", to), ("--shift", shift), ("--like", like)) if value is not None]
+    if len(given) != 1:
+        raise InvalidRequest(f"say where to, by one of --to, --shift and --like{', not ' + ' and '.join(given) if given else ''}")
+    if shift is not None:
+        return ledgermq.Shift(shift)
+    if like is not None:
+        return ledgermq.Like(like)
+    where = parse_start(to or "", datetime.now(UTC), option="--to")
+    if isinstance(where, dict):
+        raise InvalidRequest("--to takes one offset for all partitions; choose partitions with --partition TOPIC:N")
+    return where
+
+
+def parse_partition(text: str) -> ledgermq.TopicPartition:
+    """TOPIC:N. Raises InvalidRequest."""
+    topic, colon, number = text.rpartition(":")
+    if not colon or not topic or not number.isdecimal() or len(number) > 9:
+        raise InvalidRequest(f"--partition {text!r}: TOPIC:N is needed, as orders:3")
+    return ledgermq.TopicPartition(topic, int(number))
+
+
+def read_offsets(file: Path) -> dict[ledgermq.TopicPartition, tuple[int, int]]:
+    """Partition → (topic id, offset). Raises InvalidRequest, naming what is wrong."""
+    try:
+        entries = json.loads(file.read_text())["offsets"]
+        found = {
+            ledgermq.TopicPartition(str(e["topic"]), _whole(e["partition"])): (_whole(e["topic_id"]), _whole(e["offset"])) for e in entries
+        }
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise InvalidRequest(f"{file} is not what `ledgermq group export` writes: {error!r}") from error
+    if not found:
+        raise InvalidRequest(f"{file} holds no offsets")
+    return found
+
+
+def _whole(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
+        raise ValueError(f"{value!r} is no offset, partition or topic id")
+    return value
+
+
+def member_rows(found: GroupDescription) -> list[dict[str, Any]]:
+    return [
+        {
+            "member": member.member_id,
+            "instance_id": member.instance_id,
+            "client_id": member.client_id,
+            "rack": member.rack,
+            "subscription": member.topic_pattern or ", ".join(member.topics),
+            "assigned": len(member.assigned),
+            "heard_s_ago": round(member.heartbeat_age_s, 1),
+        }
+        for member in found.members
+    ]
+
+
+def offset_rows(found: GroupDescription, lags: dict[ledgermq.TopicPartition, ledgermq.Lag]) -> list[dict[str, Any]]:
+    """Partitions with a committed offset, or that a member holds."""
+    holders = {at: member.client_id or member.member_id for member in found.members for at in member.assigned}
+    rows = []
+    for at in sorted({*found.committed, *holders}):
+        known, lag = found.committed.get(at), lags.get(at)
+        committed_at = datetime.fromtimestamp(known.stored.commit_ms / 1000, UTC) if known else None
+        rows.append(
+            {
+                "topic": at.topic,
+                "partition": at.partition,
+                "committed": known.stored.offset if known else None,
+                "end": known.stored.offset + lag.messages if known and lag else None,
+                "lag": lag.messages if lag else None,
+                "lag_seconds": None if lag is None or lag.seconds is None else round(lag.seconds, 3),
+                "member": holders.get(at),
+                "committed_at": committed_at.isoformat(timespec="milliseconds").replace("+00:00", "Z") if committed_at else None,
+            }
+        )
+    return rows
+
+
+def reset_rows(planned: Sequence[PlannedReset]) -> list[dict[str, Any]]:
+    return [
+        {
+            "topic": change.partition.topic,
+            "partition": change.partition.partition,
+            "before": change.before,
+            "after": change.after,
+            "records": change.records,
+        }
+        for change in planned
+    ]

@@ -1,0 +1,140 @@
+"""Administration of consumer groups: list, describe, reset, delete. Each call goes to the coordinators, wherever they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Literal
+
+from ledgermq.client.connections import Connections
+from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.groups.coordinator import Coordinator
+from ledgermq.client.groups.descriptions import GroupDescription, GroupSummary, committed_offsets, group_description, group_summary
+from ledgermq.client.groups.lag import Lag, Lags
+from ledgermq.client.groups.resets import Bounds, Like, PlannedReset, Where, check_where, plan
+from ledgermq.client.offsets import Offsets
+from ledgermq.client.routing import Routing
+from ledgermq.errors import LedgerMQError, UnknownTopic
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.status import error_from_proto
+from ledgermq.sources import Sources
+
+
+class GroupAdmin:
+    """`client.groups`. Every call ends within the client's `timeout_s`."""
+
+    def __init__(self, connections: Connections, routing: Routing, offsets: Offsets, sources: Sources) -> None:
+        self._connections = connections
+        self._routing = routing
+        self._offsets = offsets
+        self._lags = Lags(connections, routing, offsets, sources)
+
+    async def list(self) -> list[GroupSummary]:
+        """All groups of the cluster, by name. Raises Unavailable when a coordinator cannot be reached."""
+        deadline = self._connections.deadline()
+        found: list[pb.GroupInfo] = []
+        partition, partitions = 0, 1
+        while partition < partitions:
+            request = pb.ListGroupsRequest(partition=partition)
+            answer = await Coordinator(self._connections, f"(partition {partition})").ask(
+                lambda at, request=request: at.list_groups(request),  # type: ignore[misc]
+                deadline,
+            )
+            found += answer.groups
+            partition, partitions = partition + 1, answer.partitions
+        return sorted((group_summary(info) for info in found), key=lambda group: group.name)
+
+    async def describe(self, group: str) -> GroupDescription:
+        """Members, and what was committed. Raises InvalidGroupName, UnknownGroup, Unavailable."""
+        request = pb.DescribeGroupRequest(group=group)
+        answer = await Coordinator(self._connections, group).ask(lambda at: at.describe_group(request), self._connections.deadline())
+        return group_description(answer)
+
+    async def lag(self, group: str) -> dict[TopicPartition, Lag]:
+        """Of every partition that has a committed offset, and whose topic is still the one that was read."""
+        described = await self.describe(group)
+        return await self.lag_of(described)
+
+    async def lag_of(self, described: GroupDescription) -> dict[TopicPartition, Lag]:
+        deadline = self._connections.deadline()
+        living = await self._topic_ids({at.topic for at in described.committed}, deadline)
+        committed = {at: known.stored.offset for at, known in described.committed.items() if living.get(at.topic) == known.topic_id}
+        return await self._lags.find(committed, deadline)
+
+    async def plan_reset(
+        self, group: str, where: Where, topics: Iterable[str] = (), partitions: Iterable[TopicPartition] = ()
+    ) -> Sequence[PlannedReset]:
+        """What `reset` would do; changes nothing. `where`: see `ledgermq.client.groups.resets`.
+
+        Of the partitions given, of all partitions of the topics given, or, with neither, of all that the group has committed.
+        Raises InvalidConfig, OffsetOutOfRange, UnknownTopic, UnknownGroup (`Like`), InvalidRequest (nothing to reset), Unavailable.
+        """
+        check_where(where)
+        deadline = self._connections.deadline()
+        committed = await self._committed(group, deadline)
+        other = await self._committed(where.group, deadline, must_exist=True) if isinstance(where, Like) else {}
+        wanted = await self._wanted(topics, partitions, [*committed, *other], deadline)
+        bounds = await self._bounds(wanted, where, deadline)
+        return plan(where, bounds, _of_living(committed, bounds), _of_living(other, bounds))
+
+    async def reset(self, group: str, planned: Sequence[PlannedReset]) -> Mapping[TopicPartition, LedgerMQError]:
+        """Members that run go on from the new offsets by themselves. Answers what failed, by partition; raises Unavailable, …"""
+        resets = [
+            pb.OffsetReset(topic=p.partition.topic, topic_id=p.topic_id, partition=p.partition.partition, offset=p.after) for p in planned
+        ]
+        request = pb.ResetOffsetsRequest(group=group, resets=resets)
+        answer = await Coordinator(self._connections, group).ask(lambda at: at.reset_offsets(request), self._connections.deadline())
+        pairs = zip(planned, answer.results, strict=True)
+        return {change.partition: error_from_proto(result.error) for change, result in pairs if result.HasField("error")}
+
+    async def delete(self, group: str) -> None:
+        """With all that it has committed. Raises UnknownGroup, GroupNotEmpty, Unavailable."""
+        request = pb.DeleteGroupRequest(group=group)
+        await Coordinator(self._connections, group).ask(lambda at: at.delete_group(request), self._connections.deadline())
+
+    async def _committed(self, group: str, deadline: float, *, must_exist: bool = False) -> dict[TopicPartition, tuple[int, int]]:
+        """(topic id, offset) of each partition."""
+        if must_exist:
+            described = await self.describe(group)
+            return {at: (known.topic_id, known.stored.offset) for at, known in described.committed.items()}
+        request = pb.FetchCommittedRequest(group=group)
+        answer = await Coordinator(self._connections, group).ask(lambda at: at.fetch_committed(request), deadline)
+        found = committed_offsets(answer.partitions)
+        return {at: (known.topic_id, known.stored.offset) for at, known in found.items()}
+
+    async def _wanted(
+        self, topics: Iterable[str], partitions: Iterable[TopicPartition], known: Iterable[TopicPartition], deadline: float
+    ) -> set[TopicPartition]:
+        chosen = {TopicPartition(*partition) for partition in partitions}
+        for topic in topics:
+            route = await self._routing.refresh(topic, deadline)
+            chosen |= {TopicPartition(topic, number) for number in range(route.partitions)}
+        if chosen:
+            return chosen
+        living = await self._topic_ids({at.topic for at in known}, deadline)
+        return {at for at in known if at.topic in living}
+
+    async def _bounds(self, wanted: set[TopicPartition], where: Where, deadline: float) -> dict[TopicPartition, Bounds]:
+        ids = {topic: (await self._routing.refresh(topic, deadline)).topic_id for topic in {at.topic for at in wanted}}
+
+        async def find(at: Literal["earliest", "latest"] | datetime) -> dict[TopicPartition, int]:
+            return await self._offsets.find(dict.fromkeys(wanted, at), deadline)
+
+        starts, ends = await find("earliest"), await find("latest")
+        times = await find(where) if isinstance(where, datetime) else {}
+        return {at: Bounds(ids[at.topic], starts[at], ends[at], times.get(at)) for at in wanted}
+
+    async def _topic_ids(self, topics: set[str], deadline: float) -> dict[str, int]:
+        """Of those that there still are."""
+        found: dict[str, int] = {}
+        for topic in sorted(topics):
+            try:
+                found[topic] = (await self._routing.refresh(topic, deadline)).topic_id
+            except UnknownTopic:
+                continue
+        return found
+
+
+def _of_living(committed: Mapping[TopicPartition, tuple[int, int]], bounds: Mapping[TopicPartition, Bounds]) -> dict[TopicPartition, int]:
+    """Without what was committed for a topic that has been made again since."""
+    return {at: offset for at, (topic_id, offset) in committed.items() if at in bounds and bounds[at].topic_id == topic_id}
