@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from itertools import repeat
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import pyarrow as pa
 
@@ -90,7 +90,8 @@ def messages_as(kind: type[M], rows: pa.RecordBatch, topic: str, partition: int,
         rows.column("timestamp").cast(pa.int64()).to_pylist(),
         rows.column("tag").to_pylist(),
     )
-    return list(map(kind._make, zip(*columns, strict=True)))
+    # `_make` checks each length again, in Python; the columns are as many as the fields.
+    return list(map(cast(Any, tuple.__new__), repeat(kind), zip(*columns, strict=True)))
 
 
 def _headers(column: pa.Array) -> list[MessageHeaders] | repeat[MessageHeaders]:

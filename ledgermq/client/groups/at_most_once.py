@@ -26,21 +26,22 @@ class CommitFirst:
     def __init__(self, commits: Commits, reader: Reader[GroupMessage]) -> None:
         self._commits = commits
         self._reader = reader
-        self._committed: deque[GroupMessage] = deque()
+        self.committed: deque[GroupMessage] = deque()
+        """Not handed out yet."""
 
     async def next(self) -> GroupMessage:
-        while not self._committed:
-            self._committed.extend(await self._fetch(ITERATED_RECORDS, asyncio.get_running_loop().time() + _LOOK_S))
-        return self._committed.popleft()
+        while not self.committed:
+            self.committed.extend(await self._fetch(ITERATED_RECORDS, asyncio.get_running_loop().time() + _LOOK_S))
+        return self.committed.popleft()
 
     async def fetch(self, max_records: int, deadline: float) -> list[GroupMessage]:
-        if self._committed:
-            return [self._committed.popleft() for _ in range(min(max_records, len(self._committed)))]
+        if self.committed:
+            return [self.committed.popleft() for _ in range(min(max_records, len(self.committed)))]
         return await self._fetch(max_records, deadline)
 
     def forget(self, partition: TopicPartition) -> None:
         """The program went elsewhere in this partition."""
-        self._committed = deque(message for message in self._committed if (message.topic, message.partition) != partition)
+        self.committed = deque(message for message in self.committed if (message.topic, message.partition) != partition)
 
     async def _fetch(self, max_records: int, deadline: float) -> list[GroupMessage]:
         while True:

@@ -181,9 +181,12 @@ class GroupConsumer:
     async def __anext__(self) -> GroupMessage:
         """The next message, whenever it comes; the iteration ends when the consumer is drained."""
         run = self._reader.run
-        if run is not None and not run.spent and self._commit_first is None:
+        self._polling.signs += 1
+        if self._commit_first is not None:
+            if self._commit_first.committed:
+                return self._commit_first.committed.popleft()
+        elif run is not None and not run.spent:
             self._finish_handed_out()
-            self._polling.signs += 1
             return run.take_one()
         self._iterating = True
         try:

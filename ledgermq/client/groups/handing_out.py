@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 
 from ledgermq.client.consuming.message import messages_as
@@ -18,15 +20,13 @@ class HandingOut:
         self._finishing = finishing
         self.held: dict[TopicPartition, Holding] = {}
         """The member's holdings; given when they are there."""
+        self._last_reading: Reading | None = None
+        self._last: Any = None
         self._touched: list[Holding] = []
         """What the latest call for messages handed out of."""
 
     def messages_of(self, reading: Reading, rows: pa.RecordBatch, offset: int) -> list[GroupMessage]:
-        handout = self._holding_of(reading, offset).handout()
-        messages = messages_as(GroupMessage, rows, *reading.partition, offset)
-        for message in messages:
-            message.handout = handout
-        return messages
+        return messages_as(self._holding_of(reading, offset).handout().kind, rows, *reading.partition, offset)
 
     def taken(self, reading: Reading, first: int, end: int) -> None:
         holding = self._holding_of(reading, first)
@@ -35,7 +35,12 @@ class HandingOut:
             self._touched.append(holding)
 
     def _holding_of(self, reading: Reading, offset: int) -> Holding:
-        holding = self.held[reading.partition]
+        holding: Holding
+        if reading is self._last_reading:
+            holding = self._last
+        else:
+            holding = self.held[reading.partition]
+            self._last_reading, self._last = reading, holding  # for its whole life a reading belongs to one holding
         if offset < holding.progress.handed:
             holding.progress.move(offset)  # the offset was out of range, and the settings say to go back
         return holding

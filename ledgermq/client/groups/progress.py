@@ -46,9 +46,11 @@ class Progress:
 
     def ack(self, offset: int, generation: int) -> bool:
         """Finish one message; False: it does not count, for it will be handed out again."""
-        if self._is_over(offset, generation) or offset >= self.handed:
+        if offset >= self.handed or self._is_over(offset, generation):
             return False
-        if offset >= self.finished:
+        if offset == self.finished and not (self._acked or self._given_back or self._jumps):
+            self.finished += 1
+        elif offset >= self.finished:
             self._acked.add(offset)
             self._given_back.discard(offset)
             self._advance()
@@ -112,4 +114,4 @@ class Progress:
         self.generation += 1
 
     def _is_over(self, offset: int, generation: int) -> bool:
-        return any(generation <= ended and offset >= begin for ended, begin in self._ends)
+        return bool(self._ends) and any(generation <= ended and offset >= begin for ended, begin in self._ends)
