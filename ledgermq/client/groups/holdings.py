@@ -106,7 +106,7 @@ class Holdings:
             loaded, failure = await self._loading.load(left)
             await self._begin([holding for holding in loaded if not holding.gone and not holding.letting_go])
             left = [holding for holding in left if holding not in loaded]
-            self.last_error = failure
+            self.last_error = self.loading.failure = failure
             if failure is not None:
                 self._reader.wake()
                 await asyncio.sleep(backoff.next_s(failure.retry_after_ms))
@@ -123,7 +123,7 @@ class Holdings:
         self._reader.wake()
 
     async def _pin(self, loaded: Sequence[Holding]) -> None:
-        """A start that moves with time is committed at once: whoever has the partition next must not begin later than this member."""
+        """The start is committed at once: whoever has the partition next must not begin later, and what was never read is lag."""
         wishes = {holding: Wish(holding.committed) for holding in loaded if holding.pin}
         await self.commit_quietly(wishes)
 

@@ -9,7 +9,7 @@ from ledgermq.client.connections import Connections
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.holding import Holding
 from ledgermq.client.groups.offset_store import OffsetStore, StoredOffset
-from ledgermq.client.groups.start_rule import StartRule, begin_at, is_moving
+from ledgermq.client.groups.start_rule import StartRule, begin_at
 from ledgermq.client.offsets import Offsets
 from ledgermq.errors import LedgerMQError, Unavailable
 
@@ -46,7 +46,7 @@ class Loading:
             elif holding.partition in begins:
                 holding.begin(begins[holding.partition], None)
                 holding.start_unknown = self._rule == "error"
-                holding.pin = is_moving(self._rule)
+                holding.pin = not holding.start_unknown
             else:
                 continue
             loaded.append(holding)

@@ -15,7 +15,7 @@ from ledgermq.client.groups.coordinator import Coordinator
 from ledgermq.client.groups.holdings import Holdings
 from ledgermq.client.groups.polling import Polling
 from ledgermq.client.groups.reconcile import given_from_proto, given_to_proto
-from ledgermq.errors import LedgerMQError, RetriableError, UnknownMember
+from ledgermq.errors import LedgerMQError, RetriableError, Unavailable, UnknownMember
 from ledgermq.protocol import ledgermq_pb2 as pb
 
 ATTEMPT_S = 10.0
@@ -93,8 +93,11 @@ class Membership:
         answer = await self._heartbeat(sent_s)
         if answer is None:
             return
+        if self.joined and answer.group_epoch < self._group_epoch:
+            raise Unavailable("a coordinator of before has answered")
         self.last_error = self.failing_since_s = None
-        self._backoff.reset()
+        if self.joined:
+            self._backoff.reset()
         self._alive_until_s = sent_s + answer.session_timeout_ms / 1000
         self._group_epoch = answer.group_epoch
         first, self.joined = not self.joined, True

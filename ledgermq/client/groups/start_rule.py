@@ -26,11 +26,6 @@ def check_rule(start: object) -> StartRule:
     raise InvalidConfig(f"a group starts at 'earliest', 'latest', a datetime, or with 'error', not at {start!r}")
 
 
-def is_moving(rule: StartRule) -> bool:
-    """Would the same rule give another offset later, though nothing of the partition was deleted?"""
-    return rule == "latest" or isinstance(rule, datetime)
-
-
 async def begin_at(
     rule: At, partitions: Iterable[TopicPartition], offsets: Offsets, deadline: float
 ) -> tuple[dict[TopicPartition, int], LedgerMQError | None]:
