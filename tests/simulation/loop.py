@@ -20,6 +20,7 @@ from enum import Enum
 from heapq import heapify, heappop, heappush
 from typing import Any, TypeVar
 
+from tests.simulation.trace import Coverage
 from tests.virtual_time import AllTasksWait
 
 T = TypeVar("T")
@@ -162,6 +163,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.processes: list[Process] = []
         self.unheard: list[dict[str, Any]] = []
         """What nobody was there to be told: exceptions of tasks that nobody waits for."""
+        self.coverage = Coverage()
         self.on_failure: Callable[[BaseException], None] = lambda error: None
         """Told of the exception with which a task ended that was started in a process or in the world, whatever it is."""
         self.closing = False

@@ -50,6 +50,8 @@ class ParquetWatch:
 
     def on_parquet(self, changed: keys.ParquetName) -> None:
         """Of the partition that has just changed, and of its topic's name."""
+        if not self._world.store.has(changed.key):
+            self._world.coverage.saw("a Parquet file was deleted")
         names = [name for key in self._world.store.keys_now(keys.parquet_topic(changed.topic)) if (name := keys.parse_parquet(key))]
         key = (changed.topic_id, changed.partition)
         same = [name for name in names if (name.topic_id, name.partition) == key]

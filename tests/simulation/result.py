@@ -11,6 +11,7 @@ from typing import Protocol
 
 from tests.simulation.loop import SimulatedLoop, TooLong, run_simulated
 from tests.simulation.model import Violation
+from tests.simulation.probes import probes
 from tests.simulation.trace import Coverage, Trace
 from tests.simulation.world import AssertionCatcher, World, failed_assertions
 from tests.virtual_time import AllTasksWait
@@ -95,7 +96,7 @@ def simulate(make: Make, seed: int, lines_kept: int | None = 400) -> Result:
             return finish(run.world)
 
     try:
-        with _no_collector():
+        with _no_collector(), probes():
             return run_simulated(main)
     except (AllTasksWait, TooLong) as error:
         runs[0].world.violations.append(Violation("stuck", str(error)))

@@ -45,7 +45,7 @@ def rounds_plan_of(seed: int) -> RoundsPlan:
         round_every_s=r.choice((0.2, 1.0, 3.0)),
         by_hand=r.choice((0.2, 0.5, 1.0)),
         stale_catalog=r.choice((0.0, 0.5)),
-        log_start_moves=r.choice((0.0, 0.0, 0.05)),
+        log_start_moves=r.choice((0.0, 0.05, 0.3)),
         topic_every_s=r.choice((1.0, 5.0)),
         clock_jump_s_max=r.choice((1.0, 30.0)) if is_s3 else 3600.0,
         ambush=replace(draw_ambush(r, (*KINDS, "parquet", "parquet", "parquet")), seconds_max=80.0) if r.random() < 0.5 else NO_AMBUSH,

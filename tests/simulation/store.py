@@ -140,7 +140,11 @@ class StoreLine(FaultyStore):
             answer = "done"
         elif isinstance(error, LedgerMQError):
             answer = answer_of(error)
-            if isinstance(error, StoreUncertain):
+            if isinstance(error, FenceClosed):
+                self._coverage.saw("a sleeping task was refused by the store")
+            if isinstance(error, StoreUncertain) and "too far for URLs" in error.message:
+                self._coverage.saw("a task's clock was too far from the store's")
+            elif isinstance(error, StoreUncertain):
                 self._coverage.saw(f"store fault: {fault_of(error)} ({operation})")
         else:
             answer = repr(error)

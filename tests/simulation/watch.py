@@ -171,6 +171,9 @@ class WatchedStore(MemoryStore):
             at += 1
         return found
 
+    def has(self, key: str) -> bool:
+        return key in self._objects
+
     def now_ms(self) -> int:
         return self._sources.now_ms()
 

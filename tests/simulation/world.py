@@ -43,7 +43,7 @@ class World:
         self.seed = seed
         self.random = random.Random(f"world {seed}")
         self.trace = Trace(lines_kept)
-        self.coverage = Coverage()
+        self.coverage = loop.coverage
         self.history = History()
         self.weather = Weather()
         self.violations: list[Violation] = []

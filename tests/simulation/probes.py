@@ -1,0 +1,164 @@
+"""Counts how often the product itself reached a place that is hard to reach: wrappers around its own functions that only look.
+
+They say whether a simulation looks where it should, never whether what happened there was right.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+import ledger.object_store.settle
+import ledger.parquet.plan_chain
+import ledger.parquet.round
+import ledger.parquet.task
+import ledger.recovery
+import stateless_broker.bundle.owner
+import tests.simulation.ledger_broker
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.object_store.settle import PutOutcome
+from ledger.parquet.plan_chain import PlanOvertaken
+from ledger.writer import Append, LedgerWriter
+from ledgermq.errors import NotOwner, ProducerError
+from stateless_broker.bundle.reads import BundleReads
+from tests.simulation.loop import SimulatedLoop, current_process
+
+
+def saw(what: str) -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SimulatedLoop)
+    loop.coverage.saw(what)
+
+
+@contextmanager
+def probes() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        _probe_puts(patch)
+        _probe_terms(patch)
+        _probe_rounds(patch)
+        yield
+
+
+def _probe_puts(patch: pytest.MonkeyPatch) -> None:
+    def looked(outcome: PutOutcome, *_: Any) -> None:
+        saw(f"a put of unknown outcome was read back: {outcome.name.lower()}")
+
+    def put(outcome: PutOutcome, *_: Any) -> None:
+        if outcome is PutOutcome.LOST:
+            saw("a checkpoint lost its number and was computed again")
+
+    def second_look(newest: fmt.Checkpoint, store: object, bundle: int, known: fmt.Checkpoint | None = None) -> None:
+        if known is not None and newest.trim_slot > known.state.slot + 1:
+            saw("a fold was not believed: what it had read was trimmed meanwhile")
+
+    _after(patch, ledger.object_store.settle, "_look", looked)
+    _after(patch, ledger.recovery, "settle_put", put)
+    _after(patch, ledger.recovery, "newest_checkpoint", second_look)
+
+
+def _probe_terms(patch: pytest.MonkeyPatch) -> None:
+    def failed(error: Exception) -> None:
+        if isinstance(error, NotOwner) and "did not open the current term" in error.message:
+            saw("a claim was won and opened no term")
+
+    for module in (stateless_broker.bundle.owner, tests.simulation.ledger_broker):
+        _on_error(patch, module, "claim", failed)
+
+    real_end, real_is_new = LedgerWriter.end, LedgerWriter._is_new
+
+    def end(self: LedgerWriter, error: Any) -> None:
+        if self.lost is None and self.puts_in_flight >= 3:
+            saw("a term ended while 3 puts or more were in flight")
+        real_end(self, error)
+
+    def is_new(self: LedgerWriter, append: Append, building: Any) -> bool:
+        _judge_retry(self, append)
+        return real_is_new(self, append, building)
+
+    patch.setattr(LedgerWriter, "end", end)
+    patch.setattr(LedgerWriter, "_is_new", is_new)
+    _before(patch, BundleReads, "look_for", lambda *_: saw("a reader met an object that was deleted"))
+
+
+def _judge_retry(writer: LedgerWriter, append: Append) -> None:
+    batch = append.batch
+    if batch.producer is None:
+        return
+    try:
+        stored = writer._issued.producers.judge(batch.producer, batch.topic_id, batch.partition, batch.record_count)
+    except ProducerError:
+        return
+    if stored is not None and stored.slot < writer.durable.claims[-1].slot:
+        saw("a producer's retry crossed a takeover: it was stored in an earlier term")
+    elif stored is not None and stored.slot > writer.durable.slot:
+        saw("a producer's retry joined a put in flight")
+
+
+def _probe_rounds(patch: pytest.MonkeyPatch) -> None:
+    makers: dict[bytes, str] = {}
+
+    def planned(won: bool, store: object, plan: fmt.CompactionPlan, *_: Any) -> None:
+        process = current_process()
+        if won and process is not None:
+            makers[plan.put_id] = process.name
+        if won and any(not file.key for file in plan.files):
+            saw("a plan leaves out records, for no file of their partition is left")
+
+    def committed(done: bool, store: object, plan: fmt.CompactionPlan, *_: Any, **more: Any) -> None:
+        process = current_process()
+        if done and process is not None and makers.get(plan.put_id) != process.name:
+            saw("a plan was finished by another than its maker")
+        if not done:
+            saw("a commit came too late: another had finished the plan")
+
+    def overtaken(error: Exception) -> None:
+        if isinstance(error, PlanOvertaken):
+            saw("a plan was overtaken while it was run")
+
+    _after(patch, ledger.parquet.round, "put_plan", planned)
+    _after(patch, ledger.parquet.round, "_commit", committed)
+    for module in (ledger.parquet.round, ledger.parquet.task):
+        _on_error(patch, module, "require_open", overtaken)
+
+
+def _before(patch: pytest.MonkeyPatch, owner: Any, name: str, look: Callable[..., None]) -> None:
+    real: Callable[..., Awaitable[Any]] = getattr(owner, name)
+
+    @functools.wraps(real)
+    async def probed(*args: Any, **more: Any) -> Any:
+        look(*args)
+        return await real(*args, **more)
+
+    patch.setattr(owner, name, probed)
+
+
+def _after(patch: pytest.MonkeyPatch, owner: Any, name: str, look: Callable[..., None]) -> None:
+    """`look(result, *arguments)`."""
+    real: Callable[..., Awaitable[Any]] = getattr(owner, name)
+
+    @functools.wraps(real)
+    async def probed(*args: Any, **more: Any) -> Any:
+        result = await real(*args, **more)
+        look(result, *args)
+        return result
+
+    patch.setattr(owner, name, probed)
+
+
+def _on_error(patch: pytest.MonkeyPatch, owner: Any, name: str, look: Callable[[Exception], None]) -> None:
+    real: Callable[..., Awaitable[Any]] = getattr(owner, name)
+
+    @functools.wraps(real)
+    async def probed(*args: Any, **more: Any) -> Any:
+        try:
+            return await real(*args, **more)
+        except Exception as error:
+            look(error)
+            raise
+
+    patch.setattr(owner, name, probed)
