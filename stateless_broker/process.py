@@ -62,9 +62,17 @@ async def _serve(url: str, settings: BrokerSettings, read: Callable[[], BrokerSe
         async with node:
             _up(node, health, metrics, live.in_force)
             on_ready(node)
+            lag = (
+                asyncio.create_task(metrics.group_lag.run(node.broker.groups), name="lag of groups")
+                if settings.admin_port is not None
+                else None
+            )
             node.broker.failed.add_done_callback(lambda _: stopping.set())
             await stopping.wait()
             health.drains()
+            if lag is not None:
+                lag.cancel()
+                await asyncio.wait([lag])
     if node.broker.failed.done():
         error = node.broker.failed.result()
         raise error if isinstance(error, LedgerMQError) else LedgerMQError(f"the broker failed: {error!r}") from error

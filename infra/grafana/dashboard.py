@@ -130,6 +130,12 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel("Background work that failed", ((rate("upkeep_failures_total", "work"), "{{work}}"),), "cps"),
         Panel("Checkpoints", ((rate("checkpoints_total"), "{{instance}}"),), "cps"),
     ),
+    "Groups": (
+        Panel(
+            "Lag, by group and topic", ((or_zero(top(f"max by (group, topic) ({metric('group_lag_records')})")), "{{group}} {{topic}}"),)
+        ),
+        Panel("Members", ((or_zero(top(f"max by (group) ({metric('group_members')})")), "{{group}}"),)),
+    ),
     "Processes": (
         Panel("CPU", ((f"rate(process_cpu_seconds_total{HERE}[$__rate_interval])", "{{instance}}"),), "percentunit"),
         Panel("Memory", ((f"process_resident_memory_bytes{HERE}", "{{instance}}"),), "bytes"),

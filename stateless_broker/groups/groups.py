@@ -8,7 +8,9 @@ retention times run out whether anybody asks or not.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from typing import TypeVar
 
 from ledger.catalog import Topic
@@ -22,6 +24,16 @@ from stateless_broker.groups.term import CoordinatorTerm, TermParts
 from stateless_broker.ownership import Ownership
 
 A = TypeVar("A")
+
+
+@dataclass(slots=True)
+class GroupLag:
+    """`records`: between what the group has committed and where the topic's partitions end."""
+
+    group: str
+    topic: str
+    members: int
+    records: int = 0
 
 
 class Groups:
@@ -82,6 +94,22 @@ class Groups:
             if error.owner or error.retry_after_ms:
                 raise
             raise await self._ownership.redirect(bundle) from error
+
+    async def lags(self, partitions_max: int) -> Sequence[GroupLag]:
+        """How far the groups that this broker coordinates are behind, by topic. Asks other brokers, never the store.
+
+        Of `partitions_max` committed partitions at most; those whose owner does not answer are left out, as are removed topics.
+        """
+        coordinators = [found for term in self._terms.values() for found in term.ready.values()]
+        entries = list(islice((entry for found in coordinators for entry in found.committed_now()), partitions_max))
+        ends = await self._parts.ends.known([*{wanted for _, wanted, _ in entries}])
+        rows: dict[tuple[str, str], GroupLag] = {}
+        for group, wanted, offset in entries:
+            end = ends.get((wanted.topic_id, wanted.partition))
+            if end is not None:
+                row = rows.setdefault((group.name, wanted.topic), GroupLag(group.name, wanted.topic, len(group.members)))
+                row.records += max(0, end - offset)
+        return [*rows.values()]
 
     # The terms
 

@@ -9,13 +9,14 @@ Must not know: how a group finds its coordinator, what a group is.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from ledgermq.errors import BY_CODE, InvalidRequest, LedgerMQError, NotOwner, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.sources import Sources
-from offsets.coordinator import Decision, GroupCoordinator
+from offsets.coordinator import Decision, EndWanted, GroupCoordinator
+from offsets.group import Group
 from stateless_broker.bundle.owner import BundleOwner
 from stateless_broker.groups.append_log import AppendLog
 from stateless_broker.groups.ends import NamedPartition, PartitionEnds
@@ -105,6 +106,14 @@ class PartitionCoordinator:
 
     async def groups(self) -> list[pb.GroupInfo]:
         return await self._read(self._core.groups)
+
+    def committed_now(self) -> Iterator[tuple[Group, EndWanted, int]]:
+        """For metrics: each group with each partition that it has committed, and the offset; what is in memory, durable or not."""
+        for group in self._core.state.groups.values():
+            for topic_id, partitions in group.offsets.items():
+                for number, value in partitions.items():
+                    if value.offset is not None:
+                        yield group, EndWanted(value.topic, topic_id, number), value.offset
 
     def tick(self) -> None:
         """Whatever time, or a change of the catalog, brings about."""

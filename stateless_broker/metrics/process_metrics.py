@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollecto
 
 from stateless_broker.broker import Broker
 from stateless_broker.metrics.call_metrics import CallMetrics
+from stateless_broker.metrics.group_lag import GroupLagMetrics
 from stateless_broker.metrics.owner_metrics import OwnerMetrics
 from stateless_broker.metrics.scrape import BrokerCollector
 from stateless_broker.metrics.store_metrics import StoreMetrics, prices_for
@@ -31,6 +32,7 @@ class ProcessMetrics:
         self.calls = CallMetrics(self.registry)
         self.owners = OwnerMetrics(self.registry, settings.metrics_topics_max)
         self.lines = LogLines(self.registry)
+        self.group_lag = GroupLagMetrics(self.registry)
         self.registry.register(BrokerCollector(lambda: self.broker, self.owners.topics))
 
     @property

@@ -1,7 +1,4 @@
-"""What is looked up when somebody scrapes: the state of a broker, and its totals by topic.
-
-Lag per consumer group has its place here: a function that yields its families, in `_FAMILIES`.
-"""
+"""What is looked up when somebody scrapes: the state of a broker, and its totals by topic. Lag of groups is sampled: `group_lag`."""
 
 from __future__ import annotations
 

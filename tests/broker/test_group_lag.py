@@ -1,0 +1,75 @@
+"""Lag of groups as brokers tell it: by the coordinator alone, with ends that other brokers know, and without a request to the store."""
+
+from __future__ import annotations
+
+import asyncio
+
+from prometheus_client import CollectorRegistry
+
+from ledger.object_store.memory import MemoryStore
+from stateless_broker.groups.groups import GroupLag
+from stateless_broker.metrics.group_lag import PAIRS_MAX, GroupLagMetrics
+from stateless_broker.metrics.topic_totals import OTHER
+from tests.broker.cluster import Cluster, cluster_of, in_cluster
+from tests.broker.groups import Outsider, coordinator_of
+from tests.faulty_store import FaultyStore
+from tests.virtual_time import run_virtual, virtual_sources
+
+
+async def told(cluster: Cluster) -> dict[str, dict[tuple[str, str], int]]:
+    """By address of the broker that tells it."""
+    found = {}
+    for address, broker in cluster.brokers.items():
+        found[address] = {(row.group, row.topic): row.records for row in await broker.groups.lags(1000)}
+    return found
+
+
+def test_lag_is_told_by_the_coordinator_with_everybodys_ends() -> None:
+    async def scenario() -> None:
+        store = FaultyStore(MemoryStore("", virtual_sources(1000)), virtual_sources(1))
+        async with cluster_of("a:1", "b:1", store=store, bundles=5) as cluster:
+            await cluster.create("t", 4)
+            for partition in range(4):
+                await cluster.produce("t", partition, b"1", b"2", b"3", b"4")
+            assert await Outsider(cluster, "g").commit(*[("t", partition, partition) for partition in range(4)]) == [""] * 4
+            assert await Outsider(cluster, "h").commit(("t", 2, 4)) == [""]
+            assert len({await cluster.owner_of("t", partition) for partition in range(4)}) == 2, "both own some"
+            asked = store.calls.total() - store.calls["put"] - store.calls["list"]
+            found = await told(cluster)
+            assert store.calls.total() - store.calls["put"] - store.calls["list"] == asked, (
+                "but for heartbeats, nothing was asked of the store"
+            )
+            expected: dict[str, dict[tuple[str, str], int]] = {address: {} for address in cluster.brokers}
+            expected[await coordinator_of(cluster, "g")]["g", "t"] = 4 + 3 + 2 + 1
+            expected[await coordinator_of(cluster, "h")]["h", "t"] = 0
+            assert found == expected
+
+    run_virtual(scenario)
+
+
+@in_cluster("a:1")
+async def test_the_gauges_are_bounded_and_follow(cluster: Cluster) -> None:
+    registry = CollectorRegistry()
+    metrics = GroupLagMetrics(registry)
+    await cluster.create("t", 1)
+    await cluster.produce("t", 0, b"1", b"2", b"3")
+    await Outsider(cluster, "g").commit(("t", 0, 1))
+    working = asyncio.create_task(metrics.run(cluster.brokers["a:1"].groups))
+    await asyncio.sleep(1)
+    assert registry.get_sample_value("ledgermq_group_lag_records", {"group": "g", "topic": "t"}) == 2
+    assert registry.get_sample_value("ledgermq_group_members", {"group": "g"}) == 0
+    await Outsider(cluster, "g").commit(("t", 0, 3))
+    await asyncio.sleep(30)
+    assert registry.get_sample_value("ledgermq_group_lag_records", {"group": "g", "topic": "t"}) == 0
+    working.cancel()
+    await asyncio.wait([working])
+
+    class Many:
+        async def lags(self, partitions_max: int) -> list[GroupLag]:
+            return [GroupLag(f"g{i}", "t", 1, i) for i in range(PAIRS_MAX + 3)]
+
+    await metrics.sample(Many())  # type: ignore[arg-type]
+    [lag, members] = metrics.collect()
+    assert len(lag.samples) == PAIRS_MAX + 1
+    assert len(members.samples) == PAIRS_MAX
+    assert registry.get_sample_value("ledgermq_group_lag_records", {"group": OTHER, "topic": OTHER}) == 0 + 1 + 2
