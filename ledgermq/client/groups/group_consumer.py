@@ -326,10 +326,7 @@ class GroupConsumer:
         failure: LedgerMQError | None = None
         try:
             if self._member.begun:
-                async with asyncio.timeout(self.settings.close_timeout_s):
-                    failure = await self._member.leave() or self._member.callbacks.take_failure()
-        except TimeoutError:
-            failure = Unavailable(f"the group was not left within {self.settings.close_timeout_s} s; perhaps nothing more is committed")
+                failure = await self._member.leave()
         finally:
             self.closed = True
             await self._member.end()

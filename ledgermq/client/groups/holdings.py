@@ -21,7 +21,7 @@ from ledgermq.client.groups.message import GroupMessage
 from ledgermq.client.groups.offset_store import GivenPartition
 from ledgermq.client.groups.reconcile import reconcile
 from ledgermq.client.settings import GroupSettings
-from ledgermq.errors import LedgerMQError
+from ledgermq.errors import GroupError, LedgerMQError, Unavailable
 
 
 class Holdings:
@@ -52,6 +52,8 @@ class Holdings:
         self.draining = False
         self.last_error: LedgerMQError | None = None
         """Why something could not be loaded or committed, until it could."""
+        self._failure: LedgerMQError | None = None
+        self._failing_since_s: float | None = None
         self.on_letting_go: Callable[[Sequence[Holding]], None] = lambda holdings: None
 
     @property
@@ -106,10 +108,28 @@ class Holdings:
             loaded, failure = await self._loading.load(left)
             await self._begin([holding for holding in loaded if not holding.gone and not holding.letting_go])
             left = [holding for holding in left if holding not in loaded]
-            self.last_error = self.loading.failure = failure
+            self._note_loading(failure)
             if failure is not None:
                 self._reader.wake()
                 await asyncio.sleep(backoff.next_s(failure.retry_after_ms))
+
+    def _note_loading(self, failure: LedgerMQError | None) -> None:
+        self.last_error = failure
+        if failure is None:
+            self._failing_since_s = None
+        elif not failure.retriable and not isinstance(failure, GroupError):
+            self._failure = failure
+        elif self._failing_since_s is None:
+            self._failing_since_s = asyncio.get_running_loop().time()
+
+    def take_failure(self) -> LedgerMQError | None:
+        """Why partitions cannot be read that this member was given: at once what time does not cure, else after the request's time-out."""
+        since_s, now_s = self._failing_since_s, asyncio.get_running_loop().time()
+        if since_s is not None and now_s - since_s > self._settings.request_timeout_s:
+            self._failing_since_s = now_s
+            self._failure = Unavailable(f"committed offsets could not be read for {now_s - since_s:.1f} s: {self.last_error}")
+        failure, self._failure = self._failure, None
+        return failure
 
     async def _begin(self, loaded: Sequence[Holding]) -> None:
         for holding in loaded:

@@ -97,7 +97,7 @@ class Member:
     def raise_trouble(self) -> None:
         """What the program has to be told, once; but for a start that it has to choose itself: until it has."""
         self.raise_if_dead()
-        for place in (self.callbacks, self.membership):
+        for place in (self.callbacks, self.membership, self.holdings):
             failure = place.take_failure()
             if failure is not None:
                 raise failure
@@ -117,24 +117,28 @@ class Member:
     # -- end -----------------------------------------------------------------------------------------------------------
 
     async def leave(self) -> LedgerMQError | None:
-        """Stop reading, tell the program, commit, say good-bye. Why the commit could not be, if so."""
+        """Stop reading, tell the program, commit, say good-bye, within `close_timeout_s`. Why the commit could not be, if so."""
+        deadline = asyncio.get_running_loop().time() + self._settings.close_timeout_s
         await end(*self._regular)
         held = list(self.holdings.held.values())
         self.holdings.stop_reading([holding for holding in held if not holding.letting_go])
-        failure = await self.holdings.settle_accounts(held)
-        await self._say_goodbye()
+        failure: LedgerMQError | None
+        try:
+            async with asyncio.timeout_at(deadline):
+                failure = await self.holdings.settle_accounts(held) or self.callbacks.take_failure()
+        except TimeoutError:
+            failure = Unavailable(f"the group did not answer within {self._settings.close_timeout_s} s; perhaps nothing more is committed")
+        await self._say_goodbye(deadline)
         return failure
 
-    async def _say_goodbye(self) -> None:
+    async def _say_goodbye(self, deadline: float) -> None:
         """If it fails, the coordinator finds out by the session time-out."""
-        if not self.membership.tried:
-            return
-        step = pb.LEAVE_FOR_A_WHILE if self._settings.instance_id else pb.LEAVE
-        deadline = asyncio.get_running_loop().time() + self._settings.close_timeout_s
-        try:
-            await self._coordinator.leave(self.member_id, step, deadline, once=not self.membership.joined)
-        except LedgerMQError as error:
-            self.membership.last_error = error
+        if self.membership.tried and asyncio.get_running_loop().time() < deadline:
+            step = pb.LEAVE_FOR_A_WHILE if self._settings.instance_id else pb.LEAVE
+            try:
+                await self._coordinator.leave(self.member_id, step, deadline, once=not self.membership.joined)
+            except LedgerMQError as error:
+                self.membership.last_error = error
 
     async def end(self) -> None:
         """At once. What the program still says of its messages counts no more."""
