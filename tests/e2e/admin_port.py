@@ -16,7 +16,7 @@ from tests.e2e.processes import BrokerProcess
 
 ADMIN = ("--admin-port", "0", "--log-format", "json")
 """Options with which `AdminPort` finds a broker's port."""
-WAIT_S_MAX = 60.0
+WAIT_S_MAX = 120.0
 
 
 class AdminPort:
