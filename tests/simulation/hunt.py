@@ -10,15 +10,9 @@ import multiprocessing
 import sys
 import time
 
-from tests.simulation import mutants_of_cluster, mutants_of_idempotence, mutants_of_late_puts, mutants_of_ledger, mutants_of_rounds
+from tests.simulation.all_mutants import MUTANTS
 from tests.simulation.levels import LEVELS
-from tests.simulation.mutants import MUTANTS, NOT_A_CATCH, hunt
-
-assert mutants_of_cluster.LOADED
-assert mutants_of_idempotence.LOADED
-assert mutants_of_late_puts.LOADED
-assert mutants_of_ledger.LOADED
-assert mutants_of_rounds.LOADED
+from tests.simulation.mutants import NOT_A_CATCH, hunt
 
 
 def hunt_one(what: tuple[str, int]) -> tuple[str, bool]:

@@ -64,6 +64,9 @@ class LedgerBroker:
                 await self._upkeep(writer)
         self._world.note(self.name, f"term over: {writer.lost.message[:80]}")
         self._check_loss(writer, writer.lost.message)
+        await asyncio.sleep(1.0)
+        if self._waiting:
+            self._world.violations.append(Violation("waiter forgotten", f"{self.name}: {self._waiting} appends, a second after their term"))
 
     def _check_loss(self, writer: LedgerWriter, why: str) -> None:
         """A term may end for many reasons, but never because the writer's own segment stands in the slot."""

@@ -89,3 +89,19 @@ def repeated_batch_told_another_offset(patch: Patch) -> None:
         return memory.batches[-1]
 
     patch.setattr(Producers, "judge", judge)
+
+
+@mutant("ledger")
+def producer_forgotten_by_the_clock(patch: Patch) -> None:
+    """A new owner forgets producers of which it has not heard for a second, and no trace of them is left."""
+    real = ledger.writer.recover
+
+    async def recover(store: ObjectStore, bundle: int, states_max: int) -> Recovered:
+        recovered = await real(store, bundle, states_max)
+        memory = recovered.state.producers._memory
+        recent = {tail.index.slot for tail in recovered.tail[-3:]}
+        for key in [key for key, known in memory.items() if known.last_slot not in recent]:
+            del memory[key]
+        return recovered
+
+    patch.setattr(ledger.writer, "recover", recover)

@@ -27,7 +27,6 @@ from ledger.segment import read_index
 from ledger.writer import Append, LedgerWriter, fail, succeed
 from ledgermq.errors import LedgerMQError, NotOwner
 from ledgermq.sources import Sources
-from tests.simulation.ledger_broker import BUNDLE, LedgerBroker
 from tests.simulation.mutants import mutant
 
 Patch = pytest.MonkeyPatch
@@ -288,101 +287,40 @@ def writer_id_for_each_process(patch: Patch) -> None:
 
 
 @mutant("ledger")
-def checkpoint_retried_with_stale_content(patch: Patch) -> None:
-    """A checkpoint that lost its number is put again under the next one, unchanged."""
-    real = ledger.recovery.draft_next
-    stale: dict[int, fmt.Checkpoint] = {}
+def segments_put_without_a_condition(patch: Patch) -> None:
+    """Whoever believes to be the owner overwrites what stands in the slot."""
 
-    def draft_next(base: fmt.Checkpoint, state: LedgerState, sources: Sources) -> fmt.Checkpoint:
-        draft = stale.get(id(sources))
-        if draft is None or draft.number > base.number:
-            draft = stale[id(sources)] = real(base, state, sources)
-            return draft
-        again = fmt.Checkpoint()
-        again.CopyFrom(draft)
-        again.number = base.number + 1
-        stale.pop(id(sources))
-        return again
-
-    patch.setattr(ledger.recovery, "draft_next", draft_next)
-    patch.setattr(ledger.recovery, "check_successor", lambda base, new: None)
-
-
-@mutant("ledger")
-def checkpoint_of_what_is_not_durable(patch: Patch) -> None:
-    """The owner writes the state that it has given out into the checkpoint."""
-
-    async def upkeep(self: LedgerBroker, writer: LedgerWriter) -> None:
+    async def settle_put(store: ObjectStore, key: str, buffers: Sequence[Buffer], **_: Any) -> PutOutcome:
         try:
-            await ledger.recovery.advance_checkpoint(
-                self._store, BUNDLE, self._sources, self._plan.producer_states_max, durable=writer._issued
-            )
-        except LedgerMQError:
-            pass
+            await store.put(key, b"".join(buffers))
+        except StoreUncertain:
+            return PutOutcome.UNKNOWN
+        return PutOutcome.WON
 
-    patch.setattr(LedgerBroker, "_upkeep", upkeep)
-
-
-@mutant("ledger")
-def deleted_by_memory(patch: Patch) -> None:
-    """Slots are deleted as soon as a plan names them, not when a checkpoint has trimmed them."""
-
-    async def delete_segments(store: ObjectStore, bundle: int) -> int:
-        for number in [keys.number(info.key) async for info in store.list(keys.compactions(bundle))]:
-            plan = await ledger.parquet.plan_chain.read_plan(store, bundle, number)
-            for slot in plan.slots if plan is not None else ():
-                await store.delete([keys.segment(bundle, slot.slot)])
-        return 0
-
-    patch.setattr(ledger.parquet.round, "require_open", _delete_first(delete_segments))
-
-
-def _delete_first(delete: Any) -> Any:
-    real = ledger.parquet.round.require_open
-
-    async def require_open(store: ObjectStore, plan: fmt.CompactionPlan) -> fmt.Checkpoint:
-        await delete(store, plan.bundle)
-        return await real(store, plan)
-
-    return require_open
+    patch.setattr(ledger.writer, "settle_put", settle_put)
 
 
 @mutant("ledger")
-def stale_plan_run(patch: Patch) -> None:
-    """Who reads a plan runs it and commits it, whatever the newest checkpoint says."""
+def waiters_of_a_lost_term_forgotten(patch: Patch) -> None:
+    """When a term ends, nobody tells those whose batches were in flight."""
+    real = LedgerWriter.end
 
-    async def require_open(store: ObjectStore, plan: fmt.CompactionPlan) -> fmt.Checkpoint:
-        return await newest_checkpoint(store, plan.bundle)
+    def end(self: LedgerWriter, error: LedgerMQError) -> None:
+        self._in_flight.clear()
+        real(self, error)
 
-    def commit_move(plan: fmt.CompactionPlan, stored: Any, **_: Any) -> Any:
-        def move(draft: fmt.Checkpoint) -> bool:
-            draft.finished_plan = plan.number
-            draft.planned_slot = plan.last_slot
-            draft.trim_slot = plan.trim_slot
-            return True
-
-        return move
-
-    patch.setattr(ledger.parquet.round, "require_open", require_open)
-    patch.setattr(ledger.parquet.round, "commit_move", commit_move)
-    patch.setattr(ledger.recovery, "check_successor", lambda base, new: None)
+    patch.setattr(LedgerWriter, "end", end)
 
 
 @mutant("ledger")
-def newest_checkpoint_deleted(patch: Patch) -> None:
-    """Whoever has won a checkpoint deletes all others."""
+def fold_believed_without_a_second_look(patch: Patch) -> None:
+    """Recovery does not look whether what it read has been trimmed meanwhile; nor does whoever uses it."""
+    real = ledger.recovery.newest_checkpoint
 
-    async def delete_replaced(store: ObjectStore, bundle: int) -> None:
-        seen = [info.key async for info in store.list(keys.checkpoints(bundle))]
-        await asyncio.sleep(0.2)
-        await store.delete([key async for key in _keys(store, bundle) if key not in seen[-1:]])
+    async def newest(store: ObjectStore, bundle: int, known: fmt.Checkpoint | None = None) -> fmt.Checkpoint:
+        return known if known is not None else await real(store, bundle)
 
-    patch.setattr(tests.simulation.ledger_run, "delete_replaced", delete_replaced)
-
-
-async def _keys(store: ObjectStore, bundle: int) -> Any:
-    async for info in store.list(keys.checkpoints(bundle)):
-        yield info.key
+    patch.setattr(ledger.recovery, "newest_checkpoint", newest)
 
 
 LOADED = True

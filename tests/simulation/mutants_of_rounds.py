@@ -284,20 +284,6 @@ def task_reads_a_slot_that_was_created_again(patch: Patch) -> None:
 
 
 @mutant("rounds")
-def plan_deleted_while_a_slot_of_it_is_left(patch: Patch) -> None:
-    """Finished plans are deleted at once: nobody knows any more what may be deleted, and what is stored under their numbers counts."""
-
-    async def delete_segments(store: ObjectStore, bundle: int) -> int:
-        finished = (await newest_checkpoint(store, bundle)).finished_plan
-        for number in [keys.number(info.key) async for info in store.list(keys.compactions(bundle))]:
-            if number <= finished:
-                await store.delete([keys.compaction(bundle, number)])
-        return 0
-
-    patch.setattr(ledger.parquet.delete, "delete_segments", delete_segments)
-
-
-@mutant("rounds")
 def snapshot_in_force_deleted(patch: Patch) -> None:
     """All snapshots but the newest are deleted, whichever one the checkpoint names."""
     real = ledger.parquet.delete.delete_replaced

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from tests.simulation import mutants_of_cluster, mutants_of_idempotence, mutants_of_ledger
+from tests.simulation.all_mutants import MUTANTS
 from tests.simulation.levels import LEVELS
-from tests.simulation.mutants import MUTANTS, hunt
+from tests.simulation.mutants import hunt
 from tests.simulation.result import Result, simulate
 from tests.simulation.run import Seed, replay_command
 
@@ -66,9 +66,6 @@ def test_the_same_seed_is_the_same_run(level: str, seed: int) -> None:
 )
 def test_a_mutant_is_caught(name: str, kind: str) -> None:
     """A few that fall at once; `make mutants` hunts all of them."""
-    assert mutants_of_cluster.LOADED
-    assert mutants_of_idempotence.LOADED
-    assert mutants_of_ledger.LOADED
     caught = hunt(MUTANTS[name], LEVELS[MUTANTS[name].level], range(40))
     assert caught.result is not None
     assert any(kind in found for found in caught.result.kinds), caught.result.violations

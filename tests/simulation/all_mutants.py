@@ -1,0 +1,24 @@
+"""Every named bug: importing this registers them all."""
+
+from __future__ import annotations
+
+from tests.simulation import (
+    mutants_of_checkpoints,
+    mutants_of_cluster,
+    mutants_of_idempotence,
+    mutants_of_late_puts,
+    mutants_of_ledger,
+    mutants_of_rounds,
+)
+from tests.simulation.mutants import MUTANTS
+
+__all__ = ["MUTANTS"]
+
+_LOADED = (
+    mutants_of_checkpoints.LOADED,
+    mutants_of_cluster.LOADED,
+    mutants_of_idempotence.LOADED,
+    mutants_of_late_puts.LOADED,
+    mutants_of_ledger.LOADED,
+    mutants_of_rounds.LOADED,
+)
