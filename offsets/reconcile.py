@@ -17,8 +17,9 @@ from offsets.group import Group, Member
 from offsets.subscriptions import Meanings
 from offsets.topics import Partition, TopicSize, TopicsView
 
+PAUSE_FREE_PARTITIONS = 500
 PAUSE_S_PER_PARTITION = 20e-6
-"""Between two targets of one group: computing one costs some 5 µs a partition, so a storm of joins takes a quarter of a core."""
+"""Between two targets of one large group: computing one costs some 5 µs a partition, so a storm of joins takes a quarter of a core."""
 
 
 def refresh(group: Group, meanings: Meanings, view: TopicsView) -> None:
@@ -44,7 +45,9 @@ def settle(group: Group, meanings: Meanings, view: TopicsView, now_s: float) -> 
 
 def settle_due_s(group: Group) -> float:
     """When the target may be computed again."""
-    return float("-inf") if group.computed_s is None else group.computed_s + len(group.target) * PAUSE_S_PER_PARTITION
+    if group.computed_s is None:
+        return float("-inf")
+    return group.computed_s + max(0, len(group.target) - PAUSE_FREE_PARTITIONS) * PAUSE_S_PER_PARTITION
 
 
 def compute(group: Group, meanings: Meanings, view: TopicsView) -> None:

@@ -1,4 +1,6 @@
-"""Random lives of one group, and what has to hold after every step: a machine for hypothesis, run by `test_groups` on the true rules and on broken ones.
+"""Random lives of one group, and what has to hold after every step: a machine for hypothesis.
+
+`test_groups` runs it on the true rules and on broken ones.
 
 Clients are slow and the network loses, delays and repeats what they send; members stall, die, restart and come back; coordinators die
 with the last decisions unwritten. The machine knows nothing of epochs: it counts for each partition how often it changed hands or was
@@ -178,20 +180,28 @@ class GroupLife(RuleBasedStateMachine):
         self.clients[number].topics = topics
         self.join(number)
 
+    def pick(self, number: int) -> Client:
+        """One that has joined, if there is one."""
+        joined = [client for client in self.clients if client.joined] or self.clients
+        return joined[number % len(joined)]
+
     @rule(number=who)
     def stay(self, number: int) -> None:
-        client = self.clients[number]
+        self.stay_one(self.pick(number))
+
+    def stay_one(self, client: Client) -> None:
         if client.joined and (answer := self.send(client)) is not None:
             client.take(answer)
 
     @rule(number=who)
     def stay_and_miss_the_answer(self, number: int) -> None:
-        if self.clients[number].joined:
-            self.send(self.clients[number])
+        client = self.pick(number)
+        if client.joined:
+            self.send(client)
 
     @rule(number=who)
     def long_poll(self, number: int) -> None:
-        client = self.clients[number]
+        client = self.pick(number)
         if client.joined and (answer := self.send(client)) is not None:
             if self.desk.coordinator.changed_for(GROUP, client.member_id, client.seen_epoch):
                 client.answers.append(answer)
@@ -200,21 +210,27 @@ class GroupLife(RuleBasedStateMachine):
 
     @rule(number=who)
     def hear_a_late_answer(self, number: int) -> None:
-        client = self.clients[number]
-        if client.joined and client.answers:
+        waiting = [client for client in self.clients if client.joined and client.answers]
+        if waiting:
+            client = waiting[number % len(waiting)]
             client.take(client.answers.pop(0))
 
     @rule(number=who)
     def let_go(self, number: int) -> None:
-        client = self.clients[number]
+        slow = [client for client in self.clients if client.letting_go]
+        if slow:
+            self.let_go_one(slow[number % len(slow)])
+
+    def let_go_one(self, client: Client) -> None:
         for partition in client.letting_go:
             client.owned.pop(partition, None)
         client.letting_go = set()
 
     @rule(number=who)
     def send_a_heartbeat_that_comes_late(self, number: int) -> None:
-        if self.clients[number].joined:
-            self.late_heartbeats.append(self.clients[number].request())
+        client = self.pick(number)
+        if client.joined:
+            self.late_heartbeats.append(client.request())
 
     @precondition(lambda self: self.late_heartbeats)
     @rule(at=st.integers(0, 1000))
@@ -249,6 +265,10 @@ class GroupLife(RuleBasedStateMachine):
         self.note_holders()
 
     # Commits
+
+    def owner(self, number: int) -> Client:
+        owners = [client for client in self.clients if client.owned] or self.clients
+        return owners[number % len(owners)]
 
     def commit_of(self, client: Client, at: int, step: int) -> Sent | None:
         """`step` -2 and -1: a careless client that commits what lies behind."""
@@ -286,12 +306,12 @@ class GroupLife(RuleBasedStateMachine):
 
     @rule(number=who, at=st.integers(0, 10), step=st.integers(-2, 5))
     def commit(self, number: int, at: int, step: int) -> None:
-        if (sent := self.commit_of(self.clients[number], at, step)) is not None:
+        if (sent := self.commit_of(self.owner(number), at, step)) is not None:
             self.deliver(sent)
 
     @rule(number=who, at=st.integers(0, 10), step=st.integers(-2, 5))
     def send_a_commit_that_comes_late(self, number: int, at: int, step: int) -> None:
-        if (sent := self.commit_of(self.clients[number], at, step)) is not None:
+        if (sent := self.commit_of(self.owner(number), at, step)) is not None:
             self.late_commits.append(sent)
 
     @precondition(lambda self: self.late_commits)
@@ -404,10 +424,10 @@ class GroupLife(RuleBasedStateMachine):
         """Then every partition that anybody subscribes to has exactly one owner, who knows it."""
         before = self.members_present()
         for _ in range(6):
-            for number, client in enumerate(self.clients):
+            for client in self.clients:
                 if client.joined:
-                    self.let_go(number)
-                    self.stay(number)
+                    self.let_go_one(client)
+                    self.stay_one(client)
             self.time_passes(0.5)
         present = self.members_present()
         if not present or present != before or present != {client.member_id for client in self.clients if client.joined}:

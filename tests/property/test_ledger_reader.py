@@ -36,7 +36,7 @@ from tests.roots import Root, read_rows
 from tests.virtual_time import run_virtual, virtual_sources
 
 SEEDS = int(os.environ.get("LEDGERMQ_SEEDS", "4"))
-DURATION_S = 90.0
+DURATION_S = 30.0
 PARTITIONS = 2
 READERS = 3
 
