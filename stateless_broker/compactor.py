@@ -45,7 +45,7 @@ def run_compactor(url: str, read_settings: Callable[[], CompactionSettings], on_
 
 
 async def _serve(url: str, settings: CompactionSettings, read: Callable[[], CompactionSettings], on_ready: Callable[[], None]) -> None:
-    stopping, sources = stop_signals(), Sources()
+    sources = Sources()
     health, metrics = Health(), ProcessMetrics(settings, url)
 
     def apply(changed: CompactionSettings) -> None:
@@ -53,6 +53,7 @@ async def _serve(url: str, settings: CompactionSettings, read: Callable[[], Comp
         metrics.apply(changed)
 
     live = LiveSettings(settings, read, apply)
+    stopping = stop_signals(lambda: live.in_force)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, live.reload)
     apply(settings)
     async with admin_port(settings, health, metrics), await open_store(url, sources=sources, meter=metrics.store) as store:

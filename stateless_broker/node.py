@@ -21,11 +21,14 @@ from stateless_broker.bundle.context import BundleMetrics
 from stateless_broker.call_meter import CallMeter
 from stateless_broker.grpc_server import GrpcServer
 from stateless_broker.health import Health
+from stateless_broker.logs import get_logger
 from stateless_broker.settings import BrokerSettings
 from stateless_broker.store_wait import when_store_answers
 
 PEER_TIMEOUT_S = 10.0
 GRACE_S = 1.0
+
+log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,7 @@ class Node:
             async with asyncio.timeout(self._settings.shutdown_ms / 1000):
                 await self.broker.stop()
         except TimeoutError:
+            log.warning("not everything was handed over in time", shutdown_ms=self._settings.shutdown_ms)
             await self.broker.stop(graceful=False)
         await self._server.stop(GRACE_S)
         await self.store.close()

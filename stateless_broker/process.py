@@ -7,8 +7,10 @@ SIGHUP            read the settings again (`reload`)
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
@@ -23,6 +25,8 @@ from stateless_broker.reload import LiveSettings
 from stateless_broker.settings import BrokerSettings, ProcessSettings
 
 STALE_INTERVALS = 3
+END_ANYWAY_AFTER_S = 3.0
+END_ANYWAY_CODE = 3
 
 T = TypeVar("T")
 
@@ -41,7 +45,6 @@ def run_node(url: str, read_settings: Callable[[], BrokerSettings], on_ready: Ca
 
 
 async def _serve(url: str, settings: BrokerSettings, read: Callable[[], BrokerSettings], on_ready: Callable[[Node], None]) -> None:
-    stopping = stop_signals()
     health, metrics = Health(), ProcessMetrics(settings, url)
     node: Node | None = None
 
@@ -52,6 +55,7 @@ async def _serve(url: str, settings: BrokerSettings, read: Callable[[], BrokerSe
             node.apply(changed)
 
     live = LiveSettings(settings, read, apply)
+    stopping = stop_signals(lambda: live.in_force)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, live.reload)
     configure_logs(settings.log_format, settings.log_level, metrics.lines)
     async with admin_port(settings, health, metrics):
@@ -96,11 +100,11 @@ def _notes(node: Node) -> list[str]:
     return notes
 
 
-def stop_signals() -> asyncio.Event:
-    """Set by the first SIGTERM or SIGINT."""
+def stop_signals(settings: Callable[[], ProcessSettings]) -> asyncio.Event:
+    """Set by the first SIGTERM or SIGINT; the process ends within `shutdown_ms` and a little more, whatever still holds it."""
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, _on_signal, number, stopping)
+        asyncio.get_running_loop().add_signal_handler(number, _on_signal, number, stopping, settings)
     return stopping
 
 
@@ -134,11 +138,21 @@ async def admin_port(settings: ProcessSettings, health: Health, metrics: Process
         await server.close()
 
 
-def _on_signal(number: signal.Signals, stopping: asyncio.Event) -> None:
+def _on_signal(number: signal.Signals, stopping: asyncio.Event, settings: Callable[[], ProcessSettings]) -> None:
     if stopping.is_set():
         sys.exit(128 + number)
     log.info("stopping", signal=signal.Signals(number).name)
     stopping.set()
+    # Threads that wait for a store cannot be cancelled, and the interpreter waits for them.
+    watchdog = threading.Timer(settings().shutdown_ms / 1000 + END_ANYWAY_AFTER_S, _end_anyway)
+    watchdog.daemon = True
+    watchdog.start()
+
+
+def _end_anyway() -> None:
+    """As a crash would: what was acknowledged is stored, and others take over."""
+    log.error("not everything has ended in time")
+    os._exit(END_ANYWAY_CODE)
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

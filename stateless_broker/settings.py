@@ -36,6 +36,8 @@ class ProcessSettings(BaseSettings):
     log_format: Literal["console", "json"] = Field("console", description="How log lines on stderr look: for people or for programs")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="The least level that is logged")
 
+    shutdown_ms: int = Field(20_000, ge=100, description="SIGTERM: time to flush and hand over; 3 s later the process ends anyway")
+
     admin_host: str = Field("127.0.0.1", description="Address of the admin port (/livez, /readyz, /metrics); 0.0.0.0 for all")
     admin_port: int | None = Field(None, ge=0, le=65535, description="Admin port over HTTP; 0 takes a free one, not set opens none")
     metrics_topics_max: int = Field(100, ge=0, le=10_000, description="Topics with metrics of their own; all others are summed up")
@@ -74,7 +76,6 @@ class BrokerSettings(ProcessSettings):
     holding_ms: int = Field(10_000, ge=0, description="A bundle that was taken stays at least this long, if its owner lives")
     ownership_wait_ms: int = Field(3000, ge=0, description="A request for a bundle that this broker is just taking over waits this long")
     trouble_retry_ms: int = Field(30_000, ge=10, description="A bundle with damaged data is tried again after this")
-    shutdown_ms: int = Field(20_000, ge=100, description="SIGTERM: time to flush and hand over before the process ends anyway")
 
     auto_create_topics: bool = Field(False, description="Producing to a topic that does not exist creates it")
     default_partitions: int = Field(4, ge=1, le=10_000, description="Partitions of a topic when the client does not say")

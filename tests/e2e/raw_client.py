@@ -39,11 +39,11 @@ class RawClient:
         for line in self._lines.values():
             await line.close()
 
-    async def create(self, name: str, partitions: int) -> pb.TopicInfo:
+    async def create(self, name: str, partitions: int, **settings: str) -> pb.TopicInfo:
         async with asyncio.timeout(DEADLINE_S):
             while True:
                 try:
-                    request = pb.CreateTopicRequest(name=name, partitions=partitions)
+                    request = pb.CreateTopicRequest(name=name, partitions=partitions, settings=settings)
                     return (await self.line(self._addresses[0]).create_topic(request)).topic
                 except RetriableError:
                     await asyncio.sleep(0.1)

@@ -78,6 +78,40 @@ def test_an_admin_port_that_is_taken_is_named(tmp_path: Path) -> None:
         assert "for the admin port" in broker.text().splitlines()[-1]
 
 
+NOBODY = "s3://bucket/root?region=us-east-1&endpoint=http://127.0.0.1"
+
+
+@pytest.fixture
+def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+
+
+def test_a_broker_that_waits_for_its_store_obeys_signals(tmp_path: Path, credentials: None) -> None:
+    file = tmp_path / "broker.toml"
+    file.write_text("")
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        port = bound.getsockname()[1]
+    with BrokerProcesses(tmp_path, f"{NOBODY}:{port}") as brokers:
+        broker = brokers.spawn(*ADMIN, "--config", str(file))
+        until(lambda: bool(lines(broker, "waiting for the object store")))
+        file.write_text('flush_spacing_ms = 5\nhost = "0.0.0.0"')
+        os.kill(broker.pid, signal.SIGHUP)
+        until(lambda: bool(lines(broker, "settings reloaded")))
+        assert brokers.stop(broker) == 0
+
+
+def test_a_store_that_never_answers_cannot_keep_a_broker_from_ending(tmp_path: Path, credentials: None) -> None:
+    """It takes connections and is silent: threads wait for it, and threads cannot be cancelled."""
+    with socket.create_server(("127.0.0.1", 0)) as silent, BrokerProcesses(tmp_path, f"{NOBODY}:{silent.getsockname()[1]}") as brokers:
+        broker = brokers.spawn(*ADMIN, "--shutdown-ms", "500")
+        AdminPort(broker)
+        connection, _ = silent.accept()
+        with connection:
+            assert brokers.stop(broker) == 3
+        assert lines(broker, "not everything has ended in time")
+
+
 def test_sighup_takes_what_is_live_and_refuses_the_rest_by_name(tmp_path: Path) -> None:
     file = tmp_path / "broker.toml"
     file.write_text('log_level = "warning"\nflush_spacing_ms = 0\n')
