@@ -200,3 +200,55 @@ def test_the_shell_completes_commands_and_topic_names(shell: Shell) -> None:
 
     assert complete("ledgermq prod") == ["produce"]
     assert complete("ledgermq consume completed-") == ["completed-name"]
+
+
+def test_a_group_from_its_first_message_to_its_deletion(shell: Shell, tmp_path: Path) -> None:
+    shell.json("topic", "create", "grouped", "--partitions", 2)
+    assert shell("produce", "grouped", stdin="\n".join(f"m{number}" for number in range(10)) + "\n").code == 0
+    assert sorted(shell("consume", "grouped", "--group", "g", "--until-end").out.split()) == [f"m{number}" for number in range(10)]
+    assert shell("consume", "grouped", "--group", "g", "--until-end").out == ""
+    assert [group["group"] for group in shell.json("group", "list")["groups"]] == ["g"]
+    described = shell.json("group", "describe", "g")
+    assert (described["state"], described["lag"]) == ("empty", 0)
+    assert sum(row["committed"] for row in described["offsets"]) == 10
+    assert "--dry-run" in shell("group", "reset", "g", "--to", "earliest", "--dry-run").err
+    assert shell.json("group", "describe", "g")["lag"] == 0
+    assert sum(row["after"] for row in shell.json("group", "reset", "g", "--to", "1h", "--yes")["resets"]) == 0
+    assert shell.json("group", "describe", "g")["lag"] == 10
+    file = tmp_path / "offsets.json"
+    assert shell("group", "reset", "g", "--to", "latest", "--yes").code == 0
+    assert shell("group", "export", "g", file).code == 0
+    assert shell("group", "import", "copy", file).code == 0
+    assert shell.json("group", "describe", "copy")["lag"] == 0
+    assert shell("group", "delete", "g", "--yes").code == 0
+    assert [group["group"] for group in shell.json("group", "list")["groups"]] == ["copy"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["describe", "nobody"], 4, "UNKNOWN_GROUP"),
+        (["delete", "nobody", "--yes"], 4, "UNKNOWN_GROUP"),
+        (["describe", "a/b"], 2, "INVALID_GROUP_NAME"),
+        (["reset", "nobody"], 2, "--to, --shift and --like"),
+        (["reset", "nobody", "--to", "earliest", "--shift", "1"], 2, "--to, --shift and --like"),
+        (["reset", "nobody", "--to", "someday"], 2, "--to 'someday'"),
+        (["reset", "nobody", "--to", "earliest"], 2, "no partition"),
+        (["reset", "nobody", "--to", "earliest", "--partition", "t"], 2, "TOPIC:N"),
+        (["reset", "nobody", "--to", "earliest", "--topic", "none"], 4, "UNKNOWN_TOPIC"),
+        (["import", "nobody", "/nowhere"], 2, "/nowhere"),
+        (["import", "nobody", "/dev/null"], 2, "/dev/null"),
+    ],
+)
+def test_bad_group_commands(shell: Shell, arguments: list[str], code: int, text: str) -> None:
+    done = shell("group", *arguments)
+    assert done.code == code, done.err
+    assert text in done.err
+    assert "Traceback" not in done.err
+
+
+def test_a_group_keeps_the_place_itself(shell: Shell) -> None:
+    shell.json("topic", "create", "placed")
+    done = shell("consume", "placed", "--group", "g9", "--partition", 0)
+    assert done.code == 2
+    assert "group reset" in done.err
