@@ -79,7 +79,8 @@ class Terms:
         """Finish or give up what is under way, then hand over everything."""
         await self._cancel(list(self._busy.values()))
         for bundle in list(self.opened):
-            self.release(bundle, successor(bundle))
+            if bundle not in self._busy:  # else its term ended by itself meanwhile, and is being dropped
+                self.release(bundle, successor(bundle))
         if self._busy:
             await asyncio.wait(list(self._busy.values()))
 
@@ -103,7 +104,16 @@ class Terms:
 
     def _start(self, bundle: int, work: Coroutine[None, None, None]) -> None:
         assert bundle not in self._busy, f"bundle {bundle} is being opened or released already"
-        self._busy[bundle] = asyncio.create_task(self._guarded(bundle, work), name=f"ownership of bundle {bundle}")
+        task = asyncio.create_task(self._guarded(bundle, work), name=f"ownership of bundle {bundle}")
+        self._busy[bundle] = task
+        task.add_done_callback(lambda _: self._over(bundle, task, work))
+
+    def _over(self, bundle: int, task: asyncio.Task[None] | None, work: Coroutine[None, None, None]) -> None:
+        """At the end of a task, and also if it was cancelled before it had begun, when no `finally` is reached."""
+        work.close()
+        if self._busy.get(bundle) is task:
+            del self._busy[bundle]
+            self._on_change()
 
     async def _guarded(self, bundle: int, work: Coroutine[None, None, None]) -> None:
         try:
@@ -114,9 +124,7 @@ class Terms:
             log.exception("bundle stopped", bundle=bundle)
             self._note(bundle, LedgerMQError(f"bundle {bundle}: {error!r}"))
         finally:
-            work.close()
-            del self._busy[bundle]
-            self._on_change()
+            self._over(bundle, asyncio.current_task(), work)
 
     async def _open(self, bundle: int, wait_s: float, is_still_due: Callable[[], bool]) -> None:
         await asyncio.sleep(wait_s)
