@@ -28,7 +28,14 @@ PORTS = range(20_000, 32_000)
 """Below those that systems give to clients."""
 
 SETTINGS = (
-    *("--heartbeat-interval-ms", "400", "--holding-ms", "1500", "--trouble-retry-ms", "2000", "--flush-spacing-ms", "20"),
+    *(
+        "--heartbeat-interval-ms",
+        "400",
+        "--holding-ms",
+        "1500",
+        "--trouble-retry-ms",
+        "2000",
+    ),
     *("--checkpoint-slots", "40", "--shutdown-ms", "10000", "--cache-bytes-max", "200000"),
     *("--bundles", "4", "--url-life-ms", "5000", "--parquet-min-age-ms", "20000"),
 )
