@@ -18,6 +18,7 @@ from stateless_broker.broker import Broker
 from stateless_broker.in_process import InProcessConnector, Network
 from stateless_broker.node import Node
 from stateless_broker.settings import BrokerSettings, load_settings
+from stateless_broker.settings_sources import file_of_environment
 
 _networks: dict[str, Network] = {}
 _numbers = itertools.count(1)
@@ -34,13 +35,18 @@ class Embedded:
 
 async def open_embedded(url: str, *, sources: Sources | None = None, settings: BrokerSettings | None = None) -> Embedded:
     """Start a broker in this process. Raises InvalidConfig, Unauthorized, StoreUnusable, FormatNotSupported, DataDamaged, Unavailable."""
-    chosen = settings or load_settings(port=0)
+    chosen = settings or embedded_settings()
     if url.startswith("memory:"):
         return await _open_in_memory(url, chosen, sources or Sources())
     node = await Node.start(url, chosen, sources or Sources())
     network = Network()
     network.listen(node.address, node.broker.service)
     return Embedded(_OwnFirst(network), [node.address], node.stop)
+
+
+def embedded_settings() -> BrokerSettings:
+    """From file and variables, as for a broker, but never its identity: a command that is run beside a broker must not take its place."""
+    return load_settings(file_of_environment(), port=0).model_copy(update={"broker_id": None, "advertised_address": None})
 
 
 async def _open_in_memory(url: str, settings: BrokerSettings, sources: Sources) -> Embedded:

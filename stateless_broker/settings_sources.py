@@ -55,6 +55,12 @@ class Given:
         return {"flag": self.flags, "environment": self.environment, "file": self.file}[origin][name]
 
 
+def file_of_environment() -> Path | None:
+    """The TOML file that LEDGERMQ_CONFIG names."""
+    found = os.environ.get(f"{PREFIX}CONFIG")
+    return Path(found) if found else None
+
+
 def names_of(*kinds: type[BaseSettings]) -> tuple[str, ...]:
     """The settings of all these, each once."""
     return tuple(dict.fromkeys(name for kind in kinds for name in kind.model_fields))

@@ -9,6 +9,7 @@ from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings
 
 from ledgermq.errors import InvalidConfig
+from stateless_broker.embedded import embedded_settings
 from stateless_broker.settings import KINDS, LIVE, NAMES, BrokerSettings, load_compaction_settings, load_settings
 from stateless_broker.settings_sources import STARS, read_sources, settle, shown
 
@@ -63,6 +64,16 @@ def test_every_problem_is_named_at_once_with_its_place(tmp_path: Path, monkeypat
         InvalidConfig, match=r"setting port: .*not '70000' \(from LEDGERMQ_PORT\); setting flush_bytes: .*\(from the file\)"
     ):
         load_settings(file)
+
+
+def test_an_embedded_broker_takes_no_identity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a shell inside of a broker's container: it would take the broker's place in the cluster."""
+    file = tmp_path / "broker.toml"
+    file.write_text('advertised_address = "broker-0:9650"\nport = 9650\nflush_spacing_ms = 7\n')
+    monkeypatch.setenv("LEDGERMQ_CONFIG", str(file))
+    monkeypatch.setenv("LEDGERMQ_BROKER_ID", "broker-0")
+    found = embedded_settings()
+    assert (found.broker_id, found.advertised_address, found.port, found.flush_spacing_ms) == (None, None, 0, 7)
 
 
 def test_settings_made_directly_are_plain_data(monkeypatch: pytest.MonkeyPatch) -> None:
