@@ -43,9 +43,13 @@ def check_partitions(catalog: Catalog, views: Sequence[LedgerView], problems: Pr
 
 
 def removed_ids(catalog: Catalog | None, view: LedgerView) -> set[int]:
-    """Topics whose records this bundle may have dropped."""
+    """Topics whose records this bundle may have dropped.
+
+    Without a catalog: also those that its checkpoint keeps nothing of, for they may be gone for good and forgotten.
+    """
     noted = {note.topic_id for note in view.checkpoint.removed_topics}
-    if catalog is None:
-        return noted
     known = {topic_id for topic_id, _ in view.ends} | {e.topic_id for index in view.valid for e in index.batches}
+    if catalog is None:
+        kept = {part.topic_id for part in view.checkpoint.partitions}
+        return noted | {topic_id for topic_id in known - kept if topic_id < view.checkpoint.metadata_offset}
     return noted | {topic_id for topic_id in known if catalog.is_removed(topic_id, catalog.offset)}

@@ -1,13 +1,15 @@
-"""The levels of simulation by name: `ledger` (one ledger whole, fast), `rounds` (Parquet compaction), `cluster` (everything)."""
+"""The levels of simulation by name: `ledger` (one ledger whole, fast), `rounds` (Parquet compaction), `damage`, `cluster` (everything)."""
 
 from __future__ import annotations
 
 from tests.simulation.cluster_run import ClusterRun
+from tests.simulation.damage_run import KINDS as DAMAGED
+from tests.simulation.damage_run import DamageRun
 from tests.simulation.ledger_run import LedgerRun
 from tests.simulation.result import Make
 from tests.simulation.rounds_run import RoundsRun
 
-LEVELS: dict[str, Make] = {"ledger": LedgerRun, "rounds": RoundsRun, "cluster": ClusterRun}
+LEVELS: dict[str, Make] = {"ledger": LedgerRun, "rounds": RoundsRun, "damage": DamageRun, "cluster": ClusterRun}
 
 MUST_HAPPEN: dict[str, tuple[str, ...]] = {
     "ledger": (
@@ -61,6 +63,13 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
         "a topic was deleted",
         "a topic's name became free",
         "garbage was collected",
+    ),
+    "damage": (
+        *(f"damaged: {kind}" for kind in DAMAGED),
+        "a partition was parked",
+        "somebody refused, naming the damaged object",
+        "fsck named the damaged object",
+        "an append was acknowledged beside the damage",
     ),
     "cluster": (
         "a producer's retry crossed a takeover: it was stored in an earlier term",

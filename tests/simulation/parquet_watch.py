@@ -7,7 +7,7 @@ nothing of a topic whose name has been freed.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Collection, Coroutine, Iterator
 from typing import Any, TypeVar
 
 import pyarrow.parquet as pq
@@ -41,6 +41,8 @@ class ParquetWatch:
             try:
                 files = at_once(pages.files_from(part, max(part.log_start, part.parquet_start)))
             except LedgerMQError as error:
+                if self._world.is_told_of(error):
+                    continue
                 text = f"bundle {checkpoint.bundle} checkpoint {checkpoint.number}: {error.message}"
                 self._world.violations.append(Violation("file list", text))
                 continue
@@ -85,11 +87,13 @@ def parquet_names(world: World) -> Iterator[keys.ParquetName]:
             yield name
 
 
-def judge_parquet(world: World, logs: dict[Partition, FinalLog], whole: Iterable[str]) -> list[Violation]:
-    """Every record that plain readers find now is the one that the log has; of the topics `whole` they find all that is kept."""
+def judge_parquet(world: World, logs: dict[Partition, FinalLog], whole: Collection[Partition]) -> list[Violation]:
+    """Every record that plain readers find now is the one that the log has; of the partitions `whole` they find all that is kept."""
     found: defaultdict[Partition, dict[int, str]] = defaultdict(dict)
     violations = []
     for name in parquet_names(world):
+        if name.key == world.damaged:
+            continue  # pyarrow may end the process on it
         partition = (f"{name.topic}#{name.topic_id}", name.partition)
         table = pq.ParquetFile(world.store.reader(name.key)).read(columns=["offset", "value"], use_threads=False)
         for offset, value in zip(table["offset"].to_pylist(), table["value"].to_pylist(), strict=True):
@@ -100,13 +104,22 @@ def judge_parquet(world: World, logs: dict[Partition, FinalLog], whole: Iterable
             if stored != value.decode():
                 violations.append(Violation("parquet differs", f"{name.key}: {offset} is {value!r}, the log says {stored!r}"))
     for partition, log in logs.items():
-        if partition[0] in set(whole):
-            missing = [offset for offset in log.records if offset >= log.log_start and offset not in found[partition]]
+        if partition in whole:
+            spoilt = _offsets_of(world.damaged, partition)
+            missing = [o for o in log.records if o >= log.log_start and o not in found[partition] and o not in spoilt]
             if missing:
                 violations.append(
                     Violation("parquet differs", f"{partition}: {missing[0]} is missing, the log has {log.records[missing[0]]!r}")
                 )
     return violations
+
+
+def _offsets_of(key: str, partition: Partition) -> range:
+    """Those that a damaged Parquet file of the partition holds."""
+    name = keys.parse_parquet(key)
+    if name is None or (f"{name.topic}#{name.topic_id}", name.partition) != partition:
+        return range(0)
+    return range(name.first_offset, name.last_offset + 1)
 
 
 def at_once(work: Coroutine[Any, Any, T]) -> T:

@@ -107,7 +107,10 @@ class Producer(Owner):
             offset = await self.append(bundle_of(partition), batch)
         except LedgerMQError as error:
             self._world.history.end_produce(op, Outcome.INFO, why=error.message)
+            self._world.judge_error(error)
         else:
+            if self._world.damaged:
+                self._world.coverage.saw("an append was acknowledged beside the damage")
             self._world.history.end_produce(op, Outcome.OK, offset)
 
 

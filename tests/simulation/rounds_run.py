@@ -60,7 +60,7 @@ class RoundsRun:
         disturbances = Disturbances(world, plan, self._victims, self._start)
         disturbances.jump_s_max = self.rounds.clock_jump_s_max
         hand = world.loop.in_world(disturbances.run())
-        await asyncio.sleep(self.rounds.seconds)
+        await self._let_run()
         hand.cancel()
         await self._heal(disturbances)
         async with asyncio.timeout(HEALING_S):
@@ -68,6 +68,9 @@ class RoundsRun:
         await self._check_bucket()
         self._conclude()
         return finish(world)
+
+    async def _let_run(self) -> None:
+        await asyncio.sleep(self.rounds.seconds)
 
     def _victims(self) -> list[Process]:
         return [worker.process for worker in self.workers.values()]
@@ -141,8 +144,13 @@ class RoundsRun:
                 name = f"{names.get(topic_id, CHURNED)}#{topic_id}"
                 logs[name, number] = FinalLog(records, starts.get((topic_id, number), 0))
         world.violations += check(world.history, logs)
-        world.violations += judge_parquet(world, logs, [f"{name}#{world.topic_ids[name]}" for name in LASTING])
+        lasting = {f"{name}#{world.topic_ids[name]}" for name in LASTING}
+        world.violations += judge_parquet(world, logs, {partition for partition in self._whole(logs) if partition[0] in lasting})
         for bundle in range(BUNDLES):
             world.coverage.saw("a plan was finished", world.store.newest_checkpoint(bundle).finished_plan)
         world.coverage.saw("an object was created again after it was deleted", len(world.store.created_again))
         world.coverage.saw("a run on S3" if self.rounds.is_s3 else "a run on files")
+
+    def _whole(self, logs: dict[Partition, FinalLog]) -> dict[Partition, FinalLog]:
+        """Whose records have to be in Parquet at the end."""
+        return logs

@@ -99,7 +99,7 @@ class StoreLine(FaultyStore):
 
     async def delete(self, keys: Sequence[str]) -> None:
         commits = self._weather.ambush.commits
-        await self._lie_in_ambush("delete", kind_of(keys[0]), lambda: self._watched.after_commits(commits))
+        await self._lie_in_ambush("delete", kind_of(keys[0]) if keys else "", lambda: self._watched.after_commits(commits))
         await super().delete(keys)
 
     async def _lie_in_ambush(self, what: str, kind: str, passed: Callable[[], asyncio.Future[None]]) -> None:

@@ -155,6 +155,10 @@ class WatchedStore(MemoryStore):
                 Violation("live object deleted", f"the fence of open plan {fence.plan} of bundle {fence.bundle} was closed")
             )
 
+    def damage_now(self, key: str, data: bytes) -> None:
+        """What stands there is other bytes from now on; what was stored first is still the truth."""
+        self._replace(key, data)
+
     def read_now(self, key: str) -> bytes:
         """Raises ObjectMissing."""
         return self._stored(key).data
@@ -228,10 +232,10 @@ class WatchedStore(MemoryStore):
         index, _ = self.segments[bundle][number]
         if number >= self.newest_checkpoint(bundle).trim_slot:
             self.violations.append(Violation("live object deleted", f"{key} is not below the trim slot"))
-        if index.kind == fmt.CLAIM or not self._is_valid(bundle, number):
+        if index.kind == fmt.CLAIM or not self.is_valid(bundle, number):
             self.violations.append(Violation("fence deleted", f"{key} is a claim or void, and was deleted"))
 
-    def _is_valid(self, bundle: int, slot: int) -> bool:
+    def is_valid(self, bundle: int, slot: int) -> bool:
         fold, slots = self._folds[bundle], self.segments[bundle]
         while fold.slot < slot:
             fold.take(slots[fold.slot + 1][0])

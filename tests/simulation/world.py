@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.resilient import ResilientStore
-from ledgermq.errors import DataDamaged
+from ledgermq.errors import DataDamaged, FormatNotSupported
 from ledgermq.sources import Sources
 from tests.simulation.history import History
 from tests.simulation.loop import Process, SimulatedLoop
@@ -55,6 +55,8 @@ class World:
         self.is_s3 = False
         """The store refuses late puts by their age; else their fences close, as with files."""
         self.topic_ids: dict[str, int] = {}
+        self.damaged = ""
+        """The key of the one object that was damaged on purpose."""
         self.freed: set[int] = set()
         """Ids of topics that were removed and whose names have been free since."""
         self._incarnations: Coverage = Coverage()
@@ -84,9 +86,15 @@ class World:
         self.trace.add(self.loop.time(), who, what)
 
     def judge_error(self, error: BaseException) -> None:
-        """Nothing is ever damaged here: whoever says so is wrong."""
-        if isinstance(error, DataDamaged):
+        """Nothing is damaged here but what was damaged on purpose: whoever says anything else is wrong."""
+        if self.is_told_of(error):
+            self.coverage.saw("somebody refused, naming the damaged object")
+        elif isinstance(error, DataDamaged):
             self.violations.append(Violation("damage reported", error.message))
+
+    def is_told_of(self, error: BaseException) -> bool:
+        """Does it name the object that was damaged on purpose?"""
+        return isinstance(error, (DataDamaged, FormatNotSupported)) and bool(self.damaged) and self.damaged in error.message
 
     async def call(self, target: Process, work: Callable[[], Coroutine[Any, Any, T]], timeout_s: float) -> T:
         """Have `target` do `work`, over a network that delays and loses. Raises Unreachable, NoAnswer, whatever `work` raises."""

@@ -7,9 +7,13 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from ledger import keys
+from ledger.catalog import METADATA, topic_key
 from ledger.fsck.check import Checked, check_root
 from ledger.object_store.contract import Buffer, ObjectInfo
 from ledger.object_store.memory import MemoryStore
+from ledger.parquet.engine import LocalEngine
+from ledger.parquet.group_build import run_inline
+from ledger.parquet.removal import remove_topics
 from ledger.recovery import advance_checkpoint
 from ledger.segment import decode_tail
 from ledgermq.sources import Sources
@@ -19,6 +23,7 @@ from tests.roots import Root, parquet_keys
 from tests.unit.fsck.damage import (
     DAMAGE,
     KINDS,
+    flip,
     flip_batch,
     flip_checkpoint,
     forge,
@@ -169,3 +174,20 @@ async def test_what_retention_and_removal_leave_is_no_damage(root: Root) -> None
     assert [p for p in (await check(root)).problems if p.severity is DAMAGE] == []
     await root.compact()
     assert [p for p in (await check(root)).problems if p.severity is DAMAGE] == []
+
+
+async def test_a_topic_that_is_long_gone_is_no_gap_though_nobody_can_read_the_catalog(root: Root) -> None:
+    """Which topics were removed and forgotten only `__metadata` knows."""
+    await root.create_topic("gone", 1, 1)
+    await root.produce("gone", (0, [b"x"] * 3))
+    await root.compact()
+    await root.remove_topic("gone")
+    engine = LocalEngine(root.sources, run_inline)
+    [topic] = await remove_topics(root.store, root.cluster, await root.catalog(), root.sources, engine)
+    await root.put_internal(METADATA, topic_key(topic.name), None)
+    await root.compact()
+    await root.compact()
+    assert (await check(root)).problems == []
+    checkpoint = await root.newest(keys.METADATA_BUNDLE)
+    damaged = await flip(root, keys.snapshot(keys.METADATA_BUNDLE, checkpoint.snapshot_plan), 40)
+    assert {problem.object_key for problem in (await check(root)).problems} == {damaged}
