@@ -1,7 +1,8 @@
 """Being a member: the heartbeat that joins, stays, tells what is held and hears what may be held.
 
-Invariants: an answer counts only if what the member holds has not changed since its request was sent; a member that the coordinator has
-not heard for the session time-out takes its partitions as lost, though nobody told it so; while the program is away there is no member.
+Invariants: an answer counts, as seen too, only if what the member holds has not changed since its request was sent; a member that the
+coordinator has not heard for the session time-out takes its partitions as lost, though nobody told it so; while the program is away there
+is no member.
 """
 
 from __future__ import annotations
@@ -99,10 +100,10 @@ class Membership:
         if self.joined:
             self._backoff.reset()
         self._alive_until_s = sent_s + answer.session_timeout_ms / 1000
-        self._group_epoch = answer.group_epoch
         first, self.joined = not self.joined, True
         if self._holdings.version != version:
-            return
+            return  # nor has it been seen: what it gave would count as let go
+        self._group_epoch = answer.group_epoch
         something = self._holdings.apply(map(given_from_proto, answer.assigned))
         if first or something:
             self._wake()
