@@ -10,7 +10,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from offsets import commits, reconcile
 from offsets.group import Group, Member
-from offsets.records import Held, LogRecord
+from offsets.records import LogRecord
 from offsets.topics import Partition
 from tests.property.group_life import GroupLife
 
@@ -55,23 +55,6 @@ def a_partition_is_given_before_it_was_let_go(patch: pytest.MonkeyPatch) -> None
         group.tell(member)
 
     patch.setattr(Group, "withdraw", withdraw)
-
-
-def what_comes_back_keeps_its_epoch(patch: pytest.MonkeyPatch) -> None:
-    true = Group.give
-
-    def give(group: Group, member: Member, partition: Partition, topic: str) -> None:
-        before = member.held.get(partition)
-        true(group, member, partition, topic)
-        if before is not None:
-            member.held[partition] = Held(before.epoch, False)
-
-    patch.setattr(Group, "give", give)
-
-
-def silence_about_a_partition_means_let_go(patch: pytest.MonkeyPatch) -> None:
-    """Also of one that the member has not been told of."""
-    patch.setattr("offsets.members.seen", lambda group, seen_epoch: group.epoch)
 
 
 def nobody_is_put_out(patch: pytest.MonkeyPatch) -> None:
@@ -127,8 +110,6 @@ MUTANTS: list[Mutate] = [
     epochs_are_not_drawn_anew,
     a_reset_keeps_the_epoch,
     a_partition_is_given_before_it_was_let_go,
-    what_comes_back_keeps_its_epoch,
-    silence_about_a_partition_means_let_go,
     nobody_is_put_out,
     freed_partitions_are_forgotten,
     members_are_not_written,
