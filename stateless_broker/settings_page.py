@@ -35,9 +35,9 @@ restart, and the log names it. Credentials are no settings: stores take theirs f
 holds any is refused.
 """
 OF_BROKERS = """\
-Of `ledgermq broker`, `ledgermq dev`, and an embedded broker (a client that was given a root URL), which has no flags, takes a free port, and
-never takes `broker_id` and `advertised_address`: so a command beside a broker does not take its place. Those that begin with *New
-cluster* count only where the process is the first one at its root."""
+Of `ledgermq broker`, `ledgermq dev`, and an embedded broker (a client that was given a root URL). That one has no flags, takes a free
+port, and never takes `broker_id` and `advertised_address`, so that a command beside a broker does not take its place. Settings that
+begin with *New cluster* count only where the process is the first one at its root."""
 OF_COMPACTION = "Of `ledgermq compactor`, the compaction service."
 OF_TOPICS = """\
 By topic, kept in the cluster: `ledgermq topic create NAME --set retention.ms=86400000`, `ledgermq topic alter NAME --set … --unset …`.
