@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Iterable, Iterator
 from datetime import datetime
@@ -160,6 +161,10 @@ class GroupConsumer:
         """See `ledgermq.GroupConsumer.commit`."""
         return self._background.run(self._inner.commit(what, metadata))
 
+    def entries(self, messages: Iterable[ledgermq.Message]) -> list[ledgermq.OffsetEntry]:
+        """See `ledgermq.GroupConsumer.entries`."""
+        return self._background.run(as_coroutine(lambda: self._inner.entries(messages)))
+
     def committed(self) -> dict[ledgermq.TopicPartition, int | None]:
         """See `ledgermq.GroupConsumer.committed`."""
         return self._background.run(self._inner.committed())
@@ -169,7 +174,7 @@ class GroupConsumer:
         self._hand_back()
 
         async def drain() -> None:
-            self._inner.asks_here()
+            self._inner.member.polling.asking = asyncio.current_task()
             await self._inner.drain(timeout)
 
         self._background.run(drain())

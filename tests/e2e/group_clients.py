@@ -33,7 +33,7 @@ async def take(consumer: ledgermq.GroupConsumer, count: int) -> list[bytes]:
 async def drop(consumer: ledgermq.GroupConsumer) -> None:
     """As if its process were killed: nothing is committed, nobody is told."""
     consumer.closed = True
-    await consumer._member.end()
+    await consumer.member.end()
     await consumer._reader.close()
 
 

@@ -11,6 +11,7 @@ from ledgermq.client.groups.committer import Committer, Refused, Wish
 from ledgermq.client.groups.holding import Holding
 from ledgermq.client.groups.holdings import Holdings
 from ledgermq.client.groups.message import GroupMessage
+from ledgermq.client.groups.offset_store import OffsetEntry
 from ledgermq.errors import InvalidRequest, StaleAssignment
 
 METADATA_BYTES_MAX = 4096
@@ -49,6 +50,20 @@ class Commits:
             names = ", ".join(f"{topic}/{partition}" for topic, partition in stale)
             raise StaleAssignment(f"{names}: not this member's any more, or moved since; nothing of it was committed")
         return {holding.partition: wish.offset for holding, wish in wishes.items()}
+
+    def entries(self, messages: Iterable[Message]) -> list[OffsetEntry]:
+        """What a commit of these messages says, for a program that stores it itself."""
+        last: dict[TopicPartition, int] = {}
+        for message in messages:
+            partition = TopicPartition(message.topic, message.partition)
+            holding = self._holdings.held.get(partition)
+            if not isinstance(message, GroupMessage):
+                raise InvalidRequest(f"entries takes messages of this group, not {type(message).__name__}")
+            if holding is None or holding.gone or message.handout.generation != holding.progress.generation:
+                name = f"{partition.topic}/{partition.partition}"
+                raise StaleAssignment(f"{name}: not this member's any more, or moved since; leave the transaction")
+            last[partition] = max(last.get(partition, 0), message.offset)
+        return [self._holdings.held[partition].next_entry(offset + 1, "") for partition, offset in last.items()]
 
     async def commit_all(self) -> None:
         """What is finished, in every mode. Raises as `commit`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from types import TracebackType
@@ -12,22 +12,24 @@ from typing import Literal, Self
 import pyarrow as pa
 
 from ledgermq.client.connections import Connections
+from ledgermq.client.consuming.message import Message
 from ledgermq.client.consuming.reader import Reader
 from ledgermq.client.consuming.start import Position
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.at_most_once import CommitFirst
-from ledgermq.client.groups.committing import Commits, Committable
-from ledgermq.client.groups.handing_out import HandingOut
+from ledgermq.client.groups.committing import Committable
+from ledgermq.client.groups.handing_out import Drained, HandingOut
 from ledgermq.client.groups.lag import Lag, Lags
 from ledgermq.client.groups.member import Member
 from ledgermq.client.groups.message import GroupMessage
+from ledgermq.client.groups.offset_store import OffsetEntry
 from ledgermq.client.groups.positions import Positions, moment_of
 from ledgermq.client.groups.start_rule import StartRule
 from ledgermq.client.groups.subscription import Topics, check_group, topics_of
 from ledgermq.client.offsets import At, Offsets
 from ledgermq.client.routing import Routing
 from ledgermq.client.settings import GroupSettings
-from ledgermq.errors import DeadlineExceeded, InvalidConfig, LedgerMQError, Unavailable
+from ledgermq.errors import InvalidConfig, LedgerMQError, Unavailable
 from ledgermq.sources import Sources
 
 GroupConsumerState = Literal["new", "joining", "running", "failing", "draining", "closed"]
@@ -38,7 +40,7 @@ class GroupConsumer:
 
     Calls for messages raise what `Consumer` raises, and: StaticIdInUse, InvalidGroupName, Unauthorized, … when the group does not take this
     member; OffsetOutOfRange with start="error" where nothing is committed; LedgerMQError when a callback, or the member's background,
-    failed. The consumer stays usable: the next call joins, or goes on.
+    failed. The consumer stays usable: the next call joins, or goes on. `member`: what is inside, for handlers and `ledgermq.sync`.
     """
 
     def __init__(
@@ -55,10 +57,7 @@ class GroupConsumer:
     ) -> None:
         self.group = check_group(group)
         self.settings = settings
-        self._connections = connections
-        self._routing = routing
-        self._offsets = offsets
-        self._names, pattern = topics_of(topics)
+        names_and_pattern = topics_of(topics)
         self._handing_out = HandingOut(finishing=settings.commit == "auto")
         self._reader: Reader[GroupMessage] = Reader(
             connections,
@@ -70,17 +69,14 @@ class GroupConsumer:
             messages_of=self._handing_out.messages_of,
             taken=self._handing_out.taken,
         )
-        self._member = Member(connections, offsets, sources, group, (self._names, pattern), rule, settings, self._reader)
-        self._holdings = self._member.holdings
+        self.member = Member(connections, routing, offsets, sources, group, names_and_pattern, rule, settings, self._reader)
+        self._holdings = self.member.holdings
         self._handing_out.held = self._holdings.held
-        self._positions = Positions(self._holdings, self._reader, offsets, connections, settings.request_timeout_s)
-        self._polling = self._member.polling
-        self._lags = Lags(connections, routing, offsets, sources)
-        self._commits = Commits(self._member.committer, self._holdings, settings.commit)
-        self._commit_first = CommitFirst(self._commits, self._reader) if settings.commit == "before" else None
-        self._asking: asyncio.Task[object] | None = None
+        lags = Lags(connections, routing, offsets, sources)
+        self._positions = Positions(self._holdings, self._reader, offsets, lags, connections, settings.request_timeout_s)
+        self._polling = self.member.polling
+        self._commit_first = CommitFirst(self.member.commits, self._reader) if settings.commit == "before" else None
         self._iterating = False
-        self._starting = asyncio.Lock()
         self._closing = False
         self.closed = False
 
@@ -91,22 +87,22 @@ class GroupConsumer:
         """joining: no member at present, or its partitions are not known yet. failing: something does not work; see `last_error`."""
         if self._closing:
             return "closed"
-        if not self._member.begun:
+        if not self.member.begun:
             return "new"
         if self._holdings.draining:
             return "draining"
         if self.last_error is not None:
             return "failing"
-        return "running" if self._member.membership.joined and self._holdings.loaded else "joining"
+        return "running" if self.member.membership.joined and self._holdings.loaded else "joining"
 
     @property
     def last_error(self) -> LedgerMQError | None:
         """Of the membership, of the last commit, or of the partition that fails the longest; None: everything works."""
-        return self._member.last_error or self._reader.last_error
+        return self.member.last_error or self._reader.last_error
 
     @property
     def member_id(self) -> str:
-        return self._member.member_id
+        return self.member.member_id
 
     @property
     def assignment(self) -> list[TopicPartition]:
@@ -115,40 +111,27 @@ class GroupConsumer:
 
     async def wait_ready(self) -> None:
         """Until the group has taken this member, and its partitions, if it has any, are known. Raises as calls for messages do."""
-        deadline = self._connections.deadline(self.settings.request_timeout_s)
         with self._call():
             await self._enter()
-            while not (self._member.membership.joined and self._holdings.loaded):
-                if not await self._reader.changed(deadline):
-                    last = self.last_error
-                    raise Unavailable(f"group {self.group!r} was not joined in time: {last}") from last
+            await self.member.wait_joined()
             self._check()
 
     async def _enter(self) -> None:
         self._check()
-        if not self._member.begun:
-            async with self._starting:
-                if not self._member.begun:
-                    deadline = self._connections.deadline(self.settings.request_timeout_s)
-                    for name in self._names:
-                        await self._routing.refresh(name, deadline)
-                    self._reader.start()
-                    self._member.begin()
+        await self.member.begin()
         self._reader.raise_if_dead()
-        self._member.membership.wanted.set()
 
     def _check(self) -> None:
         if self._closing:
             raise Unavailable("the consumer is closed")
-        self._member.raise_trouble()
+        self.member.raise_trouble()
         if self._iterating and self._holdings.draining:
-            raise _Drained
+            raise Drained
 
     @contextmanager
     def _call(self) -> Iterator[None]:
         """A call for messages: the program is there, and has finished, if commits are automatic, what it was handed before."""
         self._polling.enter()
-        self._asking = asyncio.current_task()
         self._finish_handed_out()
         try:
             yield
@@ -197,7 +180,7 @@ class GroupConsumer:
                 while (run := await self._reader.next_run(None)) is None:
                     pass
                 return run.take_one()
-        except _Drained:
+        except Drained:
             raise StopAsyncIteration from None
         finally:
             self._iterating = False
@@ -216,19 +199,28 @@ class GroupConsumer:
         goes on. Offsets of other partitions are committed nevertheless.
         """
         self._check_open()
-        return await self._commits.commit(what, metadata)
+        return await self.member.commits.commit(what, metadata)
+
+    def entries(self, messages: Iterable[Message]) -> list[OffsetEntry]:
+        """For a program that stores offsets with its results, in one transaction (`SqlOffsetStore.commit_in`), with commit="manual".
+
+        They say that these messages, and all before them in their partitions, are done; acknowledge the messages once the transaction
+        has ended well. Raises StaleAssignment where a partition is no longer this member's: then there is nothing to store.
+        """
+        self._check_open()
+        return self.member.commits.entries(messages)
 
     async def committed(self) -> dict[TopicPartition, int | None]:
         """What the offset store has for the partitions of this member; None: nothing."""
         self._check_open()
         holdings = self._holdings.readable
-        stored = await self._member.loading.stored(holdings) if holdings else {}
+        stored = await self.member.loading.stored(holdings) if holdings else {}
         return {at.partition: stored[at.partition].offset if at.partition in stored else None for at in holdings}
 
     def _check_open(self) -> None:
         if self.closed:
             raise Unavailable("the consumer is closed")
-        self._member.raise_if_dead()
+        self.member.raise_if_dead()
 
     async def drain(self, timeout: float = 30.0) -> None:  # noqa: ASYNC109
         """Hand out nothing more, wait until the program has finished what it has, commit. `resume()` goes on.
@@ -238,21 +230,16 @@ class GroupConsumer:
         """
         self._check_open()
         self._holdings.drain(True)
-        if self._asking is asyncio.current_task():
+        if self._polling.asking is asyncio.current_task():
             self._finish_handed_out()
-        held = list(self._holdings.held.values())
-        finished = await self._holdings.finished(held, asyncio.get_running_loop().time() + timeout)
-        await self._commits.commit_all()
-        if not finished:
-            count = sum(holding.outstanding for holding in held)
-            raise DeadlineExceeded(f"{count} messages were not finished within {timeout} s; what was, is committed")
+        await self.member.drain(timeout)
 
     # -- positions -----------------------------------------------------------------------------------------------------
 
     async def seek(self, position: Position, partition: int | None = None, topic: str | None = None) -> None:
         """Go to an offset, "earliest", "latest" or a time, in one partition or, with `partition=None`, in all that are held.
 
-        Only this member's position changes. What is committed never goes back by it; `client.reset_offsets` does that.
+        Only this member's position changes. What is committed never goes back by it; `client.groups.reset` does that.
         Raises InvalidConfig, UnknownPartition, Unavailable.
         """
         self._check_open()
@@ -269,18 +256,17 @@ class GroupConsumer:
         return self._positions.chosen(partition, topic)[0].position
 
     def positions(self) -> dict[TopicPartition, int]:
-        return {holding.partition: holding.position for holding in self._holdings.readable}
+        return self._positions.all()
 
     async def end_offsets(self) -> dict[TopicPartition, int]:
         """The next offset to be written in each partition that is held."""
         self._check_open()
-        deadline = self._connections.deadline(self.settings.request_timeout_s)
-        return await self._offsets.find(dict.fromkeys(self.assignment, "latest"), deadline)
+        return await self._positions.ends()
 
     async def lag(self) -> dict[TopicPartition, Lag]:
         """How far the positions are behind the ends, in messages and in seconds; exactly 0 and 0.0 where everything was handed out."""
         self._check_open()
-        return await self._lags.find(self.positions(), self._connections.deadline(self.settings.request_timeout_s))
+        return await self._positions.lag()
 
     def pause(self, partitions: Iterable[TopicPartition] | None = None) -> None:
         """Hand out nothing of these partitions (None: all that are held now) until `resume`, or until they are let go."""
@@ -291,26 +277,6 @@ class GroupConsumer:
         if partitions is None:
             self._holdings.drain(False)
         self._positions.set_paused(partitions, False)
-
-    # -- for handlers and the synchronous client -----------------------------------------------------------------------
-
-    def on_letting_go(self, told: Callable[[list[TopicPartition]], None]) -> None:
-        """`told` hears of partitions, before anybody waits for what was handed out of them, that nothing more of them is to be begun."""
-        self._holdings.on_letting_go = lambda holdings: told([holding.partition for holding in holdings])
-
-    def hold_back(self, partition: TopicPartition, held_back: bool) -> None:
-        """Hand out nothing of it for a moment; unlike `pause` this keeps what was fetched ahead."""
-        holding = self._holdings.held.get(partition)
-        if holding is not None and holding.reading is not None:
-            (self._reader.hold_back if held_back else self._reader.go_on)(holding.reading)
-
-    def asks_here(self) -> None:
-        """The present task is the one that asks for messages."""
-        self._asking = asyncio.current_task()
-
-    def is_busy(self) -> None:
-        """The program is at work, though it asks for nothing."""
-        self._polling.signs += 1
 
     # -- end -----------------------------------------------------------------------------------------------------------
 
@@ -325,11 +291,11 @@ class GroupConsumer:
         self._reader.wake()
         failure: LedgerMQError | None = None
         try:
-            if self._member.begun:
-                failure = await self._member.leave()
+            if self.member.begun:
+                failure = await self.member.leave()
         finally:
             self.closed = True
-            await self._member.end()
+            await self.member.end()
             await self._reader.close()
         if failure is not None:
             raise failure
@@ -343,7 +309,3 @@ class GroupConsumer:
         except LedgerMQError:
             if kind is None:
                 raise
-
-
-class _Drained(Exception):
-    """Ends an iteration."""

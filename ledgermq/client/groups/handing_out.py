@@ -13,6 +13,10 @@ from ledgermq.client.groups.holding import Holding
 from ledgermq.client.groups.message import GroupMessage
 
 
+class Drained(Exception):
+    """Ends an iteration: nothing more is handed out."""
+
+
 class HandingOut:
     """`finishing`: with automatic commits a call for messages finishes what the calls before it handed out."""
 

@@ -96,6 +96,8 @@ class Holdings:
             holding.gone = True
             if self.held.get(holding.partition) is holding:
                 del self.held[holding.partition]
+            if self.last_error is holding.refused:
+                self.last_error = None
         self._reader.remove([holding.reading for holding in gone if holding.reading in self._reader.readings])
         self.progressed.set()
 

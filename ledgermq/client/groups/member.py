@@ -6,12 +6,15 @@ Owns the tasks: heartbeats, regular commits, taking in and letting go. If one of
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from ledgermq.client.connections import Connections
 from ledgermq.client.consuming.reader import Reader
+from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.ending import end
 from ledgermq.client.groups.callbacks import Callbacks
 from ledgermq.client.groups.committer import Committer
+from ledgermq.client.groups.committing import Commits
 from ledgermq.client.groups.coordinator import Coordinator
 from ledgermq.client.groups.holdings import Holdings
 from ledgermq.client.groups.loading import Loading
@@ -23,8 +26,9 @@ from ledgermq.client.groups.start_rule import StartRule
 from ledgermq.client.groups.subscription import subscription_of
 from ledgermq.client.groups.topic_store import TopicOffsetStore
 from ledgermq.client.offsets import Offsets
+from ledgermq.client.routing import Routing
 from ledgermq.client.settings import GroupSettings
-from ledgermq.errors import LedgerMQError, OffsetOutOfRange, Unavailable
+from ledgermq.errors import DeadlineExceeded, LedgerMQError, OffsetOutOfRange, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.sources import Sources
 
@@ -35,6 +39,7 @@ class Member:
     def __init__(
         self,
         connections: Connections,
+        routing: Routing,
         offsets: Offsets,
         sources: Sources,
         group: str,
@@ -43,8 +48,12 @@ class Member:
         settings: GroupSettings,
         reader: Reader[GroupMessage],
     ) -> None:
+        self._connections = connections
+        self._routing = routing
         self._settings = settings
         self._reader = reader
+        self._names = topics[0]
+        self._starting = asyncio.Lock()
         self.member_id = sources.new_id().hex()
         self._coordinator = Coordinator(connections, group)
         timeout_s = settings.request_timeout_s
@@ -53,6 +62,7 @@ class Member:
         self.callbacks = Callbacks(settings)
         self.loading = Loading(self.store, group, rule, offsets, connections, timeout_s)
         self.holdings = Holdings(settings, reader, self.loading, self.committer, self.callbacks, connections.backoff)
+        self.commits = Commits(self.committer, self.holdings, settings.commit)
         self.polling = Polling(settings.max_poll_interval_s)
         self.membership = Membership(
             self._coordinator,
@@ -73,9 +83,25 @@ class Member:
     def begun(self) -> bool:
         return self._background is not None
 
-    def begin(self) -> None:
-        self._background = asyncio.get_running_loop().create_task(self._run(), name="ledgermq group member")
-        self._background.add_done_callback(lambda _: self._reader.wake())
+    async def begin(self) -> None:
+        """The program asks for messages: begin, if need be, and be a member. Raises UnknownTopic, Unavailable, …"""
+        if not self.begun:
+            async with self._starting:
+                if not self.begun:
+                    deadline = self._connections.deadline(self._settings.request_timeout_s)
+                    for name in self._names:
+                        await self._routing.refresh(name, deadline)
+                    self._reader.start()
+                    self._background = asyncio.get_running_loop().create_task(self._run(), name="ledgermq group member")
+                    self._background.add_done_callback(lambda _: self._reader.wake())
+        self.membership.wanted.set()
+
+    async def wait_joined(self) -> None:
+        """Until its partitions are read. Raises what the program has to be told; Unavailable after the request's time-out."""
+        deadline = self._connections.deadline(self._settings.request_timeout_s)
+        while not (self.membership.joined and self.holdings.loaded):
+            if not await self._reader.changed(deadline):
+                raise Unavailable(f"group {self._coordinator.group!r} was not joined in time: {self.last_error}") from self.last_error
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -114,7 +140,28 @@ class Member:
     def last_error(self) -> LedgerMQError | None:
         return self.membership.last_error or self.holdings.last_error
 
+    # -- for handlers --------------------------------------------------------------------------------------------------
+
+    def on_letting_go(self, told: Callable[[list[TopicPartition]], None]) -> None:
+        """`told` hears of partitions, before anybody waits for what was handed out of them, that nothing more of them is to be begun."""
+        self.holdings.on_letting_go = lambda holdings: told([holding.partition for holding in holdings])
+
+    def hold_back(self, partition: TopicPartition, held_back: bool) -> None:
+        """Hand out nothing of it for a moment; unlike a pause this keeps what was fetched ahead."""
+        holding = self.holdings.held.get(partition)
+        if holding is not None and holding.reading is not None:
+            (self._reader.hold_back if held_back else self._reader.go_on)(holding.reading)
+
     # -- end -----------------------------------------------------------------------------------------------------------
+
+    async def drain(self, timeout_s: float) -> None:
+        """Wait for what was handed out, commit what is finished. Raises DeadlineExceeded, and what commits raise."""
+        held = list(self.holdings.held.values())
+        finished = await self.holdings.finished(held, asyncio.get_running_loop().time() + timeout_s)
+        await self.commits.commit_all()
+        if not finished:
+            count = sum(holding.outstanding for holding in held)
+            raise DeadlineExceeded(f"{count} messages were not finished within {timeout_s} s; what was, is committed")
 
     async def leave(self) -> LedgerMQError | None:
         """Stop reading, tell the program, commit, say good-bye, within `close_timeout_s`. Why the commit could not be, if so."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 
 class Polling:
     """`signs` is raised by what is too frequent to look at a clock: each message of an iteration, each acknowledgement."""
@@ -12,9 +14,12 @@ class Polling:
         self._last_s = 0.0
         self._signs_seen = 0
         self.signs = 0
+        self.asking: asyncio.Task[object] | None = None
+        """The task that asked last."""
 
     def enter(self) -> None:
         self._inside += 1
+        self.asking = asyncio.current_task()
 
     def leave(self, now_s: float) -> None:
         self._inside -= 1

@@ -11,6 +11,7 @@ from ledgermq.client.consuming.start import Position, check_position
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.holding import Holding
 from ledgermq.client.groups.holdings import Holdings
+from ledgermq.client.groups.lag import Lag, Lags
 from ledgermq.client.groups.message import GroupMessage
 from ledgermq.client.offsets import Offsets
 from ledgermq.errors import InvalidConfig, UnknownPartition
@@ -20,13 +21,23 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 class Positions:
     def __init__(
-        self, holdings: Holdings, reader: Reader[GroupMessage], offsets: Offsets, connections: Connections, timeout_s: float
+        self, holdings: Holdings, reader: Reader[GroupMessage], offsets: Offsets, lags: Lags, connections: Connections, timeout_s: float
     ) -> None:
+        self._lags = lags
         self._holdings = holdings
         self._reader = reader
         self._offsets = offsets
         self._connections = connections
         self._timeout_s = timeout_s
+
+    def all(self) -> dict[TopicPartition, int]:
+        return {holding.partition: holding.position for holding in self._holdings.readable}
+
+    async def ends(self) -> dict[TopicPartition, int]:
+        return await self._offsets.find(dict.fromkeys(self.all(), "latest"), self._connections.deadline(self._timeout_s))
+
+    async def lag(self) -> dict[TopicPartition, Lag]:
+        return await self._lags.find(self.all(), self._connections.deadline(self._timeout_s))
 
     def chosen(self, partition: int | None, topic: str | None) -> list[Holding]:
         """Raises InvalidConfig, UnknownPartition."""

@@ -46,11 +46,13 @@ class Progress:
 
     def ack(self, offset: int, generation: int) -> bool:
         """Finish one message; False: it does not count, for it will be handed out again."""
+        if offset < self.finished:
+            return True
         if offset >= self.handed or self._is_over(offset, generation):
             return False
         if offset == self.finished and not (self._acked or self._given_back or self._jumps):
             self.finished += 1
-        elif offset >= self.finished:
+        else:
             self._acked.add(offset)
             self._given_back.discard(offset)
             self._advance()

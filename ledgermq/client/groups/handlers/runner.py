@@ -32,6 +32,7 @@ class HandlerRunner:
         self._handler = handler
         self._settings = handler.settings
         self._consumer = consumer
+        self._member = consumer.member
         self._sources = sources
         self._at_most_once = consumer.settings.commit == "before"
         self._lanes: Lanes[GroupMessage] = Lanes(handler.settings.ordered_by)
@@ -42,7 +43,7 @@ class HandlerRunner:
 
     async def run(self, stop: asyncio.Event, drain_timeout_s: float) -> None:
         """Until `stop`, then what is being handled is finished first; cancelled, it is not. Raises what time alone does not cure."""
-        self._consumer.on_letting_go(self._drop)
+        self._member.on_letting_go(self._drop)
         try:
             async with self._consumer, self._tasks:
                 stopped = asyncio.create_task(stop.wait())
@@ -79,13 +80,13 @@ class HandlerRunner:
             for partition in {TopicPartition(message.topic, message.partition) for message in messages}:
                 if self._lanes.by_partition.get(partition, 0) >= self._settings.waiting_max:
                     self._held_back.add(partition)
-                    self._consumer.hold_back(partition, True)
+                    self._member.hold_back(partition, True)
             self._begin()
 
     def _make_room(self, partition: TopicPartition) -> None:
         if partition in self._held_back and self._lanes.by_partition.get(partition, 0) <= self._settings.waiting_max // 2:
             self._held_back.discard(partition)
-            self._consumer.hold_back(partition, False)
+            self._member.hold_back(partition, False)
 
     def _drop(self, partitions: Sequence[TopicPartition]) -> None:
         """They are let go: what was not begun is for the next member."""
@@ -105,7 +106,7 @@ class HandlerRunner:
             error = await self._call(message, lane.attempts + 1)
         finally:
             self._running -= 1
-        self._consumer.is_busy()
+        self._member.polling.signs += 1  # it is at work, though it may ask for nothing
         if error is None or self._at_most_once:
             message.ack()
             self._lanes.succeeded(lane)
