@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 
 from ledger.checkpoint import newest_checkpoint, partitions_by_key
 from ledger.cold_reader import ColdReader, choose_batches
-from ledger.fetch_index import FetchIndex, PartitionIndex, far_index
+from ledger.fetch_index import FetchIndex, IndexedBatch, PartitionIndex, far_index
 from ledger.fold import PartitionKey
 from ledger.follow import Follower
 from ledger.format import ledgermq_format_pb2 as fmt
@@ -130,6 +130,30 @@ class LedgerReader:
                 return found
         raise Unavailable(f"bundle {self.bundle}: its records move faster than they can be read", retry_after_ms=100)
 
+    async def batches(self, key: PartitionKey, first: int, end: int) -> list[IndexedBatch]:
+        """Where the batches of these offsets are, ascending; fewer where they have moved to Parquet (look at `parquet_end` again).
+
+        Raises DataDamaged, Unavailable, the store's errors.
+        """
+        found: list[IndexedBatch] = []
+        offset = first
+        while offset < end and (place := await self._place(key, offset)) is not None:
+            index, at = place
+            found += [index[each] for each in range(at, len(index)) if index[each].base_offset < end]
+            offset = found[-1].end
+        return found
+
+    async def parquet_files(self, key: PartitionKey, offset: int) -> list[fmt.ParquetFile]:
+        """Those that hold records at or above `offset`, ascending. Raises DataDamaged, Unavailable, the store's errors."""
+        for _ in range(ATTEMPTS_MAX):
+            known = self._checkpoint.number
+            try:
+                counters = self._counters.get(key)
+                return await self._parquet.pages(self.bundle).files_from(counters, offset) if counters else []
+            except ObjectMissing as missing:
+                await self._look_for(missing, known)
+        raise Unavailable(f"bundle {self.bundle}: its file lists change faster than they can be read", retry_after_ms=100)
+
     async def follow(
         self, positions: Mapping[PartitionKey, int], *, bytes_max: int = READ_BYTES, poll_s: float = POLL_S
     ) -> AsyncIterator[tuple[PartitionKey, list[StoredBatch]]]:
@@ -233,16 +257,19 @@ class LedgerReader:
         """Nothing: it moved to Parquet while it was looked for."""
         if offset < self.parquet_end(key):
             return await read_parquet(self._store, self.bundle, self._checkpoint, *key, offset, bytes_max, cache=self._parquet)
+        found = await self._place(key, offset)
+        return [] if found is None else await self._cold.read(choose_batches(*found, bytes_max))
+
+    async def _place(self, key: PartitionKey, offset: int) -> tuple[PartitionIndex, int] | None:
+        """Of a batch that is in a segment; None: it has moved to Parquet meanwhile. Raises DataDamaged where it is nowhere."""
         found = self._find(key, offset)
         if found is None:
             async with self._turn:
                 await self._load_far(key, offset)
             found = self._find(key, offset)
-        if found is None:
-            if offset < self.parquet_end(key):
-                return []
+        if found is None and offset >= self.parquet_end(key):
             raise DataDamaged(f"bundle {self.bundle}: offset {offset} of topic id {key[0]} partition {key[1]} is in no segment")
-        return await self._cold.read(choose_batches(*found, bytes_max))
+        return found
 
     def _find(self, key: PartitionKey, offset: int) -> tuple[PartitionIndex, int] | None:
         if found := self._index.find(key, offset):

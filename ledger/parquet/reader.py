@@ -20,6 +20,7 @@ from crc32c import crc32c
 
 from ledger import keys
 from ledger.checkpoint import partition_of
+from ledger.fold import PartitionKey
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.columns import SCHEMA as PARQUET_SCHEMA
@@ -121,18 +122,28 @@ async def read_parquet(
     Raises OffsetOutOfRange where `checkpoint` says that Parquet does not hold the offset, ObjectMissing when a newer checkpoint has moved
     on (look at it), DataDamaged. Without `cache` the store's own is used.
     """
-    counters = partition_of(checkpoint, topic_id, partition)
-    if not counters.parquet_start <= offset < counters.parquet_end:
-        raise OffsetOutOfRange(f"Parquet holds offsets {counters.parquet_start} to {counters.parquet_end - 1}, not {offset}")
     if cache is None:
         cache = _caches.get(store) or _caches.setdefault(store, ParquetCache(proxy(store)))
-    files = await cache.pages(bundle).files_from(counters, offset)
-    file = files[0]
+    group, end = await _group_at(cache, bundle, checkpoint, (topic_id, partition), offset)
+    return await cache.encode(group, offset, bytes_max, end, compression)
+
+
+async def read_parquet_rows(cache: ParquetCache, bundle: int, checkpoint: fmt.Checkpoint, key: PartitionKey, offset: int) -> pa.Table:
+    """The rows from exactly `offset` on to the end of their row group, in the record schema. Raises as `read_parquet` does."""
+    group, end = await _group_at(cache, bundle, checkpoint, key, offset)
+    return group.rows.slice(offset - group.first_offset, end - offset)
+
+
+async def _group_at(cache: ParquetCache, bundle: int, checkpoint: fmt.Checkpoint, key: PartitionKey, offset: int) -> tuple[_RowGroup, int]:
+    """The row group that holds an offset, and where the offsets of its file end."""
+    counters = partition_of(checkpoint, *key)
+    if not counters.parquet_start <= offset < counters.parquet_end:
+        raise OffsetOutOfRange(f"Parquet holds offsets {counters.parquet_start} to {counters.parquet_end - 1}, not {offset}")
+    file = (await cache.pages(bundle).files_from(counters, offset))[0]
     parsed = keys.parse_parquet(file.key)
-    if parsed is None or (parsed.topic_id, parsed.partition) != (topic_id, partition) or file.first_offset > offset:
-        raise DataDamaged(f"{file.key} is listed for topic id {topic_id} partition {partition}, offset {offset}", object_key=file.key)
-    group = await cache.row_group(file.key, file.first_offset, offset)
-    return await cache.encode(group, offset, bytes_max, file.last_offset + 1, compression)
+    if parsed is None or (parsed.topic_id, parsed.partition) != key or file.first_offset > offset:
+        raise DataDamaged(f"{file.key} is listed for topic id {key[0]} partition {key[1]}, offset {offset}", object_key=file.key)
+    return await cache.row_group(file.key, file.first_offset, offset), file.last_offset + 1
 
 
 def _bytes_of(group: pq.RowGroupMetaData) -> tuple[int, int]:

@@ -1,0 +1,174 @@
+"""A range of offsets of one partition, planned in one process and read in another, maybe much later: the unit of work of a query.
+
+Whoever plans it (`plan_ranges`, over a `LedgerReader`) says where the batches were that were not in Parquet then; so whoever reads it needs
+no LIST and no fold for them. By the time that it is read they may have moved to Parquet, and their slots may be empty, or hold something
+else: then the newest checkpoint says where they are now. A range gives the same rows for ever, or fails once they are below the log start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from ledger import keys
+from ledger.checkpoint import newest_checkpoint
+from ledger.cold_reader import BATCHES_MAX, ColdReader
+from ledger.fetch_index import IndexedBatch
+from ledger.fold import PartitionKey
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledger.parquet.group_build import RunBlocking
+from ledger.parquet.reader import ParquetCache, read_parquet_rows
+from ledger.reader import LedgerReader
+from ledger.stored_batch import StoredBatch
+from ledgermq.errors import CorruptFrame, DataDamaged, MessageTooLarge, OffsetOutOfRange, Unavailable
+from ledgermq.protocol.records import decode_batch
+
+ATTEMPTS_MAX = 10
+COLD_READS = 4
+READ_BYTES = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """Offsets `first` up to, without, `end`. `batches`: where those were that were in segments, ascending. `bytes`: about. Picklable."""
+
+    bundle: int
+    key: PartitionKey
+    first: int
+    end: int
+    bytes: int = 0
+    batches: tuple[IndexedBatch, ...] = ()
+
+    def part(self, first: int, end: int) -> OffsetRange:
+        """Some of it."""
+        share = self.bytes * (end - first) // max(1, self.end - self.first)
+        batches = tuple(batch for batch in self.batches if batch.end > first and batch.base_offset < end)
+        return replace(self, first=first, end=end, bytes=share, batches=batches)
+
+
+async def plan_ranges(reader: LedgerReader, key: PartitionKey, first: int, end: int) -> list[OffsetRange]:
+    """The range, cut where Parquet files begin and where Parquet ends. `end` has to be known to the reader. Raises as its `read` does."""
+    for _ in range(ATTEMPTS_MAX):
+        border = min(max(first, reader.parquet_end(key)), end)
+        files = await reader.parquet_files(key, first) if first < border else []
+        batches = await reader.batches(key, border, end)
+        if border == min(max(first, reader.parquet_end(key)), end):
+            return _ranges(reader.bundle, key, first, border, end, files, batches)
+    raise Unavailable(f"bundle {reader.bundle}: its records move faster than they can be planned", retry_after_ms=100)
+
+
+def _ranges(
+    bundle: int,
+    key: PartitionKey,
+    first: int,
+    border: int,
+    end: int,
+    files: Sequence[fmt.ParquetFile],
+    batches: Sequence[IndexedBatch],
+) -> list[OffsetRange]:
+    ranges = [
+        OffsetRange(bundle, key, max(first, file.first_offset), min(border, file.last_offset + 1), file.size)
+        for file in files
+        if file.first_offset < border
+    ]
+    if border < end:
+        ranges.append(OffsetRange(bundle, key, border, end, sum(batch.length for batch in batches), tuple(batches)))
+    return ranges
+
+
+def split(ranges: Sequence[OffsetRange], count_min: int) -> list[OffsetRange]:
+    """At least so many, as far as there are offsets: the largest are halved."""
+    found = list(ranges)
+    while len(found) < count_min:
+        largest = max(found, key=lambda each: each.end - each.first, default=None)
+        if largest is None or largest.end - largest.first < 2:
+            break
+        at = found.index(largest)
+        middle = (largest.first + largest.end) // 2
+        found[at : at + 1] = [largest.part(largest.first, middle), largest.part(middle, largest.end)]
+    return found
+
+
+class RangeReader:
+    """Reads ranges from one store. `read` yields (offset of the first row, rows in the record schema), dense and in order."""
+
+    def __init__(self, store: ObjectStore, run_blocking: RunBlocking = asyncio.to_thread) -> None:
+        self._store = store
+        self._parquet = ParquetCache(store, run_blocking)
+        self._pool = asyncio.Semaphore(COLD_READS)
+        self._checkpoints: dict[int, fmt.Checkpoint] = {}
+
+    async def read(self, wanted: OffsetRange) -> AsyncIterator[tuple[int, pa.RecordBatch]]:
+        """Raises OffsetOutOfRange (it was deleted by retention), DataDamaged, FormatNotSupported, the store's errors."""
+        offset = wanted.first
+        while offset < wanted.end:
+            found = await self._from_segments(wanted, offset) or await self._from_parquet(wanted, offset)
+            for first, rows in found:
+                skip = max(0, offset - first)
+                rows = rows.slice(skip, wanted.end - first - skip)
+                if rows.num_rows:
+                    yield first + skip, rows
+                    offset = first + skip + rows.num_rows
+
+    async def _from_segments(self, wanted: OffsetRange, offset: int) -> list[tuple[int, pa.RecordBatch]]:
+        """Nothing where it was not in segments, or is no more where it was."""
+        batches = list(_some_from(wanted.batches, offset))
+        if not batches:
+            return []
+        try:
+            stored = await ColdReader(self._store, wanted.bundle, self._pool).read(batches)
+            return [(batch.base_offset, _rows_of(batch, keys.segment(wanted.bundle, batches[0].slot))) for batch in stored]
+        except (ObjectMissing, DataDamaged):
+            checkpoint = await self._newest(wanted.bundle)
+            if checkpoint.trim_slot <= batches[0].slot:
+                raise  # it is still to be there
+            return []
+
+    async def _from_parquet(self, wanted: OffsetRange, offset: int) -> list[tuple[int, pa.RecordBatch]]:
+        checkpoint = self._checkpoints.get(wanted.bundle) or await self._newest(wanted.bundle)
+        for _ in range(ATTEMPTS_MAX):
+            try:
+                rows = await read_parquet_rows(self._parquet, wanted.bundle, checkpoint, wanted.key, offset)
+            except (ObjectMissing, OffsetOutOfRange) as error:
+                newer = await self._newest(wanted.bundle)
+                if newer.number == checkpoint.number:
+                    raise self._lost(error, wanted, offset, checkpoint) from error
+                checkpoint = newer
+                continue
+            return [(offset, batch) for batch in rows.combine_chunks().to_batches()]
+        raise Unavailable(f"bundle {wanted.bundle}: its file lists change faster than they can be read", retry_after_ms=100)
+
+    @staticmethod
+    def _lost(error: ObjectMissing | OffsetOutOfRange, wanted: OffsetRange, offset: int, checkpoint: fmt.Checkpoint) -> Exception:
+        where = f"bundle {wanted.bundle}, topic id {wanted.key[0]} partition {wanted.key[1]}, offset {offset}"
+        for part in checkpoint.partitions:
+            if (part.topic_id, part.partition) == wanted.key and offset >= part.log_start:
+                return DataDamaged(f"{where}: {error.message}, and no checkpoint says why", object_key=error.object_key)
+        return OffsetOutOfRange(f"{where}: it was deleted before it was read")
+
+    async def _newest(self, bundle: int) -> fmt.Checkpoint:
+        self._checkpoints[bundle] = await newest_checkpoint(self._store, bundle, self._checkpoints.get(bundle))
+        return self._checkpoints[bundle]
+
+
+def _rows_of(batch: StoredBatch, object_key: str) -> pa.RecordBatch:
+    try:
+        return decode_batch(batch.data)
+    except (CorruptFrame, MessageTooLarge) as error:
+        raise DataDamaged(f"{object_key}: offset {batch.base_offset}: {error.message}", object_key=object_key) from error
+
+
+def _some_from(batches: Sequence[IndexedBatch], offset: int) -> Iterator[IndexedBatch]:
+    """From the batch that holds `offset` on, as many as one read takes."""
+    size_bytes = count = 0
+    for batch in batches:
+        if batch.end > offset and (count or batch.base_offset <= offset):
+            size_bytes += batch.length
+            if count and (size_bytes > READ_BYTES or count == BATCHES_MAX):
+                return
+            count += 1
+            yield batch

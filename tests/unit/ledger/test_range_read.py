@@ -1,0 +1,138 @@
+"""A range that was planned once gives the same rows wherever they are by the time that it is read."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ledger import keys
+from ledger.object_store.memory import MemoryStore
+from ledger.parquet.delete import log_start_move
+from ledger.parquet.group_build import run_inline
+from ledger.range_read import OffsetRange, RangeReader, plan_ranges, split
+from ledger.recovery import advance_checkpoint
+from ledgermq.errors import DataDamaged, OffsetOutOfRange
+from ledgermq.sources import Sources
+from tests.ledgers import STATES_MAX
+from tests.reading import opened_reader
+from tests.roots import Root
+
+
+@pytest.fixture
+async def root(sources: Sources) -> Root:
+    """Twelve records of one partition in two Parquet files, six in segments, three a batch."""
+    root = await Root.open(MemoryStore("ranges", sources), sources)
+    await root.create_topic("t")
+    for number in range(6):
+        await root.produce("t", (0, [b"%d/%d" % (number, i) for i in range(3)]))
+        if number in (1, 3):
+            await root.compact()
+    return root
+
+
+def key(root: Root) -> tuple[int, int]:
+    return root.topics["t"].id, 0
+
+
+async def planned(root: Root, first: int = 0, end: int = 18) -> list[OffsetRange]:
+    return await plan_ranges(await opened_reader(root.store), key(root), first, end)
+
+
+async def rows(root: Root, ranges: list[OffsetRange]) -> dict[int, bytes]:
+    """As another process reads them."""
+    reader = RangeReader(root.store, run_inline)
+    found: dict[int, bytes] = {}
+    for each in pickle.loads(pickle.dumps(ranges)):
+        expected = each.first
+        async for first, batch in reader.read(each):
+            assert first == expected
+            expected += batch.num_rows
+            found |= dict(enumerate(batch.column("value").to_pylist(), first))
+        assert expected == each.end
+    return found
+
+
+def written(root: Root, first: int = 0, end: int = 18) -> dict[int, bytes]:
+    return {offset: value for offset, value in enumerate(root.produced["t", 0]) if first <= offset < end}
+
+
+async def test_a_range_is_cut_where_files_begin_and_parquet_ends(root: Root) -> None:
+    ranges = await planned(root)
+    assert [(each.first, each.end, len(each.batches)) for each in ranges] == [(0, 6, 0), (6, 12, 0), (12, 18, 2)]
+    assert await rows(root, ranges) == written(root)
+
+
+@pytest.mark.parametrize(("first", "end"), [(0, 1), (1, 17), (5, 7), (11, 13), (12, 18), (13, 14), (17, 18), (4, 4)])
+async def test_any_part_can_be_had(root: Root, first: int, end: int) -> None:
+    assert await rows(root, await planned(root, first, end)) == written(root, first, end)
+
+
+async def test_segments_that_have_become_parquet_meanwhile(root: Root) -> None:
+    ranges = await planned(root)
+    await root.compact()
+    assert await rows(root, ranges) == written(root)
+
+
+async def test_a_slot_that_was_deleted_and_holds_something_else_now(root: Root) -> None:
+    """As a zombie's late put may leave it: not damage, for a checkpoint has trimmed it."""
+    ranges = await planned(root)
+    slot = ranges[-1].batches[0].slot
+    await root.compact()
+    await root.store.put_if_absent(keys.segment(1, slot), [b"?" * 5000])
+    assert await rows(root, ranges) == written(root)
+
+
+async def test_a_damaged_segment_that_still_counts_is_damage(root: Root) -> None:
+    ranges = await planned(root)
+    slot = keys.segment(1, ranges[-1].batches[0].slot)
+    data = bytearray(await root.store.get(slot))
+    data[ranges[-1].batches[0].position + 100] ^= 1
+    await root.store.put(slot, bytes(data))
+    with pytest.raises(DataDamaged) as caught:
+        await rows(root, ranges)
+    assert caught.value.object_key == slot
+
+
+async def test_records_that_retention_has_taken_are_out_of_range(root: Root) -> None:
+    ranges = await planned(root)
+    await root.compact()
+    await advance_checkpoint(root.store, 1, root.sources, STATES_MAX, log_start_move({key(root): 6}))
+
+    def forget(draft: object) -> bool:
+        draft.partitions[0].parquet_start = 6  # type: ignore[attr-defined]
+        return True
+
+    await advance_checkpoint(root.store, 1, root.sources, STATES_MAX, forget)
+    files = [info.key async for info in root.store.list(keys.PARQUET)]
+    await root.store.delete(files[:1])
+    with pytest.raises(OffsetOutOfRange, match="deleted before"):
+        await rows(root, ranges[:1])
+    assert await rows(root, ranges[1:]) == written(root, 6)
+
+
+async def test_a_file_that_is_gone_for_no_reason_is_damage(root: Root) -> None:
+    ranges = await planned(root)
+    files = [info.key async for info in root.store.list(keys.PARQUET)]
+    await root.store.delete(files[:1])
+    with pytest.raises(DataDamaged):
+        await rows(root, ranges)
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=4), st.integers(0, 30))
+def test_splitting_leaves_nothing_out_and_takes_nothing_twice(sizes: list[int], count: int) -> None:
+    ranges, first = [], 0
+    for size in sizes:
+        ranges.append(OffsetRange(1, (7, 0), first, first + size))
+        first += size
+    parts = split(ranges, count)
+    assert [offset for part in parts for offset in range(part.first, part.end)] == list(range(first))
+    assert len(parts) >= min(count, first) or len(parts) >= count
+
+
+async def test_parts_of_a_range_keep_the_batches_that_they_need(root: Root) -> None:
+    parts = split(await planned(root), 9)
+    assert len(parts) == 9
+    assert await rows(root, parts) == written(root)
