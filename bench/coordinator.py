@@ -1,4 +1,4 @@
-"""What groups cost, measured on one broker in this process, without gRPC:  python -m bench.groups [--commits 1000000] [--root URL]
+"""What groups cost, measured on one broker in this process, without gRPC:  python -m bench.coordinator [--commits 1000000] [--root URL]
 
 1. commits: many of them on a thousand keys (ten groups, a hundred partitions), a hundred in a request; and one in a request
 2. takeover: another broker, with nothing in memory, tells all offsets; its time, its GETs and their bytes
@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.object_store.open import open_store
-from tests.broker.cluster import Cluster, cluster_of
+from ledgermq.sources import Sources
+from tests.broker.cluster import Cluster, cluster_of, until
 from tests.broker.counting_store import CountingStore
 from tests.broker.groups import Member, Outsider, committed
 
@@ -95,24 +96,24 @@ async def measure_rebalance(cluster: Cluster) -> None:
     members = [Member(cluster, "crowd", f"m{i:03}", [f"many{j}" for j in range(TOPICS)]) for i in range(MEMBERS)]
     begun = time.monotonic()
     await asyncio.gather(*(member.join() for member in members))
-    await _until_all_is_held(members, partitions)
+    await _until_all_is_held(members)
     say(f"{MEMBERS} members join, {partitions:,} partitions: all held", f"{time.monotonic() - begun:.2f} s")
     begun = time.monotonic()
     await asyncio.gather(*(member.leave() for member in members[:50]))
-    await _until_all_is_held(members[50:], partitions)
+    await _until_all_is_held(members[50:])
     say("50 of them leave: all held", f"{time.monotonic() - begun:.2f} s")
 
 
-async def _until_all_is_held(members: Sequence[Member], partitions: int) -> None:
+async def _until_all_is_held(members: Sequence[Member]) -> None:
     stopping = False
+    everything = sorted((f"many{i}", p) for i in range(TOPICS) for p in range(TOPIC_PARTITIONS))
 
     async def keep_beating(member: Member) -> None:
         while not stopping:
             await member.beat(500)
 
     tasks = [asyncio.create_task(keep_beating(member)) for member in members]
-    while len({key for member in members for key in member.owned}) < partitions or sum(len(m.owned) for m in members) > partitions:
-        await asyncio.sleep(0.02)
+    await until(lambda: sorted(key for member in members for key in member.owned) == everything)
     stopping = True
     for task in tasks:
         task.cancel()
@@ -124,7 +125,7 @@ def _slots(cluster: Cluster) -> int:
 
 
 async def main(commits: int, root: str | None) -> None:
-    inner: ObjectStore = open_store(root) if root else MemoryStore("bench")
+    inner: ObjectStore = await open_store(root, sources=Sources()) if root else MemoryStore("bench")
     store = CountingStore(inner)
     say("store", root or "memory")
     say("cores, load", f"{os.cpu_count()}, {os.getloadavg()[0]:.1f}")

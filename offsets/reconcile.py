@@ -18,8 +18,9 @@ from offsets.subscriptions import Meanings
 from offsets.topics import Partition, TopicSize, TopicsView
 
 PAUSE_FREE_PARTITIONS = 500
-PAUSE_S_PER_PARTITION = 20e-6
-"""Between two targets of one large group: computing one costs some 5 µs a partition, so a storm of joins takes a quarter of a core."""
+PAUSE_S_PER_PARTITION = 100e-6
+"""Between two targets of one large group: computing one costs some 5 µs a partition, so a storm of joins takes a twentieth of a core, and
+still comes to an end where the machine is so busy that each takes ten times as long: five hundred joins computed it five hundred times."""
 
 
 def refresh(group: Group, meanings: Meanings, view: TopicsView) -> None:

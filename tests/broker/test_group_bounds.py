@@ -6,7 +6,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 
-from ledger import keys
 from ledger.cluster import read_cluster
 from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
@@ -18,37 +17,9 @@ from ledger.parquet.plan import INTERNAL_SEGMENTS
 from ledger.parquet.runner import compact_root
 from ledgermq.protocol import ledgermq_pb2 as pb
 from tests.broker.cluster import Cluster, cluster_of, in_cluster, until
+from tests.broker.counting_store import CountingStore
 from tests.broker.groups import Member, Outsider, ask, committed, coordinator_of
-from tests.passing_store import PassingStore
 from tests.virtual_time import run_virtual, virtual_sources
-
-
-class CountingStore(PassingStore):
-    """Reads of everything but heartbeats, by operation, and their bytes."""
-
-    def __init__(self, inner: ObjectStore) -> None:
-        super().__init__(inner)
-        self.reads: Counter[str] = Counter()
-        self.bytes = 0
-
-    async def get(self, key: str) -> bytes:
-        return self._count("get", key, await super().get(key))
-
-    async def get_range(self, key: str, start: int, length: int) -> bytes:
-        return self._count("get_range", key, await super().get_range(key, start, length))
-
-    async def get_suffix(self, key: str, length: int) -> bytes:
-        return self._count("get_suffix", key, await super().get_suffix(key, length))
-
-    def _count(self, operation: str, key: str, data: bytes) -> bytes:
-        if not key.startswith(keys.BROKERS):
-            self.reads[operation] += 1
-            self.bytes += len(data)
-        return data
-
-    def forget(self) -> None:
-        self.reads.clear()
-        self.bytes = 0
 
 
 async def take_over(cluster: Cluster, store: CountingStore, groups: Sequence[str]) -> dict[str, list[int | None]]:

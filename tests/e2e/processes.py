@@ -59,13 +59,13 @@ class BrokerProcesses:
 
     def start(self, *options: str, port: int = 0) -> BrokerProcess:
         """A broker that answers. Raises RuntimeError, with its log, when it does not come up."""
-        return self._wait_ready(self.spawn(*options, port=port))
+        return self.wait_ready(self.spawn(*options, port=port))
 
     def start_all(self, count: int, *options: str) -> list[BrokerProcess]:
         """Several at once: a process spends most of its start on imports."""
-        return [self._wait_ready(broker) for broker in [self.spawn(*options) for _ in range(count)]]
+        return [self.wait_ready(broker) for broker in [self.spawn(*options) for _ in range(count)]]
 
-    def _wait_ready(self, broker: BrokerProcess) -> BrokerProcess:
+    def wait_ready(self, broker: BrokerProcess) -> BrokerProcess:
         until = time.monotonic() + START_S_MAX
         while time.monotonic() < until and broker.process.poll() is None:
             if found := _READY.search(broker.text()):

@@ -318,7 +318,7 @@ def test_the_target_of_a_large_group_is_not_computed_for_every_join() -> None:
         consumer.join()
     assert [len(consumer.owned) for consumer in consumers] == [5000, 0, 0, 0, 0]
     assert not desk.coordinator.changed_for("g", "m0", consumers[0].seen_epoch)
-    desk.wait(0.1)
+    desk.wait(0.5)
     assert desk.coordinator.changed_for("g", "m0", consumers[0].seen_epoch)
     settle(consumers, 3)
     assert [len(consumer.owned) for consumer in consumers] == [1000] * 5
