@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
@@ -29,6 +30,7 @@ TOPICS: dict[str, dict[str, int]] = {
     "main": {"parquet.target.bytes": 1024 * 1024, "parquet.max.lag.ms": 6000},
     "brief": {"parquet.target.bytes": 512 * 1024, "parquet.max.lag.ms": 1000, "retention.ms": RETENTION_MS},
 }
+_NUMBERS = re.compile(r"[0-9]+(\.[0-9]+)*(:[0-9]+)?")
 DELIVERY_S = 60.0
 REQUEST_S = 5.0
 CLOSE_S_MAX = DELIVERY_S + 30.0
@@ -54,7 +56,7 @@ class Workload:
 
     def told(self, what: str, error: LedgerMQError) -> None:
         """INTERNAL is a bug, and so is damage: nobody damages objects here."""
-        self.measures.told[f"{what}: {type(error).__name__}"] += 1
+        self.measures.told[f"{what}: {type(error).__name__}: {_NUMBERS.sub('N', error.message)[:90]}"] += 1
         if error.code in ("INTERNAL", "DATA_DAMAGED", "STORE_UNUSABLE", "FORMAT_NOT_SUPPORTED"):
             self.violations.append(Violation("bug", f"{what} was told {error.code}: {error.message}"))
 
