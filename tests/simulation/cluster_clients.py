@@ -201,6 +201,9 @@ class Churner(SimulatedClient):
             self._world.coverage.saw("a topic was created")
         except TopicExists:
             made = await self.client.describe_topic(topic)
+        before = self._world.topic_ids.get(topic, made.topic_id)
+        if before != made.topic_id:
+            self._world.freed.add(before)
         self._world.topic_ids[topic] = made.topic_id
         producer = self.client.producer(delivery_timeout_s=10.0, request_timeout_s=self._plan.request_timeout_s)
         for _ in range(self.random.randrange(8)):

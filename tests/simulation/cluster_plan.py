@@ -24,10 +24,12 @@ class ClusterPlan:
     """Records that one producer sends a second, on the average."""
     request_timeout_s: float
     delivery_timeout_s: float
+    is_s3: bool
 
 
 def cluster_plan_of(seed: int) -> ClusterPlan:
     r = random.Random(f"cluster plan {seed}")
+    is_s3 = random.Random(f"cluster on S3 {seed}").random() < 0.3
     target = r.choice((4096, 65536, 128 * 1024 * 1024))
     lag = r.choice((500, 5000, 30_000))
     return ClusterPlan(
@@ -48,8 +50,8 @@ def cluster_plan_of(seed: int) -> ClusterPlan:
             background_compaction=r.random() < 0.8,
             bundles=r.randint(2, 4),
             producer_states_max=r.choice((3, 10, 100_000)),
-            url_life_ms=1000,
-            parquet_min_age_ms=4000,
+            url_life_ms=3000 if is_s3 else 1000,
+            parquet_min_age_ms=12_000 if is_s3 else 4000,
         ),
         topic_settings={
             "main": {"parquet.target.bytes": target, "parquet.max.lag.ms": lag},
@@ -60,4 +62,5 @@ def cluster_plan_of(seed: int) -> ClusterPlan:
         records_s=r.choice((1.0, 3.0, 8.0)),
         request_timeout_s=r.choice((2.0, 10.0, 30.0)),
         delivery_timeout_s=r.choice((5.0, 30.0, 120.0)),
+        is_s3=is_s3,
     )

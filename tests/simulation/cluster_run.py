@@ -7,11 +7,8 @@ all to Parquet, and what every way of reading says is held against the truth tha
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
-
-import pyarrow.parquet as pq
 
 from ledger import keys
 from ledger.cluster import read_cluster
@@ -30,10 +27,11 @@ from tests.simulation.cluster_broker import ClusterBroker
 from tests.simulation.cluster_clients import PARTITIONS, Churner, EndAsker, Reader, Sender, SimulatedClient, note_polls
 from tests.simulation.cluster_plan import ClusterPlan, cluster_plan_of
 from tests.simulation.disturbances import Disturbances
-from tests.simulation.history import FinalLog, LogStart, Outcome, Partition, PlainRead
+from tests.simulation.history import FinalLog, LogStart, Outcome, Partition
 from tests.simulation.loop import Process, SimulatedLoop
 from tests.simulation.model import Violation
 from tests.simulation.network import Network
+from tests.simulation.parquet_watch import ParquetWatch, judge_parquet
 from tests.simulation.plan import RunPlan, plan_of
 from tests.simulation.result import Result, finish
 from tests.simulation.store import NO_FAULTS
@@ -51,6 +49,7 @@ class ClusterRun:
         self.plan: RunPlan = plan_of(seed)
         self.cluster: ClusterPlan = cluster_plan_of(seed)
         self.network = Network(self.world)
+        self.watch = ParquetWatch(self.world)
         self.brokers: dict[str, ClusterBroker] = {}
         self._compactors: dict[str, Process] = {}
         self._clients: list[SimulatedClient] = []
@@ -58,7 +57,9 @@ class ClusterRun:
 
     async def run(self) -> Result:
         world, plan = self.world, self.plan
-        world.store.on_checkpoint, world.store.on_parquet = self._note_log_starts, self._look_plainly
+        world.is_s3 = self.cluster.is_s3
+        world.coverage.saw("a run on S3" if world.is_s3 else "a run on files")
+        world.store.on_checkpoint, world.store.on_parquet = self._on_checkpoint, self.watch.on_parquet
         for i in range(self.cluster.brokers):
             self._start(f"b{i}")
         await self._create_topics()
@@ -71,6 +72,8 @@ class ClusterRun:
         world.weather.ambush, world.weather.slow_s = plan.ambush, plan.slow_s
         disturbances = self._disturbances = Disturbances(world, plan, self._victims, self._start)
         disturbances.more = [self._stop, self._cut]
+        if self.cluster.is_s3:
+            disturbances.jump_s_max = 30.0  # S3 talks to nobody whose clock is an hour wrong
         hand = world.loop.in_world(disturbances.run())
         await asyncio.sleep(self.cluster.seconds)
         hand.cancel()
@@ -160,27 +163,12 @@ class ClusterRun:
             for bundle, error in report.failures.items():
                 self.world.note(name, f"compaction of {bundle}: {type(error).__name__} {error.message[:80]}")
 
-    def _note_log_starts(self, checkpoint: fmt.Checkpoint) -> None:
+    def _on_checkpoint(self, checkpoint: fmt.Checkpoint) -> None:
         names = {topic_id: name for name, topic_id in self.world.topic_ids.items()}
         for part in checkpoint.partitions:
             if part.log_start and part.topic_id in names:
                 self.world.history.add(LogStart((f"{names[part.topic_id]}#{part.topic_id}", part.partition), part.log_start))
-
-    def _look_plainly(self, changed: keys.ParquetName) -> None:
-        """What `spark.read.parquet` would find at this moment of the partition that has just changed, and of its topic's name."""
-        names = [name for key in self.world.store.keys_now(keys.parquet_topic(changed.topic)) if (name := keys.parse_parquet(key))]
-        same = [n for n in names if (n.topic_id, n.partition) == (changed.topic_id, changed.partition)]
-        files = tuple(sorted((name.first_offset, name.last_offset) for name in same))
-        self.world.history.add(PlainRead((f"{changed.topic}#{changed.topic_id}", changed.partition), files))
-        creations = {name.topic_id for name in names}
-        if len(creations) > 1:
-            self.world.violations.append(Violation("two topics under one name", f"{changed.topic}: ids {sorted(creations)}, {changed.key}"))
-
-    def _parquet_names(self) -> Iterator[keys.ParquetName]:
-        for key in self.world.store.keys_now(keys.PARQUET):
-            name = keys.parse_parquet(key)
-            if name is not None:
-                yield name
+        self.watch.on_checkpoint(checkpoint)
 
     async def _heal(self, disturbances: Disturbances, work: list[asyncio.Task[None]]) -> None:
         world = self.world
@@ -190,6 +178,8 @@ class ClusterRun:
         world.weather.stalls, world.weather.ambush = 0.0, NO_AMBUSH
         world.note("world", "heals")
         world.healed = True
+        if self.cluster.is_s3:
+            world.skew_us.clear()
         await disturbances.heal()
         for client in self._clients:
             client.stopped.set()
@@ -255,7 +245,8 @@ class ClusterRun:
         world = self.world
         logs = self._final_logs()
         world.violations += check(world.history, logs, drained)
-        world.violations += self._judge_parquet(logs)
+        lasting = {f"{topic}#{world.topic_ids[topic]}" for topic in ("main", "brief")}
+        world.violations += judge_parquet(world, logs, {partition for partition in logs if partition[0] in lasting})
         _cover(world, self.cluster.settings.bundles)
 
     def _final_logs(self) -> dict[Partition, FinalLog]:
@@ -266,27 +257,6 @@ class ClusterRun:
             for (topic_id, number), records in sorted(ledger_log(store, bundle).items()):
                 logs[f"{names[topic_id]}#{topic_id}", number] = FinalLog(records, starts.get((topic_id, number), 0))
         return logs
-
-    def _judge_parquet(self, logs: dict[Partition, FinalLog]) -> list[Violation]:
-        """Every record that plain readers find now is the one that the log has, and of living topics they find all that is kept."""
-        found: defaultdict[Partition, dict[int, str]] = defaultdict(dict)
-        violations = []
-        for name in self._parquet_names():
-            partition = (f"{name.topic}#{name.topic_id}", name.partition)
-            table = pq.ParquetFile(self.world.store.reader(name.key)).read(columns=["offset", "value"], use_threads=False)
-            for offset, value in zip(table["offset"].to_pylist(), table["value"].to_pylist(), strict=True):
-                if offset in found[partition]:
-                    violations.append(Violation("parquet doubled", f"{name.key}: offset {offset}"))
-                found[partition][offset] = value.decode()
-        for partition, log in logs.items():
-            if partition[0] not in {f"{topic}#{self.world.topic_ids[topic]}" for topic in ("main", "brief")}:
-                continue
-            for offset, value in log.records.items():
-                if offset >= log.log_start and found[partition].get(offset) != value:
-                    stored = found[partition].get(offset)
-                    violations.append(Violation("parquet differs", f"{partition}: {offset} is {stored!r}, the log says {value!r}"))
-                    break
-        return violations
 
 
 def _topic_names(world: World) -> dict[int, str]:
