@@ -148,7 +148,7 @@ class _Metered:
         self._loop = asyncio.get_running_loop()
         self._begun_s = self._loop.time()
         self.code: str | None = None
-        follow_call(connection=context.peer(), request=next(self._numbers), method=method.name)
+        self._ids = follow_call(connection=context.peer(), request=next(self._numbers), method=method.name)
 
     def __enter__(self) -> Self:
         self._meter.begun(self._method)
@@ -157,6 +157,7 @@ class _Metered:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         code = self.code or (OK if error is None else CANCELLED)
         self._meter.ended(self._method, code, self._loop.time() - self._begun_s)
+        self._ids.clear()
 
 
 async def _refuse(method: Method, context: Context, error: Exception, metered: _Metered) -> bytes:

@@ -38,9 +38,13 @@ def follow_process(**ids: Any) -> None:
     _process.update(ids)
 
 
-def follow_call(**ids: Any) -> None:
-    """These go with every line that is logged in the task that calls this, and in those that it starts."""
+def follow_call(**ids: Any) -> dict[str, Any]:
+    """These go with every line that is logged in the task that calls this, and in those that it starts, until the dict is cleared.
+
+    Clear it when the call has ended: what was started on the way, and lives on, is no part of it.
+    """
     _call.set(ids)
+    return ids
 
 
 def logs_debug(name: str) -> bool:

@@ -7,6 +7,8 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -49,6 +51,11 @@ async def test_the_admin_port_tells_of_health_and_what_was_done(tmp_path: Path) 
         assert found["ledgermq_claims_total"][("won",)] == 5
         assert found["ledgermq_ready"][()] == 1
         assert found["process_resident_memory_bytes"][()] > 1e7
+        command = [sys.executable, "-m", "ledgermq.cli.main", "top", admin.address, "--interval", "0.5", "--output", "json"]
+        shown = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60, check=True)
+        [row] = json.loads(shown.stdout)["brokers"]
+        assert (row["ready"], row["bundles"], row["trouble"]) == (True, 5, "")
+        assert row["puts"] > 0, "heartbeats"
         brokers.terminate(broker)
         assert brokers.wait(broker) == 0
 

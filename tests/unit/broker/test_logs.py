@@ -60,6 +60,28 @@ async def test_a_json_line_carries_the_ids_of_process_and_call(out: Out) -> None
     assert all(line["timestamp"].endswith("Z") for line in found)
 
 
+async def test_what_outlives_a_call_loses_its_ids(out: Out) -> None:
+    logs.configure_logs("json", "info")
+    log, ended = logs.get_logger("ledgermq-test"), asyncio.Event()
+
+    async def background() -> None:
+        log.info("started by a call")
+        await ended.wait()
+        log.info("still at work")
+
+    async def call() -> asyncio.Task[None]:
+        ids = logs.follow_call(request=1)
+        task = asyncio.create_task(background())
+        await asyncio.sleep(0)
+        ids.clear()
+        return task
+
+    task = await asyncio.create_task(call())
+    ended.set()
+    await task
+    assert [json.loads(line).get("request") for line in out.getvalue().splitlines()] == [1, None]
+
+
 def test_what_an_event_says_itself_goes_before_the_ids(out: Out) -> None:
     logs.configure_logs("json", "info")
     logs.follow_process(broker="me")
