@@ -29,7 +29,7 @@ INTERNAL_TARGET_BYTES = 8 * 1024 * 1024
 INTERNAL_LAG_MS = 60 * 60 * 1000
 INTERNAL_SEGMENTS = 512
 """Segments that a takeover may have to read behind the snapshot, one GET each: half a second to a second on S3, sixteen at a time. The
-bill of fewer: see docs/decisions/0014."""
+bill of fewer: see docs/decisions/0019."""
 SNAPSHOT_BYTES_PER_SEGMENT = 128 * 1024
 """What streams in the time of such a GET: with a large snapshot the tail may take as long as the snapshot itself, so a segment never pays
 for rewriting more than this."""

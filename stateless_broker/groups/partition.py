@@ -2,7 +2,7 @@
 
 It decides at once, on the state in memory; the records of a decision go to the log in the order of the decisions; and no answer leaves
 before all that it builds on is durable. Refusals that a client takes as final, and everything that is only read, are answered after a
-look at the fence as well, so a zombie tells nobody anything (decisions 12 and 13). When an append fails, the state is dropped.
+look at the fence as well, so a zombie tells nobody anything (decisions 12 and 18). When an append fails, the state is dropped.
 Must not know: how a group finds its coordinator, what a group is.
 """
 
