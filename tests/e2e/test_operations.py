@@ -11,7 +11,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import grpc
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 import ledgermq
 from infra.minio import Minio
@@ -97,15 +99,35 @@ def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_broker_that_waits_for_its_store_obeys_signals(tmp_path: Path, credentials: None) -> None:
     file = tmp_path / "broker.toml"
     file.write_text("")
-    with socket.create_server(("127.0.0.1", 0)) as bound:
-        port = bound.getsockname()[1]
-    with BrokerProcesses(tmp_path, f"{NOBODY}:{port}") as brokers:
-        broker = brokers.spawn(*ADMIN, "--config", str(file))
+    with socket.create_server(("127.0.0.1", 0)) as store, socket.create_server(("127.0.0.1", 0)) as mine:
+        store_port, port = store.getsockname()[1], mine.getsockname()[1]
+    with BrokerProcesses(tmp_path, f"{NOBODY}:{store_port}") as brokers:
+        broker = brokers.spawn(*ADMIN, "--config", str(file), port=port)
         until(lambda: bool(lines(broker, "waiting for the object store")))
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=10)
+            assert answer.status == health_pb2.HealthCheckResponse.NOT_SERVING
         file.write_text('flush_spacing_ms = 5\nhost = "0.0.0.0"')
         os.kill(broker.pid, signal.SIGHUP)
         until(lambda: bool(lines(broker, "settings reloaded")))
         assert brokers.stop(broker) == 0
+
+
+def test_a_bucket_that_does_not_exist_ends_the_start(tmp_path: Path, moto_root: str) -> None:
+    with BrokerProcesses(tmp_path, moto_root.replace("//ledgermq-test/", "//no-such-bucket/")) as brokers:
+        broker = brokers.spawn()
+        assert brokers.wait(broker) == ExitCode.DAMAGED
+        assert "STORE_UNUSABLE" in broker.text().splitlines()[-1]
+
+
+@pytest.mark.real
+def test_wrong_credentials_end_the_start(tmp_path: Path, minio_root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "not-the-secret")
+    with BrokerProcesses(tmp_path, minio_root) as brokers:
+        broker = brokers.spawn("--log-level", "debug")
+        assert brokers.wait(broker) == ExitCode.REFUSED
+        assert "UNAUTHORIZED" in broker.text().splitlines()[-1]
+        assert "not-the-secret" not in broker.text()
 
 
 def test_a_store_that_never_answers_cannot_keep_a_broker_from_ending(tmp_path: Path, credentials: None) -> None:
