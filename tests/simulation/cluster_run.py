@@ -75,7 +75,7 @@ class ClusterRun:
         if self.cluster.is_s3:
             disturbances.jump_s_max = 30.0  # S3 talks to nobody whose clock is an hour wrong
         hand = world.loop.in_world(disturbances.run())
-        await asyncio.sleep(self.cluster.seconds)
+        await world.go_on(self.cluster.seconds, 2 * plan.requests_max)
         hand.cancel()
         await self._heal(disturbances, work)
         drained = await self._drain()

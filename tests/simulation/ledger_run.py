@@ -57,7 +57,7 @@ class LedgerRun:
         world.weather.ambush, world.weather.slow_s = plan.ambush, plan.slow_s
         disturbances = Disturbances(world, plan, self._victims, self._start)
         hand = world.loop.in_world(disturbances.run())
-        await asyncio.sleep(plan.seconds)
+        await world.go_on(plan.seconds, plan.requests_max)
         hand.cancel()
         await self._heal(disturbances)
         return await self._conclude()

@@ -16,6 +16,8 @@ class RunPlan:
     brokers: int
     compactors: int
     seconds: float
+    requests_max: int
+    """After so many requests to the store the run is over earlier: a fast world does in a second what a slow one does in a minute."""
     faults: Faults
     slow: float
     slow_s: float
@@ -36,6 +38,9 @@ class RunPlan:
     ambush: Ambush
 
 
+REQUESTS_MAX = (300, 1000, 1000, 3000)
+"""Many short runs and some long ones, rather than all of one length. Levels with more processes take twice as many."""
+
 NUISANCES = ("faults", "slow", "lost calls", "stalls", "naps", "short pages", "ambush", "ambush")
 
 
@@ -52,6 +57,7 @@ def plan_of(seed: int) -> RunPlan:
         brokers=r.randint(2, 4),
         compactors=r.randint(2, 4),
         seconds=r.choice((15.0, 30.0, 60.0)),
+        requests_max=random.Random(f"requests {seed}").choice(REQUESTS_MAX),
         faults=Faults(
             before=bad * r.random(),
             after=bad * r.random(),

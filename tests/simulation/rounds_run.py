@@ -70,7 +70,7 @@ class RoundsRun:
         return finish(world)
 
     async def _let_run(self) -> None:
-        await asyncio.sleep(self.rounds.seconds)
+        await self.world.go_on(self.rounds.seconds, 2 * self.plan.requests_max)
 
     def _victims(self) -> list[Process]:
         return [worker.process for worker in self.workers.values()]

@@ -51,6 +51,8 @@ class Weather:
     naps: float = 0.0
     nap_s_max: float = 10.0
     ambush: Ambush = NO_AMBUSH
+    requests: int = 0
+    """Sent by all lines so far."""
     sleepers: int = 0
     """Processes that lie in ambush now."""
 
@@ -81,6 +83,7 @@ class StoreLine(FaultyStore):
             await self._nap()
         is_upload = operation == "fenced_put" and not self.fences_close_at_once
         fault = self._draw(operation)
+        self._weather.requests += 1
         request = Request(self._loop, operation, what, effect, fault, self._delay_s, self._note, takes_time=is_upload)
         request.send(self._stall_s())
         return await request.answered  # type: ignore[no-any-return]

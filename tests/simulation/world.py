@@ -82,6 +82,12 @@ class World:
         line = StoreLine(inner, self.store, self.loop, name, sources, self.weather, self.trace, self.coverage)
         return ResilientStore(line, sources)
 
+    async def go_on(self, seconds: float, requests_max: int) -> None:
+        """Let everybody go on for so long, or until so much has happened: what a seed costs is its requests to the store."""
+        end_s, requests_end = self.loop.time() + seconds, self.weather.requests + requests_max
+        while self.loop.time() < end_s and self.weather.requests < requests_end:
+            await asyncio.sleep(min(0.2, end_s - self.loop.time()))
+
     def note(self, who: str, what: str) -> None:
         self.trace.add(self.loop.time(), who, what)
 
