@@ -1,0 +1,91 @@
+"""A real PostgreSQL for tests: found, or installed with apt on Debian as root; started on a free port in a temporary folder."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+START_SECONDS_MAX = 60
+USER = "ledgermq"
+
+
+def programs() -> Path | None:
+    """The folder of `initdb` and `postgres`, newest version first."""
+    folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda folder: float(folder.parent.name), reverse=True)
+    if found := shutil.which("postgres"):
+        folders.append(Path(found).parent)
+    return next((folder for folder in folders if (folder / "initdb").exists() and (folder / "postgres").exists()), None)
+
+
+def install() -> Path:
+    """Exits with one clear sentence when it cannot be had."""
+    if (folder := programs()) is not None:
+        return folder
+    if shutil.which("apt-get") is None or os.geteuid() != 0:
+        sys.exit("There is no PostgreSQL server here (initdb, postgres), and it can only be installed as root on Debian.")
+    print("Installing PostgreSQL with apt-get …", file=sys.stderr)
+    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+    for command in (["apt-get", "update", "-qq"], ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "postgresql"]):
+        subprocess.run(command, env=environment, stdout=sys.stderr, check=False, timeout=600)
+    if (folder := programs()) is None:
+        sys.exit("apt-get could not install PostgreSQL, see above.")
+    return folder
+
+
+@contextmanager
+def running() -> Iterator[str]:
+    """An SQLAlchemy URL of an empty database; everything is gone afterwards."""
+    folder = install()
+    owner = _owner()
+    with tempfile.TemporaryDirectory(prefix="ledgermq-postgres-") as name:
+        home = Path(name)
+        if owner is not None:
+            shutil.chown(home, owner)
+        data = home / "data"
+        command = [str(folder / "initdb"), "-D", str(data), "-U", USER, "--auth=trust", "--no-sync", "--encoding=UTF8", "--locale=C"]
+        subprocess.run(command, user=owner, cwd=home, capture_output=True, check=True, timeout=120)
+        port = _free_port()
+        server = [str(folder / "postgres"), "-D", str(data), "-p", str(port), "-c", "listen_addresses=127.0.0.1", "-k", str(home)]
+        log = home / "log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(server, user=owner, cwd=home, stdout=output, stderr=subprocess.STDOUT)
+        try:
+            _wait_ready(folder, process, port, log)
+            yield f"postgresql+psycopg://{USER}@127.0.0.1:{port}/postgres"
+        finally:
+            process.terminate()
+            process.wait(timeout=30)
+
+
+def _owner() -> str | None:
+    """PostgreSQL refuses to run as root; None: as we are."""
+    if os.geteuid() != 0:
+        return None
+    names = {entry.pw_name for entry in pwd.getpwall()}
+    return next(name for name in ("postgres", "nobody") if name in names)
+
+
+def _wait_ready(folder: Path, process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    until = time.monotonic() + START_SECONDS_MAX
+    probe = [str(folder / "pg_isready"), "-h", "127.0.0.1", "-p", str(port), "-q"]
+    while process.poll() is None and time.monotonic() < until:
+        if subprocess.run(probe, check=False).returncode == 0:
+            return
+        time.sleep(0.1)
+    raise RuntimeError(f"PostgreSQL did not start:\n{log.read_text(errors='replace')[-4000:]}")
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port

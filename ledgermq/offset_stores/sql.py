@@ -1,0 +1,137 @@
+"""Offsets in an SQL database through SQLAlchemy, alone or in one transaction with the program's own results.
+
+In one transaction every message takes effect exactly once: results and offset are stored together or not at all, a repetition finds the
+offset beyond it, and a member that has lost the partition is refused by the epoch, so that its whole transaction is rolled back.
+
+One table, one row for each group and partition; a row is locked while it is judged (SQLite locks the database).
+Runs on every database that SQLAlchemy knows and that locks rows or serializes; tested on SQLite and PostgreSQL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from sqlalchemy import BigInteger, Column, ColumnElement, Connection, Engine, Integer, MetaData, String, Table, insert, select, update
+from sqlalchemy.exc import IntegrityError, OperationalError, SQLAlchemyError
+
+from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.groups.offset_store import GivenPartition, OffsetEntry, StoredOffset
+from ledgermq.errors import LedgerMQError, StoreUnusable, Unavailable
+from ledgermq.offset_stores.rules import METADATA_BYTES_MAX, Row, RowKey, committed, fenced, key_of
+from ledgermq.sources import Sources
+
+NAME_CHARS_MAX = 249
+
+
+class SqlOffsetStore:
+    """`engine`: an ordinary (blocking) engine; calls run in threads. `table`: name of the table, made by `create_table`."""
+
+    def __init__(self, engine: Engine, table: str = "ledgermq_offsets", sources: Sources | None = None) -> None:
+        self._engine = engine
+        self._sources = sources or Sources()
+        self._table = Table(
+            table,
+            MetaData(),
+            Column("group_name", String(NAME_CHARS_MAX), primary_key=True),
+            Column("topic", String(NAME_CHARS_MAX), primary_key=True),
+            Column("topic_id", BigInteger, primary_key=True, autoincrement=False),
+            Column("partition_number", Integer, primary_key=True, autoincrement=False),
+            Column("epoch", BigInteger, nullable=False),
+            Column("counter", BigInteger, nullable=False),
+            Column("next_offset", BigInteger),
+            Column("metadata", String(METADATA_BYTES_MAX), nullable=False),
+            Column("commit_ms", BigInteger, nullable=False),
+        )
+
+    async def create_table(self) -> None:
+        """Unless it is there."""
+        await asyncio.to_thread(self._table.metadata.create_all, self._engine)
+
+    async def load(self, group: str, partitions: Sequence[GivenPartition]) -> dict[TopicPartition, StoredOffset]:
+        """Raises StaleAssignment, Unavailable, StoreUnusable."""
+        return await asyncio.to_thread(self._load, group, partitions)
+
+    async def commit(self, group: str, entries: Sequence[OffsetEntry]) -> Mapping[TopicPartition, LedgerMQError]:
+        """In a transaction of its own. Raises Unavailable, StoreUnusable."""
+        return await asyncio.to_thread(self._commit, group, entries)
+
+    def commit_in(self, transaction: Connection, group: str, entries: Iterable[OffsetEntry]) -> None:
+        """Within the program's own transaction, which has to be rolled back when this raises. Blocking.
+
+        `entries`: `consumer.entries(messages)`. Raises StaleAssignment, CommitGoesBack, InvalidRequest, and the database's own errors.
+        """
+        now_ms = self._sources.now_ms()
+        for entry in sorted(entries, key=lambda entry: entry.given.partition):  # in one order, so that members do not block each other
+            key = key_of(group, entry.given)
+            before = self._read(transaction, key)
+            self._write(transaction, key, before, committed(before, entry, now_ms))
+
+    def _load(self, group: str, partitions: Sequence[GivenPartition]) -> dict[TopicPartition, StoredOffset]:
+        found: dict[TopicPartition, StoredOffset] = {}
+        with _database_errors(), self._engine.begin() as transaction:
+            for given in sorted(partitions):
+                key = key_of(group, given)
+                before = self._read(transaction, key)
+                row = fenced(before, given)
+                self._write(transaction, key, before, row)
+                if row.stored is not None:
+                    found[given.partition] = row.stored
+        return found
+
+    def _commit(self, group: str, entries: Sequence[OffsetEntry]) -> Mapping[TopicPartition, LedgerMQError]:
+        refused: dict[TopicPartition, LedgerMQError] = {}
+        with _database_errors(), self._engine.begin() as transaction:
+            for entry in sorted(entries, key=lambda entry: entry.given.partition):
+                try:
+                    self.commit_in(transaction, group, [entry])
+                except LedgerMQError as error:
+                    refused[entry.given.partition] = error
+        return refused
+
+    def _read(self, transaction: Connection, key: RowKey) -> Row | None:
+        found = transaction.execute(select(self._table).where(*self._is(key)).with_for_update()).one_or_none()
+        if found is None:
+            return None
+        return Row(found.epoch, found.counter, found.next_offset, found.metadata, found.commit_ms)
+
+    def _write(self, transaction: Connection, key: RowKey, before: Row | None, row: Row) -> None:
+        """Only over what was read: on databases that lock nothing for a read, a rival's change between the two is noticed here."""
+        if row == before:
+            return
+        values = {
+            "epoch": row.epoch,
+            "counter": row.counter,
+            "next_offset": row.offset,
+            "metadata": row.metadata,
+            "commit_ms": row.commit_ms,
+        }
+        columns = self._table.c
+        if before is None:
+            names = {"group_name": key.group, "topic": key.topic, "topic_id": key.topic_id, "partition_number": key.partition}
+            transaction.execute(insert(self._table).values(**names, **values))
+            return
+        unchanged = (columns.epoch == before.epoch, columns.counter == before.counter)
+        if transaction.execute(update(self._table).where(*self._is(key), *unchanged).values(**values)).rowcount != 1:
+            raise Unavailable(f"the offset of {key.topic}/{key.partition} was changed meanwhile, try again")
+
+    def _is(self, key: RowKey) -> tuple[ColumnElement[bool], ...]:
+        columns = self._table.c
+        return (
+            columns.group_name == key.group,
+            columns.topic == key.topic,
+            columns.topic_id == key.topic_id,
+            columns.partition_number == key.partition,
+        )
+
+
+@contextmanager
+def _database_errors() -> Iterator[None]:
+    """What a retry may cure: connections, locks, a rival's row that was inserted first."""
+    try:
+        yield
+    except (OperationalError, IntegrityError) as error:
+        raise Unavailable(f"the offset database: {error.orig}") from error
+    except SQLAlchemyError as error:
+        raise StoreUnusable(f"the offset database: {error}") from error

@@ -1,0 +1,200 @@
+"""The contract of offset stores, on every one of them: what is committed grows under one epoch, and an older epoch is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from sqlalchemy import create_engine, text
+
+from infra import postgres
+from ledgermq import GivenPartition, OffsetEntry, OffsetStore, StoredOffset, TopicPartition
+from ledgermq.errors import CommitGoesBack, DataDamaged, FormatNotSupported, InvalidRequest, StaleAssignment, StoreUnusable, Unavailable
+from ledgermq.offset_stores import FileOffsetStore, MemoryOffsetStore
+from ledgermq.offset_stores.sql import SqlOffsetStore
+from ledgermq.sources import Sources
+
+T = TypeVar("T")
+ENTRY = {"group": "g", "topic": "t", "topic_id": 1, "partition": 0, "epoch": 1, "counter": 1, "offset": 1, "metadata": "", "commit_ms": 0}
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+@pytest.fixture(scope="module")
+def postgres_url() -> Iterator[str]:
+    with postgres.running() as url:
+        yield url
+
+
+@pytest.fixture(params=["memory", "file", "sqlite", pytest.param("postgres", marks=pytest.mark.real)])
+async def opened(request: pytest.FixtureRequest, tmp_path: Path, sources: Sources) -> AsyncIterator[Callable[[], OffsetStore]]:
+    """Opens the same store again, as another process would (memory: the one there is)."""
+    memory = MemoryOffsetStore(sources)
+    if request.param in ("memory", "file"):
+        yield (lambda: memory) if request.param == "memory" else lambda: FileOffsetStore(tmp_path / "folder" / "offsets.json", sources)
+        return
+    url = f"sqlite:///{tmp_path}/offsets.db" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+    table = f"offsets_{tmp_path.name.replace('-', '_')}"[:60]
+    engines = []
+
+    def open_sql() -> OffsetStore:
+        engines.append(create_engine(url))
+        return SqlOffsetStore(engines[-1], table, sources)
+
+    store = open_sql()
+    assert isinstance(store, SqlOffsetStore)
+    await store.create_table()
+    yield open_sql
+    for engine in engines:
+        engine.dispose()
+
+
+@pytest.fixture
+def store(opened: Callable[[], OffsetStore]) -> OffsetStore:
+    return opened()
+
+
+def given(partition: TopicPartition = T0, *, epoch: int = 5, topic_id: int = 1) -> GivenPartition:
+    return GivenPartition(partition, topic_id, epoch)
+
+
+async def test_what_is_committed_is_loaded_by_whoever_opens_it_again(opened: Callable[[], OffsetStore]) -> None:
+    assert await opened().load("g", [given(), given(T1)]) == {}
+    refused = await opened().commit("g", [OffsetEntry(given(), 1, 10, "with ünïcode"), OffsetEntry(given(T1), 1, 2**62)])
+    assert refused == {}
+    found = await opened().load("g", [given(epoch=6), given(T1, epoch=6)])
+    assert {at: (stored.offset, stored.metadata) for at, stored in found.items()} == {T0: (10, "with ünïcode"), T1: (2**62, "")}
+    assert all(stored.commit_ms > 0 for stored in found.values())
+    assert await opened().load("other", [given()]) == {}
+
+
+async def test_a_load_under_a_higher_epoch_fences_the_former_member(store: OffsetStore) -> None:
+    await store.load("g", [given(epoch=5)])
+    await store.commit("g", [OffsetEntry(given(epoch=5), 1, 10)])
+    await store.load("g", [given(epoch=7)])
+    refused = await store.commit("g", [OffsetEntry(given(epoch=5), 2, 20), OffsetEntry(given(T1, epoch=5), 1, 3)])
+    assert {at: type(error) for at, error in refused.items()} == {T0: StaleAssignment}
+    with pytest.raises(StaleAssignment):
+        await store.load("g", [given(epoch=6)])
+    assert (await store.load("g", [given(epoch=7)]))[T0].offset == 10
+
+
+async def test_a_fence_stands_before_anything_is_committed(store: OffsetStore) -> None:
+    await store.load("g", [given(epoch=7)])
+    refused = await store.commit("g", [OffsetEntry(given(epoch=5), 1, 10)])
+    assert isinstance(refused[T0], StaleAssignment)
+    assert await store.load("g", [given(epoch=7)]) == {}
+
+
+async def test_a_delayed_repetition_is_no_error_and_changes_nothing(store: OffsetStore) -> None:
+    await store.commit("g", [OffsetEntry(given(), 2, 20)])
+    assert await store.commit("g", [OffsetEntry(given(), 1, 10)]) == {}
+    assert await store.commit("g", [OffsetEntry(given(), 2, 20)]) == {}
+    assert (await store.load("g", [given()]))[T0].offset == 20
+    assert isinstance((await store.commit("g", [OffsetEntry(given(), 3, 19)]))[T0], CommitGoesBack)
+    assert (await store.load("g", [given(epoch=6)]))[T0].offset == 20
+    assert isinstance((await store.commit("g", [OffsetEntry(given(epoch=6), 1, 19)]))[T0], CommitGoesBack)
+    assert await store.commit("g", [OffsetEntry(given(epoch=6), 1, 20)]) == {}
+
+
+async def test_a_topic_that_was_made_again_begins_with_nothing(store: OffsetStore) -> None:
+    await store.commit("g", [OffsetEntry(given(topic_id=1), 1, 10)])
+    assert await store.load("g", [given(topic_id=2)]) == {}
+    assert await store.commit("g", [OffsetEntry(given(topic_id=2), 1, 3)]) == {}
+    assert (await store.load("g", [given(topic_id=1)]))[T0].offset == 10
+
+
+async def test_metadata_is_bounded(store: OffsetStore) -> None:
+    refused = await store.commit("g", [OffsetEntry(given(), 1, 10, "x" * 4097), OffsetEntry(given(T1), 1, 10, "é" * 2048)])
+    assert {at: type(error) for at, error in refused.items()} == {T0: InvalidRequest}
+    assert (await store.load("g", [given(T1)]))[T1].metadata == "é" * 2048
+
+
+async def test_racing_members_never_take_an_offset_back(opened: Callable[[], OffsetStore]) -> None:
+    """Many members with many epochs, each as if in a process of its own: the offset only grows, and none commits once it is fenced."""
+    seen: list[int] = []
+
+    async def member(epoch: int) -> None:
+        store, mine = opened(), given(epoch=epoch)
+        try:
+            begun = await insist(lambda: store.load("g", [mine]))
+            offset = begun[T0].offset if T0 in begun else 0
+            seen.append(offset)
+            for counter in range(1, 6):
+                offset += 1
+                refused = await insist(lambda counter=counter, offset=offset: store.commit("g", [OffsetEntry(mine, counter, offset)]))  # type: ignore[misc]
+                if refused:
+                    raise refused[T0]
+        except StaleAssignment:
+            return
+
+    await asyncio.gather(*(member(epoch) for epoch in range(1, 9)))
+    final = (await insist(lambda: opened().load("g", [given(epoch=9)])))[T0].offset
+    assert 5 <= final <= 40
+    assert all(offset <= final for offset in seen)
+
+
+async def insist(call: Callable[[], Awaitable[T]]) -> T:
+    """A database may ask for a repetition."""
+    for _ in range(200):
+        try:
+            return await call()
+        except Unavailable:
+            await asyncio.sleep(0.01)
+    raise AssertionError("the store does not answer")
+
+
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        ("", DataDamaged),
+        ("{}", DataDamaged),
+        ("[" * 100_000, DataDamaged),
+        ('{"version": 2, "offsets": []}', FormatNotSupported),
+        ('{"version": 1, "offsets": [{"group": "g"}]}', DataDamaged),
+        (json.dumps({"version": 1, "offsets": [ENTRY | {"offset": -1}]}), DataDamaged),
+        (json.dumps({"version": 1, "offsets": [ENTRY | {"topic": 3}]}), DataDamaged),
+    ],
+)
+async def test_a_damaged_file_is_an_error_and_stays_as_it_is(tmp_path: Path, content: str, error: type[Exception]) -> None:
+    path = tmp_path / "offsets.json"
+    path.write_text(content)
+    with pytest.raises(error, match=r"offsets\.json"):
+        await FileOffsetStore(path).load("g", [given()])
+    with pytest.raises(error):
+        await FileOffsetStore(path).commit("g", [OffsetEntry(given(), 1, 10)])
+    assert path.read_text() == content
+
+
+async def test_a_file_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreUnusable):
+        await FileOffsetStore(tmp_path / "file" / "offsets.json").load("g", [given()])
+
+
+@pytest.mark.parametrize("database", ["sqlite", pytest.param("postgres", marks=pytest.mark.real)])
+async def test_results_and_offset_are_stored_together_or_not_at_all(request: pytest.FixtureRequest, tmp_path: Path, database: str) -> None:
+    engine = create_engine(f"sqlite:///{tmp_path}/one.db" if database == "sqlite" else request.getfixturevalue("postgres_url"))
+    store = SqlOffsetStore(engine, "together")
+    await store.create_table()
+    with engine.begin() as transaction:
+        transaction.execute(text("CREATE TABLE results (value INTEGER)"))
+    await store.load("g", [given(epoch=1)])
+
+    def work(epoch: int, counter: int, value: int) -> None:
+        with engine.begin() as transaction:
+            transaction.execute(text("INSERT INTO results VALUES (:value)"), {"value": value})
+            store.commit_in(transaction, "g", [OffsetEntry(given(epoch=epoch), counter, value + 1)])
+
+    await asyncio.to_thread(work, 1, 1, 0)
+    assert (await store.load("g", [given(epoch=2)]))[T0] == StoredOffset(1, "", (await store.load("g", [given(epoch=2)]))[T0].commit_ms)
+    with pytest.raises(StaleAssignment):
+        await asyncio.to_thread(work, 1, 2, 1)
+    await asyncio.to_thread(work, 2, 1, 1)
+    with engine.begin() as transaction:
+        assert [row.value for row in transaction.execute(text("SELECT value FROM results ORDER BY value"))] == [0, 1]
+        transaction.execute(text("DROP TABLE results"))
+    engine.dispose()
