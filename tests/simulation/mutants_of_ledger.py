@@ -28,6 +28,7 @@ from ledger.writer import Append, LedgerWriter, fail, succeed
 from ledgermq.errors import LedgerMQError, NotOwner
 from ledgermq.sources import Sources
 from tests.simulation.mutants import mutant
+from tests.simulation.plan import plan_of
 
 Patch = pytest.MonkeyPatch
 
@@ -44,7 +45,11 @@ def link_ignored(patch: Patch) -> None:
     patch.setattr(LedgerState, "is_valid", is_valid)
 
 
-@mutant("ledger")
+def claims_that_sleep(seed: int) -> bool:
+    return "claims" in plan_of(seed).ambush.shares
+
+
+@mutant("ledger", likely=claims_that_sleep)
 def no_second_recovery(patch: Patch) -> None:
     """A claim that was won is served from what was read before it."""
     recover = ledger.writer.recover

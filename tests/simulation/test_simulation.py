@@ -1,4 +1,4 @@
-"""A share of `make simulate` and `make mutants` for every test run; the same seed gives the same run, byte for byte."""
+"""A share of `make simulate` for every test run; the same seed gives the same run, byte for byte."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import sys
 
 import pytest
 
-from tests.simulation.all_mutants import MUTANTS
 from tests.simulation.levels import LEVELS
-from tests.simulation.mutants import hunt
 from tests.simulation.result import Result, simulate
 from tests.simulation.run import Seed, replay_command
 
 LEDGER_SEEDS = range(24)
+ROUNDS_SEEDS = range(8)
+DAMAGE_SEEDS = range(6)
 CLUSTER_SEEDS = range(4)
 
 
@@ -36,12 +36,21 @@ def test_one_ledger(first: int) -> None:
     judge("ledger", range(first, first + 6))
 
 
+@pytest.mark.parametrize("first", ROUNDS_SEEDS[::4])
+def test_rounds_of_compaction(first: int) -> None:
+    judge("rounds", range(first, first + 4))
+
+
+def test_damage() -> None:
+    judge("damage", DAMAGE_SEEDS)
+
+
 @pytest.mark.parametrize("seed", CLUSTER_SEEDS)
 def test_a_whole_cluster(seed: int) -> None:
     judge("cluster", range(seed, seed + 1))
 
 
-@pytest.mark.parametrize(("level", "seed"), [("ledger", 8), ("cluster", 3)])
+@pytest.mark.parametrize(("level", "seed"), [("ledger", 8), ("rounds", 5), ("cluster", 3)])
 def test_the_same_seed_is_the_same_run(level: str, seed: int) -> None:
     """In other processes too, whatever their strings hash to."""
     code = (
@@ -52,20 +61,3 @@ def test_the_same_seed_is_the_same_run(level: str, seed: int) -> None:
     env = {**os.environ, "PYTHONHASHSEED": "1"}
     there = subprocess.run([sys.executable, "-c", code, level, str(seed)], env=env, capture_output=True, text=True, check=True, timeout=100)
     assert there.stdout.split() == [str(here.trace.count), here.trace.digest()], there.stdout + there.stderr
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("claims-deleted", "fence deleted"),
-        ("exists-taken-as-lost", "won put taken as lost"),
-        ("acknowledged-before-a-lower-slot", "lost write"),
-        ("sequences-not-looked-at", ""),
-        ("offsets-from-the-checkpoint-only", ""),
-    ],
-)
-def test_a_mutant_is_caught(name: str, kind: str) -> None:
-    """A few that fall at once; `make mutants` hunts all of them."""
-    caught = hunt(MUTANTS[name], LEVELS[MUTANTS[name].level], range(40))
-    assert caught.result is not None
-    assert any(kind in found for found in caught.result.kinds), caught.result.violations

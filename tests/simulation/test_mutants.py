@@ -1,0 +1,67 @@
+"""A share of `make mutants` for every test run: what fell at once must go on falling, or the simulation has gone blind.
+
+Seeds move with every change of the product, so each of these is one that many seeds catch, and a few are tried.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.all_mutants import MUTANTS
+from tests.simulation.levels import LEVELS
+from tests.simulation.mutants import hunt
+
+SEEDS = range(24)
+
+FALL_AT_ONCE = (
+    "acknowledged-before-a-lower-slot",
+    "any-sequence-of-an-unknown-producer",
+    "checkpoint-of-what-is-not-durable",
+    "checkpoint-retried-with-stale-content",
+    "claims-deleted",
+    "commit-of-a-plan-that-was-finished",
+    "deleted-by-memory",
+    "exists-taken-as-lost",
+    "exists-taken-as-won",
+    "fences-left-open",
+    "file-without-its-last-record",
+    "garbage-collection-reads-before-it-lists",
+    "late-task-put-lands",
+    "link-ignored",
+    "name-freed-with-files-left",
+    "name-freed-without-a-barrier",
+    "newest-checkpoint-deleted",
+    "no-second-recovery",
+    "offsets-from-the-checkpoint-only",
+    "parquet-deleted-in-any-order",
+    "retention-deletes-one-file-too-many",
+    "segments-put-without-a-condition",
+    "sequences-not-looked-at",
+    "snapshot-keeps-the-oldest",
+    "stale-plan-run",
+    "temporary-folder-removed-before-its-plan-is-finished",
+    "uncertain-commit-undone",
+    "voids-deleted",
+    "waiters-of-a-failed-flush-acknowledged",
+    "waiters-of-a-lost-term-forgotten",
+)
+
+
+@pytest.mark.parametrize("name", FALL_AT_ONCE)
+def test_a_mutant_is_caught(name: str) -> None:
+    caught = hunt(MUTANTS[name], LEVELS[MUTANTS[name].level], SEEDS)
+    assert caught.seed is not None, caught.misfit or caught.mutant.what
+
+
+def test_a_late_put_on_s3_is_caught() -> None:
+    """Of the seeds of a longer stretch only those in which tasks sleep before they put, on S3."""
+    mutant = MUTANTS["url-life-without-end"]
+    assert mutant.likely is not None
+    seeds = [seed for seed in range(120) if mutant.likely(seed)][:12]
+    assert len(seeds) == 12
+    assert hunt(mutant, LEVELS[mutant.level], seeds).seed is not None
+
+
+def test_every_mutant_says_what_is_wrong() -> None:
+    assert all(mutant.what and mutant.level in LEVELS for mutant in MUTANTS.values())
+    assert len(MUTANTS) >= 30
