@@ -47,7 +47,7 @@ class Offsets:
                     await self._routing.refresh(topic, deadline)
 
     async def _round(self, missing: Mapping[TopicPartition, At], found: dict[TopicPartition, int], deadline: float) -> LedgerMQError | None:
-        """Ask each owner once. Returns the last error that a retry may cure."""
+        """Ask each owner once, all at the same time: one that is silent delays no other. Returns the last error that a retry may cure."""
         by_owner: dict[str, list[TopicPartition]] = {}
         last: LedgerMQError | None = None
         for partition in missing:
@@ -56,8 +56,11 @@ class Offsets:
                 by_owner.setdefault(owner, []).append(partition)
             else:
                 last = Unavailable(f"nobody owns {partition.topic}/{partition.partition} at present")
-        for owner, partitions in by_owner.items():
-            last = await self._ask(owner, partitions, missing, found, deadline) or last
+        asking = (self._ask(owner, partitions, missing, found, deadline) for owner, partitions in by_owner.items())
+        for outcome in await asyncio.gather(*asking, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
+            last = outcome or last
         return last
 
     async def _ask(

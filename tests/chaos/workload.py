@@ -33,6 +33,7 @@ TOPICS: dict[str, dict[str, int]] = {
 _NUMBERS = re.compile(r"[0-9]+(\.[0-9]+)*(:[0-9]+)?")
 DELIVERY_S = 60.0
 REQUEST_S = 5.0
+READ_S = 20.0
 CLOSE_S_MAX = DELIVERY_S + 30.0
 
 
@@ -71,7 +72,7 @@ class Workload:
     async def note_log_start(self, client: ledgermq.Client, partition: Partition) -> None:
         """Asks its owner alone: others may be cut off."""
         topic, number = partition
-        async with client.consumer(topic, [number], "earliest", request_timeout_s=REQUEST_S) as probe:
+        async with client.consumer(topic, [number], "earliest", request_timeout_s=READ_S) as probe:
             await self.insist("log start", probe.wait_ready)
             offset = probe.position(number)
         self.history.add(LogStart(partition, offset))
@@ -167,7 +168,7 @@ class Reader:
         self, client: ledgermq.Client, reader: str, start: dict[tuple[str, int], int] | str
     ) -> dict[tuple[str, int], int] | str:
         over_s = asyncio.get_running_loop().time() + self._random.choice((5.0, 30.0, 1000.0))
-        consumer = client.consumer(self._topics, start=start, auto_offset_reset="earliest", request_timeout_s=REQUEST_S)  # type: ignore[arg-type]
+        consumer = client.consumer(self._topics, start=start, auto_offset_reset="earliest", request_timeout_s=READ_S)  # type: ignore[arg-type]
         if not isinstance(start, str):
             for partition, offset in start.items():
                 self._work.history.add(Assign(reader, partition, offset))
