@@ -172,8 +172,8 @@ class ProducePath:
         """Raises CorruptFrame, MessageTooLarge."""
         found = walk_batch(data, decoded_bytes_max=DECODED_BYTES_MAX)
         if found.codec == "none" or found.decoded_bytes <= INLINE_BYTES_MAX:
-            return decode_batch(data)
-        return await self._run_blocking(partial(decode_batch, data))
+            return decode_batch(data, walked=found)
+        return await self._run_blocking(partial(decode_batch, data, walked=found))
 
 
 def _tell(entry: _Entry, base_offset: int, durable: bool) -> None:
