@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -20,8 +21,10 @@ from pathlib import Path
 
 from tests.fuzz.worker import PROGRESS
 
-HANG_S = 30.0
-START_S = 120.0
+HANG_CPU_S = 30.0
+HANG_S = 600.0
+"""An input that the child is busy with for so much processor time, or does not answer for so long: the machine may be busy."""
+START_S = 600.0
 NOT_STARTED = b"\xff" * PROGRESS.size
 CRASHES_MAX = 50
 """Per surface; the rest of its inputs is then left out."""
@@ -92,7 +95,7 @@ def _one_child(works: Sequence[Work], seed: int, hang_s: float) -> tuple[int, in
         done, number = PROGRESS.unpack(progress.read_bytes())
         found = [Failure(**json.loads(line)) for line in told.read_text().splitlines()]
         if hung:
-            return done, number, found, f"no answer within {hang_s:.0f} s"
+            return done, number, found, "no answer, or no end of work"
         if child.returncode:
             last = complaints.read_text(errors="replace").strip()[-2000:]
             return done, number, found, f"the process died ({child.returncode}): {last}"
@@ -100,8 +103,8 @@ def _one_child(works: Sequence[Work], seed: int, hang_s: float) -> tuple[int, in
 
 
 def _wait(child: subprocess.Popen[bytes], progress: Path, hang_s: float) -> bool:
-    """True: it was killed because one input kept it busy."""
-    seen, since = NOT_STARTED, time.monotonic()
+    """True: it was killed because one input kept it busy, or asleep."""
+    seen, since, used_s = NOT_STARTED, time.monotonic(), 0.0
     while True:
         try:
             child.wait(1.0)
@@ -109,11 +112,22 @@ def _wait(child: subprocess.Popen[bytes], progress: Path, hang_s: float) -> bool
         except subprocess.TimeoutExpired:
             now = progress.read_bytes()
             if now != seen:
-                seen, since = now, time.monotonic()
-            elif time.monotonic() - since > (START_S if now == NOT_STARTED else hang_s):
+                seen, since, used_s = now, time.monotonic(), _cpu_s(child.pid)
+                continue
+            limit_s = START_S if now == NOT_STARTED else hang_s
+            if time.monotonic() - since > limit_s or (now != NOT_STARTED and _cpu_s(child.pid) - used_s > HANG_CPU_S):
                 child.kill()
                 child.wait()
                 return True
+
+
+def _cpu_s(process: int) -> float:
+    """What a process has used of the processor so far; 0 where the system does not tell."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def main() -> int:
