@@ -172,12 +172,14 @@ class IdempotentProducer(Client):
 
 
 class EndAsker(Client):
-    async def run(self, partition: int) -> None:
+    async def run(self, partitions: int) -> None:
+        """Asks for any of so many."""
         while not self.stopped.is_set():
-            await asyncio.sleep(self.random.expovariate(1.0))
+            await asyncio.sleep(self.random.expovariate(2.0))
+            partition = self.random.randrange(partitions)
             op = self._world.history.ask_end(self.name, partition_of(partition))
             try:
-                end = await self.ask(lambda broker: broker.latest(TOPIC_ID, partition))
+                end = await self.ask(lambda broker, partition=partition: broker.latest(TOPIC_ID, partition))
             except (NoAnswer, Unreachable, LedgerMQError):
                 continue
             self._world.coverage.saw("the latest offset was told after a fence check")

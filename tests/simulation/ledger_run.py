@@ -75,17 +75,19 @@ class LedgerRun:
 
     def _start_clients(self) -> None:
         world, brokers = self.world, self.brokers
-        producers: list[IdempotentProducer | PlainProducer | EndAsker] = [
+        producers: list[IdempotentProducer | PlainProducer] = [
             IdempotentProducer(world, "pipe", brokers),
             IdempotentProducer(world, "one", brokers, window=1),
             PlainProducer(world, "plain", brokers),
-            EndAsker(world, "end", brokers),
             IdempotentProducer(world, "brief", brokers, session_s=1.0),
             IdempotentProducer(world, "burst", brokers, burst=3),
         ]
         for i, client in enumerate(producers):
             self._clients.append(client)
             self._work.append(world.loop.in_world(client.run(i % PARTITIONS)))
+        asker = EndAsker(world, "end", brokers)
+        self._clients.append(asker)
+        self._work.append(world.loop.in_world(asker.run(PARTITIONS)))
 
     async def _compact(self, name: str, incarnation: int) -> None:
         store, sources = self.world.line(name), self.world.sources(f"{name} {incarnation}")
