@@ -162,6 +162,8 @@ class Client:
             raise InvalidConfig("a group shares out the partitions itself; leave out either partitions or group")
         rule = check_rule(start)
         parsed = settings_from(GroupSettings, settings)
+        if parsed.broadcast and topics_of(topics)[1]:
+            raise InvalidConfig("a broadcast reads topics by their names, not by a pattern")
         reset = parsed.auto_offset_reset if "auto_offset_reset" in settings else rule
         out_of_range: At | None = None if reset == "error" else reset
         return GroupConsumer(self._connections, self._routing, self._offsets, self._sources, group, topics, rule, out_of_range, parsed)

@@ -143,7 +143,9 @@ class GroupSettings(ConsumerSettings):
     client_id: str = ""
     """For people who look at the group."""
     offset_store: OffsetStore | None = None
-    """Keeps the committed offsets; None: the cluster does."""
+    """Keeps the committed offsets; None: the cluster does, of a broadcast this process's memory."""
+    broadcast: bool = False
+    """Every consumer reads all partitions of its topics, and nobody coordinates; the group's name is only the offset store's key."""
     on_assigned: PartitionsCallback | None = None
     """Called, and awaited, when partitions were given, before their first message; may seek."""
     on_revoked: PartitionsCallback | None = None

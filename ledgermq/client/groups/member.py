@@ -12,6 +12,7 @@ from ledgermq.client.connections import Connections
 from ledgermq.client.consuming.reader import Reader
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.ending import end
+from ledgermq.client.groups.broadcast import Broadcast
 from ledgermq.client.groups.callbacks import Callbacks
 from ledgermq.client.groups.committer import Committer
 from ledgermq.client.groups.committing import Commits
@@ -29,6 +30,7 @@ from ledgermq.client.offsets import Offsets
 from ledgermq.client.routing import Routing
 from ledgermq.client.settings import GroupSettings
 from ledgermq.errors import DeadlineExceeded, LedgerMQError, OffsetOutOfRange, Unavailable
+from ledgermq.offset_stores.memory import MemoryOffsetStore
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.sources import Sources
 
@@ -57,25 +59,37 @@ class Member:
         self.member_id = sources.new_id().hex()
         self._coordinator = Coordinator(connections, group)
         timeout_s = settings.request_timeout_s
-        self.store: OffsetStore = settings.offset_store or TopicOffsetStore(self._coordinator, connections, self.member_id, timeout_s)
+        self.store: OffsetStore = settings.offset_store or (
+            MemoryOffsetStore(sources)
+            if settings.broadcast
+            else TopicOffsetStore(self._coordinator, connections, self.member_id, timeout_s)
+        )
         self.committer = Committer(self.store, group, timeout_s)
         self.callbacks = Callbacks(settings)
         self.loading = Loading(self.store, group, rule, offsets, connections, timeout_s)
         self.holdings = Holdings(settings, reader, self.loading, self.committer, self.callbacks, connections.backoff)
         self.commits = Commits(self.committer, self.holdings, settings.commit)
         self.polling = Polling(settings.max_poll_interval_s)
-        self.membership = Membership(
-            self._coordinator,
-            self.member_id,
-            subscription_of(*topics, settings),
-            min(settings.heartbeat_wait_s, connections.attempt_timeout_s / 2),
-            self.holdings,
-            self.polling,
-            connections.backoff(),
-            reader.wake,
-        )
+        self.membership: Membership | Broadcast
+        if settings.broadcast:
+            backoff, refresh_s = connections.backoff(), routing.age_s_max
+            self.membership = Broadcast(topics[0], routing, self.holdings, sources, backoff, refresh_s, reader.wake)
+        else:
+            self.membership = self._membership(topics)
         self._background: asyncio.Task[None] | None = None
         self._regular: list[asyncio.Task[None]] = []
+
+    def _membership(self, topics: tuple[list[str], str]) -> Membership:
+        return Membership(
+            self._coordinator,
+            self.member_id,
+            subscription_of(*topics, self._settings),
+            min(self._settings.heartbeat_wait_s, self._connections.attempt_timeout_s / 2),
+            self.holdings,
+            self.polling,
+            self._connections.backoff(),
+            self._reader.wake,
+        )
 
     # -- background ----------------------------------------------------------------------------------------------------
 

@@ -34,7 +34,8 @@ class HandlerRunner:
         self._consumer = consumer
         self._member = consumer.member
         self._sources = sources
-        self._at_most_once = consumer.settings.commit == "before"
+        self._goes_on = consumer.settings.commit == "before" or consumer.settings.broadcast
+        """A message that failed is told of, and not tried again."""
         self._lanes: Lanes[GroupMessage] = Lanes(handler.settings.ordered_by)
         self._retrying: dict[Lane[GroupMessage], asyncio.Task[None]] = {}
         self._held_back: set[TopicPartition] = set()
@@ -107,7 +108,7 @@ class HandlerRunner:
         finally:
             self._running -= 1
         self._member.polling.signs += 1  # it is at work, though it may ask for nothing
-        if error is None or self._at_most_once:
+        if error is None or self._goes_on:
             message.ack()
             self._lanes.succeeded(lane)
             self._make_room(TopicPartition(message.topic, message.partition))

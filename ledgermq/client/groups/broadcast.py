@@ -1,0 +1,92 @@
+"""Broadcast: every consumer reads all partitions of its topics. No coordinator is asked; the consumer gives itself what there is.
+
+The epoch of what it gives is the time at which it began, in microseconds: two that share an offset store by mistake fence each other, and
+the later one goes on. Topics that grow, are removed or are made again are seen when they are asked for anew, every `refresh_s`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from ledgermq.client.backoff import Backoff
+from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.groups.holdings import Holdings
+from ledgermq.client.groups.offset_store import GivenPartition
+from ledgermq.client.routing import Routing
+from ledgermq.errors import LedgerMQError, RetriableError, UnknownTopic
+from ledgermq.sources import Sources
+
+ASK_S = 10.0
+
+
+class Broadcast:
+    """Stands where `Membership` stands for a member of a group. `topics`: names."""
+
+    def __init__(
+        self,
+        topics: Sequence[str],
+        routing: Routing,
+        holdings: Holdings,
+        sources: Sources,
+        backoff: Backoff,
+        refresh_s: float,
+        wake: Callable[[], None],
+    ) -> None:
+        self._topics = topics
+        self._routing = routing
+        self._holdings = holdings
+        self._sources = sources
+        self._backoff = backoff
+        self._refresh_s = refresh_s
+        self._wake = wake
+        self.wanted = asyncio.Event()
+        """The program asks for messages."""
+        self.joined = False
+        self.tried = False
+        """Nobody has to be told of the end."""
+        self.last_error: LedgerMQError | None = None
+        self.failing_since_s: float | None = None
+        self._refusal: LedgerMQError | None = None
+        self._epoch = 0
+
+    def take_failure(self) -> LedgerMQError | None:
+        refusal, self._refusal = self._refusal, None
+        return refusal
+
+    async def run(self) -> None:
+        self._epoch = self._sources.now_us()
+        while True:
+            await self.wanted.wait()
+            try:
+                self._give(await self._all())
+            except RetriableError as error:
+                self.last_error = error
+                if self.failing_since_s is None:
+                    self.failing_since_s = asyncio.get_running_loop().time()
+                await asyncio.sleep(self._backoff.next_s(error.retry_after_ms))
+            except LedgerMQError as error:
+                self.last_error = self._refusal = error
+                self.wanted.clear()
+                self._wake()
+            else:
+                self.last_error = self.failing_since_s = None
+                self._backoff.reset()
+                await asyncio.sleep(self._refresh_s)
+
+    async def _all(self) -> list[GivenPartition]:
+        """Of the topics that there are now."""
+        deadline = asyncio.get_running_loop().time() + ASK_S
+        given: list[GivenPartition] = []
+        for topic in self._topics:
+            try:
+                route = await self._routing.refresh(topic, deadline)
+            except UnknownTopic:
+                continue
+            given += [GivenPartition(TopicPartition(topic, number), route.topic_id, self._epoch) for number in range(route.partitions)]
+        return given
+
+    def _give(self, given: Sequence[GivenPartition]) -> None:
+        first, self.joined = not self.joined, True
+        if self._holdings.apply(given) or first:
+            self._wake()
