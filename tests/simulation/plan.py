@@ -41,6 +41,9 @@ class RunPlan:
 REQUESTS_MAX = (300, 1000, 1000, 3000)
 """Many short runs and some long ones, rather than all of one length. Levels with more processes take twice as many."""
 
+AMBUSHES_TAKE = 4
+"""Who lies in ambush sleeps until much has happened: such a run is longer by that factor."""
+
 NUISANCES = ("faults", "slow", "lost calls", "stalls", "naps", "short pages", "ambush", "ambush")
 
 
@@ -57,7 +60,7 @@ def plan_of(seed: int) -> RunPlan:
         brokers=r.randint(2, 4),
         compactors=r.randint(2, 4),
         seconds=r.choice((15.0, 30.0, 60.0)),
-        requests_max=random.Random(f"requests {seed}").choice(REQUESTS_MAX),
+        requests_max=random.Random(f"requests {seed}").choice(REQUESTS_MAX) * (AMBUSHES_TAKE if "ambush" in nuisances else 1),
         faults=Faults(
             before=bad * r.random(),
             after=bad * r.random(),
