@@ -56,12 +56,12 @@ class Offsets:
                 by_owner.setdefault(owner, []).append(partition)
             else:
                 last = Unavailable(f"nobody owns {partition.topic}/{partition.partition} at present")
-        asking = (self._ask(owner, partitions, missing, found, deadline) for owner, partitions in by_owner.items())
-        for outcome in await asyncio.gather(*asking, return_exceptions=True):
-            if isinstance(outcome, BaseException):
-                raise outcome
-            last = outcome or last
-        return last
+        try:
+            async with asyncio.TaskGroup() as group:
+                asked = [group.create_task(self._ask(*one, missing, found, deadline)) for one in by_owner.items()]
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        return next((error for task in asked if (error := task.result()) is not None), last)
 
     async def _ask(
         self,
