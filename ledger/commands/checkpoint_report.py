@@ -44,6 +44,7 @@ def _facts(checkpoint: fmt.Checkpoint) -> dict[str, Any]:
         "finished_plan": checkpoint.finished_plan,
         "planned_slot": checkpoint.planned_slot,
         "snapshot_plan": checkpoint.snapshot_plan,
+        "snapshot_bytes": checkpoint.snapshot_bytes,
         "metadata_offset": checkpoint.metadata_offset,
         "producer_states": len(state.producers),
         "producers_forgotten_to_slot": state.forgotten_to,

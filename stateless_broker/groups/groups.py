@@ -53,12 +53,16 @@ class Groups:
         return await self._at_coordinator(request.group, lambda found: found.heartbeat(request))
 
     async def commit(self, request: pb.CommitOffsetsRequest) -> pb.CommitOffsetsResponse:
+        if not request.member_id:  # a member's partitions are known by having been given to it
+            await self._topic.know((commit.topic, commit.partition) for commit in request.commits)
         return await self._at_coordinator(request.group, lambda found: found.commit(request))
 
     async def committed(self, request: pb.FetchCommittedRequest) -> pb.FetchCommittedResponse:
+        await self._topic.know((asked.topic, asked.partition) for asked in request.partitions)
         return await self._at_coordinator(request.group, lambda found: found.committed(request))
 
     async def reset(self, request: pb.ResetOffsetsRequest) -> pb.ResetOffsetsResponse:
+        await self._topic.know((reset.topic, reset.partition) for reset in request.resets)
         return await self._at_coordinator(request.group, lambda found: found.reset(request))
 
     async def describe(self, request: pb.DescribeGroupRequest) -> pb.DescribeGroupResponse:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from crc32c import crc32c
 
 from ledger import keys
@@ -31,6 +33,12 @@ class OffsetsTopic:
     def known(self) -> Topic | None:
         """As far as this broker knows."""
         return self._metadata.catalog.topics_by_name.get(keys.OFFSETS_TOPIC)
+
+    async def know(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """If this broker does not know one of these (topic, partition), learn what the controller knows. Raises Unavailable."""
+        topics = self._metadata.catalog.topics_by_name
+        if any(name not in topics or partition >= topics[name].partitions for name, partition in partitions):
+            await self._metadata.catch_up()
 
     async def find(self) -> Topic | None:
         """None: the controller says that there is none. Raises Unavailable."""

@@ -57,6 +57,8 @@ class CoordinatorTerm:
 
     async def coordinator(self, partition: int) -> PartitionCoordinator:
         """Raises Unavailable while it is loaded, NotOwner when the term is over, DataDamaged or FormatNotSupported naming the object."""
+        if partition in self.ready:
+            return self.ready[partition]
         try:
             async with asyncio.timeout(LOAD_WAIT_S):
                 while True:
@@ -164,6 +166,9 @@ class CoordinatorTerm:
         )
 
     def _lost(self, partition: int) -> None:
-        """Load it again, if the term goes on without it."""
+        """Load it again, unless the bundle is being handed over: then it refuses, and names the successor, until the term is over."""
+        lost = self.ready[partition].lost
+        if lost is not None and lost.owner:
+            return
         self._failed.append(self.ready.pop(partition))
         self._work.set()

@@ -101,6 +101,30 @@ async def test_a_commit_above_what_is_known_waits_for_the_partitions_owner_and_i
 
 
 @in_cluster("a:1", "b:1")
+async def test_a_topic_of_which_this_broker_has_not_heard_yet_is_not_called_unknown(cluster: Cluster) -> None:
+    await cluster.create("t", 1)
+    assert await committed_offset(cluster, "g", "t", 0) is None
+    names = [f"g{i}" for i in range(30)]
+    controller = next(a for a, broker in cluster.brokers.items() if 0 in broker.ownership.terms.opened)
+    behind = next(address for address in cluster.brokers if address != controller)
+    coordinators = {name: await coordinator_of(cluster, name) for name in names}
+    name = next(name for name in names if coordinators[name] == behind)
+    metadata = cluster.brokers[behind].metadata
+    real = metadata._apply_frame
+    metadata._apply_frame = lambda frame: None  # type: ignore[method-assign]
+    await cluster.line(controller).create_topic(pb.CreateTopicRequest(name="new", partitions=1))
+    line = cluster.line(behind)
+    wanted = pb.FetchCommittedRequest(group=name, partitions=[pb.TopicPartition(topic="new", partition=0)])
+    with pytest.raises(Unavailable):
+        await line.fetch_committed(wanted)
+    with pytest.raises(Unavailable):
+        await line.commit_offsets(commit_of(name, ("new", 0, 0)))
+    metadata._apply_frame = real  # type: ignore[method-assign]
+    await metadata.load()
+    assert await Outsider(cluster, name).commit(("new", 0, 0)) == [""]
+
+
+@in_cluster("a:1", "b:1")
 async def test_an_owner_of_yesterday_refuses_no_commit(cluster: Cluster) -> None:
     """The coordinator asks the partition's former owner, which is paused and knows an older end: not until it has looked is it believed."""
     await cluster.create("t", 8)
