@@ -85,6 +85,7 @@ class _Judge:
     def conclude(self, drained: Iterable[tuple[str, Partition]]) -> list[Violation]:
         for model in self._models.values():
             _judge_log(model)
+            _judge_unheard(model)
             _judge_order(model)
         for reader, partition in drained:
             model = self.model(partition)
@@ -112,6 +113,18 @@ def _judge_log(model: PartitionModel) -> None:
             model.report("duplicate", f"{value!r} of {send.client} is stored at {at}")
         if send is not None and (told := model.outcomes.get(send.op)) is not None and told.outcome is Outcome.FAIL:
             model.report("failed write stored", f"{value!r} of {send.client} is stored; it was told {told.why!r}")
+
+
+def _judge_unheard(model: PartitionModel) -> None:
+    """What nobody was told of has its place in the order too: behind every end that was known when it was sent."""
+    for offset, value in model.log.records.items():
+        send = model.sender.get(value)
+        told = model.outcomes.get(send.op) if send is not None else None
+        if send is None or (told is not None and told.outcome is Outcome.OK):
+            continue
+        least = model.sent_at_least[send.op]
+        if offset < least:
+            model.report("stale append", f"{value!r} of {send.client} is stored at {offset}; {least} was the end before it was sent")
 
 
 def _judge_order(model: PartitionModel) -> None:

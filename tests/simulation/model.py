@@ -5,7 +5,7 @@ invocation and its response that fits that order, and for a log this comes down 
 
     an append that ended before another began has the lower offset
     an end that is told is not below an append, a read or another told end that was over before it was asked for
-    an end that is told is not above an append that began after it was told
+    an end that is told is not above an append that began after it was told, acknowledged or not
     nothing is read before its append began
 
 `PartitionModel` is fed a history in order and collects what does not fit.
@@ -39,10 +39,11 @@ class PartitionModel:
     sender: dict[str, Produce] = field(default_factory=dict)
     outcomes: dict[int, Produced] = field(default_factory=dict)
     log_start: int = 0
+    sent_at_least: dict[int, int] = field(default_factory=dict)
+    """By send: the end that was known before it began, so nothing of it may be stored below."""
     _seen: dict[int, str] = field(default_factory=dict)
     _end_at_least: int = 0
     _asks: dict[int, int] = field(default_factory=dict)
-    _sent_at_least: dict[int, int] = field(default_factory=dict)
     _told_end: int = 0
     _positions: dict[str, int] = field(default_factory=dict)
 
@@ -51,7 +52,7 @@ class PartitionModel:
 
     def produce(self, event: Produce) -> None:
         self.sends[event.op] = event
-        self._sent_at_least[event.op] = max(self._end_at_least, self._told_end)
+        self.sent_at_least[event.op] = max(self._end_at_least, self._told_end)
         for value in event.values:
             self.sender[value] = event
 
@@ -65,7 +66,7 @@ class PartitionModel:
         for i, value in enumerate(send.values):
             self._see(event.base_offset + i, value, f"acknowledged to {send.client}")
             self.acknowledged[event.base_offset + i] = value
-        least = self._sent_at_least[event.op]
+        least = self.sent_at_least[event.op]
         if event.base_offset < least:
             self.report("stale append", f"{send.values} got offset {event.base_offset}; {least} was the end before it was sent")
         self._end_at_least = max(self._end_at_least, event.base_offset + len(send.values))

@@ -47,7 +47,7 @@ def test_acknowledged_at_an_offset_that_holds_something_else() -> None:
     history = History()
     sent(history, "a", 0)
     sent(history, "b", None, outcome=Outcome.INFO)
-    assert kinds(history, {0: "b"}) == {"lost write"}
+    assert kinds(history, {0: "b"}) == {"lost write", "stale append"}
 
 
 def test_what_was_read_must_last() -> None:
@@ -138,6 +138,16 @@ def test_an_append_that_began_after_a_higher_end_was_told() -> None:
     history.tell_end(history.ask_end("c", P), 1)
     sent(history, "b", 0)
     assert "stale append" in kinds(history, {0: "b", 1: "a"})
+
+
+def test_an_append_of_unknown_fate_lands_behind_the_end_that_was_told_before_it() -> None:
+    history = History()
+    sent(history, "a", None, outcome=Outcome.INFO)
+    history.tell_end(history.ask_end("c", P), 2)
+    sent(history, "b", None, outcome=Outcome.INFO)
+    sent(history, "c", None, outcome=Outcome.INFO)
+    assert kinds(history, {0: "a", 1: "b"}) == {"stale append"}
+    assert kinds(history, {0: "a", 1: "a2", 2: "c"}) == {"phantom"}
 
 
 @pytest.mark.parametrize(("log_start", "found"), [(0, {"poll skip"}), (1, set())])
