@@ -48,7 +48,7 @@ class Decision(Generic[T]):
 
     records: list[LogRecord]
     answer: T
-    woken: frozenset[tuple[str, str]] = frozenset()
+    woken: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class GroupCoordinator:
         joined = group or self._new_group(request.group, now_ms)
         members.check_join(joined, request.member_id, subscription, self._meanings, self._limits, now_s)
         self.state.groups[request.group] = joined
-        member = members.join(joined, request.member_id, subscription, now_s, now_ms)
+        member = members.join(joined, request.member_id, subscription, members.owned_by(request), now_s, now_ms)
         self._deadlines.note(joined, member.silent_at_s)
         return joined, member
 
@@ -290,8 +290,8 @@ class GroupCoordinator:
         if not worth_keeping and group.name not in self.state.groups:
             return Decision([], answer)
         self.state.groups[group.name] = group
-        woken = frozenset((group.name, member_id) for member_id in group.woken)
-        group.woken = set()
+        woken = tuple((group.name, member_id) for member_id in group.woken)
+        group.woken = {}
         return Decision(group.drain(), answer, woken)
 
     # Time
@@ -302,17 +302,17 @@ class GroupCoordinator:
         Call it at `next_tick_s()`, and when the catalog has changed.
         """
         records: list[LogRecord] = []
-        woken: set[tuple[str, str]] = set()
+        woken: list[tuple[str, str]] = []
         if self._topics_version != self._view.version:
             self._look_at_topics(records, now_s)
         while len(records) < self._limits.records_max and (group := self._deadlines.pop(self.state.groups, now_s)) is not None:
             self._look_at(group, now_s, now_ms)
             decision = self._decided(group, None)
             records += decision.records
-            woken |= decision.woken
+            woken += decision.woken
         if self._expiry_s <= now_s:
             self._expire(records, now_s, now_ms)
-        return Decision(records, None, frozenset(woken))
+        return Decision(records, None, tuple(woken))
 
     def next_tick_s(self) -> float:
         """Monotonic time at which `tick` has something to do, at the latest."""

@@ -76,7 +76,7 @@ class Group:
         self.computed_s: float | None = None
         self.due_s: float | None = None  # the coordinator looks at it then, at the latest
         self.expiry_ms = 0  # nothing of it expires earlier
-        self.woken: set[str] = set()
+        self.woken: dict[str, None] = {}  # in order, whatever strings hash to
         self._drawn = False
         self._touched: bool = False
         self._touched_members: dict[str, None] = {}
@@ -127,7 +127,7 @@ class Group:
             del self.statics[member.subscription.instance_id]
         del self.members[member.member_id]
         self.dirty = True
-        self.woken.add(member.member_id)
+        self.woken[member.member_id] = None
         self._touched_members[member.member_id] = None
         if not self.members:
             self.empty_since_ms = max(1, now_ms)
@@ -199,7 +199,7 @@ class Group:
     def _changed(self, member: Member) -> None:
         member.changed_epoch = self.epoch
         member.given = None
-        self.woken.add(member.member_id)
+        self.woken[member.member_id] = None
         self._touched_members[member.member_id] = None
 
     # Offsets

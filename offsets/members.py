@@ -6,6 +6,8 @@ that was given under an epoch which the member has seen, and that it does not na
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from ledgermq.errors import InvalidRequest, ResourceExhausted, StaticIdInUse, UnknownMember
 from ledgermq.protocol import ledgermq_pb2 as pb
 from offsets.group import Group, Member
@@ -13,6 +15,7 @@ from offsets.limits import GroupLimits
 from offsets.reconcile import give_free
 from offsets.records import Subscription
 from offsets.subscriptions import Meanings, subscription_bytes
+from offsets.topics import Partition
 
 RETRY_MS = 1_000
 
@@ -52,13 +55,15 @@ def check_join(group: Group, member_id: str, subscription: Subscription, meaning
         )
 
 
-def join(group: Group, member_id: str, subscription: Subscription, now_s: float, now_ms: int) -> Member:
-    """After `check_join`. A member that is there changes its subscription."""
+def join(group: Group, member_id: str, subscription: Subscription, owned: Collection[Partition], now_s: float, now_ms: int) -> Member:
+    """After `check_join`. A member that is there changes its subscription; what it does not own it begins anew, counting from 1."""
     member = group.members.get(member_id)
     if member is not None and not member.away:
         member.heard_s = now_s
         if member.subscription != subscription:
             group.subscribe(member, subscription)
+        for partition in member.held.keys() - owned:
+            group.renew(member, partition)
         return member
     before = group.members.get(group.statics.get(subscription.instance_id, ""), member) if subscription.instance_id else member
     if before is not None:
@@ -94,12 +99,16 @@ def hear(group: Group, member: Member, request: pb.GroupHeartbeatRequest, now_s:
     """It lives, and has let go what it does not name. O(what it holds)."""
     member.heard_s = now_s
     member.seen_epoch = seen(group, request.seen_epoch)
-    owned = {(given.topic_id, given.partition) for given in request.owned}
+    owned = owned_by(request)
     gone = [partition for partition, held in member.held.items() if partition not in owned and held.epoch <= member.seen_epoch]
     for partition in gone:
         group.release(member, partition)
     if not group.dirty:
         give_free(group, gone)
+
+
+def owned_by(request: pb.GroupHeartbeatRequest) -> set[Partition]:
+    return {(given.topic_id, given.partition) for given in request.owned}
 
 
 def seen(group: Group, seen_epoch: int) -> int:

@@ -89,7 +89,7 @@ class Desk:
     def decided(self, decision: Decision[T]) -> T:
         if decision.records:
             self.batches.append(decision.records)
-        self.woken |= decision.woken
+        self.woken |= set(decision.woken)
         return decision.answer
 
     def heartbeat(self, request: pb.GroupHeartbeatRequest) -> pb.GroupHeartbeatResponse:

@@ -3,7 +3,7 @@
 `test_groups` runs it on the true rules and on broken ones.
 
 Clients are slow and the network loses, delays and repeats what they send; members stall, die, restart and come back; coordinators die
-with the last decisions unwritten. The machine knows nothing of epochs: it counts for each partition how often it changed hands or was
+with the last decisions unwritten. The machine does not trust epochs: it counts for each partition how often it changed hands or was
 reset (its *era*), and a commit that applies must be of the present era.
 """
 
@@ -41,7 +41,7 @@ class Client:
     owned: dict[Partition, pb.GivenPartition] = field(default_factory=dict)
     letting_go: set[Partition] = field(default_factory=set)
     seen_epoch: int = 0
-    counter: int = 0
+    counters: dict[Partition, int] = field(default_factory=dict)
     position: dict[Partition, int] = field(default_factory=dict)
     answers: list[pb.GroupHeartbeatResponse] = field(default_factory=list)
     polling: bool = False
@@ -73,6 +73,7 @@ class Client:
 
     def forget(self) -> None:
         self.owned, self.letting_go, self.seen_epoch, self.answers, self.polling = {}, set(), 0, [], False
+        self.position, self.counters = {}, {}
 
     def take(self, answer: pb.GroupHeartbeatResponse) -> None:
         """Takes at once what it is given; what it is to let go it lets go when it gets round to it."""
@@ -83,6 +84,7 @@ class Client:
         for partition, g in given.items():
             if partition not in self.owned or self.owned[partition].epoch != g.epoch:
                 self.position.pop(partition, None)
+                self.counters.pop(partition, None)
         self.letting_go = set(self.owned) - set(given)
         self.owned = {**self.owned, **given}
 
@@ -184,6 +186,13 @@ class GroupLife(RuleBasedStateMachine):
         if answer is not None:
             client.joined = True
             client.take(answer)
+
+    @rule(number=who)
+    def join_from_scratch(self, number: int) -> None:
+        """It takes itself for put out, but the coordinator does not."""
+        client = self.pick(number)
+        client.joined = False
+        self.join(client.number)
 
     @rule(number=who, topics=st.sampled_from([("t",), ("u",), TOPICS, ("u", "new")]))
     def subscribe(self, number: int, topics: tuple[str, ...]) -> None:
@@ -290,8 +299,8 @@ class GroupLife(RuleBasedStateMachine):
         if position is None:
             position = self.committed.get(partition, 0)
         position = client.position[partition] = max(0, position + step)
-        client.counter += 1
-        return self.sent(client.member_id, partition, given.epoch, client.counter, position, given.topic)
+        counter = client.counters[partition] = client.counters.get(partition, 0) + 1
+        return self.sent(client.member_id, partition, given.epoch, counter, position, given.topic)
 
     def sent(self, member_id: str, partition: Partition, epoch: int, counter: int, offset: int, topic: str) -> Sent:
         commit = pb.OffsetCommit(
@@ -307,12 +316,17 @@ class GroupLife(RuleBasedStateMachine):
         except (UnknownMember, GroupNotEmpty):
             return
         applied = any(record.key.startswith(b"offset/") for records in self.desk.batches[before:] for record in records)
+        if codes == [""]:
+            done = self.desk.coordinator.state.groups[GROUP].offset_of(sent.partition)
+            assert done is not None, "a commit was acknowledged, and nothing is committed"
+            assert (done.offset or 0) >= sent.request.commits[0].offset, "a commit was acknowledged, and less is committed"
         if applied:
             assert codes == [""]
             assert sent.era == self.eras.get(sent.partition, 0), "a commit of before its partition changed hands, or was reset, was applied"
-            era, counter = self.counters.get(sent.partition, (-1, 0))
-            assert sent.era > era or sent.request.commits[0].counter > counter, "a delayed commit was applied after a later one"
-            self.counters[sent.partition] = (sent.era, sent.request.commits[0].counter)
+            commit = sent.request.commits[0]
+            epoch, counter = self.counters.get(sent.partition, (0, 0))
+            assert commit.epoch > epoch or commit.counter > counter, "a delayed commit was applied after a later one"
+            self.counters[sent.partition] = (commit.epoch, commit.counter)
 
     @rule(number=who, at=st.integers(0, 10), step=steps)
     def commit(self, number: int, at: int, step: int) -> None:
@@ -417,7 +431,7 @@ class GroupLife(RuleBasedStateMachine):
         self.desk.woken = set()
         self.desk.take_over(min(len(self.desk.batches), durable + kept))
         for sent_partition in list(self.counters):
-            self.counters[sent_partition] = (-1, 0)  # some of these commits may have been written
+            self.counters[sent_partition] = (0, 0)  # some of these commits may have been written
         self.after_takeover()
 
     def after_takeover(self) -> None:

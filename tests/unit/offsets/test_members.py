@@ -116,6 +116,18 @@ def test_who_was_put_out_hears_it_before_it_comes_back(desk: Desk) -> None:
     assert all(alone.owned[p].epoch > before[p].epoch for p in before)
 
 
+def test_a_member_that_begins_anew_counts_from_one_again(desk: Desk) -> None:
+    """It took itself for put out, but no coordinator did: under the old epoch its next commits would look like delayed ones."""
+    alone = Consumer(desk, "g", "a")
+    alone.join()
+    for offset in (5, 6, 7):
+        alone.commit({(1, 0): offset})
+    alone.join()
+    alone.counters = {}
+    assert alone.commit({(1, 0): 9}) == [""]
+    assert desk.committed("g", "t", 0).offset == 9
+
+
 def test_what_was_not_told_is_not_taken_for_let_go(desk: Desk) -> None:
     alone = Consumer(desk, "g", "a")
     desk.heartbeat(alone.request(pb.JOIN))  # the answer is lost
