@@ -1,15 +1,16 @@
-"""The levels of simulation by name: `ledger` (one ledger whole, fast), `rounds` (Parquet compaction), `damage`, `cluster` (everything)."""
+"""The levels of simulation by name: `ledger` (one ledger whole, fast), `rounds` (Parquet compaction), `damage`, `cluster`, `groups`."""
 
 from __future__ import annotations
 
 from tests.simulation.cluster_run import ClusterRun
 from tests.simulation.damage_run import KINDS as DAMAGED
 from tests.simulation.damage_run import DamageRun
+from tests.simulation.groups_run import GroupsRun
 from tests.simulation.ledger_run import LedgerRun
 from tests.simulation.result import Make
 from tests.simulation.rounds_run import RoundsRun
 
-LEVELS: dict[str, Make] = {"ledger": LedgerRun, "rounds": RoundsRun, "damage": DamageRun, "cluster": ClusterRun}
+LEVELS: dict[str, Make] = {"ledger": LedgerRun, "rounds": RoundsRun, "damage": DamageRun, "cluster": ClusterRun, "groups": GroupsRun}
 
 MUST_HAPPEN: dict[str, tuple[str, ...]] = {
     "ledger": (
@@ -93,6 +94,23 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
         "disturbance: graceful stop",
         "disturbance: network cut",
         "network: line broken",
+    ),
+    "groups": (
+        "a member was handed messages",
+        "a member stalled",
+        "a member was told: StaleAssignment",
+        "a committed offset was told",
+        "a commit outside of membership: done",
+        "a reset: done",
+        "a commit was written",
+        "a reset was written",
+        "a partition was given to a member",
+        "a term was opened",
+        "a plan was finished",
+        "disturbance: pause",
+        "disturbance: kill",
+        "disturbance: graceful stop",
+        "disturbance: network cut",
     ),
 }
 """What has to be reached at least once over the default seeds, or the simulation looks at too little."""

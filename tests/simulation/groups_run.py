@@ -1,0 +1,133 @@
+"""Level three: groups on a whole cluster. Members that join, leave, stall and die while others commit, ask and reset.
+
+At the end everything heals; the members that live read all that there is; every broker is started anew, so that what coordinators say comes
+from the store alone; and that, like all that was ever written, is held against the records in the ledgers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from ledger import keys
+from ledgermq.client.groups.coordinator import Coordinator
+from ledgermq.errors import LedgerMQError
+from ledgermq.protocol import ledgermq_pb2 as pb
+from tests.simulation.cluster_clients import PARTITIONS, Sender
+from tests.simulation.cluster_run import HEALING_S, ClusterRun, _topic_names
+from tests.simulation.groups_clients import GROUP, TOPIC, Asker, Committer, Done, GroupMember, RegisterTruth, Resetter, groups_plan_of
+from tests.simulation.groups_truth import GroupTruth, group_truth, judge_done
+from tests.simulation.history import FinalLog, Partition
+from tests.simulation.loop import Process, SimulatedLoop
+from tests.simulation.model import Violation
+from tests.simulation.network import Network
+
+
+class GroupsRun(ClusterRun):
+    def __init__(self, loop: SimulatedLoop, seed: int, lines_kept: int | None) -> None:
+        super().__init__(loop, seed, lines_kept)
+        self.groups = groups_plan_of(seed)
+        settings = self.cluster.settings.model_copy(update={"offsets_partitions": 1 + seed % 3})
+        self.cluster = replace(self.cluster, seconds=min(self.cluster.seconds, 30.0), settings=settings)
+        self.network = Network(self.world)
+        self._members: dict[str, GroupMember] = {}
+        self._done: Done
+        self._register = RegisterTruth()
+
+    def _start_clients(self) -> list[asyncio.Task[None]]:
+        world, network, plan = self.world, self.network, self.cluster
+        self._done = Done(world.topic_ids[TOPIC])
+        self._clients = [
+            Sender(world, network, plan, "idem", [TOPIC, "brief"]),
+            Committer(world, network, plan, "committer", self._register),
+            Asker(world, network, plan, "asker", self._register),
+            Asker(world, network, plan, "other", self._register),
+            Resetter(world, network, plan, "resetter"),
+        ]
+        for number in range(self.groups.members):
+            self._start(f"m{number}")
+        return [client.start() for client in self._clients]
+
+    def _start(self, name: str) -> None:
+        if not name.startswith("m"):
+            super()._start(name)
+            return
+        self._incarnation += 1
+        member = GroupMember(self.world, self.network, self.cluster, self.groups, self._done, name, self._incarnation)
+        self._members[name] = member
+        member.start()
+
+    def _victims(self) -> list[Process]:
+        return super()._victims() + [member.process for member in self._members.values()]
+
+    async def _compact_all(self) -> None:
+        """Before that: the workers come to the end, and leave."""
+        await self._work_off()
+        await self._stop_members()
+        await super()._compact_all()
+        for name in sorted(self.brokers):
+            self.brokers[name].process.kill()
+        await asyncio.sleep(1.0)
+        for name in sorted(self.brokers):
+            self._start(name)
+        await self._compare()
+
+    async def _work_off(self) -> None:
+        """What the workers have not been done with when all is well, and nothing more comes, they will be done with."""
+        client = self._plain_client("lag")
+        lags: object = None
+        try:
+            async with asyncio.timeout(HEALING_S):
+                while True:
+                    try:
+                        lag = await client.groups.lag(GROUP)
+                        lags = {partition: lag[partition].messages for partition in lag}
+                        if len(lag) >= PARTITIONS and not any(each.messages for each in lag.values()):
+                            break
+                    except LedgerMQError as error:
+                        self.world.note("lag", f"{type(error).__name__} {error.message[:100]}")
+                    await asyncio.sleep(1.0)
+        except TimeoutError:
+            self.world.violations.append(Violation("stuck", f"the workers are not at the end after {HEALING_S:.0f} s of health: {lags}"))
+        await client.close()
+
+    async def _stop_members(self) -> None:
+        for member in self._members.values():
+            member.stopped.set()
+        await asyncio.sleep(30.0)
+
+    async def _compare(self) -> None:
+        """New coordinators, which know only what the store says, against the log."""
+        truth = self._truth()
+        client = self._plain_client("compare")
+        for group in sorted({group for group, _ in truth.committed}):
+            coordinator = Coordinator(client._connections, group)
+            answer = await self._insist(lambda at=coordinator, group=group: _all_committed(at, group))  # type: ignore[misc]
+            told = {(p.topic_id, p.partition): (p.offset if p.HasField("offset") else None, p.counter) for p in answer.partitions}
+            stored = {p: v.offset for (name, p), v in truth.committed.items() if name == group}
+            if {partition: offset for partition, (offset, _) in told.items()} != stored:
+                self.world.violations.append(Violation("committed offsets differ", f"{group}: {told}, the log says {stored}"))
+        await client.close()
+
+    def _truth(self) -> GroupTruth:
+        by_name = {name: topic_id for topic_id, name in _topic_names(self.world).items()}
+        bundles = range(1, self.cluster.settings.bundles)
+        return group_truth(self.world.store, bundles, by_name.get(keys.OFFSETS_TOPIC, -1), set(self.world.topic_ids.values()))
+
+    def _final_logs(self) -> dict[Partition, FinalLog]:
+        return {partition: log for partition, log in super()._final_logs().items() if not keys.is_internal(partition[0])}
+
+    def _conclude(self, drained: list[tuple[str, Partition]]) -> None:
+        super()._conclude(drained)
+        truth = self._truth()
+        coverage = self.world.coverage
+        coverage.saw("a commit was written", truth.commits)
+        coverage.saw("a reset was written", truth.resets)
+        coverage.saw("a partition was given to a member", truth.gives)
+        self.world.violations += truth.violations
+        self.world.violations += judge_done(truth, GROUP, self._done.offsets)
+
+
+async def _all_committed(coordinator: Coordinator, group: str) -> pb.FetchCommittedResponse:
+    deadline = asyncio.get_running_loop().time() + 10.0
+    return await coordinator.ask(lambda at: at.fetch_committed(pb.FetchCommittedRequest(group=group)), deadline)
