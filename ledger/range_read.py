@@ -8,7 +8,7 @@ else: then the newest checkpoint says where they are now. A range gives the same
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -102,7 +102,7 @@ class RangeReader:
         self._pool = asyncio.Semaphore(COLD_READS)
         self._checkpoints: dict[int, fmt.Checkpoint] = {}
 
-    async def read(self, wanted: OffsetRange) -> AsyncIterator[tuple[int, pa.RecordBatch]]:
+    async def read(self, wanted: OffsetRange) -> AsyncGenerator[tuple[int, pa.RecordBatch], None]:
         """Raises OffsetOutOfRange (it was deleted by retention), DataDamaged, FormatNotSupported, the store's errors."""
         offset = wanted.first
         while offset < wanted.end:

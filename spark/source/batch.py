@@ -1,0 +1,67 @@
+"""The batch half of the data source: the driver plans, executors read their ranges from the store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from ledger.commands.root import root_url
+from ledger.object_store.open import open_store
+from ledger.range_read import RangeReader
+from ledgermq.sources import Sources
+from spark.source.options import SourceOptions
+from spark.source.planning import TopicRange, plan_query
+from spark.source.rows import batches_of
+
+
+class TaskPartition(InputPartition):
+    """The ranges of one task."""
+
+    def __init__(self, ranges: list[TopicRange]) -> None:
+        super().__init__(None)
+        self.ranges = ranges
+
+
+class BatchReader(DataSourceReader):
+    def __init__(self, options: SourceOptions) -> None:
+        self.options = options
+
+    def partitions(self) -> list[InputPartition]:
+        """In the driver. Raises what `plan_query` raises."""
+        return [TaskPartition(ranges) for ranges in asyncio.run(self._plan())]
+
+    async def _plan(self) -> list[list[TopicRange]]:
+        async with await open_store(root_url(self.options.root), sources=Sources()) as store:
+            return await plan_query(store, self.options)
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """In an executor, in an event loop of its own. Spark asks for None where there is no partition."""
+        if not isinstance(partition, TaskPartition):
+            return iter(())
+        return in_own_loop(read_ranges(self.options, partition.ranges))
+
+
+async def read_ranges(options: SourceOptions, ranges: list[TopicRange]) -> AsyncGenerator[pa.RecordBatch, None]:
+    async with await open_store(root_url(options.root), sources=Sources()) as store:
+        reader = RangeReader(store)
+        for wanted in ranges:
+            async with aclosing(reader.read(wanted.range)) as parts:
+                async for first, rows in parts:
+                    for batch in batches_of(rows, wanted.topic, wanted.range.key[1], first, options):
+                        yield batch
+
+
+def in_own_loop(items: AsyncGenerator[pa.RecordBatch, None]) -> Iterator[pa.RecordBatch]:
+    async def step() -> pa.RecordBatch | None:
+        return await anext(items, None)
+
+    with asyncio.Runner() as runner:
+        try:
+            while (item := runner.run(step())) is not None:
+                yield item
+        finally:
+            runner.run(items.aclose())

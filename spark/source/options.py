@@ -1,0 +1,159 @@
+"""The options of `spark.read.format("ledgermq")`, as values. No Spark, no store.
+
+| option            | default  |                                                                                          |
+|-------------------|----------|------------------------------------------------------------------------------------------|
+| root              |          | root URL of the cluster; `.load(root)` gives it too                                      |
+| topic             |          | one topic; or `topics`: several, with commas; or `topicsPattern`: a regular expression   |
+| partitions        | all      | of one topic: numbers, with commas                                                       |
+| startingOffsets   | earliest | earliest, latest, or JSON as {"topic": {"0": 23, "1": -2}}; -2 is earliest, -1 latest    |
+| endingOffsets     | latest   | the same; the first offset that is not read                                              |
+| minPartitions     | 1        | at least so many tasks, as far as there are records                                      |
+| failOnDataLoss    | true     | fail when records that are asked for were deleted by retention; else read what is left   |
+| includeHeaders    | true     | with the column `headers`                                                                |
+| tag               |          | only records with this tag; several with "||" between them                               |
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from ledgermq.errors import InvalidConfig
+
+NAMES = (
+    "root",
+    "topic",
+    "topics",
+    "topicsPattern",
+    "partitions",
+    "startingOffsets",
+    "endingOffsets",
+    "minPartitions",
+    "failOnDataLoss",
+    "includeHeaders",
+    "tag",
+)
+EARLIEST, LATEST = -2, -1
+MIN_PARTITIONS_MAX = 100_000
+OFFSET_MAX = 2**63 - 1
+
+Offsets = Literal["earliest", "latest"] | Mapping[str, Mapping[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    root: str
+    topics: tuple[str, ...] = ()
+    topics_pattern: str | None = None
+    partitions: frozenset[int] | None = None
+    starting_offsets: Offsets = "earliest"
+    ending_offsets: Offsets = "latest"
+    min_partitions: int = 1
+    fail_on_data_loss: bool = True
+    include_headers: bool = True
+    tags: frozenset[str] = frozenset()
+
+    def chosen(self, topics: list[str]) -> list[str]:
+        """Those of the cluster's user topics that are to be read; what was named is asked for, whether it is there or not."""
+        if self.topics_pattern is None:
+            return list(self.topics)
+        return sorted(name for name in topics if re.fullmatch(self.topics_pattern, name))
+
+
+def parse_options(given: Mapping[str, str]) -> SourceOptions:
+    """`given`: as Spark hands them over, names in any case. Raises InvalidConfig."""
+    known = {name.lower(): name for name in NAMES}
+    values: dict[str, str] = {}
+    for name, value in given.items():
+        if name.lower() == "path":
+            values.setdefault("root", value)
+        elif name.lower() not in known:
+            near = difflib.get_close_matches(name.lower(), known, n=1)
+            hint = f"; did you mean {known[near[0]]!r}?" if near else f"; there are {', '.join(NAMES)}"
+            raise InvalidConfig(f"unknown option {name!r}{hint}")
+        else:
+            values[known[name.lower()]] = value
+    topics, pattern = _topics(values)
+    partitions = _partitions(values.get("partitions"), topics)
+    if not values.get("root"):
+        raise InvalidConfig('the option root is missing: the root URL of the cluster, as .option("root", "s3://bucket/prefix")')
+    return SourceOptions(
+        root=values["root"],
+        topics=topics,
+        topics_pattern=pattern,
+        partitions=partitions,
+        starting_offsets=_offsets(values, "startingOffsets", "earliest"),
+        ending_offsets=_offsets(values, "endingOffsets", "latest"),
+        min_partitions=_number(values, "minPartitions", 1, MIN_PARTITIONS_MAX),
+        fail_on_data_loss=_truth(values, "failOnDataLoss"),
+        include_headers=_truth(values, "includeHeaders"),
+        tags=frozenset(tag.strip() for tag in values.get("tag", "").split("||") if tag.strip()),
+    )
+
+
+def _topics(values: Mapping[str, str]) -> tuple[tuple[str, ...], str | None]:
+    given = [name for name in ("topic", "topics", "topicsPattern") if values.get(name)]
+    if len(given) != 1:
+        raise InvalidConfig(f"give one of topic, topics and topicsPattern, not {' and '.join(given) or 'none'}")
+    if given == ["topicsPattern"]:
+        try:
+            re.compile(values["topicsPattern"])
+        except re.error as error:
+            raise InvalidConfig(f"topicsPattern {values['topicsPattern']!r} is no regular expression: {error}") from error
+        return (), values["topicsPattern"]
+    if given == ["topic"]:
+        return (values["topic"],), None
+    names = tuple(dict.fromkeys(name.strip() for name in values["topics"].split(",") if name.strip()))
+    if not names:
+        raise InvalidConfig("topics names no topic")
+    return names, None
+
+
+def _partitions(text: str | None, topics: tuple[str, ...]) -> frozenset[int] | None:
+    if text is None:
+        return None
+    numbers = [part.strip() for part in text.split(",")]
+    if len(topics) != 1:
+        raise InvalidConfig("partitions can be chosen of one topic only")
+    if not all(re.fullmatch(r"[0-9]{1,9}", number) for number in numbers):
+        raise InvalidConfig(f"partitions are numbers with commas between them, not {text!r}")
+    return frozenset(map(int, numbers))
+
+
+def _offsets(values: Mapping[str, str], name: str, default: Literal["earliest", "latest"]) -> Offsets:
+    text = values.get(name, default).strip()
+    if text.lower() in ("earliest", "latest"):
+        return "earliest" if text.lower() == "earliest" else "latest"
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidConfig(f'{name} {text!r}: give earliest, latest, or JSON as {{"topic": {{"0": 23}}}}: {error}') from error
+    if not isinstance(found, dict) or not all(isinstance(parts, dict) for parts in found.values()):
+        raise InvalidConfig(f'{name} {text!r}: JSON as {{"topic": {{"0": 23}}}} is needed')
+    return {topic: dict(_offset(name, topic, *pair) for pair in parts.items()) for topic, parts in found.items()}
+
+
+def _offset(name: str, topic: str, partition: str, offset: object) -> tuple[int, int]:
+    if not re.fullmatch(r"[0-9]{1,9}", partition):
+        raise InvalidConfig(f"{name}: {topic!r} has no partition {partition!r}")
+    if isinstance(offset, bool) or not isinstance(offset, int) or not EARLIEST <= offset <= OFFSET_MAX:
+        raise InvalidConfig(f"{name}: {topic}-{partition}: an offset, -2 (earliest) or -1 (latest) is needed, not {offset!r}")
+    return int(partition), offset
+
+
+def _number(values: Mapping[str, str], name: str, least: int, most: int) -> int:
+    text = values.get(name, str(least)).strip()
+    if not re.fullmatch(r"[0-9]{1,9}", text) or not least <= int(text) <= most:
+        raise InvalidConfig(f"{name} is a number from {least} to {most}, not {text!r}")
+    return int(text)
+
+
+def _truth(values: Mapping[str, str], name: str) -> bool:
+    text = values.get(name, "true").strip().lower()
+    if text not in ("true", "false"):
+        raise InvalidConfig(f"{name} is true or false, not {text!r}")
+    return text == "true"

@@ -1,0 +1,129 @@
+"""What a query reads, decided once in the driver: ranges of offsets, and how they are dealt out to tasks.
+
+Needs the store, no broker and no Spark.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ledger.catalog import Catalog, Topic, read_catalog
+from ledger.cluster import read_cluster
+from ledger.fold import PartitionKey
+from ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledger.range_read import OffsetRange, plan_ranges, split
+from ledger.reader import LedgerReader
+from ledgermq.errors import InvalidConfig, OffsetOutOfRange, UnknownPartition
+from spark.source.options import EARLIEST, LATEST, Offsets, SourceOptions
+
+TASK_BYTES = 128 * 1024 * 1024
+BUNDLES_AT_ONCE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRange:
+    """Rows of a topic by its name. Picklable."""
+
+    topic: str
+    range: OffsetRange
+
+
+async def plan_query(store: ObjectStore, options: SourceOptions) -> list[list[TopicRange]]:
+    """Ranges by task. Raises InvalidConfig, UnknownTopic, UnknownPartition, OffsetOutOfRange, DataDamaged, the store's errors."""
+    try:
+        cluster = await read_cluster(store)
+    except ObjectMissing as error:
+        raise InvalidConfig(f"{store.url}: there is no cluster here") from error
+    topics = _topics(await read_catalog(store, cluster.producer_states_max), options)
+    readers = await _readers(store, topics, cluster.producer_states_max)
+    ranges: list[TopicRange] = []
+    for topic in topics:
+        for partition in _partitions(topic, options):
+            reader, key = readers[topic.bundles[partition]], (topic.id, partition)
+            first, end = _offsets(reader, topic.name, key, options)
+            ranges += [TopicRange(topic.name, found) for found in await plan_ranges(reader, key, first, end)]
+    return deal(ranges, options.min_partitions)
+
+
+def deal(ranges: Sequence[TopicRange], tasks_min: int) -> list[list[TopicRange]]:
+    """Neighbouring ranges together, up to a size; at least `tasks_min` tasks, as far as there are records."""
+    names = {each.range.key: each.topic for each in ranges}
+    parts = [TopicRange(names[part.key], part) for part in split([each.range for each in ranges], tasks_min)]
+    total = sum(part.range.bytes for part in parts)
+    bytes_max = min(TASK_BYTES, total // tasks_min)
+    tasks: list[list[TopicRange]] = []
+    size_bytes = 0
+    for part in parts:
+        if not tasks or size_bytes + part.range.bytes > bytes_max:
+            tasks.append([])
+            size_bytes = 0
+        tasks[-1].append(part)
+        size_bytes += part.range.bytes
+    return tasks if len(tasks) >= min(tasks_min, len(parts)) else [[part] for part in parts]
+
+
+def _topics(catalog: Catalog, options: SourceOptions) -> list[Topic]:
+    """Raises UnknownTopic; internal topics are none that a query reads."""
+    names = options.chosen([topic.name for topic in catalog.living_topics() if not topic.internal])
+    topics = [catalog.living(name) for name in names]
+    internal = [topic.name for topic in topics if topic.internal]
+    if internal:
+        raise InvalidConfig(f"topic {internal[0]!r} belongs to the system and cannot be read by a query")
+    return topics
+
+
+async def _readers(store: ObjectStore, topics: Sequence[Topic], producer_states_max: int) -> dict[int, LedgerReader]:
+    """Of each bundle that holds partitions of these topics, open."""
+    wanted = {topic.id for topic in topics}
+    bundles = sorted({bundle for topic in topics for bundle in topic.bundles})
+    readers = {bundle: LedgerReader(store, bundle, producer_states_max, wanted=lambda key: key[0] in wanted) for bundle in bundles}
+    room = asyncio.Semaphore(BUNDLES_AT_ONCE)
+
+    async def open_one(reader: LedgerReader) -> None:
+        async with room:
+            await reader.open()
+
+    await asyncio.gather(*(open_one(reader) for reader in readers.values()))
+    return readers
+
+
+def _partitions(topic: Topic, options: SourceOptions) -> list[int]:
+    named: set[int] = set(options.partitions or ())
+    for offsets in (options.starting_offsets, options.ending_offsets):
+        if isinstance(offsets, Mapping):
+            named |= offsets.get(topic.name, {}).keys()
+    beyond = [partition for partition in sorted(named) if partition >= topic.partitions]
+    if beyond:
+        raise UnknownPartition(f"topic {topic.name} has {topic.partitions} partitions, there is no partition {beyond[0]}")
+    return sorted(options.partitions) if options.partitions is not None else list(range(topic.partitions))
+
+
+def _offsets(reader: LedgerReader, topic: str, key: PartitionKey, options: SourceOptions) -> tuple[int, int]:
+    """First and end, within what there is; where that is less than was asked for, `failOnDataLoss` decides."""
+    start, end = reader.log_start(key), reader.end(key)
+    first = _resolve(options.starting_offsets, topic, key[1], start, end, start)
+    last = _resolve(options.ending_offsets, topic, key[1], start, end, end)
+    if options.fail_on_data_loss and (lost := _lost(first, last, start, end)):
+        text = f"{topic}-{key[1]}: {lost}; with failOnDataLoss=false what is left is read"
+        raise OffsetOutOfRange(text)
+    first = min(max(first, start), end)
+    return first, min(max(last, first), end)
+
+
+def _lost(first: int, last: int, start: int, end: int) -> str:
+    if first < start and first < last:
+        return f"offset {first} is asked for, the log starts at {start}"
+    beyond: Iterable[int] = (offset for offset in (first, last) if offset > end)
+    return next((f"offset {offset} is asked for, the log ends at {end}" for offset in beyond), "")
+
+
+def _resolve(offsets: Offsets, topic: str, partition: int, start: int, end: int, default: int) -> int:
+    """A partition that a mapping does not name is read from its begin, or to its end."""
+    if not isinstance(offsets, Mapping):
+        return start if offsets == "earliest" else end
+    found = offsets.get(topic, {}).get(partition)
+    if found is None:
+        return default
+    return {EARLIEST: start, LATEST: end}.get(found, found)

@@ -1,0 +1,32 @@
+"""A root for tests of the Spark source: records in Parquet files and in segments, on a local folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ledger.object_store.file import FileStore
+from ledgermq.sources import Sources
+from tests.roots import Root
+
+DAY = "2024-01-01"
+"""A topic's name that Spark would take for a date."""
+ALL = [("t", 0, offset) for offset in range(18)] + [("t", 1, offset) for offset in range(6)]
+
+
+async def fill(folder: Path) -> None:
+    """Topic t: two partitions, 18 and 6 records; of each the first two thirds in two Parquet files. Topic DAY: two records."""
+    async with FileStore(folder, Sources()) as store:
+        root = await Root.open(store, Sources(), bundles=3)
+        await root.create_topic("t", 2)
+        await root.create_topic(DAY, 1, 2)
+        for number in range(6):
+            await root.produce("t", (0, [b"%d/%d" % (number, i) for i in range(3)]), (1, [b"x%d" % number]))
+            if number in (1, 3):
+                await root.compact()
+        await root.produce(DAY, (0, [b"a", b"b"]))
+
+
+async def compact(folder: Path) -> None:
+    async with FileStore(folder, Sources()) as store:
+        root = await Root.open(store, Sources())
+        assert not (await root.compact()).failures

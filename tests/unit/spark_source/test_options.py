@@ -1,0 +1,67 @@
+"""Options are read strictly: what nobody knows, or what cannot be, is refused by name."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ledgermq.errors import InvalidConfig
+from spark.source.options import NAMES, SourceOptions, parse_options
+
+
+def test_what_is_not_given_has_its_default() -> None:
+    assert parse_options({"path": "/root", "topic": "t"}) == SourceOptions("/root", ("t",))
+
+
+def test_everything_can_be_given_in_any_case() -> None:
+    given = {
+        "ROOT": "s3://b/p",
+        "topics": "a, b,a",
+        "startingoffsets": '{"a": {"0": 5, "1": -2}}',
+        "endingOffsets": "LATEST",
+        "minpartitions": "7",
+        "failOnDataLoss": "False",
+        "includeHeaders": "false",
+        "tag": "x || y",
+    }
+    assert parse_options(given) == SourceOptions(
+        "s3://b/p", ("a", "b"), None, None, {"a": {0: 5, 1: -2}}, "latest", 7, False, False, frozenset({"x", "y"})
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({}, "give one of topic, topics"),
+        ({"topic": "t", "topics": "u"}, "not topic and topics"),
+        ({"topic": "t"}, "root is missing"),
+        ({"topic": "t", "startOffsets": "1"}, "did you mean 'startingOffsets'"),
+        ({"topicsPattern": "("}, "no regular expression"),
+        ({"topics": " , "}, "names no topic"),
+        ({"topics": "a,b", "partitions": "1"}, "of one topic only"),
+        ({"topic": "t", "partitions": "1,x"}, "numbers with commas"),
+        ({"topic": "t", "partitions": "٣"}, "numbers with commas"),
+        ({"topic": "t", "startingOffsets": "soon"}, "earliest, latest, or JSON"),
+        ({"topic": "t", "startingOffsets": "[" * 100_000}, "earliest, latest, or JSON"),
+        ({"topic": "t", "startingOffsets": '{"t": 5}'}, "is needed"),
+        ({"topic": "t", "endingOffsets": '{"t": {"0": true}}'}, "-1 \\(latest\\) is needed"),
+        ({"topic": "t", "endingOffsets": '{"t": {"0": -3}}'}, "-1 \\(latest\\) is needed"),
+        ({"topic": "t", "endingOffsets": '{"t": {"x": 3}}'}, "no partition 'x'"),
+        ({"topic": "t", "minPartitions": "0"}, "a number from 1"),
+        ({"topic": "t", "failOnDataLoss": "maybe"}, "true or false"),
+    ],
+    ids=str,
+)
+def test_nonsense_is_refused_by_name(given: dict[str, str], text: str) -> None:
+    root = {} if text in ("root is missing",) else {"root": "/r"}
+    with pytest.raises(InvalidConfig, match=text):
+        parse_options({**root, **given})
+
+
+@given(st.dictionaries(st.sampled_from(NAMES) | st.text(max_size=5), st.text(max_size=20)))
+def test_any_options_are_taken_or_refused(given: dict[str, str]) -> None:
+    try:
+        parse_options({"root": "/r", **given})
+    except InvalidConfig:
+        pass
