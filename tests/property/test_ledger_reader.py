@@ -24,6 +24,7 @@ from ledger.parquet.delete import log_start_move, tidy_bundle
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.group_build import run_inline
 from ledger.parquet.runner import compact_bundle
+from ledger.range_read import RangeReader, plan_ranges, split
 from ledger.reader import LedgerReader
 from ledger.recovery import advance_checkpoint, recover
 from ledger.writer import claim
@@ -61,7 +62,7 @@ class World:
         self.acknowledged: dict[tuple[int, int], bytes] = {}
         self.starts = [0] * PARTITIONS
         """Asked for: what is below may go."""
-        self.processes = self.values = self.rounds = self.begun_again = 0
+        self.processes = self.values = self.rounds = self.begun_again = self.queries = 0
 
     async def prepare(self) -> None:
         self.root = await Root.open(self.objects, self.sources)
@@ -144,6 +145,31 @@ class Reading:
                 self.positions[partition] = batches[-1].end
 
 
+async def query(world: World, store: ObjectStore, sources: Sources) -> None:
+    """As a query does: ranges are planned, and read by another process, maybe much later, when the records are somewhere else."""
+    reader = LedgerReader(store, 1, world.root.cluster.producer_states_max, run_blocking=run_inline)
+    await reader.open()
+    partition = sources.random.randrange(PARTITIONS)
+    key = (world.topic_id, partition)
+    first = sources.random.randint(reader.log_start(key), reader.end(key))
+    end = sources.random.randint(first, reader.end(key))
+    ranges = split(await plan_ranges(reader, key, first, end), sources.random.randint(1, 4))
+    await asyncio.sleep(sources.random.choice((0, 1, 20)) * sources.random.random())
+    executor, _ = world.process()
+    for wanted in ranges:
+        offset = wanted.first
+        try:
+            async for at, rows in RangeReader(executor, run_inline).read(wanted):
+                assert at == offset
+                world.show(partition, dict(enumerate(rows.column("value").to_pylist(), at)))
+                offset += rows.num_rows
+        except OffsetOutOfRange:
+            assert offset < world.starts[partition], "it was not to be dropped"
+            return
+        assert offset == wanted.end
+    world.queries += 1
+
+
 Step = Callable[[World, ObjectStore, Sources], Awaitable[None]]
 
 
@@ -214,7 +240,7 @@ async def live(seed: int) -> World:
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(reading.run()) for reading in readings]
         async with asyncio.TaskGroup() as others:
-            for step, pause_s in ((produce, 1.5), (compact, 4.0), (compact, 5.0), (checkpoint, 5.0), (retain, 15.0)):
+            for step, pause_s in ((produce, 1.5), (compact, 4.0), (compact, 5.0), (checkpoint, 5.0), (retain, 15.0), (query, 3.0)):
                 others.create_task(again_and_again(world, pause_s, step))
         for task in tasks:
             task.cancel()
@@ -242,6 +268,7 @@ async def check(world: World, readings: list[Reading]) -> None:
     for (partition, offset), value in world.shown.items():
         assert offset < starts[partition] or there.get((partition, offset)) == value, f"{partition}-{offset} was shown"
     assert world.rounds > 1
+    assert world.queries > 1
     assert len(world.acknowledged) > 20
 
 
