@@ -72,29 +72,21 @@ class Storm:
             raise error
 
     async def live(self, consumer: ledgermq.GroupConsumer, mode: str, until_s: float) -> None:
+        work = Work(self)
         while self.calm or asyncio.get_running_loop().time() < until_s:
             messages = await consumer.fetch(self.random.choice((1, 5, 50)), timeout=self.random.choice((0.1, 1, 3)))
             await asyncio.sleep(self.random.choice((0, 0, 0.01, 0.3)))
             if not self.calm and self.random.random() < 0.02:
                 await asyncio.sleep(15)  # too long away
-            await self.answer(consumer, mode, messages)
-
-    async def answer(self, consumer: ledgermq.GroupConsumer, mode: str, messages: list[ledgermq.GroupMessage]) -> None:
-        refused = self.random.choice(messages) if messages and self.random.random() < 0.1 else None
-        done = [m for m in messages if refused is None or m.partition != refused.partition or m.offset < refused.offset]
-        for message in done:
-            self.handled[TopicPartition(message.topic, message.partition)].add(message.offset)
-        if refused is not None:
-            refused.nack(self.random.choice((0, 0.5)))
-        if mode != "auto":
-            self.random.shuffle(done)
-            for message in done:
-                message.ack()
-        if mode == "manual" and done and self.random.random() < 0.5:
-            try:
-                await consumer.commit()
-            except (errors.GroupError, errors.RetriableError) as error:
-                self.note(error)
+            if mode == "auto":
+                work.handle_now(messages)
+                continue
+            work.handle_some(messages)
+            if mode == "manual" and self.random.random() < 0.5:
+                try:
+                    await consumer.commit(work.take_done())
+                except (errors.GroupError, errors.RetriableError) as error:
+                    self.note(error)
 
     async def end(self, consumer: ledgermq.GroupConsumer) -> None:
         how = self.random.choice(("crash", "close", "drain", "cancel"))
@@ -142,6 +134,50 @@ class Storm:
                         await asyncio.sleep(1)
                 for member in members:
                     member.cancel()
+
+
+class Work:
+    """What one member has to do. `stale`: messages that will come again; answers to them must not count."""
+
+    def __init__(self, storm: Storm) -> None:
+        self.storm = storm
+        self.todo: list[ledgermq.GroupMessage] = []
+        self.done: list[ledgermq.GroupMessage] = []
+        self.stale: list[ledgermq.GroupMessage] = []
+
+    def handle_now(self, messages: list[ledgermq.GroupMessage]) -> None:
+        """All, but for one that is refused now and then, and what is behind it."""
+        refused = self.storm.random.choice(messages) if messages and self.storm.random.random() < 0.1 else None
+        for message in messages:
+            if refused is None or message.partition != refused.partition or message.offset < refused.offset:
+                self.handled(message)
+        if refused is not None:
+            refused.nack(self.storm.random.choice((0, 0.5)))
+
+    def handle_some(self, messages: list[ledgermq.GroupMessage]) -> None:
+        """In any order, some of them much later."""
+        random = self.storm.random
+        self.todo += messages
+        random.shuffle(self.todo)
+        for _ in range(len(self.todo) if self.storm.calm else random.randint(0, len(self.todo))):
+            message = self.todo.pop()
+            if random.random() < 0.05 and message.nack(random.choice((0, 0.5))):
+                again = [each for each in self.todo if each.partition == message.partition and each.offset > message.offset]
+                self.todo = [each for each in self.todo if each not in again]
+                self.stale += [message, *again]
+                break
+            self.handled(message)
+            message.ack()
+            self.done.append(message)
+        for message in random.sample(self.stale, min(3, len(self.stale))):
+            message.ack()
+
+    def take_done(self) -> list[ledgermq.GroupMessage]:
+        done, self.done = self.done, []
+        return done
+
+    def handled(self, message: ledgermq.GroupMessage) -> None:
+        self.storm.handled[TopicPartition(message.topic, message.partition)].add(message.offset)
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))

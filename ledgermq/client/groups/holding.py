@@ -96,14 +96,12 @@ class Holding:
 
     def nack(self, offset: int, generation: int, delay_s: float) -> bool:
         self.answered = True
-        if self.gone:
+        if self.gone or not self.progress.roll_back(offset, generation):
             return False
         if self.letting_go:
-            self.give_back(offset, generation)
-            return True
-        if not self.progress.roll_back(offset, generation):
-            return False
-        self._roll_back(self, offset, delay_s)
+            self._changed(self)
+        else:
+            self._roll_back(self, offset, delay_s)
         return True
 
     def give_back(self, offset: int, generation: int) -> None:

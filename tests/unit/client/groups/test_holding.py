@@ -1,0 +1,44 @@
+"""What a program says of messages counts as long as the partition is held, and never for more than it said."""
+
+from __future__ import annotations
+
+from ledgermq.client.backoff import Backoff
+from ledgermq.client.consuming.reading import Reading
+from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.groups.holding import Holding
+from ledgermq.client.groups.offset_store import GivenPartition
+from ledgermq.sources import Sources
+
+
+def held(sought: list[int]) -> Holding:
+    at = TopicPartition("t", 0)
+    holding = Holding(GivenPartition(at, 1, 7), lambda _: None, lambda _, offset, delay_s: sought.append(offset))
+    holding.begin(0, None)
+    holding.reading = Reading(at, 1, 0, Backoff(Sources(), 1, 1))
+    holding.progress.hand_out(0, 10)
+    return holding
+
+
+def test_what_is_refused_while_the_partition_is_let_go_is_not_committed_with_what_is_behind_it() -> None:
+    sought: list[int] = []
+    holding = held(sought)
+    holding.letting_go = True
+    assert holding.nack(4, 0, 0.0)
+    assert sought == [], "it comes again to somebody else"
+    assert [holding.ack(offset, 0) for offset in range(10)] == [True] * 4 + [False] * 6
+    assert (holding.to_commit, holding.outstanding) == (4, 0)
+
+
+def test_what_is_refused_is_sought() -> None:
+    sought: list[int] = []
+    holding = held(sought)
+    assert holding.nack(4, 0, 0.0)
+    assert sought == [4]
+
+
+def test_nothing_counts_once_it_is_gone() -> None:
+    holding = held([])
+    holding.gone = True
+    assert not holding.ack(0, 0)
+    assert not holding.nack(1, 0, 0.0)
+    assert holding.to_commit is None
