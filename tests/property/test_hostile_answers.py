@@ -64,7 +64,8 @@ def run(broker: HostileBroker, use: Callable[[ledgermq.Client], Awaitable[None]]
 
 
 def background_lives(made: ledgermq.Producer | ledgermq.Consumer) -> bool:
-    return made._background is None or not made._background.done()
+    background = made._reader._background if isinstance(made, ledgermq.Consumer) else made._background
+    return background is None or not background.done()
 
 
 @given(st.lists(st.lists(FRAMES, max_size=3), max_size=4))
