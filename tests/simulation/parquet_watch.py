@@ -18,6 +18,7 @@ from ledger.parquet.pages import PageReader
 from ledgermq.errors import LedgerMQError
 from tests.simulation.history import FinalLog, Partition, PlainRead
 from tests.simulation.model import Violation
+from tests.simulation.watch import parquet_name
 from tests.simulation.world import World
 
 T = TypeVar("T")
@@ -54,7 +55,7 @@ class ParquetWatch:
         """Of the partition that has just changed, and of its topic's name."""
         if not self._world.store.has(changed.key):
             self._world.coverage.saw("a Parquet file was deleted")
-        names = [name for key in self._world.store.keys_now(keys.parquet_topic(changed.topic)) if (name := keys.parse_parquet(key))]
+        names = [name for key in self._world.store.keys_now(keys.parquet_topic(changed.topic)) if (name := parquet_name(key))]
         key = (changed.topic_id, changed.partition)
         same = [name for name in names if (name.topic_id, name.partition) == key]
         files = tuple(sorted((name.first_offset, name.last_offset) for name in same))
@@ -75,14 +76,14 @@ class ParquetWatch:
 
 
 def _name_of(key: str) -> keys.ParquetName:
-    name = keys.parse_parquet(key)
+    name = parquet_name(key)
     assert name is not None, key
     return name
 
 
 def parquet_names(world: World) -> Iterator[keys.ParquetName]:
     for key in world.store.keys_now(keys.PARQUET):
-        name = keys.parse_parquet(key)
+        name = parquet_name(key)
         if name is not None:
             yield name
 
@@ -116,7 +117,7 @@ def judge_parquet(world: World, logs: dict[Partition, FinalLog], whole: Collecti
 
 def _offsets_of(key: str, partition: Partition) -> range:
     """Those that a damaged Parquet file of the partition holds."""
-    name = keys.parse_parquet(key)
+    name = parquet_name(key)
     if name is None or (f"{name.topic}#{name.topic_id}", name.partition) != partition:
         return range(0)
     return range(name.first_offset, name.last_offset + 1)

@@ -13,6 +13,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import pyarrow as pa
 
@@ -28,6 +29,9 @@ from ledgermq.protocol.batch_header import walk_batch
 from ledgermq.protocol.records import DECODED_BYTES_MAX, SCHEMA, schema_prefix
 from ledgermq.sources import Sources
 from tests.simulation.model import Violation
+
+parquet_name = lru_cache(maxsize=10_000)(parse_parquet)
+"""The same keys are looked at after every change."""
 
 _NUMBERED = re.compile(r"ledgers/(\d+)/(segments|checkpoints)/(\d+)\Z")
 
@@ -100,7 +104,7 @@ class WatchedStore(MemoryStore):
         data = self._stored(key).data
         if key in self.first:
             self.created_again.add(key)
-            if parse_parquet(key) is not None:
+            if parquet_name(key) is not None:
                 self.violations.append(Violation("deleted file came back", key))
         else:
             self.first[key] = data
@@ -182,12 +186,13 @@ class WatchedStore(MemoryStore):
         return self._sources.now_ms()
 
     def _tell_of_parquet(self, key: str) -> None:
-        name = parse_parquet(key)
+        name = parquet_name(key)
         if name is not None:
             self.on_parquet(name)
 
     def keys_now(self, prefix: str) -> list[str]:
-        return [key for key in self._keys if key.startswith(prefix)]
+        first = bisect_left(self._keys, prefix)
+        return self._keys[first : bisect_left(self._keys, prefix + "\x7f", first)]
 
     def reader(self, key: str) -> pa.BufferReader:
         return pa.BufferReader(self._stored(key).data)
