@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from math import isfinite
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -33,11 +34,13 @@ class Reading:
 
 
 def parse(text: str, at_s: float) -> Reading:
-    """Raises ValueError for text that is none of Prometheus'."""
+    """Raises ValueError for text that is none of Prometheus', or whose buckets have no bounds. Values that are no numbers are left out."""
     values = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
-            values[sample.name, tuple(sorted(sample.labels.items()))] = float(sample.value)
+            float(sample.labels.get("le", 0))
+            if isfinite(sample.value):
+                values[sample.name, tuple(sorted(sample.labels.items()))] = float(sample.value)
     return Reading(at_s, values)
 
 
@@ -87,7 +90,7 @@ def broker_row(admin: str, before: Reading, now: Reading) -> BrokerRow:
         return sum(rate("ledgermq_store_requests_total", operation=operation) for operation in operations)
 
     reads, hits = rate("ledgermq_reads_total"), rate("ledgermq_reads_total", source="cache")
-    troubled = sorted(now.by("ledgermq_bundle_trouble", "bundle"), key=int)
+    troubled = sorted(now.by("ledgermq_bundle_trouble", "bundle"), key=lambda bundle: (len(bundle), bundle))
     parked = now.sum("ledgermq_parked_partitions")
     trouble = [f"bundle {bundle} is in trouble" for bundle in troubled] + ([f"{parked:.0f} partitions parked"] if parked else [])
     return BrokerRow(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import random
 import socket
 
 import pytest
@@ -77,6 +78,28 @@ def test_topics_are_summed_over_brokers_busiest_first() -> None:
 def test_a_quantile_of_nothing_is_none() -> None:
     reading = parse(NOW, 1.0)
     assert quantile(0.99, reading, reading, "ledgermq_flush_seconds_bucket") is None
+
+
+def test_text_that_is_broken_is_refused_or_shown_never_a_crash() -> None:
+    chosen, refused = random.Random(1), 0
+    for _ in range(1500):
+        text = list(NOW)
+        for _ in range(chosen.randrange(1, 8)):
+            text[chosen.randrange(len(text))] = chosen.choice('{}"=,\n \\#0eNaN+-xl\x00\u00e9')
+        try:
+            found = parse("".join(text), 2.0)
+        except ValueError:
+            refused += 1
+            continue
+        before = parse(BEFORE, 1.0)
+        Console(file=io.StringIO()).print(screen(View([broker_row("h:1", before, found)], topic_rows([(before, found)]))))
+    assert 100 < refused < 1400
+
+
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf", "1e300"])
+def test_values_that_are_no_numbers_are_left_out(value: str) -> None:
+    row = broker_row("h:1", parse(BEFORE, 1.0), parse(f"ledgermq_owned_bundles {value}\nledgermq_open_streams 2\n", 2.0))
+    assert row.streams == 2
 
 
 def test_the_screen_shows_who_does_not_answer_and_what_is_amiss() -> None:
