@@ -2,8 +2,9 @@
 
     main.py [ROOT]        a folder (default demo-output/root, emptied first), or a new root in S3: s3://bucket/prefix?endpoint=…
 
-Everything else that it writes lies in demo-output/. Exit status 0 only if every flight arrived exactly once and in order per carrier, and
-Spark, which reads nothing but Parquet files, finds the same delays as pandas does in the original CSV.
+Everything else that it writes lies in demo-output/. Exit status 0 only if every flight arrived exactly once and in order per carrier, a
+group of three that loses a member misses none, and Spark, which reads nothing but Parquet files, finds the same delays as pandas does in
+the original CSV.
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ from cluster import Cluster, stop_leftovers
 from compacting import Compacted, compact
 from consuming import Consumed, WrongData, consume
 from flights import Flights, load
+from member import GROUP
 from producing import PARTITIONS, TOPIC, Produced, produce
 from quiet import stderr_to
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from root import Root, root_of
+from sharing import MEMBERS, Shared, share
 
 import ledgermq
 
@@ -47,19 +50,19 @@ def main(root: Root) -> None:
     try:
         console.print(f"[bold]1[/] Starting {BROKERS} brokers on {root.url}")
         cluster.start(BROKERS)
-        produced, consumed = asyncio.run(through_the_brokers(cluster, flights))
+        produced, consumed, shared = asyncio.run(through_the_brokers(cluster, flights))
     finally:
         cluster.stop()
-    console.print("[bold]4[/] Parquet compaction by PySpark, as a job on the same root")
+    console.print("[bold]5[/] Parquet compaction by PySpark, as a job on the same root")
     with console.status("Spark starts, then compacts …"):
         compacted = compact(root.url)
     answer = ask(root, flights)
     picture = FOLDER / "delays.png"
     chart.draw(answer, flights.airlines, picture)
-    tell(root, answer, produced, consumed, compacted, picture, time.monotonic() - begun)
+    tell(root, answer, produced, consumed, shared, compacted, picture, time.monotonic() - begun)
 
 
-async def through_the_brokers(cluster: Cluster, flights: Flights) -> tuple[Produced, Consumed]:
+async def through_the_brokers(cluster: Cluster, flights: Flights) -> tuple[Produced, Consumed, Shared]:
     async with ledgermq.connect(cluster.target) as client:
         await client.create_topic(TOPIC, partitions=PARTITIONS)
         console.print(f"[bold]2[/] Producing to topic {TOPIC} ({PARTITIONS} partitions), idempotently; half-way, kill -9")
@@ -74,12 +77,19 @@ async def through_the_brokers(cluster: Cluster, flights: Flights) -> tuple[Produ
         with progress_bar() as progress:
             consumed = await consume(client, len(flights), progress)
         console.print(f"  [green]yes[/]: {consumed.records:,} flights, none lost, none twice, none out of order")
-        return produced, consumed
+        console.print(f"[bold]4[/] Consuming it again as a group of {len(MEMBERS)} processes; on the way, kill -9 of one of them")
+        with progress_bar() as progress:
+            shared = await share(client, cluster.target, TOPIC, FOLDER, progress)
+        console.print(
+            f"  [green]nothing was missed[/]: the others took over {shared.partitions} partitions of member {shared.killed} "
+            f"after {shared.gap_s:.1f} s, {shared.again:,} flights came twice; the group's lag is 0"
+        )
+        return produced, consumed, shared
 
 
 def ask(root: Root, flights: Flights) -> delays.Answer:
     """Spark's answer, if pandas gives the same."""
-    console.print("[bold]5[/] Mean delays with nothing but spark.read.parquet, compared with pandas on the original CSV")
+    console.print("[bold]6[/] Mean delays with nothing but spark.read.parquet, compared with pandas on the original CSV")
     with console.status("Spark reads the Parquet files …"), stderr_to(FOLDER / "spark.log"):
         answer = delays.ask_spark(root.parquet, root.spark_settings)
     if (difference := delays.difference(answer, delays.ask_pandas(flights.table))) is not None:
@@ -89,11 +99,18 @@ def ask(root: Root, flights: Flights) -> delays.Answer:
 
 
 def tell(
-    root: Root, answer: delays.Answer, produced: Produced, consumed: Consumed, compacted: Compacted, picture: Path, seconds: float
+    root: Root,
+    answer: delays.Answer,
+    produced: Produced,
+    consumed: Consumed,
+    shared: Shared,
+    compacted: Compacted,
+    picture: Path,
+    seconds: float,
 ) -> None:
     console.print()
     console.print(delay_table(answer))
-    console.print(figures(produced, consumed, compacted, seconds))
+    console.print(figures(produced, consumed, shared, compacted, seconds))
     console.print(f"Chart     {picture}")
     console.print(f"Data      {root.url} (Parquet files in {root.parquet})")
     console.print("\nTry next:")
@@ -110,13 +127,14 @@ def delay_table(answer: delays.Answer) -> Table:
     return table
 
 
-def figures(produced: Produced, consumed: Consumed, compacted: Compacted, seconds: float) -> Table:
+def figures(produced: Produced, consumed: Consumed, shared: Shared, compacted: Compacted, seconds: float) -> Table:
     table = Table(title="\nMeasured in this run", title_justify="left", box=None, show_header=False, pad_edge=False)
     table.add_column()
     table.add_column(justify="right")
     table.add_row("produced, each record durable, one broker killed", f"{produced.records_per_s:,.0f} records/s")
     table.add_row("gap after the kill", f"{produced.outage.gap_s:.2f} s")
     table.add_row("consumed and checked", f"{consumed.records_per_s:,.0f} records/s")
+    table.add_row("partitions of a killed group member went on after", f"{shared.gap_s:.2f} s")
     table.add_row("Parquet compaction by Spark, without its start", f"{compacted.megabytes_per_s:,.1f} MB/s of segments")
     table.add_row("", f"{produced.bytes / 1e6 / compacted.seconds:,.1f} MB/s of values")
     sizes = (produced.bytes, compacted.segment_bytes, compacted.parquet_bytes)
@@ -130,6 +148,7 @@ def try_next(root: Root) -> list[str]:
     python = f"import pandas; print(pandas.read_parquet('{root.parquet}', partitioning=None).groupby('partition').size())"
     return [
         f".venv/bin/ledgermq consume {TOPIC} --target '{root.url}' --from earliest --max 10 --format table",
+        f".venv/bin/ledgermq group describe {GROUP} --target '{root.url}'",
         f".venv/bin/ledgermq inspect cluster {root.argument}",
         f'.venv/bin/python -c "{python}"' if root.folder is not None else f".venv/bin/ledgermq compact {root.argument}",
     ]

@@ -1,0 +1,41 @@
+"""One member of the demo's consumer group, in a process of its own: member.py TARGET NAME. Stops at SIGTERM, after a last commit.
+
+For each handful of messages that it has finished it writes a line: partition, first offset, number of messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+
+from producing import TOPIC
+
+import ledgermq
+
+GROUP = "demo"
+FETCH_RECORDS_MAX = 2000
+
+
+async def main(target: str, name: str) -> None:
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    settings = {"client_id": name, "session_timeout_s": 3.0, "heartbeat_wait_s": 0.5, "commit_interval_ms": 200}
+    async with ledgermq.connect(target) as client, client.consumer(TOPIC, group=GROUP, **settings) as consumer:
+        while not stopped.is_set():
+            for partition, offsets in runs(await consumer.fetch(FETCH_RECORDS_MAX, timeout=0.5)).items():
+                print(partition, offsets[0], len(offsets), flush=True)
+        await consumer.drain()
+
+
+def runs(messages: list[ledgermq.GroupMessage]) -> dict[int, list[int]]:
+    """Offsets by partition."""
+    found: dict[int, list[int]] = {}
+    for message in messages:
+        found.setdefault(message.partition, []).append(message.offset)
+    return found
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))
