@@ -271,6 +271,24 @@ async def test_the_last_commit_may_be_made_while_the_consumer_closes(cluster: Cl
             await consumer.commit(messages)
 
 
+@in_cluster("a:1")
+async def test_closing_while_a_partition_is_let_go_tells_of_it_once(cluster: Cluster) -> None:
+    async with client_of(cluster) as client:
+        await client.create_topic("t", 2)
+        await fill(client, "t", 2)
+        revoked: list[TopicPartition] = []
+        first = client.consumer("t", group="g", on_revoked=revoked.extend)
+        await take(first, 2)
+        second = client.consumer("t", group="g")
+        await second.wait_ready()
+        await until(lambda: len(first.assignment) == 1)
+        assert revoked == [], "what was handed out last is not finished yet"
+        await first.close()
+        assert sorted(revoked) == [TopicPartition("t", 0), TopicPartition("t", 1)]
+        assert len(await take(second, 1)) >= 1
+        await second.close()
+
+
 @in_cluster("a:1", "b:1", "c:1")
 async def test_coordinators_die_while_members_commit_and_nothing_goes_back(cluster: Cluster) -> None:
     async with client_of(cluster) as client:

@@ -196,7 +196,7 @@ class Holdings:
 
     async def settle_accounts(self, holdings: Sequence[Holding]) -> LedgerMQError | None:
         """Before partitions are let go: tell the program, then commit what it has finished. Why that could not be, if so."""
-        await self._callbacks.revoked(holding.partition for holding in holdings if holding.told and not holding.gone)
+        await self._callbacks.revoked(_told_no_more(holdings))
         return await self.commit_finished(holding for holding in holdings if not holding.gone)
 
     async def finished(self, holdings: Sequence[Holding], deadline: float) -> bool:
@@ -217,7 +217,7 @@ class Holdings:
         if lost:
             self._tell()
         self.on_letting_go(lost)
-        await self._callbacks.lost(holding.partition for holding in lost if holding.told)
+        await self._callbacks.lost([holding.partition for holding in lost if holding.told])
 
     # -- committing ----------------------------------------------------------------------------------------------------
 
@@ -245,4 +245,12 @@ def _told(holdings: Iterable[Holding]) -> Iterator[TopicPartition]:
     for holding in holdings:
         if not holding.gone and not holding.letting_go:
             holding.told = True
+            yield holding.partition
+
+
+def _told_no_more(holdings: Iterable[Holding]) -> Iterator[TopicPartition]:
+    """Those that the program knows to have; it hears of each once."""
+    for holding in holdings:
+        if holding.told and not holding.gone:
+            holding.told = False
             yield holding.partition
