@@ -139,7 +139,10 @@ async def _group_at(cache: ParquetCache, bundle: int, checkpoint: fmt.Checkpoint
     counters = partition_of(checkpoint, *key)
     if not counters.parquet_start <= offset < counters.parquet_end:
         raise OffsetOutOfRange(f"Parquet holds offsets {counters.parquet_start} to {counters.parquet_end - 1}, not {offset}")
-    file = (await cache.pages(bundle).files_from(counters, offset))[0]
+    files = await cache.pages(bundle).files_from(counters, offset)
+    if not files:  # as of an internal topic, which has a snapshot instead
+        raise DataDamaged(f"bundle {bundle}: no Parquet file is listed for topic id {key[0]} partition {key[1]}, offset {offset}")
+    file = files[0]
     parsed = keys.parse_parquet(file.key)
     if parsed is None or (parsed.topic_id, parsed.partition) != key or file.first_offset > offset:
         raise DataDamaged(f"{file.key} is listed for topic id {key[0]} partition {key[1]}, offset {offset}", object_key=file.key)

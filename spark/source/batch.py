@@ -9,7 +9,6 @@ from contextlib import aclosing
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from ledger.commands.root import root_url
 from ledger.object_store.open import open_store
 from ledger.range_read import RangeReader
 from ledgermq.sources import Sources
@@ -27,6 +26,8 @@ class TaskPartition(InputPartition):
 
 
 class BatchReader(DataSourceReader):
+    """`options.root` is a root URL."""
+
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
 
@@ -35,7 +36,7 @@ class BatchReader(DataSourceReader):
         return [TaskPartition(ranges) for ranges in asyncio.run(self._plan())]
 
     async def _plan(self) -> list[list[TopicRange]]:
-        async with await open_store(root_url(self.options.root), sources=Sources()) as store:
+        async with await open_store(self.options.root, sources=Sources()) as store:
             return await plan_query(store, self.options)
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
@@ -46,7 +47,7 @@ class BatchReader(DataSourceReader):
 
 
 async def read_ranges(options: SourceOptions, ranges: list[TopicRange]) -> AsyncGenerator[pa.RecordBatch, None]:
-    async with await open_store(root_url(options.root), sources=Sources()) as store:
+    async with await open_store(options.root, sources=Sources()) as store:
         reader = RangeReader(store)
         for wanted in ranges:
             async with aclosing(reader.read(wanted.range)) as parts:

@@ -7,6 +7,7 @@ import pickle
 from pathlib import Path
 
 import pytest
+from pyspark.sql.types import StructType
 
 from ledger.object_store.file import FileStore
 from ledger.parquet.delete import log_start_move
@@ -14,7 +15,7 @@ from ledger.recovery import advance_checkpoint
 from ledgermq.errors import InvalidConfig, LedgerMQError, OffsetOutOfRange, UnknownPartition, UnknownTopic
 from ledgermq.sources import Sources
 from spark.source.batch import BatchReader
-from spark.source.options import parse_options
+from spark.source.data_source import LedgerMQDataSource
 from tests.ledgers import STATES_MAX
 from tests.roots import Root
 from tests.source_root import ALL, DAY, compact, fill
@@ -28,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
 
 def reader(folder: Path, **options: str) -> BatchReader:
     named = {} if {"topics", "topicsPattern"} & options.keys() else {"topic": "t"}
-    return BatchReader(parse_options({"root": str(folder), **named, **options}))
+    return LedgerMQDataSource({"root": str(folder), **named, **options}).reader(StructType())
 
 
 def offsets(reader: BatchReader, tasks: list[object] | None = None) -> list[tuple[str, int, int]]:
@@ -91,6 +92,19 @@ def test_tasks_give_the_same_after_compaction_has_moved_their_records(folder: Pa
 def test_what_cannot_be_read_is_said(folder: Path, options: dict[str, str], kind: type[LedgerMQError], text: str) -> None:
     with pytest.raises(kind, match=text):
         reader(folder, **options).partitions()
+
+
+def test_a_relative_root_is_the_drivers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder.parent)
+    planned = reader(folder, root="root")
+    tasks = list(planned.partitions())
+    monkeypatch.chdir("/")
+    assert offsets(planned, tasks) == ALL
+
+
+def test_a_root_in_memory_is_refused(folder: Path) -> None:
+    with pytest.raises(InvalidConfig, match="other processes"):
+        reader(folder, root="memory://x")
 
 
 def test_records_that_retention_took_fail_the_query_unless_told_otherwise(folder: Path) -> None:
