@@ -15,7 +15,8 @@ from typing import Any, get_args
 from pydantic.fields import FieldInfo
 
 from ledger import topic_settings
-from ledgermq.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
+from ledgermq.client.groups.handlers.handler import HandlerSettings
+from ledgermq.client.settings import ClientSettings, ConsumerSettings, GroupSettings, ProducerSettings
 from stateless_broker.settings import LIVE, BrokerSettings, CompactionSettings, ProcessSettings
 
 INTRODUCTION = """\
@@ -70,13 +71,28 @@ def page() -> str:
         *_section("Compaction service", OF_COMPACTION, _process_rows(CompactionSettings, ProcessSettings.model_fields)),
         *_section("Topics", OF_TOPICS, _topic_rows(), ("setting", "unit", "default", "meaning")),
     ]
-    for title, kind in (("Clients", ClientSettings), ("Producers", ProducerSettings), ("Consumers", ConsumerSettings)):
-        parts += _section(
-            title, OF_CLIENTS if kind is ClientSettings else "", _client_rows(kind), ("setting", "unit", "default", "meaning")
-        )
+    for title, text, kind, elsewhere in CLIENTS:
+        parts += _section(title, text, _client_rows(kind, elsewhere), ("setting", "unit", "default", "meaning"))
     return "\n".join(parts)
 
 
+def _names(kind: type) -> frozenset[str]:
+    return frozenset(field.name for field in fields(kind))
+
+
+CLIENTS: tuple[tuple[str, str, type, frozenset[str]], ...] = (
+    ("Clients", OF_CLIENTS, ClientSettings, frozenset()),
+    ("Producers", "", ProducerSettings, frozenset()),
+    ("Consumers", "", ConsumerSettings, frozenset()),
+    ("Members of groups", "`client.consumer(…, group=…)`: these, and those of consumers.", GroupSettings, _names(ConsumerSettings)),
+    (
+        "Handlers",
+        "`client.handler(…)`: these, and those of members of groups.",
+        HandlerSettings,
+        frozenset({"topics", "group", "consumer"}),
+    ),
+)
+"""Title, text above the table, class, and which of its fields stand elsewhere."""
 COLUMNS = ("setting", "variable", "unit", "default", "range", "live", "meaning")
 
 
@@ -131,9 +147,11 @@ def _topic_rows() -> Iterable[tuple[str, ...]]:
             yield f"`{name}`", unit_of(name), f"`{default}`", meaning.strip()
 
 
-def _client_rows(kind: type) -> Iterable[tuple[str, ...]]:
+def _client_rows(kind: type, elsewhere: frozenset[str]) -> Iterable[tuple[str, ...]]:
     meanings = _meanings(kind)
     for field in fields(kind):
+        if field.name in elsewhere:
+            continue
         default = "" if field.default is MISSING else _shown(field.default)
         yield f"`{field.name}`", unit_of(field.name), default, meanings[field.name]
 

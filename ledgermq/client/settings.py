@@ -122,6 +122,7 @@ class GroupSettings(ConsumerSettings):
     acknowledged. Both every `commit_interval_ms`, before partitions are let go, and at the end. manual: only what `commit` says.
     before: at most once; messages are committed before they are handed out."""
     commit_interval_ms: float = 5_000
+    """How often what is finished is committed, with auto and acked."""
     session_timeout_s: float = 45.0
     """A member that the coordinator does not hear for this time loses its partitions."""
     max_poll_interval_s: float = 300.0
