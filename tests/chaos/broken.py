@@ -10,7 +10,10 @@ import sys
 import pytest
 
 from ledgermq.cli.main import main
-from tests.simulation.hunt import MUTANTS
+from tests.simulation import hunt
+from tests.simulation.mutants import MUTANTS
+
+assert callable(hunt.main)  # it has loaded all mutants
 
 if __name__ == "__main__":
     MUTANTS[sys.argv.pop(1)].apply(pytest.MonkeyPatch())

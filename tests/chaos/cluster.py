@@ -27,18 +27,18 @@ STARTS_AGAIN_S = 1.0
 PORTS = range(20_000, 32_000)
 """Below those that systems give to clients."""
 
-SETTINGS = (
-    *(
-        "--heartbeat-interval-ms",
-        "400",
-        "--holding-ms",
-        "1500",
-        "--trouble-retry-ms",
-        "2000",
-    ),
-    *("--checkpoint-slots", "40", "--shutdown-ms", "10000", "--cache-bytes-max", "200000"),
-    *("--bundles", "4", "--url-life-ms", "5000", "--parquet-min-age-ms", "20000"),
-)
+SETTINGS: dict[str, int] = {
+    "heartbeat-interval-ms": 400,
+    "holding-ms": 1500,
+    "trouble-retry-ms": 2000,
+    "checkpoint-slots": 40,
+    "shutdown-ms": 10_000,
+    "cache-bytes-max": 200_000,
+    "bundles": 4,
+    "url-life-ms": 5000,
+    "parquet-min-age-ms": 20_000,
+}
+"""Small waits, and little memory, so that every path is taken within minutes."""
 
 
 class Broker:
@@ -96,7 +96,8 @@ class ChaosCluster:
         broker.wanted = True
         self.starts += 1
         place = ("--port", str(broker.port), "--advertised-address", broker.address, "--broker-id", broker.name)
-        broker.child = self._children.spawn(broker.name, [*self.command, "broker", broker.url, *place, *SETTINGS, *options])
+        settings = [f"--{name}={value}" for name, value in SETTINGS.items()]
+        broker.child = self._children.spawn(broker.name, [*self.command, "broker", broker.url, *place, *settings, *options])
 
     async def kill(self, broker: Broker) -> None:
         broker.wanted = False

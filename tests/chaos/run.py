@@ -15,7 +15,7 @@ import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from tests.chaos.measures import Measures
 from tests.chaos.plain_reader import PlainReader
 from tests.chaos.schedule import Trouble, schedule
 from tests.chaos.stores import ChaosStore, FolderStore, MinioStore
-from tests.chaos.workload import CLOSE_S_MAX, PARTITIONS, TOPICS, EndAsker, OwnerWatch, Reader, Sender, Workload
+from tests.chaos.workload import CLOSE_S_MAX, PARTITIONS, TOPICS, ChaosClient, EndAsker, OwnerWatch, Reader, Sender, Workload
 from tests.simulation.history import Partition
 from tests.simulation.model import Violation
 
@@ -85,7 +85,7 @@ class ChaosRun:
 
     async def _trouble(self) -> None:
         topics = list(TOPICS)
-        clients = {
+        clients: dict[str, ChaosClient] = {
             "piped": Sender(self.work, "piped", topics, 60),
             "one": Sender(self.work, "one", ["main"], 20, window_batches=1, linger_ms=0),
             "packed": Sender(self.work, "packed", topics, 40, compression="zstd", linger_ms=50),
@@ -175,8 +175,8 @@ class ChaosRun:
 
 
 @asynccontextmanager
-async def _background(*work: object) -> AsyncIterator[None]:
-    tasks = [asyncio.create_task(each) for each in work]  # type: ignore[arg-type]
+async def _background(*work: Coroutine[None, None, None]) -> AsyncIterator[None]:
+    tasks = [asyncio.create_task(each) for each in work]
     try:
         yield
     finally:

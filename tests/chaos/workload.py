@@ -12,7 +12,7 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import ledgermq
 from ledgermq.client.consuming.consumer import Consumer
@@ -77,6 +77,12 @@ class Workload:
             offset = probe.position(number)
         self.history.add(LogStart(partition, offset))
         self.log_starts.append((partition, offset, time.time_ns() // 1_000_000))
+
+
+class ChaosClient(Protocol):
+    async def run(self) -> None:
+        """Until the work is stopped."""
+        ...
 
 
 class Sender:
@@ -206,7 +212,7 @@ class Reader:
         """To the ends that it is told now."""
         work = self._work
         await work.insist(reader, consumer.wait_ready)
-        asked = [(partition, work.history.ask_end(reader, tuple(partition))) for partition in consumer.assignment]
+        asked = [(partition, work.history.ask_end(reader, (partition.topic, partition.partition))) for partition in consumer.assignment]
         ends = await work.insist(reader, consumer.end_offsets)
         for partition, op in asked:
             work.history.tell_end(op, ends[partition])
