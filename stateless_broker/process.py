@@ -71,7 +71,7 @@ async def _serve(url: str, settings: BrokerSettings, read: Callable[[], BrokerSe
                 if settings.admin_port is not None
                 else None
             )
-            node.broker.failed.add_done_callback(lambda _: stopping.set())
+            node.broker.failed.add_done_callback(lambda _: _stop(stopping, lambda: live.in_force))
             await stopping.wait()
             health.drains()
             if lag is not None:
@@ -142,6 +142,10 @@ def _on_signal(number: signal.Signals, stopping: asyncio.Event, settings: Callab
     if stopping.is_set():
         sys.exit(128 + number)
     log.info("stopping", signal=signal.Signals(number).name)
+    _stop(stopping, settings)
+
+
+def _stop(stopping: asyncio.Event, settings: Callable[[], ProcessSettings]) -> None:
     stopping.set()
     # Threads that wait for a store cannot be cancelled, and the interpreter waits for them.
     watchdog = threading.Timer(settings().shutdown_ms / 1000 + END_ANYWAY_AFTER_S, _end_anyway)

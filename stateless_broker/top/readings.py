@@ -9,6 +9,8 @@ from math import isfinite
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from stateless_broker.metrics.topic_totals import OTHER
+
 Labels = tuple[tuple[str, str], ...]
 
 
@@ -123,7 +125,7 @@ def topic_rows(pairs: Iterable[tuple[Reading, Reading]]) -> list[TopicRow]:
             earlier = before.by(f"ledgermq_{name}_total", "topic")
             for topic, value in now.by(f"ledgermq_{name}_total", "topic").items():
                 sums[topic][place] += _rate(earlier.get(topic, 0.0), value, now.at_s - before.at_s)
-    rows = [TopicRow(topic, *found) for topic, found in sums.items()]
+    rows = [TopicRow(topic, *found) for topic, found in sums.items() if topic != OTHER or any(found)]
     return sorted(rows, key=lambda row: (-row.bytes_in - row.bytes_out, row.topic))
 
 
