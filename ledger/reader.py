@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
 
 from ledger.checkpoint import newest_checkpoint, partitions_by_key
 from ledger.cold_reader import ColdReader, choose_batches
@@ -25,6 +26,7 @@ from ledger.parquet.group_build import RunBlocking
 from ledger.parquet.reader import ParquetCache, read_parquet
 from ledger.segment import SlotIndex, read_index
 from ledger.stored_batch import StoredBatch
+from ledger.time_search import offset_at
 from ledgermq.errors import DataDamaged, OffsetOutOfRange, Unavailable
 
 ATTEMPTS_MAX = 10
@@ -65,6 +67,7 @@ class LedgerReader:
         self._wanted = wanted
         self._batches_max = index_batches_max
         self._cold = ColdReader(store, bundle, asyncio.Semaphore(COLD_READS))
+        self._run_blocking = run_blocking
         self._parquet = ParquetCache(store, run_blocking)
         self._turn = asyncio.Lock()
         self._checkpoint = fmt.Checkpoint()
@@ -153,6 +156,26 @@ class LedgerReader:
             except ObjectMissing as missing:
                 await self._look_for(missing, known)
         raise Unavailable(f"bundle {self.bundle}: its file lists change faster than they can be read", retry_after_ms=100)
+
+    async def offset_at(self, key: PartitionKey, timestamp_us: int) -> int | None:
+        """The first record of this time or a later one, among those that are known to be durable. Raises as `read` does."""
+        return await offset_at(_Searched(self, key), timestamp_us, self._run_blocking)
+
+    async def candidate(self, key: PartitionKey, offset: int, timestamp_us: int) -> tuple[int, int] | None:
+        """As `ledger.time_search` asks."""
+        if offset < self.parquet_end(key):
+            for file in await self.parquet_files(key, offset):
+                if file.timestamp_max_us >= timestamp_us:
+                    return max(offset, file.first_offset), file.last_offset + 1
+            offset = max(offset, self.parquet_end(key))
+        if offset >= self.end(key):
+            return None
+        place = await self._place(key, offset)
+        if place is None:
+            return offset, offset  # it has moved to Parquet: look there
+        index, at = place
+        later = index.first_at_or_after(timestamp_us, at)
+        return (index.end, index.end) if later is None else (max(offset, index[later].base_offset), index[later].end)
 
     async def follow(
         self, positions: Mapping[PartitionKey, int], *, bytes_max: int = READ_BYTES, poll_s: float = POLL_S
@@ -294,3 +317,20 @@ class LedgerReader:
                 await self._look()
         if self._checkpoint.number == known:
             raise DataDamaged(f"{missing.message}, and no checkpoint says so", object_key=missing.object_key) from missing
+
+
+@dataclass(frozen=True, slots=True)
+class _Searched:
+    """One partition of a reader, for a search by time."""
+
+    reader: LedgerReader
+    key: PartitionKey
+
+    def log_start(self) -> int:
+        return self.reader.log_start(self.key)
+
+    async def candidate(self, offset: int, timestamp_us: int) -> tuple[int, int] | None:
+        return await self.reader.candidate(self.key, offset, timestamp_us)
+
+    async def read(self, offset: int, bytes_max: int) -> list[StoredBatch]:
+        return await self.reader.read(self.key, offset, bytes_max)

@@ -14,13 +14,17 @@ ALL = [("t", 0, offset) for offset in range(18)] + [("t", 1, offset) for offset 
 
 
 async def fill(folder: Path) -> None:
-    """Topic t: two partitions, 18 and 6 records; of each the first two thirds in two Parquet files. Topic DAY: two records."""
+    """Topic t: two partitions, 18 and 6 records; of each the first two thirds in two Parquet files. Topic DAY: two records.
+
+    The time of the records of each sixth is its number, in milliseconds.
+    """
     async with FileStore(folder, Sources()) as store:
         root = await Root.open(store, Sources(), bundles=3)
         await root.create_topic("t", 2)
         await root.create_topic(DAY, 1, 2)
         for number in range(6):
-            await root.produce("t", (0, [b"%d/%d" % (number, i) for i in range(3)]), (1, [b"x%d" % number]))
+            values = [b"%d/%d" % (number, i) for i in range(3)]
+            await root.produce("t", (0, values), (1, [b"x%d" % number]), timestamp_ms=number)
             if number in (1, 3):
                 await root.compact()
         await root.produce(DAY, (0, [b"a", b"b"]))

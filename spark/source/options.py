@@ -7,6 +7,8 @@
 | partitions        | all      | of one topic: numbers, with commas                                                       |
 | startingOffsets   | earliest | earliest, latest, or JSON as {"topic": {"0": 23, "1": -2}}; -2 is earliest, -1 latest    |
 | endingOffsets     | latest   | the same; the first offset that is not read                                              |
+| startingTimestamp |          | instead: the first record at or after this time; ISO 8601 with a zone, or ms since 1970    |
+| endingTimestamp   |          | instead: up to the first record at or after this time                                    |
 | minPartitions     | 1        | at least so many tasks, as far as there are records                                      |
 | failOnDataLoss    | true     | fail when records that are asked for were deleted by retention; else read what is left   |
 | includeHeaders    | true     | with the column `headers`                                                                |
@@ -20,8 +22,10 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Literal
 
+from ledgermq.client.record import microseconds_of
 from ledgermq.errors import InvalidConfig
 
 NAMES = (
@@ -32,6 +36,8 @@ NAMES = (
     "partitions",
     "startingOffsets",
     "endingOffsets",
+    "startingTimestamp",
+    "endingTimestamp",
     "minPartitions",
     "failOnDataLoss",
     "includeHeaders",
@@ -41,7 +47,15 @@ EARLIEST, LATEST = -2, -1
 MIN_PARTITIONS_MAX = 100_000
 OFFSET_MAX = 2**63 - 1
 
-Offsets = Literal["earliest", "latest"] | Mapping[str, Mapping[int, int]]
+
+@dataclass(frozen=True, slots=True)
+class AtTime:
+    """The first record of this time or a later one; the end where there is none."""
+
+    timestamp_us: int
+
+
+Offsets = Literal["earliest", "latest"] | Mapping[str, Mapping[int, int]] | AtTime
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +100,8 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         topics=topics,
         topics_pattern=pattern,
         partitions=partitions,
-        starting_offsets=_offsets(values, "startingOffsets", "earliest"),
-        ending_offsets=_offsets(values, "endingOffsets", "latest"),
+        starting_offsets=_position(values, "startingOffsets", "startingTimestamp", "earliest"),
+        ending_offsets=_position(values, "endingOffsets", "endingTimestamp", "latest"),
         min_partitions=_number(values, "minPartitions", 1, MIN_PARTITIONS_MAX),
         fail_on_data_loss=_truth(values, "failOnDataLoss"),
         include_headers=_truth(values, "includeHeaders"),
@@ -122,6 +136,23 @@ def _partitions(text: str | None, topics: tuple[str, ...]) -> frozenset[int] | N
     if not all(re.fullmatch(r"[0-9]{1,9}", number) for number in numbers):
         raise InvalidConfig(f"partitions are numbers with commas between them, not {text!r}")
     return frozenset(map(int, numbers))
+
+
+def _position(values: Mapping[str, str], offsets: str, time: str, default: Literal["earliest", "latest"]) -> Offsets:
+    if time not in values:
+        return _offsets(values, offsets, default)
+    if offsets in values:
+        raise InvalidConfig(f"give {offsets} or {time}, not both")
+    text = values[time].strip()
+    if re.fullmatch(r"[0-9]{1,15}", text):
+        return AtTime(int(text) * 1000)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise InvalidConfig(f"{time} {text!r}: a time with its zone is needed, as 2026-11-21T07:30:00Z, or milliseconds since 1970")
+    return AtTime(microseconds_of(moment))
 
 
 def _offsets(values: Mapping[str, str], name: str, default: Literal["earliest", "latest"]) -> Offsets:

@@ -16,7 +16,7 @@ from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.range_read import OffsetRange, plan_ranges, split
 from ledger.reader import LedgerReader
 from ledgermq.errors import InvalidConfig, OffsetOutOfRange, UnknownPartition
-from spark.source.options import EARLIEST, LATEST, Offsets, SourceOptions
+from spark.source.options import EARLIEST, LATEST, AtTime, Offsets, SourceOptions
 
 TASK_BYTES = 128 * 1024 * 1024
 BUNDLES_AT_ONCE = 8
@@ -42,7 +42,7 @@ async def plan_query(store: ObjectStore, options: SourceOptions) -> list[list[To
     for topic in topics:
         for partition in _partitions(topic, options):
             reader, key = readers[topic.bundles[partition]], (topic.id, partition)
-            first, end = _offsets(reader, topic.name, key, options)
+            first, end = await _offsets(reader, topic.name, key, options)
             ranges += [TopicRange(topic.name, found) for found in await plan_ranges(reader, key, first, end)]
     return deal(ranges, options.min_partitions)
 
@@ -100,11 +100,11 @@ def _partitions(topic: Topic, options: SourceOptions) -> list[int]:
     return sorted(options.partitions) if options.partitions is not None else list(range(topic.partitions))
 
 
-def _offsets(reader: LedgerReader, topic: str, key: PartitionKey, options: SourceOptions) -> tuple[int, int]:
+async def _offsets(reader: LedgerReader, topic: str, key: PartitionKey, options: SourceOptions) -> tuple[int, int]:
     """First and end, within what there is; where that is less than was asked for, `failOnDataLoss` decides."""
     start, end = reader.log_start(key), reader.end(key)
-    first = _resolve(options.starting_offsets, topic, key[1], start, end, start)
-    last = _resolve(options.ending_offsets, topic, key[1], start, end, end)
+    first = await _resolve(reader, options.starting_offsets, topic, key, start)
+    last = await _resolve(reader, options.ending_offsets, topic, key, end)
     if options.fail_on_data_loss and (lost := _lost(first, last, start, end)):
         text = f"{topic}-{key[1]}: {lost}; with failOnDataLoss=false what is left is read"
         raise OffsetOutOfRange(text)
@@ -119,11 +119,13 @@ def _lost(first: int, last: int, start: int, end: int) -> str:
     return next((f"offset {offset} is asked for, the log ends at {end}" for offset in beyond), "")
 
 
-def _resolve(offsets: Offsets, topic: str, partition: int, start: int, end: int, default: int) -> int:
+async def _resolve(reader: LedgerReader, offsets: Offsets, topic: str, key: PartitionKey, default: int) -> int:
     """A partition that a mapping does not name is read from its begin, or to its end."""
+    start, end = reader.log_start(key), reader.end(key)
+    if isinstance(offsets, AtTime):
+        found = await reader.offset_at(key, offsets.timestamp_us)
+        return end if found is None else found
     if not isinstance(offsets, Mapping):
         return start if offsets == "earliest" else end
-    found = offsets.get(topic, {}).get(partition)
-    if found is None:
-        return default
-    return {EARLIEST: start, LATEST: end}.get(found, found)
+    named = offsets.get(topic, {}).get(key[1], default)
+    return {EARLIEST: start, LATEST: end}.get(named, named)

@@ -15,7 +15,7 @@ from ledgermq.protocol.records import SCHEMA, encode_batch
 from ledgermq.sources import Sources
 from stateless_broker.bundle.context import BundleContext
 from stateless_broker.bundle.owner import BundleOwner
-from stateless_broker.bundle.time_search import first_row_at
+from ledger.time_search import first_row_at
 from tests.bundles import TOPIC, bundle_context, opened, produce
 from tests.ledgers import TOPIC_ID, batch
 

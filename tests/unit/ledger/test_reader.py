@@ -222,3 +222,18 @@ async def test_only_what_is_wanted_takes_memory(root: Root, store: FaultyStore) 
     await reader.open()
     assert reader.partitions() == [part(root, 1)]
     assert await read_to_end(reader, part(root, 1)) == written(root, 1)
+
+
+@on_a_root
+async def test_a_time_is_found_in_parquet_and_in_segments(root: Root, store: FaultyStore) -> None:
+    """The lowest offset of that time or a later one; times do not ascend."""
+    times = [5, 3, 9, 4, 20, 7]
+    for number, time in enumerate(times):
+        await root.produce("t", (0, [b"a", b"b"]), timestamp_ms=time)
+        if number in (1, 3):
+            await root.compact()
+    for batches_max in (3, 10_000):
+        reader = await opened_reader(store, index_batches_max=batches_max)
+        for wanted in range(22):
+            expected = next((2 * number for number, time in enumerate(times) if time >= wanted), None)
+            assert await reader.offset_at(part(root), wanted * 1000) == expected, wanted

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledgermq.errors import InvalidConfig
-from spark.source.options import NAMES, SourceOptions, parse_options
+from spark.source.options import NAMES, AtTime, SourceOptions, parse_options
 
 
 def test_what_is_not_given_has_its_default() -> None:
@@ -30,6 +30,12 @@ def test_everything_can_be_given_in_any_case() -> None:
     )
 
 
+@pytest.mark.parametrize("text", ["1764547200000", "2025-12-01T00:00:00Z", "2025-12-01T01:00:00+01:00"])
+def test_times_are_milliseconds_or_iso_8601(text: str) -> None:
+    found = parse_options({"root": "/r", "topic": "t", "startingTimestamp": text, "endingTimestamp": text})
+    assert found.starting_offsets == found.ending_offsets == AtTime(1_764_547_200_000_000)
+
+
 @pytest.mark.parametrize(
     ("given", "text"),
     [
@@ -48,6 +54,9 @@ def test_everything_can_be_given_in_any_case() -> None:
         ({"topic": "t", "endingOffsets": '{"t": {"0": true}}'}, "-1 \\(latest\\) is needed"),
         ({"topic": "t", "endingOffsets": '{"t": {"0": -3}}'}, "-1 \\(latest\\) is needed"),
         ({"topic": "t", "endingOffsets": '{"t": {"x": 3}}'}, "no partition 'x'"),
+        ({"topic": "t", "startingTimestamp": "2026-11-21T07:30"}, "a time with its zone"),
+        ({"topic": "t", "endingTimestamp": "yesterday"}, "a time with its zone"),
+        ({"topic": "t", "startingTimestamp": "5", "startingOffsets": "latest"}, "not both"),
         ({"topic": "t", "minPartitions": "0"}, "a number from 1"),
         ({"topic": "t", "failOnDataLoss": "maybe"}, "true or false"),
     ],
