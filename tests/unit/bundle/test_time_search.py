@@ -11,11 +11,11 @@ from ledger.parquet.engine import LocalEngine
 from ledger.parquet.group_build import run_inline
 from ledger.parquet.runner import compact_bundle
 from ledger.segment import Batch
+from ledger.time_search import first_row_at
 from ledgermq.protocol.records import SCHEMA, encode_batch
 from ledgermq.sources import Sources
 from stateless_broker.bundle.context import BundleContext
 from stateless_broker.bundle.owner import BundleOwner
-from ledger.time_search import first_row_at
 from tests.bundles import TOPIC, bundle_context, opened, produce
 from tests.ledgers import TOPIC_ID, batch
 
