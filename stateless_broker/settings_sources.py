@@ -27,7 +27,8 @@ OTHER_VARIABLES = frozenset({"CONFIG", "ROOT", "TARGET", "DEBUG", "COMPLETE"})
 TEST_VARIABLES = frozenset({"MINIO", "SEEDS", "POWER_CUTS"})
 """Those that the project's own tests are run with."""
 
-_KUBERNETES = re.compile(r"(.+_)?SERVICE_(HOST|PORT(_.+)?)|(.+_)?PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?")
+_KUBERNETES = re.compile(r"(.+_)?SERVICE_(HOST|PORT(_.+)?)|(.+_)?PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?")
+_KUBERNETES_VALUE = re.compile(r"(tcp|udp|sctp)://")
 """What Kubernetes puts into every pod for services whose names begin with "ledgermq": LEDGERMQ_PORT=tcp://… and its like."""
 
 Origin = Literal["flag", "environment", "file", "default"]
@@ -107,16 +108,18 @@ def _problem(kind: type[BaseSettings], given: Given, problem: Any) -> str:
 
 def _read_environment(kinds: Iterable[type[BaseSettings]], names: tuple[str, ...]) -> dict[str, Any]:
     """A variable that is set to nothing counts as not set."""
-    for variable in os.environ:
+    for variable, value in os.environ.items():
         name = variable.removeprefix(PREFIX)
-        if name == variable or name in OTHER_VARIABLES | TEST_VARIABLES or _KUBERNETES.fullmatch(name) or name.startswith("_"):
+        if name == variable or name in OTHER_VARIABLES | TEST_VARIABLES or name.startswith("_"):
+            continue
+        if _KUBERNETES.fullmatch(name) or _KUBERNETES_VALUE.match(value):
             continue
         if name.lower() not in names:
             raise InvalidConfig(f"unknown variable {variable}" + _nearest(name.lower(), names, lambda near: PREFIX + near.upper()))
     found: dict[str, Any] = {}
     for kind in kinds:
         found |= EnvSettingsSource(kind, env_prefix=PREFIX, env_ignore_empty=True)()
-    return {name: value for name, value in found.items() if not str(value).startswith("tcp://")}
+    return {name: value for name, value in found.items() if not _KUBERNETES_VALUE.match(str(value))}
 
 
 def _read_toml(file: Path) -> dict[str, Any]:

@@ -25,6 +25,14 @@ def test_an_unknown_variable_is_refused_with_the_nearest_name(monkeypatch: pytes
         load_settings()
 
 
+def test_a_port_that_is_no_setting_is_refused_unless_kubernetes_has_set_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LEDGERMQ_ADMN_PORT", "udp://10.0.0.1:53")
+    load_settings()
+    monkeypatch.setenv("LEDGERMQ_ADMN_PORT", "9651")
+    with pytest.raises(InvalidConfig, match="did you mean LEDGERMQ_ADMIN_PORT"):
+        load_settings()
+
+
 @pytest.mark.parametrize(
     ("variable", "value"),
     [
