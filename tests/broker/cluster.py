@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from itertools import count
 from typing import TypeVar
 
 import pyarrow as pa
@@ -68,6 +69,8 @@ class Cluster:
         self.metrics: dict[str, BundleMetrics] = {}
         """Who is told what the broker at an address does."""
         self._started = 0
+        self.client_seeds = count(77)
+        """Each client draws ids of its own."""
 
     async def start(self, address: str) -> Broker:
         self._started += 1

@@ -20,7 +20,7 @@ from tests.virtual_time import virtual_sources
 async def client_of(cluster: Cluster, *addresses: str, **settings: float) -> AsyncIterator[ledgermq.Client]:
     connector = InProcessConnector(cluster.network)
     known = addresses or tuple(cluster.brokers)
-    async with ledgermq.Client(connector, known, ClientSettings(**settings), virtual_sources(77)) as client:
+    async with ledgermq.Client(connector, known, ClientSettings(**settings), virtual_sources(next(cluster.client_seeds))) as client:
         yield client
 
 

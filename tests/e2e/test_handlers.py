@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, defaultdict
 from itertools import pairwise
+from random import Random
 
 import pytest
 
@@ -219,3 +220,56 @@ async def test_at_most_once_does_not_try_again(cluster: Cluster) -> None:
         await client.run_handlers(stop=stop)
         assert calls == [0, 1, 2, 3, 4]
         assert handle.failures == 5
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("ordered_by", ["partition", "key"])
+def test_order_holds_while_handlers_fail_stop_and_are_cancelled(ordered_by: str, seed: int) -> None:
+    """Whoever handles a message: all before it in its lane have succeeded."""
+
+    @in_cluster("a:1", "b:1")
+    async def scenario(cluster: Cluster) -> None:
+        random = Random(seed)
+        lanes: dict[object, list[int]] = defaultdict(list)
+        done: set[tuple[int, int]] = set()
+
+        def lane_of(message: ledgermq.Message) -> object:
+            return message.partition if ordered_by == "partition" else (message.partition, message.key)
+
+        async def handle(message: ledgermq.GroupMessage) -> None:
+            before = [offset for offset in lanes[lane_of(message)] if offset < message.offset]
+            assert all((message.partition, offset) in done for offset in before), "in order"
+            await asyncio.sleep(random.choice((0, 0.01, 0.2)))
+            if random.random() < 0.05:
+                raise ZeroDivisionError
+            done.add((message.partition, message.offset))
+
+        def on_failure(message: ledgermq.GroupMessage, error: Exception, attempt: int) -> None:
+            if not isinstance(error, ZeroDivisionError):
+                wrong.append(error)
+
+        async def member() -> None:
+            while len(done) < 400:
+                async with client_of(cluster) as client:
+                    settings = {"revoke_wait_s": random.choice((0, 5)), "commit_interval_ms": random.choice((50, 5000))}
+                    client.handler("t", group="g", concurrency=5, ordered_by=ordered_by, on_failure=on_failure, **settings)(handle)
+                    stop = asyncio.Event()
+                    running = asyncio.create_task(client.run_handlers(stop=stop))
+                    await asyncio.wait([running], timeout=random.uniform(0.5, 6))
+                    stop.set() if random.random() < 0.5 else running.cancel()
+                    await asyncio.wait([running])
+                    assert running.cancelled() or running.exception() is None
+
+        wrong: list[Exception] = []
+        async with client_of(cluster) as client:
+            await client.create_topic("t", 4)
+            async with client.producer() as producer:
+                for number in range(400):
+                    key = b"%d" % random.randrange(6)
+                    offset = (await producer.send("t", b"", key=key, partition=number % 4)).offset
+                    lanes[number % 4 if ordered_by == "partition" else (number % 4, key)].append(offset)
+            async with asyncio.timeout(600):
+                await asyncio.gather(*(member() for _ in range(3)))
+        assert not wrong
+
+    scenario()  # type: ignore[unused-coroutine]

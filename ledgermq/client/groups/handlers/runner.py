@@ -18,7 +18,7 @@ from ledgermq.client.groups.group_consumer import GroupConsumer
 from ledgermq.client.groups.handlers.handler import Handler
 from ledgermq.client.groups.handlers.lanes import Lane, Lanes
 from ledgermq.client.groups.message import GroupMessage
-from ledgermq.errors import LedgerMQError
+from ledgermq.errors import DeadlineExceeded, GroupError, LedgerMQError, RetriableError
 from ledgermq.sources import Sources
 
 FETCH_WAIT_S = 1.0
@@ -62,7 +62,12 @@ class HandlerRunner:
         await end(reading)
         self._drop([TopicPartition(*partition) for partition in list(self._lanes.by_partition)])
         await end(*self._retrying.values())
-        await self._consumer.drain(drain_timeout_s)
+        try:
+            await self._consumer.drain(drain_timeout_s)
+        except (GroupError, RetriableError) as error:
+            if isinstance(error, DeadlineExceeded):
+                raise
+            self._handler.last_error = error  # not committed: others do again what was done since the last commit
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
