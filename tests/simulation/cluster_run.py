@@ -41,6 +41,7 @@ from tests.simulation.world import World
 T = TypeVar("T")
 HEALING_S = 600.0
 DRAIN_S = 600.0
+REST_S = 30
 
 
 class ClusterRun:
@@ -81,6 +82,7 @@ class ClusterRun:
         drained = await self._drain()
         await self._compact_all()
         await self._check_bucket()
+        await self._check_memory()
         self._conclude(drained)
         return finish(world)
 
@@ -240,6 +242,17 @@ class ClusterRun:
         checked = await check_root(store, await read_cluster(store), run_blocking=run_inline)
         damage = [problem for problem in checked.problems if problem.severity is Severity.DAMAGE]
         self.world.violations += [Violation("fsck", f"{problem.code} {problem.object_key}: {problem.text}") for problem in damage]
+
+    async def _check_memory(self) -> None:
+        """At rest nothing is held for batches on their way."""
+        for broker in self.brokers.values():
+            for _ in range(REST_S):
+                held = broker.broker.context.produce_memory.taken if broker.broker is not None else 0
+                if not held:
+                    break
+                await asyncio.sleep(1.0)
+            else:
+                self.world.violations.append(Violation("memory leaked", f"{broker.name} holds {held} bytes though nobody produces"))
 
     def _conclude(self, drained: list[tuple[str, Partition]]) -> None:
         world = self.world

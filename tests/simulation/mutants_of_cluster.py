@@ -7,11 +7,14 @@ from typing import Any
 import pytest
 
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.object_store.contract import ObjectMissing
 from ledger.recovery import advance_checkpoint
 from ledger.segment import Batch
 from ledger.writer import LedgerWriter
 from ledgermq.client.producing.partition_queue import PartitionQueue
+from ledgermq.errors import DataDamaged
 from stateless_broker import produce_path
+from stateless_broker.bundle.group_commit import GroupCommit
 from stateless_broker.bundle.owner import BundleOwner
 from stateless_broker.bundle.reads import BundleReads, PartitionFetch
 from stateless_broker.bundle.upkeep import Upkeep
@@ -166,3 +169,25 @@ def offsets_given_out_per_batch(patch: Patch) -> None:
         return found
 
     patch.setattr(Batch, "entry", entry)
+
+
+@mutant("cluster")
+def missing_segment_taken_for_damage(patch: Patch) -> None:
+    """A reader under whom a segment was trimmed does not look for a newer checkpoint."""
+
+    async def look_for(self: BundleReads, missing: ObjectMissing, known: int) -> None:
+        raise DataDamaged(missing.message, object_key=missing.object_key)
+
+    patch.setattr(BundleReads, "look_for", look_for)
+
+
+@mutant("cluster")
+def memory_leaked_by_a_failed_flush(patch: Patch) -> None:
+    """The bytes of batches that were never stored stay taken."""
+    real = GroupCommit._give_back
+
+    def give_back(self: GroupCommit, flush: Any) -> None:
+        if self._writer.lost is None:
+            real(self, flush)
+
+    patch.setattr(GroupCommit, "_give_back", give_back)
