@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.fuzz import (
     command_surfaces,
+    group_surfaces,
     input_surfaces,
     ledger_surfaces,
     parquet_surfaces,
@@ -23,6 +24,7 @@ def all_surfaces() -> dict[str, Surface]:
         service_surfaces,
         input_surfaces,
         command_surfaces,
+        group_surfaces,
         root_surfaces,
         round_trip_surfaces,
     )
