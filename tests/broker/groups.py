@@ -20,10 +20,10 @@ T = TypeVar("T")
 PATIENCE_S = 60.0
 
 
-async def ask(cluster: Cluster, call: Callable[[Connection], Awaitable[T]]) -> T:
-    """At whoever answers."""
+async def ask(cluster: Cluster, call: Callable[[Connection], Awaitable[T]], first: int = 0) -> T:
+    """At whoever answers; begins at the broker number `first`."""
     addresses = cluster.network.addresses()
-    address, tries = addresses[0], 0
+    address, tries = addresses[first % len(addresses)], 0
     async with asyncio.timeout(PATIENCE_S):
         while True:
             try:
