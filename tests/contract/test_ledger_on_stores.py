@@ -12,10 +12,12 @@ import pytest
 from infra.minio import Minio
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.open import open_store
+from ledger.reader import LedgerReader
 from ledgermq.errors import NotOwner, RetriableError
 from ledgermq.sources import Sources
 from tests.cutting_proxy import cutting_proxy
-from tests.ledgers import append, batch, own, read_values
+from tests.ledgers import STATES_MAX, TOPIC_ID, append, batch, own, read_values
+from tests.reading import rows_of
 from tests.stores import seeded_sources
 
 BROKERS = 3
@@ -38,6 +40,20 @@ async def open_one(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
             return await stack.enter_async_context(await open_store(url, sources=sources))
 
         yield open_one
+
+
+async def follow(store: ObjectStore, seen: dict[int, bytes]) -> None:
+    """Until the last record."""
+    reader = LedgerReader(store, 1, STATES_MAX)
+    while b"last" not in seen.values():
+        try:
+            await reader.open()
+            async for _, batches in reader.follow({(TOPIC_ID, 0): len(seen)}, poll_s=0.02):
+                seen |= rows_of(batches, len(seen))
+                if b"last" in seen.values():
+                    return
+        except RetriableError:
+            await asyncio.sleep(0.05)
 
 
 async def test_rival_brokers_lose_and_double_nothing(open_one: Open) -> None:
@@ -69,12 +85,16 @@ async def test_rival_brokers_lose_and_double_nothing(open_one: Open) -> None:
             except RetriableError:
                 await asyncio.sleep(sources.random.uniform(0, 0.05))
 
+    seen: dict[int, bytes] = {}
+    reading = asyncio.create_task(follow(await open_one(seeded_sources(98)), seen))
     await asyncio.gather(*(broker(number) for number in range(BROKERS)))
     sources = seeded_sources(99)
     store = await open_one(sources)
     last = await own(store, sources, "last")
     acknowledged[await append(last, batch(b"last"))[0]] = b"last"
     stored = await read_values(store)
+    await asyncio.wait_for(reading, 30)
+    assert seen == stored, "a reader without a broker, beside them all along"
     assert sorted(stored) == list(range(len(stored)))
     assert len(set(stored.values())) == len(stored)
     assert acknowledged.items() <= stored.items()
