@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from tests.simulation.loop import Process, State
 from tests.simulation.plan import RunPlan
@@ -23,6 +24,7 @@ class Disturbances:
         """Other things that may happen to a victim."""
         self.jump_s_max = 3600.0
         self._pending: list[asyncio.Task[None]] = []
+        self._healing = asyncio.Event()
 
     async def run(self) -> None:
         random = self._world.random
@@ -68,10 +70,12 @@ class Disturbances:
         self.later(1.0, lambda: self._restart(victim.name))
 
     def later(self, seconds: float, work: Callable[[], object]) -> None:
-        """`work` may be a coroutine function; `heal` waits for all of them."""
+        """`work` may be a coroutine function; `heal` has all of them done at once, and waits for them."""
 
         async def wait() -> None:
-            await asyncio.sleep(seconds)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._healing.wait()
             done = work()
             if inspect.isawaitable(done):
                 await done
@@ -80,6 +84,7 @@ class Disturbances:
 
     async def heal(self) -> None:
         """Wake and restart at once all that was hurt."""
+        self._healing.set()
         for process in self._world.loop.processes:
             self._wake(process)
         await asyncio.gather(*self._pending)
