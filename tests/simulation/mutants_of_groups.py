@@ -1,0 +1,132 @@
+"""Bugs in consumer groups: in members, in coordinators, in what is decided, and in the cleaning of committed offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from ledger.parquet import snapshot_build
+from ledger.snapshot import InternalRecord, clean
+from ledgermq.client.groups.progress import Progress
+from offsets import commits, members
+from offsets.group import Group, Member
+from offsets.topics import Partition
+from stateless_broker.groups.append_log import AppendLog
+from stateless_broker.groups.partition import PartitionCoordinator
+from tests.simulation.groups_clients import groups_plan_of
+from tests.simulation.mutants import mutant
+
+LOADED = True
+Patch = pytest.MonkeyPatch
+
+
+def _acks_singly(seed: int) -> bool:
+    return "acked" in groups_plan_of(seed).modes
+
+
+@mutant("groups", _acks_singly)
+def commit_with_gaps(patch: Patch) -> None:
+    """The SDK commits behind the highest message that is finished, whatever is still open before it."""
+    real = Progress.ack
+
+    def ack(self: Progress, offset: int, generation: int) -> bool:
+        counts = real(self, offset, generation)
+        if counts and offset >= self.finished:
+            self.finish_through(offset + 1)
+        return counts
+
+    patch.setattr(Progress, "ack", ack)
+
+
+@mutant("groups")
+def zombie_commit(patch: Patch) -> None:
+    """A commit stands under whatever epoch, and of whoever was a member."""
+    patch.setattr(commits, "is_current", lambda group, member, partition, commit: True)
+
+
+@mutant("groups")
+def commits_may_go_back(patch: Patch) -> None:
+    """The last commit counts, not the highest."""
+    patch.setattr(commits, "is_news", lambda stored, commit: True)
+    patch.setattr(commits, "goes_back", lambda stored, commit: False)
+
+
+@mutant("groups")
+def coordinator_answers_from_a_stale_state(patch: Patch) -> None:
+    """Committed offsets are told without a look whether somebody else has claimed the bundle."""
+
+    async def confirm(self: PartitionCoordinator) -> None:
+        await self._log.durable()
+
+    patch.setattr(PartitionCoordinator, "_confirm", confirm)
+
+
+@mutant("groups")
+def coordinator_answers_before_it_is_durable(patch: Patch) -> None:
+    """A commit is acknowledged when the coordinator has decided it."""
+
+    async def durable(self: AppendLog) -> None:
+        return None
+
+    patch.setattr(AppendLog, "durable", durable)
+
+
+@mutant("groups")
+def failed_coordinator_goes_on(patch: Patch) -> None:
+    """A coordinator whose append failed keeps the state that it decided on."""
+    real = AppendLog._fail
+
+    def fail(self: AppendLog, done: Any, error: BaseException) -> None:
+        self._on_failed = lambda failure: None
+        real(self, done, error)
+        self._failed = None
+
+    patch.setattr(AppendLog, "_fail", fail)
+    patch.setattr(PartitionCoordinator, "_check", lambda self: None)
+
+
+@mutant("groups")
+def cleaner_drops_a_live_key(patch: Patch) -> None:
+    """A snapshot keeps no key that is older than the round before."""
+
+    def forgetful(records: Iterable[InternalRecord]) -> list[InternalRecord]:
+        return [record for record in clean(records) if not record.key.startswith(b"offset/")]
+
+    patch.setattr(snapshot_build, "clean", forgetful)
+
+
+@mutant("groups")
+def rebalance_gives_one_partition_to_two_members(patch: Patch) -> None:
+    """What a member is told to let go is given to the next one at once."""
+    real = Group.give
+
+    def give(self: Group, member: Member, partition: Partition, topic: str) -> None:
+        self.holders.pop(partition, None)
+        real(self, member, partition, topic)
+
+    def withdraw(self: Group, member: Member, partition: Partition, now_s: float) -> None:
+        self.tell(member)
+        self.holders.pop(partition, None)
+
+    patch.setattr(Group, "give", give)
+    patch.setattr(Group, "withdraw", withdraw)
+
+
+@mutant("groups")
+def members_begin_anew_under_the_old_epoch(patch: Patch) -> None:
+    """A member that takes itself for put out joins again, counts its commits from 1, and they are taken for delayed ones."""
+    real = members.join
+
+    def join(group: Group, member_id: str, subscription: Any, owned: Any, now_s: float, now_ms: int) -> Member:
+        known = group.members.get(member_id)
+        return real(group, member_id, subscription, owned if known is None else known.held.keys(), now_s, now_ms)
+
+    patch.setattr(members, "join", join)
+
+
+@mutant("groups")
+def reset_without_a_new_epoch(patch: Patch) -> None:
+    """Members go on where they were, and their commits stand."""
+    patch.setattr(Group, "renew", lambda self, member, partition: None)
