@@ -16,6 +16,7 @@ from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.parquet.pages import PageReader
 from ledgermq.errors import LedgerMQError
+from tests.simulation.checker import judge_plain_read
 from tests.simulation.history import FinalLog, Partition, PlainRead
 from tests.simulation.model import Violation
 from tests.simulation.watch import parquet_name
@@ -60,7 +61,8 @@ class ParquetWatch:
         same = [name for name in names if (name.topic_id, name.partition) == key]
         files = tuple(sorted((name.first_offset, name.last_offset) for name in same))
         live = next((found[key] for found in self._live.values() if key in found), ())
-        self._world.history.add(PlainRead((f"{changed.topic}#{changed.topic_id}", changed.partition), files, live))
+        read = PlainRead((f"{changed.topic}#{changed.topic_id}", changed.partition), files, live)
+        self._world.violations += judge_plain_read(read)
         creations = {name.topic_id for name in names}
         if len(creations) > 1:
             self._report("two topics under one name", f"{changed.topic}: ids {sorted(creations)}, {changed.key}")

@@ -33,7 +33,7 @@ from tests.simulation.store import NO_FAULTS
 from tests.simulation.watch import ledger_log
 from tests.simulation.world import World
 
-HEALING_S = 900.0
+HEALING_S = 300.0
 
 
 class RoundsRun:
@@ -63,6 +63,8 @@ class RoundsRun:
         await self._let_run()
         hand.cancel()
         await self._heal(disturbances)
+        if world.has_failed:
+            return finish(world)
         async with asyncio.timeout(HEALING_S):
             await self._finish_all()
         await self._check_bucket()
@@ -112,7 +114,7 @@ class RoundsRun:
         last = TopicChanger(world, self.rounds, self.cluster, "last", 0)
         store, sources = world.line("last"), world.sources("last rounds", clock="last")
         engine = LocalEngine(sources, run_inline)
-        while True:
+        while not world.has_failed:
             try:
                 catalog = await read_catalog(store, self.cluster.producer_states_max)
                 for topic in await remove_topics(store, self.cluster, catalog, sources, engine):

@@ -88,6 +88,11 @@ class World:
         while self.loop.time() < end_s and self.weather.requests < requests_end:
             await asyncio.sleep(min(0.2, end_s - self.loop.time()))
 
+    @property
+    def has_failed(self) -> bool:
+        """Something is wrong already: what comes after it proves nothing."""
+        return bool(self.violations or self.store.violations)
+
     def note(self, who: str, what: str) -> None:
         self.trace.add(self.loop.time(), who, what)
 
