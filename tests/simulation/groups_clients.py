@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import defaultdict
-from dataclasses import dataclass, field
+from collections import defaultdict, deque
+from dataclasses import dataclass, field, replace
 
 from ledgermq.client.client import Client
 from ledgermq.client.groups.coordinator import Coordinator
@@ -167,14 +167,25 @@ class RegisterTruth:
 
 
 class Asker(SimulatedClient):
-    """Asks what the register says: never older than what was acknowledged before, never newer than what was tried."""
+    """Asks what the register says: never older than what was acknowledged before, never newer than what was tried.
+
+    Patient, and several at once: some question waits at every coordinator that was put to sleep.
+    """
+
+    at_once = 3
+    timeout_s = 20.0
 
     def __init__(self, world: World, network: Network, plan: ClusterPlan, name: str, truth: RegisterTruth) -> None:
-        super().__init__(world, network, plan, name)
+        super().__init__(world, network, replace(plan, request_timeout_s=self.timeout_s), name)
         self._truth = truth
 
     async def work(self) -> None:
         self._coordinator = Coordinator(self.client._connections, REGISTER)
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(self.at_once):
+                tasks.create_task(self._turns())
+
+    async def _turns(self) -> None:
         while not self.stopped.is_set():
             await asyncio.sleep(self.random.expovariate(2.0))
             try:
@@ -210,7 +221,17 @@ class Asker(SimulatedClient):
 
 
 class Committer(Asker):
-    """The only one that writes the register: outside of membership, always one more than before."""
+    """The only one that writes the register: outside of membership, always one more than before.
+
+    Impatient: it finds the next coordinator while others wait for the last one. The network may repeat what it sent, at any time.
+    """
+
+    at_once = 1
+    timeout_s = 1.0
+
+    def __init__(self, world: World, network: Network, plan: ClusterPlan, name: str, truth: RegisterTruth) -> None:
+        super().__init__(world, network, plan, name, truth)
+        self._sent: deque[pb.CommitOffsetsRequest] = deque(maxlen=10)
 
     async def turn(self, number: int) -> None:
         found = await self.ask(number)
@@ -222,11 +243,15 @@ class Committer(Asker):
         )
         self._truth.tried[number] = max(offset, self._truth.tried[number])
         request = pb.CommitOffsetsRequest(group=REGISTER, commits=[commit])
+        self._sent.append(request)
         answer = await self._coordinator.ask(lambda at: at.commit_offsets(request), self._deadline())
         error = answer.results[0].error
         if not error.code:
             self._truth.acknowledged[number] = max(offset, self._truth.acknowledged[number])
         self._world.coverage.saw(f"a commit outside of membership: {error.code or 'done'}")
+        if self.random.random() < 0.2:
+            repeated = self.random.choice(self._sent)
+            await self._coordinator.ask(lambda at: at.commit_offsets(repeated), self._deadline())
 
 
 class Resetter(SimulatedClient):
