@@ -29,6 +29,8 @@ ANSWER_S = 300.0
 """Virtual seconds: the longest long poll, and all that a broker waits for, are far below."""
 STREAM_S = 2.0
 HEALTH_EVERY = 50
+INPUTS_A_CLUSTER = 1000
+"""Then a new one: what a request meets must not grow for ever."""
 LIMITS = {"partitions_max": 8, "topics_max": 40, "fetch_wait_ms_max": 1000}
 SERVED = [method for method in METHODS if getattr(BrokerService, method.attribute) is not getattr(BrokerApi, method.attribute)]
 """A method that the protocol has and the broker does not answer yet is left out until it does."""
@@ -53,7 +55,8 @@ class Served:
         self._runner.close()
 
     async def _serve(self, data: bytes) -> None:
-        if self._cluster is None:
+        if self._cluster is None or self._served % INPUTS_A_CLUSTER == 0:
+            await self._stack.aclose()
             self._cluster = await self._stack.enter_async_context(cluster_of("a:1", **LIMITS))
             await self._cluster.create("kept", 2)
         method = SERVED[data[0] % len(SERVED)] if data else PRODUCE_ONCE
