@@ -49,6 +49,15 @@ class ProcessSettings(BaseSettings):
     price_delete_dollars: float | None = Field(None, ge=0, le=1000, description="The same for 1000 deleted objects; 0")
 
 
+HEARTBEAT_MS = {"s3": 3000, "hdfs": 1000}
+SPACING_MS = {"s3": 100, "hdfs": 100}
+"""By the scheme of the root. A put of HDFS takes half a second, so several have to be on their way."""
+
+
+def _scheme(root_url: str) -> str:
+    return root_url.partition(":")[0]
+
+
 class BrokerSettings(ProcessSettings):
     """Defaults are for one machine; `None` where the kind of store decides (see `flush_spacing_s` and `heartbeat_interval_s`)."""
 
@@ -60,7 +69,7 @@ class BrokerSettings(ProcessSettings):
     )
 
     flush_spacing_ms: int | None = Field(
-        None, ge=0, le=10_000, description="Least time between two segments of a bundle; 0 for files, 100 for S3"
+        None, ge=0, le=10_000, description="Least time between two segments of a bundle; 0 for files, 100 for S3 and HDFS"
     )
     flush_bytes: int = Field(8 * MIB, ge=64 * KIB, le=64 * MIB, description="A segment is put at once when this much waits")
     produce_memory_bytes_max: int = Field(
@@ -72,7 +81,7 @@ class BrokerSettings(ProcessSettings):
     produce_window: int = Field(64, ge=1, le=10_000, description="Produce requests of one stream that may wait for their answer")
     calls_max: int = Field(2000, ge=10, description="gRPC calls and streams at the same time; more are refused")
 
-    heartbeat_interval_ms: int | None = Field(None, ge=20, description="Between two heartbeats; 500 for files, 3000 for S3")
+    heartbeat_interval_ms: int | None = Field(None, ge=20, description="Between two heartbeats; 500 for files, 1000 for HDFS, 3000 for S3")
     holding_ms: int = Field(10_000, ge=0, description="A bundle that was taken stays at least this long, if its owner lives")
     ownership_wait_ms: int = Field(3000, ge=0, description="A request for a bundle that this broker is just taking over waits this long")
     trouble_retry_ms: int = Field(30_000, ge=10, description="A bundle with damaged data is tried again after this")
@@ -107,11 +116,11 @@ class BrokerSettings(ProcessSettings):
     def heartbeat_interval_s(self, root_url: str) -> float:
         """A heartbeat is a PUT and a LIST: on S3 three seconds keep the bill below half a dollar a day and broker."""
         chosen = self.heartbeat_interval_ms
-        return (chosen if chosen is not None else 3000 if root_url.startswith("s3:") else 500) / 1000
+        return (chosen if chosen is not None else HEARTBEAT_MS.get(_scheme(root_url), 500)) / 1000
 
     def flush_spacing_s(self, root_url: str) -> float:
         chosen = self.flush_spacing_ms
-        return (chosen if chosen is not None else 100 if root_url.startswith("s3:") else 0) / 1000
+        return (chosen if chosen is not None else SPACING_MS.get(_scheme(root_url), 0)) / 1000
 
 
 class CompactionSettings(ProcessSettings):

@@ -1,4 +1,4 @@
-"""Where the demo keeps its cluster: a local folder that it empties first, or a root in S3 that has to be new."""
+"""Where the demo keeps its cluster: a local folder that it empties first, or a root in S3 or HDFS that has to be new."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Root:
         if self.folder is not None:
             return f"{self.folder}/parquet"
         parts = urlsplit(self.url)
-        return f"s3a://{parts.netloc}{parts.path}/parquet"
+        return f"{'s3a' if parts.scheme == 's3' else parts.scheme}://{parts.netloc}{parts.path}/parquet"
 
     @property
     def spark_settings(self) -> dict[str, str]:
         """What Spark needs to know to read there; credentials come from the environment."""
-        if self.folder is not None:
+        if not self.url.startswith("s3:"):
             return {}
         query = parse_qs(urlsplit(self.url).query)
         settings = {"spark.jars.packages": HADOOP_AWS}

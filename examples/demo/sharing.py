@@ -51,6 +51,10 @@ class Coverage:
     def missing(self) -> int:
         return sum(self.ends.values()) - self.handled
 
+    def missing_of(self, member: str) -> int:
+        """Of the partitions that it was heard of last."""
+        return sum(self._seen[partition].count(0) for partition, holder in self.holders.items() if holder == member)
+
     def add(self, member: str, partition: int, first: int, count: int) -> None:
         """Raises WrongData for what is not in the topic."""
         seen = self._seen.get(partition, bytearray())
@@ -119,7 +123,7 @@ class Group:
         return self.coverage.handled >= self.coverage.missing / 2 and len(set(self.coverage.holders.values())) == len(MEMBERS)
 
     def _kill(self) -> None:
-        self.killed = next(iter(self.coverage.holders.values()))
+        self.killed = max(MEMBERS, key=self.coverage.missing_of)
         self.lost = {partition for partition, holder in self.coverage.holders.items() if holder == self.killed}
         self._processes[self.killed].kill()
         self.killed_at = time.monotonic()

@@ -61,8 +61,21 @@ async def test_a_wrong_root_url_is_told_what_is_wrong(url: str, sources: Sources
         await open_store(url, sources=sources)
 
 
-async def test_hdfs_is_named_as_what_is_to_come(sources: Sources) -> None:
-    with pytest.raises(InvalidConfig, match="hdfs"):
+@pytest.mark.parametrize("url", ["hdfs:///folder", "hdfs://namenode:8020", "hdfs://namenode:8020/folder?x=1", "hdfs://namenode:8020/f#x"])
+async def test_hdfs_needs_a_namenode_and_a_folder(sources: Sources, url: str) -> None:
+    with pytest.raises(InvalidConfig, match="HDFS URL"):
+        await open_store(url, sources=sources)
+
+
+async def test_hdfs_is_opened_without_asking_it_anything(sources: Sources) -> None:
+    async with await open_store("hdfs://127.0.0.1:1/folder", sources=sources) as store:
+        assert store.url == "hdfs://127.0.0.1:1/folder"
+
+
+async def test_hdfs_without_its_extra(sources: Sources, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "ledger.object_store.hdfs", raising=False)
+    monkeypatch.setitem(sys.modules, "hdfs_native", None)
+    with pytest.raises(InvalidConfig, match=r'pip install "ledgermq\[hdfs\]"'):
         await open_store("hdfs://namenode:8020/root", sources=sources)
 
 
