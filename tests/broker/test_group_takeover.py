@@ -191,6 +191,29 @@ async def test_a_graceful_hand_over_releases_held_heartbeats_and_costs_one_redir
     assert member.owned == before
 
 
+@in_cluster("a:1")
+async def test_nobody_is_told_what_is_not_durable(cluster: Cluster) -> None:
+    """Neither the member that caused a change nor the one whose held heartbeat it wakes, nor who only reads."""
+    await cluster.create("t", 2)
+    one = Member(cluster, "g", "one", ["t"])
+    await one.join()
+    await settled([one])
+    view = cluster.views["a:1"]
+    held = asyncio.create_task(one.beat(3000))
+    await asyncio.sleep(0.1)
+    view.pause()
+    two = Member(cluster, "g", "two", ["t"])
+    joining = asyncio.create_task(two.join())
+    reading = asyncio.create_task(committed_offset(cluster, "g", "t", 0))
+    await asyncio.sleep(1)
+    assert not (held.done() or joining.done() or reading.done())
+    assert len(one.owned) == 2
+    view.resume()
+    await asyncio.gather(held, joining, reading)
+    await settled([one, two])
+    assert (len(one.owned), len(two.owned)) == (1, 1)
+
+
 @in_cluster("a:1", "b:1")
 async def test_held_heartbeats_end_with_the_process(cluster: Cluster) -> None:
     await cluster.create("t", 1)
