@@ -3,8 +3,13 @@
     async with ledgermq.connect("localhost:9650") as client:
         async with client.producer() as producer:
             result = await producer.send("flights", b"...", key=b"UA")
-        async for message in client.consumer("flights"):
+        async for message in client.consumer("flights", group="reports"):
             ...
+
+        @client.handler("flights", group="billing", concurrency=8, ordered_by="key")
+        async def bill(message): ...
+
+        await client.run_handlers()
 
 `ledgermq.sync` offers the same without asyncio.
 """
