@@ -206,7 +206,7 @@ async def test_nobody_is_told_what_is_not_durable(cluster: Cluster) -> None:
     joining = asyncio.create_task(two.join())
     reading = asyncio.create_task(committed_offset(cluster, "g", "t", 0))
     await asyncio.sleep(1)
-    assert not (held.done() or joining.done() or reading.done())
+    assert not any(task.done() for task in (held, joining, reading))
     assert len(one.owned) == 2
     view.resume()
     await asyncio.gather(held, joining, reading)
