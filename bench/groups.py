@@ -94,10 +94,9 @@ def main() -> None:
             consumer.commit(dict.fromkeys(consumer.owned, 1))
     begun = time.process_time()
     again = replayed(desk.batches, desk.limits, catalog)
-    records = sum(map(len, desk.batches))
-    print(
-        f"replay of the {records} records of all this: {time.process_time() - begun:.3f} s CPU; a cleaned log has {len(again.state.snapshot())}"
-    )
+    seconds = time.process_time() - begun
+    records, cleaned = sum(map(len, desk.batches)), len(again.state.snapshot())
+    print(f"replay of the {records} records of all this: {seconds:.3f} s CPU; a cleaned log has {cleaned}")
 
 
 if __name__ == "__main__":
