@@ -47,7 +47,7 @@ async def main(target: str, topic: str, group: str, path: str) -> None:
             group=group,
             commit="acked",
             commit_interval_ms=60_000,
-            session_timeout_s=4,
+            session_timeout_s=8,
             heartbeat_wait_s=1,
             on_assigned=on_assigned,
             on_revoked=on_revoked,
