@@ -19,7 +19,7 @@ from tests.simulation.result import simulate
 from tests.simulation.trace import Coverage
 
 LINES_SHOWN = 60
-SEEDS_FOR_COVERAGE = 100
+SEEDS_FOR_COVERAGE = 200
 SEEDS_PER_CHILD = 500
 
 
