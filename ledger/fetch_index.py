@@ -190,6 +190,15 @@ class FetchIndex:
         place = partition.at(parquet_end) or 0
         return partition.size_from(place), self.created_ms(partition[place].slot)
 
+    def first_slot(self, at_least: int) -> int | None:
+        """The oldest slot that is here, holds records and is not below `at_least`."""
+        return next((slot for slot, _ in self._slots if slot >= at_least), None)
+
+    def slot_of(self, key: PartitionKey, offset: int) -> int:
+        """The slot of the first batch of the partition, among those that are here, that reaches beyond `offset`."""
+        partition = self.partitions[key]
+        return partition[partition.at(offset) or 0].slot
+
     def behind(self, key: PartitionKey, offset: int) -> tuple[set[int], int]:
         """(slots, bytes) of what is here of the partition at or above `offset`."""
         partition = self.partitions.get(key)

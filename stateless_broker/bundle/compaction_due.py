@@ -15,6 +15,7 @@ def next_compaction_ms(reads: BundleReads, catalog: Catalog) -> int | None:
     """The wall-clock time at which a round is due; 0: at once; None: nothing waits for one."""
     times = [0] if reads.is_partial else []
     parked = {(part.topic_id, part.partition) for part in reads.parked}
+    needed = [part.parked.first_slot for part in reads.parked]
     for key in reads.index.partitions:
         topic = catalog.topics_by_id.get(key[0])
         backlog = reads.index.backlog(key, reads.parquet_end(key))
@@ -24,7 +25,11 @@ def next_compaction_ms(reads: BundleReads, catalog: Catalog) -> int | None:
         if topic.internal:
             times.append(oldest_ms + INTERNAL_LAG_MS)
         else:
+            needed.append(reads.index.slot_of(key, reads.parquet_end(key)))
             times.append(0 if size_bytes >= topic.settings.parquet_target_bytes else oldest_ms + topic.settings.parquet_max_lag_ms)
+    oldest = reads.index.first_slot(reads.checkpoint.trim_slot)
+    if oldest is not None and oldest < min(needed, default=oldest + 1):  # nobody needs it, and rounds of internal topics trim nothing
+        times.append(reads.index.created_ms(oldest) + INTERNAL_LAG_MS)
     return min(times, default=None)
 
 

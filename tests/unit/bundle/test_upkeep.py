@@ -17,6 +17,7 @@ from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.group_build import run_inline
+from ledger.parquet.plan import INTERNAL_SEGMENTS
 from ledger.parquet.runner import compact_bundle
 from ledger.recovery import advance_checkpoint, recover
 from ledger.topic_settings import TopicSettings
@@ -164,6 +165,30 @@ def test_a_bundle_in_use_follows_checkpoints_of_others_at_intervals() -> None:
                 await asyncio.sleep(0.1)
             assert owner._reads.checkpoint.finished_plan == 1
             assert store.calls["list"] - lists <= 3
+
+    in_virtual_time(test)
+
+
+def test_segments_of_internal_topics_alone_are_trimmed_in_the_end() -> None:
+    """Rounds of internal topics come often and trim nothing; the hour's round does, though by then nothing is behind the snapshot."""
+
+    async def test(store: FaultyStore, sources: Sources, counts: Counts) -> None:
+        internal = Topic(TOPIC_ID, "__internal", (1,))
+        async with opened(context_of(store, sources, BundleLimits(checkpoint_slots=100), counts, internal)) as owner:
+            while not owner._reads.checkpoint.finished_plan:
+                await produce(owner, batch(b"x"))
+                await asyncio.sleep(0.2)
+            assert owner._reads.parquet_end((TOPIC_ID, 0)) == owner.durable_end(internal, 0) >= INTERNAL_SEGMENTS
+            await asyncio.sleep(1800)
+            plans = owner._reads.checkpoint.finished_plan
+            assert (await newest_checkpoint(store, 1)).trim_slot == 1
+            await asyncio.sleep(2100)
+            newest = await newest_checkpoint(store, 1)
+            assert newest.trim_slot > INTERNAL_SEGMENTS
+            calls = store.calls.copy()
+            await asyncio.sleep(7200)
+            assert store.calls == calls, "then it is quiet"
+            assert (await newest_checkpoint(store, 1)).finished_plan <= plans + 2
 
     in_virtual_time(test)
 
