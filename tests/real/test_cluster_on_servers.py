@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -71,30 +71,9 @@ def compact(root_url: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-async def test_an_outage_of_the_store_is_waited_out(tmp_path: Path, minio: Minio, minio_root: str) -> None:
-    async with cutting_proxy(minio.endpoint, seed=1, pieces_max=NEVER) as proxy:
-        with BrokerProcesses(tmp_path, minio_root.replace(minio.endpoint, proxy.endpoint)) as brokers:
-            for _ in range(2):
-                await asyncio.to_thread(brokers.start)
-            sent: dict[int, list[bytes]] = {partition: [] for partition in range(PARTITIONS)}
-            async with asyncio.timeout(100), ledgermq.connect(brokers.addresses) as client:
-                await client.create_topic("t", PARTITIONS)
-                async with client.producer() as producer:
-                    for round_number in range(9):
-                        for partition, values in sent.items():
-                            values.append(b"%d" % round_number)
-                            producer.send("t", values[-1], partition=partition)
-                        if round_number == 4:
-                            proxy.cut_off()
-                            await asyncio.sleep(4)
-                            proxy.restore()
-                        await producer.flush()
-            assert await consumed(brokers.addresses, "t") == sent
-
-
-async def test_a_namenode_may_be_killed_and_started_again(tmp_path: Path, hdfs: Hdfs, hdfs_root: str) -> None:
-    """What follows its start, safe mode until the DataNode has reported, is waited out too."""
-    with BrokerProcesses(tmp_path, hdfs_root) as brokers:
+async def nothing_is_missed(tmp_path: Path, root_url: str, disturb: Callable[[], Awaitable[None]]) -> None:
+    """Two brokers on the root; half-way through the producing `disturb` happens."""
+    with BrokerProcesses(tmp_path, root_url) as brokers:
         for _ in range(2):
             await asyncio.to_thread(brokers.start)
         sent: dict[int, list[bytes]] = {partition: [] for partition in range(PARTITIONS)}
@@ -106,11 +85,31 @@ async def test_a_namenode_may_be_killed_and_started_again(tmp_path: Path, hdfs: 
                         values.append(b"%d" % round_number)
                         producer.send("t", values[-1], partition=partition)
                     if round_number == 4:
-                        await asyncio.to_thread(hdfs.kill, NAMENODE)
-                        await asyncio.to_thread(hdfs.start, NAMENODE)
-                        await asyncio.to_thread(hdfs.wait_ready)
+                        await disturb()
                     await producer.flush()
         assert await consumed(brokers.addresses, "t") == sent
+
+
+async def test_an_outage_of_the_store_is_waited_out(tmp_path: Path, minio: Minio, minio_root: str) -> None:
+    async with cutting_proxy(minio.endpoint, seed=1, pieces_max=NEVER) as proxy:
+
+        async def cut_off() -> None:
+            proxy.cut_off()
+            await asyncio.sleep(4)
+            proxy.restore()
+
+        await nothing_is_missed(tmp_path, minio_root.replace(minio.endpoint, proxy.endpoint), cut_off)
+
+
+async def test_a_namenode_may_be_killed_and_started_again(tmp_path: Path, hdfs: Hdfs, hdfs_root: str) -> None:
+    """What follows its start, safe mode until the DataNode has reported, is waited out too."""
+
+    async def kill() -> None:
+        await asyncio.to_thread(hdfs.kill, NAMENODE)
+        await asyncio.to_thread(hdfs.start, NAMENODE)
+        await asyncio.to_thread(hdfs.wait_ready)
+
+    await nothing_is_missed(tmp_path, hdfs_root, kill)
 
 
 @pytest.mark.parametrize("root", ["minio_root", "hdfs_root"])
