@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ledger.object_store.file import FileStore
+from ledger.commands.root import root_url
+from ledger.object_store.open import open_store
 from ledgermq.sources import Sources
 from tests.roots import Root
 
@@ -13,12 +14,12 @@ DAY = "2024-01-01"
 ALL = [("t", 0, offset) for offset in range(18)] + [("t", 1, offset) for offset in range(6)]
 
 
-async def fill(folder: Path) -> None:
-    """Topic t: two partitions, 18 and 6 records; of each the first two thirds in two Parquet files. Topic DAY: two records.
+async def fill(place: Path | str) -> None:
+    """At a folder or a root URL. Topic t: partitions of 18 and 6 records, the first two thirds in two Parquet files. Topic DAY: two records.
 
     The time of the records of each sixth is its number, in milliseconds.
     """
-    async with FileStore(folder, Sources()) as store:
+    async with await open_store(root_url(str(place)), sources=Sources()) as store:
         root = await Root.open(store, Sources(), bundles=3)
         await root.create_topic("t", 2)
         await root.create_topic(DAY, 1, 2)
@@ -30,7 +31,7 @@ async def fill(folder: Path) -> None:
         await root.produce(DAY, (0, [b"a", b"b"]))
 
 
-async def compact(folder: Path) -> None:
-    async with FileStore(folder, Sources()) as store:
+async def compact(place: Path | str) -> None:
+    async with await open_store(root_url(str(place)), sources=Sources()) as store:
         root = await Root.open(store, Sources())
         assert not (await root.compact()).failures
