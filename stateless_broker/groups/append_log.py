@@ -83,6 +83,8 @@ class AppendLog:
         done, self._queued = self._queued, None
         queue, self._queue = self._queue, []
         assert done is not None
+        if self._failed is not None:  # what follows a hole would make a state that never was
+            return
         try:
             under_way = self._owner.produce([self._batch(records) for records in packed(queue)], durable=True)
         except ResourceExhausted as full:

@@ -82,6 +82,23 @@ async def test_a_large_decision_is_compressed_and_readable(sources: Sources, fai
         assert len((await owner.fetch(TOPIC, 0, 0, 1 << 26)).batches[0].data) < 200_000
 
 
+async def test_after_a_hole_nothing_follows(sources: Sources, failures: list[LedgerMQError]) -> None:
+    """A decision that cannot be written, by a bug, ends the log: what was decided upon it must not be written either."""
+    async with opened(bundle_context(MemoryStore("log", sources), sources)) as owner:
+        log = AppendLog(owner, TOPIC.id, 0, sources, failures.append)
+        log.append(records(0, 1))
+        await log.durable()
+        log.append([LogRecord(b"k", 5)])  # type: ignore[arg-type]
+        asyncio.get_running_loop().call_soon(log.append, records(1, 1))
+        await asyncio.sleep(0)
+        log.append(records(2, 1))
+        with pytest.raises(NotOwner):
+            await log.durable()
+        await asyncio.sleep(0.05)
+        assert await batches(owner) == [[b"0"]]
+        assert len(failures) == 1
+
+
 async def test_the_end_of_the_term_is_told_to_everybody_and_nothing_is_taken_any_more(
     sources: Sources, failures: list[LedgerMQError]
 ) -> None:
