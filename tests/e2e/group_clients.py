@@ -47,3 +47,21 @@ async def committed(cluster: Cluster, group: str, topic: str) -> dict[int, int]:
                     return {each.partition: each.offset for each in answer.partitions if each.topic == topic and each.HasField("offset")}
                 except RetriableError:
                     await asyncio.sleep(0.05)
+
+
+async def take_messages(consumer: ledgermq.GroupConsumer, count: int) -> list[ledgermq.GroupMessage]:
+    messages: list[ledgermq.GroupMessage] = []
+    while len(messages) < count:
+        messages += await consumer.fetch(count - len(messages), timeout=30)
+    return messages
+
+
+async def coordinator_of(cluster: Cluster, group: str) -> str:
+    async with asyncio.timeout(60):
+        while True:
+            for address in list(cluster.brokers):
+                try:
+                    answer = await cluster.line(address).describe_group(pb.DescribeGroupRequest(group=group))
+                    return answer.coordinator or address
+                except errors.RetriableError:
+                    await asyncio.sleep(0.05)
