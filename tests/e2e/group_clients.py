@@ -63,5 +63,5 @@ async def coordinator_of(cluster: Cluster, group: str) -> str:
                 try:
                     answer = await cluster.line(address).describe_group(pb.DescribeGroupRequest(group=group))
                     return answer.coordinator or address
-                except errors.RetriableError:
+                except RetriableError:
                     await asyncio.sleep(0.05)
