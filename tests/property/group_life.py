@@ -27,7 +27,7 @@ SESSION_MS, REBALANCE_MS = 10_000, 5_000
 RETENTION_MS = 600_000
 MEMBERS = 4
 who = st.integers(0, MEMBERS - 1)
-steps = st.sampled_from([0, 1, 1, 3, -2])
+steps = st.sampled_from([0, 0, 1, 3, -2])
 
 
 @dataclass
@@ -358,8 +358,27 @@ class GroupLife(RuleBasedStateMachine):
         else:
             self.deliver(sent)
 
+    @rule(number=who, at=st.integers(0, 10), step=steps)
+    def commits_overtake_each_other(self, number: int, at: int, step: int) -> None:
+        first = self.commit_of(self.owner(number), at, step)
+        second = self.commit_of(self.owner(number), at, 0)
+        for sent in (second, first):
+            if sent is not None:
+                self.deliver(sent)
+
+    @precondition(lambda self: self.late_commits)
+    @rule(at=st.integers(0, 1000), offset=st.none() | st.integers(0, 10))
+    def reset_what_is_being_committed(self, at: int, offset: int | None) -> None:
+        topic_id, number = self.late_commits[at % len(self.late_commits)].partition
+        topic = self.catalog.by_id(topic_id)
+        if topic is not None:
+            self.reset_one(topic.name, number, offset)
+
     @rule(topic=st.sampled_from(TOPICS), number=st.integers(0, 3), offset=st.none() | st.integers(0, 10))
     def reset(self, topic: str, number: int, offset: int | None) -> None:
+        self.reset_one(topic, number, offset)
+
+    def reset_one(self, topic: str, number: int, offset: int | None) -> None:
         if self.desk.reset(GROUP, pb.OffsetReset(topic=topic, partition=number, offset=offset)) == [""]:
             partition = (self.catalog.topics[topic].topic_id, number)
             self.may_go_back.add(partition)

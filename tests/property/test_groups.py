@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -58,7 +59,7 @@ def a_partition_is_given_before_it_was_let_go(patch: pytest.MonkeyPatch) -> None
 
 
 def nobody_is_put_out(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("offsets.members.put_out", lambda group, now_s, now_ms: [])
+    patch.setattr(Member, "silent_at_s", property(lambda member: math.inf))
 
 
 def freed_partitions_are_forgotten(patch: pytest.MonkeyPatch) -> None:

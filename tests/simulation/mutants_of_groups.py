@@ -74,20 +74,6 @@ def coordinator_answers_before_it_is_durable(patch: Patch) -> None:
 
 
 @mutant("groups")
-def failed_coordinator_goes_on(patch: Patch) -> None:
-    """A coordinator whose append failed keeps the state that it decided on."""
-    real = AppendLog._fail
-
-    def fail(self: AppendLog, done: Any, error: BaseException) -> None:
-        self._on_failed = lambda failure: None
-        real(self, done, error)
-        self._failed = None
-
-    patch.setattr(AppendLog, "_fail", fail)
-    patch.setattr(PartitionCoordinator, "_check", lambda self: None)
-
-
-@mutant("groups")
 def cleaner_drops_a_live_key(patch: Patch) -> None:
     """A snapshot keeps no key that is older than the round before."""
 
