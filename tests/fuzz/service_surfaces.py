@@ -133,7 +133,7 @@ def seeds() -> list[bytes]:
     frame = frame_of("kept", 1, b"one", b"two")
     frame.header.batches.extend(two)
     whole = PRODUCE_ONCE.encode_request(type(frame)(frame.header, [*frame.payload, good, odd]))
-    found = [_number(PRODUCE) + whole] * 2 + [_number(PRODUCE_ONCE) + whole] * 3
+    found = [_number(PRODUCE_ONCE) + whole] * 3 + [_number(PRODUCE) + whole] * 2
     for method in SERVED:
         if method not in (PRODUCE, PRODUCE_ONCE):
             messages = requests.get(method.name) or [filled(_request_type(method))]

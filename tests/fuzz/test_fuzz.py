@@ -20,8 +20,10 @@ def test_no_surface_gives_way_to_hostile_bytes() -> None:
 def test_every_surface_takes_its_valid_inputs() -> None:
     """Else the fuzzing would only prove that everything is refused."""
     for surface in all_surfaces().values():
-        surface.check(surface.seeds[0])
-        surface.close()
+        try:
+            surface.check(surface.seeds[0])
+        finally:
+            surface.close()
 
 
 def test_a_crash_is_seen_and_the_rest_is_still_run() -> None:
