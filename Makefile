@@ -66,7 +66,7 @@ LEVEL ?= all
 SEEDS ?= 200
 FIRST_SEED ?= 0
 TRACE ?=
-MUTANT_SEEDS ?= 300
+MUTANT_SEEDS ?= 400
 MUTANTS ?=
 
 simulate: $(STAMP) ## Whole clusters in virtual time, one for each of SEEDS=200 seeds from FIRST_SEED=0 on

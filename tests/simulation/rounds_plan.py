@@ -29,9 +29,30 @@ class RoundsPlan:
     topic_every_s: float
     clock_jump_s_max: float
     ambush: Ambush
+    clocks_wrong_s: tuple[float, ...] = ()
+    """How far the clocks of the first processes are ahead from the beginning: compactors first."""
 
 
 def rounds_plan_of(seed: int) -> RoundsPlan:
+    """Every fourth seed is a storm: retention takes whatever it may, while one task after the other sleeps before its put."""
+    plan = _drawn(seed)
+    r = random.Random(f"storm {seed}")
+    if r.random() >= 0.25:
+        return plan
+    ambush = Ambush({"parquet": r.choice((0.1, 0.5))}, seconds_max=80.0)
+    return replace(
+        plan,
+        compactors=4,
+        seconds=160.0,
+        retention_ms=500,
+        round_every_s=1.0,
+        records_s=1.0,
+        ambush=ambush,
+        clocks_wrong_s=r.choice(((), (40.0,))),
+    )
+
+
+def _drawn(seed: int) -> RoundsPlan:
     r = random.Random(f"rounds plan {seed}")
     is_s3 = r.random() < 0.5
     url_life_ms = r.choice((3000, 5000)) if is_s3 else 1000

@@ -54,6 +54,8 @@ class RoundsRun:
         await self._create_topics()
         for name in ["w", "t", *(f"c{i}" for i in range(self.rounds.compactors))]:
             self._start(name)
+        for name, seconds in zip(sorted(self.workers), self.rounds.clocks_wrong_s, strict=False):
+            world.skew_us[name] = round(seconds * 1e6)
         weather = world.weather
         weather.faults, weather.slow, weather.slow_s, weather.list_page = plan.faults, plan.slow, plan.slow_s, plan.list_page
         weather.naps, weather.nap_s_max, weather.stalls, weather.ambush = plan.naps, plan.pause_s_max, plan.stalls, self.rounds.ambush

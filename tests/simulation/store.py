@@ -100,6 +100,11 @@ class StoreLine(FaultyStore):
         await self._lie_in_ambush("put", kind_of(key), lambda: self._watched.when_gone(key))
         await super().put_fenced(puts, key, buffers)
 
+    async def fenced_puts(self, fence: str, keys: Sequence[str], url_life_ms: int) -> FencedPuts:
+        if keys:
+            await self._lie_in_ambush("permission", kind_of(keys[0]), lambda: self._watched.when_gone(keys[0]))
+        return await super().fenced_puts(fence, keys, url_life_ms)
+
     async def delete(self, keys: Sequence[str]) -> None:
         commits = self._weather.ambush.commits
         await self._lie_in_ambush("delete", kind_of(keys[0]) if keys else "", lambda: self._watched.after_commits(commits))
@@ -109,7 +114,8 @@ class StoreLine(FaultyStore):
         """The same, until the world has gone past the request."""
         ambush, share = self._weather.ambush, self._weather.ambush.shares.get(kind, 0.0)
         if share and self._weather.sleepers < ambush.sleepers_max and self._random.random() < share:
-            await self._sleep(self._wait_in_ambush(f"{what} ({kind})", passed(), ambush.seconds_max), f"sleep before a {what} ({kind})")
+            seconds_max = ambush.seconds_max * self._random.choice((0.1, 1.0))
+            await self._sleep(self._wait_in_ambush(f"{what} ({kind})", passed(), seconds_max), f"sleep before a {what} ({kind})")
 
     async def _wait_in_ambush(self, what: str, passed: asyncio.Future[None], seconds_max: float) -> None:
         self._weather.sleepers += 1
