@@ -19,6 +19,7 @@ FALL_AT_ONCE = (
     "checkpoint-of-what-is-not-durable",
     "checkpoint-retried-with-stale-content",
     "claims-deleted",
+    "cleaner-drops-a-live-key",
     "commit-of-a-plan-that-was-finished",
     "deleted-by-memory",
     "exists-taken-as-lost",
@@ -34,6 +35,7 @@ FALL_AT_ONCE = (
     "no-second-recovery",
     "offsets-from-the-checkpoint-only",
     "parquet-deleted-in-any-order",
+    "rebalance-gives-one-partition-to-two-members",
     "retention-deletes-one-file-too-many",
     "segments-put-without-a-condition",
     "sequences-not-looked-at",
@@ -44,6 +46,7 @@ FALL_AT_ONCE = (
     "voids-deleted",
     "waiters-of-a-failed-flush-acknowledged",
     "waiters-of-a-lost-term-forgotten",
+    "zombie-commit",
 )
 
 

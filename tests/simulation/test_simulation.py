@@ -16,6 +16,7 @@ LEDGER_SEEDS = range(24)
 ROUNDS_SEEDS = range(8)
 DAMAGE_SEEDS = range(6)
 CLUSTER_SEEDS = range(4)
+GROUPS_SEEDS = range(3)
 
 
 def judge(level: str, seeds: range) -> None:
@@ -50,7 +51,12 @@ def test_a_whole_cluster(seed: int) -> None:
     judge("cluster", range(seed, seed + 1))
 
 
-@pytest.mark.parametrize(("level", "seed"), [("ledger", 8), ("rounds", 5), ("cluster", 3)])
+@pytest.mark.parametrize("seed", GROUPS_SEEDS)
+def test_groups_on_a_cluster(seed: int) -> None:
+    judge("groups", range(seed, seed + 1))
+
+
+@pytest.mark.parametrize(("level", "seed"), [("ledger", 8), ("rounds", 5), ("cluster", 3), ("groups", 1)])
 def test_the_same_seed_is_the_same_run(level: str, seed: int) -> None:
     """In other processes too, whatever their strings hash to."""
     code = (
