@@ -90,11 +90,14 @@ async def _read_segments(store: ObjectStore, view: LedgerView, problems: Problem
 
 def _check_presence(view: LedgerView, problems: Problems) -> None:
     checkpoint = view.checkpoint
-    for slot in range(checkpoint.trim_slot, checkpoint.state.slot + 1):
-        if slot not in view.present:
-            view.damage(problems, slot, "MISSING_SEGMENT", f"it is missing, and the trim slot is {checkpoint.trim_slot}")
-        elif slot not in view.indexes:
+    expected = checkpoint.trim_slot
+    for slot in [*sorted(slot for slot in view.present if expected <= slot <= checkpoint.state.slot), checkpoint.state.slot + 1]:
+        if slot > expected:
+            which = "it is" if slot == expected + 1 else f"slots {expected} to {slot - 1} are"
+            view.damage(problems, expected, "MISSING_SEGMENT", f"{which} missing, and the trim slot is {checkpoint.trim_slot}")
+        if slot <= checkpoint.state.slot and slot not in view.indexes:
             view.whole = False
+        expected = slot + 1
     for claim in checkpoint.state.claims:
         index = view.indexes.get(claim.slot)
         if claim.slot not in view.present or (index is not None and (index.kind, index.epoch) != (fmt.CLAIM, claim.epoch)):

@@ -156,6 +156,14 @@ async def test_a_batch_that_parked_its_partition_is_named_until_it_is_repaired(r
     assert {(p.code, p.object_key) for p in checked.problems if p.severity is DAMAGE} == {("DATA_DAMAGED", key), ("PARKED", key)}
 
 
+async def test_a_checkpoint_that_is_ahead_of_all_slots_is_told_in_one_line(root: Root) -> None:
+    """`make fuzz` found that every slot up to 2**63 was looked for."""
+    await forge_checkpoint(root, lambda checkpoint: setattr(checkpoint.state, "slot", 2**63))
+    missing = [problem for problem in (await check(root)).problems if problem.code == "MISSING_SEGMENT"]
+    assert len(missing) == 1
+    assert f"to {2**63} are missing" in missing[0].text
+
+
 async def test_a_deletion_that_was_cut_off_is_no_damage(root: Root) -> None:
     """A file below the log start was deleted, and no checkpoint says so yet. A power cut after any step found it."""
     await forge_checkpoint(root, lambda checkpoint: setattr(checkpoint.partitions[0], "log_start", 7))
