@@ -18,7 +18,7 @@ from sqlalchemy.exc import IntegrityError, OperationalError, SQLAlchemyError
 
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.offset_store import GivenPartition, OffsetEntry, StoredOffset
-from ledgermq.errors import LedgerMQError, StoreUnusable, Unavailable
+from ledgermq.errors import CommitGoesBack, LedgerMQError, StoreUnusable, Unavailable
 from ledgermq.offset_stores.rules import METADATA_BYTES_MAX, Row, RowKey, committed, fenced, key_of
 from ledgermq.sources import Sources
 
@@ -46,8 +46,12 @@ class SqlOffsetStore:
         )
 
     async def create_table(self) -> None:
-        """Unless it is there."""
-        await asyncio.to_thread(self._table.metadata.create_all, self._engine)
+        """Unless it is there. Raises Unavailable, StoreUnusable."""
+        await asyncio.to_thread(self._create)
+
+    def _create(self) -> None:
+        with _database_errors():
+            self._table.metadata.create_all(self._engine)
 
     async def load(self, group: str, partitions: Sequence[GivenPartition]) -> dict[TopicPartition, StoredOffset]:
         """Raises StaleAssignment, Unavailable, StoreUnusable."""
@@ -60,13 +64,22 @@ class SqlOffsetStore:
     def commit_in(self, transaction: Connection, group: str, entries: Iterable[OffsetEntry]) -> None:
         """Within the program's own transaction, which has to be rolled back when this raises. Blocking.
 
-        `entries`: `consumer.entries(messages)`. Raises StaleAssignment, CommitGoesBack, InvalidRequest, and the database's own errors.
+        `entries`: `consumer.entries(messages)`. Raises StaleAssignment, InvalidRequest, and the database's own errors; CommitGoesBack also
+        where an earlier transaction has stored these messages, whose end was not known: then they are done.
         """
         now_ms = self._sources.now_ms()
         for entry in sorted(entries, key=lambda entry: entry.given.partition):  # in one order, so that members do not block each other
-            key = key_of(group, entry.given)
-            before = self._read(transaction, key)
-            self._write(transaction, key, before, committed(before, entry, now_ms))
+            before = self._commit_one(transaction, group, entry, now_ms)
+            if before is not None and before.offset is not None and entry.offset <= before.offset:
+                at = entry.given.partition
+                raise CommitGoesBack(f"{at.topic}/{at.partition}: {before.offset} is stored already, with the results of all below it")
+
+    def _commit_one(self, transaction: Connection, group: str, entry: OffsetEntry, now_ms: int) -> Row | None:
+        """The row before."""
+        key = key_of(group, entry.given)
+        before = self._read(transaction, key)
+        self._write(transaction, key, before, committed(before, entry, now_ms))
+        return before
 
     def _load(self, group: str, partitions: Sequence[GivenPartition]) -> dict[TopicPartition, StoredOffset]:
         found: dict[TopicPartition, StoredOffset] = {}
@@ -85,7 +98,9 @@ class SqlOffsetStore:
         with _database_errors(), self._engine.begin() as transaction:
             for entry in sorted(entries, key=lambda entry: entry.given.partition):
                 try:
-                    self.commit_in(transaction, group, [entry])
+                    self._commit_one(transaction, group, entry, self._sources.now_ms())
+                except Unavailable:
+                    raise  # a rival's change: nothing of this is stored, all of it may be tried again
                 except LedgerMQError as error:
                     refused[entry.given.partition] = error
         return refused

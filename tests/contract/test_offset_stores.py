@@ -198,3 +198,25 @@ async def test_results_and_offset_are_stored_together_or_not_at_all(request: pyt
         assert [row.value for row in transaction.execute(text("SELECT value FROM results ORDER BY value"))] == [0, 1]
         transaction.execute(text("DROP TABLE results"))
     engine.dispose()
+
+
+@pytest.mark.parametrize("again", [1, 2])
+async def test_a_transaction_whose_end_was_not_known_is_refused_when_it_is_repeated(tmp_path: Path, again: int) -> None:
+    """With the same entries, or with new ones for the same messages: its results are there already."""
+    engine = create_engine(f"sqlite:///{tmp_path}/one.db")
+    store = SqlOffsetStore(engine)
+    await store.create_table()
+    await store.load("g", [given()])
+    with engine.begin() as transaction:
+        store.commit_in(transaction, "g", [OffsetEntry(given(), 1, 3)])
+    with pytest.raises(CommitGoesBack, match="stored already"), engine.begin() as transaction:
+        store.commit_in(transaction, "g", [OffsetEntry(given(), again, 3)])
+    with engine.begin() as transaction:
+        store.commit_in(transaction, "g", [OffsetEntry(given(), again + 1, 4)])
+    engine.dispose()
+
+
+async def test_a_database_that_cannot_be_opened_is_a_typed_error(tmp_path: Path) -> None:
+    store = SqlOffsetStore(create_engine(f"sqlite:///{tmp_path}/nowhere/one.db"))
+    with pytest.raises(Unavailable):
+        await store.create_table()
