@@ -150,12 +150,13 @@ class GroupConsumer:
         return self._background.run(self._inner.fetch_arrow(max_records, timeout))
 
     def _hand_back(self, partitions: Iterable[ledgermq.TopicPartition] | None = None) -> None:
-        """What the program has not had yet comes again."""
+        """What the program has not had yet comes again; but with commit="before" it is committed, and stays here."""
         first = self._ahead.first()
         chosen = list(first if partitions is None else first.keys() & set(partitions))
-        self._background.run(as_coroutine(lambda: [first[partition].nack() for partition in chosen]))
-        for partition in chosen:
-            self._ahead.drop(partition.partition, partition.topic)
+        kept = self._background.run(as_coroutine(lambda: [not first[at].nack() and first[at].ack() for at in chosen]))
+        for partition, is_kept in zip(chosen, kept, strict=True):
+            if not is_kept:
+                self._ahead.drop(partition.partition, partition.topic)
 
     def commit(self, what: Committable = None, metadata: str = "") -> dict[ledgermq.TopicPartition, int]:
         """See `ledgermq.GroupConsumer.commit`."""

@@ -155,6 +155,22 @@ def test_members_of_a_group(client: ledgermq.sync.Client) -> None:
         )
 
 
+def test_at_most_once_skips_nothing_when_partitions_are_paused_or_the_consumer_is_drained(client: ledgermq.sync.Client) -> None:
+    """What waits for this thread is committed already: it would come to nobody."""
+    client.create_topic("t", 1)
+    with client.producer() as producer:
+        for number in range(30):
+            producer.send("t", b"%d" % number)
+    with client.consumer("t", group="g", commit="before") as consumer:
+        seen = [next(consumer).offset for _ in range(3)]
+        consumer.pause()
+        consumer.resume()
+        seen += [next(consumer).offset for _ in range(3)]
+        consumer.drain()
+        seen += [message.offset for message in consumer]
+        assert seen == list(range(30))
+
+
 def test_callbacks_may_call_the_consumer(client: ledgermq.sync.Client) -> None:
     client.create_topic("t", 1)
     committed: list[object] = []
