@@ -105,6 +105,8 @@ class Meanings:
         key = (subscription.topics, subscription.topic_pattern)
         found = self._known.get(key)
         if found is None:
+            if len(self._known) >= self._limits.members_max:
+                self._known = {}  # members that have gone may have left many behind
             found = self._known[key] = tuple(sorted(self._look(subscription)))
         return found
 

@@ -81,3 +81,10 @@ def test_a_pattern_matches_whole_names_of_user_topics() -> None:
     catalog.create("orders-us", 1)
     catalog.remove("orders")
     assert [topic.name for topic in meanings.topics(subscription)] == ["orders-eu", "orders-us"]
+
+
+def test_what_patterns_mean_is_remembered_for_a_bounded_number_of_them() -> None:
+    meanings = Meanings(Catalog(), GroupLimits(members_max=10))
+    for number in range(100):
+        meanings.topics(Subscription(topic_pattern=f"t{number}"))
+    assert len(meanings._known) <= 10
