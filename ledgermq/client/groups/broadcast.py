@@ -1,7 +1,7 @@
 """Broadcast: every consumer reads all partitions of its topics. No coordinator is asked; the consumer gives itself what there is.
 
-The epoch of what it gives is the time at which it began, in microseconds: two that share an offset store by mistake fence each other, and
-the later one goes on. Topics that grow, are removed or are made again are seen when they are asked for anew, every `refresh_s`.
+The epoch of what it gives is the time at which it gives it, in microseconds: two that share an offset store by mistake fence each other,
+and the later one goes on. Topics that grow, are removed or are made again are seen when they are asked for anew, every `refresh_s`.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ class Broadcast:
         return refusal
 
     async def run(self) -> None:
-        self._epoch = self._sources.now_us()
         while True:
             await self.wanted.wait()
+            self._epoch = max(self._epoch + 1, self._sources.now_us())
             try:
                 self._give(await self._all())
             except RetriableError as error:
@@ -83,8 +83,15 @@ class Broadcast:
                 route = await self._routing.refresh(topic, deadline)
             except UnknownTopic:
                 continue
-            given += [GivenPartition(TopicPartition(topic, number), route.topic_id, self._epoch) for number in range(route.partitions)]
+            given += [self._given(TopicPartition(topic, number), route.topic_id) for number in range(route.partitions)]
         return given
+
+    def _given(self, partition: TopicPartition, topic_id: int) -> GivenPartition:
+        """What is held stays as it is; what comes back is begun anew, so that its commits are no repetitions of those before."""
+        held = self._holdings.held.get(partition)
+        if held is not None and held.given.topic_id == topic_id:
+            return held.given
+        return GivenPartition(partition, topic_id, self._epoch)
 
     def _give(self, given: Sequence[GivenPartition]) -> None:
         first, self.joined = not self.joined, True

@@ -30,8 +30,7 @@ class Commits:
         self, what: Message | Iterable[Message] | Mapping[TopicPartition, int] | None, metadata: str
     ) -> dict[TopicPartition, int]:
         """Raises the first of what was refused, after all others were committed."""
-        if len(metadata.encode()) > METADATA_BYTES_MAX:
-            raise InvalidRequest(f"metadata of a commit has at most {METADATA_BYTES_MAX} bytes, not {len(metadata.encode())}")
+        _check_metadata(metadata)
         stale: list[TopicPartition] = []
         if what is None:
             wishes = self._finished(metadata)
@@ -59,7 +58,7 @@ class Commits:
             holding = self._holdings.held.get(partition)
             if not isinstance(message, GroupMessage):
                 raise InvalidRequest(f"entries takes messages of this group, not {type(message).__name__}")
-            if holding is None or holding.gone or message.handout.generation != holding.progress.generation:
+            if holding is None or holding.gone or not holding.progress.counts(message.offset, message.handout.generation):
                 name = f"{partition.topic}/{partition.partition}"
                 raise StaleAssignment(f"{name}: not this member's any more, or moved since; leave the transaction")
             last[partition] = max(last.get(partition, 0), message.offset)
@@ -112,3 +111,13 @@ class Commits:
                 stale.append(partition)
         found = [self._holdings.held[partition] for partition in touched if partition in self._holdings.held]
         return {holding: Wish(holding.to_commit, metadata) for holding in found if holding.to_commit is not None}
+
+
+def _check_metadata(metadata: object) -> None:
+    """Raises InvalidRequest."""
+    try:
+        size = len(metadata.encode()) if isinstance(metadata, str) else None
+    except UnicodeEncodeError:
+        size = None
+    if size is None or size > METADATA_BYTES_MAX:
+        raise InvalidRequest(f"metadata of a commit is valid text of at most {METADATA_BYTES_MAX} bytes, not {metadata!r:.200}")

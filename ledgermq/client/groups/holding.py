@@ -67,9 +67,11 @@ class Holding:
     @property
     def to_commit(self) -> int | None:
         """The offset that is worth a commit; None: nothing is."""
-        if self.reading is None or self.gone or self.refused is not None or self.progress.finished <= self.committed:
+        if self.reading is None or self.gone or self.refused is not None:
             return None
-        return self.progress.finished
+        if self.pin and not self.stored:
+            return self.progress.finished  # where it began, if nothing more: the first attempt may have failed
+        return self.progress.finished if self.progress.finished > self.committed else None
 
     def begin(self, position: int, stored: StoredOffset | None) -> None:
         self.progress = Progress(position)

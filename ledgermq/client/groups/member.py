@@ -77,6 +77,7 @@ class Member:
         else:
             self.membership = self._membership(topics)
         self._background: asyncio.Task[None] | None = None
+        self._ended = False
         self._regular: list[asyncio.Task[None]] = []
 
     def _membership(self, topics: tuple[list[str], str]) -> Membership:
@@ -105,6 +106,8 @@ class Member:
                     deadline = self._connections.deadline(self._settings.request_timeout_s)
                     for name in self._names:
                         await self._routing.refresh(name, deadline)
+                    if self._ended:
+                        raise Unavailable("the consumer is closed")
                     self._reader.start()
                     self._background = asyncio.get_running_loop().create_task(self._run(), name="ledgermq group member")
                     self._background.add_done_callback(lambda _: self._reader.wake())
@@ -203,6 +206,7 @@ class Member:
 
     async def end(self) -> None:
         """At once. What the program still says of its messages counts no more."""
+        self._ended = True
         await end(self._background)
         for holding in self.holdings.held.values():
             holding.gone = True

@@ -78,9 +78,12 @@ class Membership:
                 await asyncio.sleep(self._backoff.next_s())
             except RetriableError as error:
                 self._failed(error)
+                wait_s = self._backoff.next_s(error.retry_after_ms)
+                if self.joined:
+                    wait_s = min(wait_s, max(0.0, self._alive_until_s - _now_s()))
+                await asyncio.sleep(wait_s)
                 if self.joined and _now_s() >= self._alive_until_s:
                     await self._put_out(error)
-                await asyncio.sleep(self._backoff.next_s(error.retry_after_ms))
             except LedgerMQError as error:
                 await self._put_out(error)
                 self._refusal = error
@@ -123,10 +126,15 @@ class Membership:
             seen_epoch=self._group_epoch if self.joined else 0,
         )
         self.tried = True
-        call = asyncio.create_task(self._coordinator.ask_once(lambda at: at.group_heartbeat(request), sent_s + wait_s + ATTEMPT_S))
+        until_s = sent_s + wait_s + ATTEMPT_S
+        if self.joined:
+            until_s = min(until_s, self._alive_until_s)  # then others may have what is held, whether anybody answers or not
+        call = asyncio.create_task(self._coordinator.ask_once(lambda at: at.group_heartbeat(request), until_s))
         changed = asyncio.create_task(self._holdings.changed.wait())
         try:
-            await asyncio.wait([call, changed], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([call, changed], timeout=max(0.0, until_s - _now_s()), return_when=asyncio.FIRST_COMPLETED)
+            if not call.done() and not changed.done():
+                raise Unavailable("the coordinator has not answered a heartbeat in time")
             return call.result() if call.done() else None
         finally:
             await end(call, changed)
@@ -153,6 +161,7 @@ class Membership:
         """The program has stopped asking: let others have the partitions. Its next call joins again."""
         self.wanted.clear()
         self.joined = False
+        self._holdings.stop_reading([holding for holding in self._holdings.held.values() if not holding.letting_go])
         try:
             async with asyncio.timeout(STEP_OUT_S_MAX):
                 await self._holdings.commit_finished()

@@ -74,6 +74,10 @@ class Progress:
                 self._jumps = {max(begin, offset): end for begin, end in self._jumps.items() if end > offset}
                 self._advance()
 
+    def counts(self, offset: int, generation: int) -> bool:
+        """Is this message still what the program was handed, and not to be handed out again?"""
+        return offset < self.handed and not self._is_over(offset, generation)
+
     def roll_back(self, offset: int, generation: int) -> bool:
         """Everything from `offset` on will be handed out again; False: that message is finished, or of an older handing out."""
         if self._is_over(offset, generation) or not self.finished <= offset < self.handed or offset in self._acked:

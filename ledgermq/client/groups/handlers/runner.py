@@ -40,6 +40,8 @@ class HandlerRunner:
         self._retrying: dict[Lane[GroupMessage], asyncio.Task[None]] = {}
         self._held_back: set[TopicPartition] = set()
         self._running = 0
+        self._done = asyncio.Event()
+        """Set when a message was handled."""
         self._tasks = asyncio.TaskGroup()
 
     async def run(self, stop: asyncio.Event, drain_timeout_s: float) -> None:
@@ -60,6 +62,7 @@ class HandlerRunner:
 
     async def _finish(self, reading: asyncio.Task[None], drain_timeout_s: float) -> None:
         await end(reading)
+        await self._handle_committed(drain_timeout_s)
         self._drop([TopicPartition(*partition) for partition in list(self._lanes.by_partition)])
         await end(*self._retrying.values())
         try:
@@ -68,6 +71,18 @@ class HandlerRunner:
             if isinstance(error, DeadlineExceeded):
                 raise
             self._handler.last_error = error  # not committed: others do again what was done since the last commit
+
+    async def _handle_committed(self, timeout_s: float) -> None:
+        """What is committed comes to nobody else. Raises DeadlineExceeded."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self._consumer.settings.commit == "before" and self._lanes.count:
+                    self._done.clear()
+                    await self._done.wait()
+        except TimeoutError:
+            count = self._lanes.count
+            self._lanes.drop_waiting(list(self._lanes.by_partition), busy_too=lambda lane: False)
+            raise DeadlineExceeded(f"{count} messages that are committed were not handled within {timeout_s} s") from None
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -95,10 +110,12 @@ class HandlerRunner:
             self._member.hold_back(partition, False)
 
     def _drop(self, partitions: Sequence[TopicPartition]) -> None:
-        """They are let go: what was not begun is for the next member."""
+        """They are let go: what was not begun is for the next member, unless it is committed."""
+        self._held_back.difference_update(partitions)
+        if self._consumer.settings.commit == "before":
+            return
         for message in self._lanes.drop_waiting(partitions, busy_too=lambda lane: lane in self._retrying):
             message.handout.give_back(message.offset)
-        self._held_back.difference_update(partitions)
 
     # -- handling ------------------------------------------------------------------------------------------------------
 
@@ -112,6 +129,7 @@ class HandlerRunner:
             error = await self._call(message, lane.attempts + 1)
         finally:
             self._running -= 1
+            self._done.set()
         self._member.polling.signs += 1  # it is at work, though it may ask for nothing
         if error is None or self._goes_on:
             message.ack()
