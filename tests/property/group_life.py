@@ -9,112 +9,21 @@ reset (its *era*), and a commit that applies must be of the present era.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, precondition, rule
 
 from ledgermq.errors import GroupNotEmpty, StaticIdInUse, UnknownGroup, UnknownMember
 from ledgermq.protocol import ledgermq_pb2 as pb
 from offsets.assignors.choose import ASSIGNORS
-from offsets.limits import GroupLimits
 from offsets.topics import Partition
-from tests.coordinators import Catalog, Desk, replayed
+from tests.property.group_client import GROUP, SESSION_MS, TOPICS, Client, Sent
+from tests.property.group_promises import MEMBERS, RETENTION_MS, GroupPromises
 
-GROUP = "g"
-TOPICS = ("t", "u")
-SESSION_MS, REBALANCE_MS = 10_000, 5_000
-RETENTION_MS = 600_000
-MEMBERS = 4
 who = st.integers(0, MEMBERS - 1)
 steps = st.sampled_from([0, 0, 1, 3, -2])
 
 
-@dataclass
-class Client:
-    """One consumer process. `owned`: what it believes to hold, with what it has still to let go (`letting_go`)."""
-
-    number: int
-    life: int = 0
-    static: bool = False
-    joined: bool = False
-    owned: dict[Partition, pb.GivenPartition] = field(default_factory=dict)
-    letting_go: set[Partition] = field(default_factory=set)
-    seen_epoch: int = 0
-    counters: dict[Partition, int] = field(default_factory=dict)
-    position: dict[Partition, int] = field(default_factory=dict)
-    answers: list[pb.GroupHeartbeatResponse] = field(default_factory=list)
-    polling: bool = False
-    topics: tuple[str, ...] = TOPICS
-    assignor: str = "uniform"
-
-    @property
-    def member_id(self) -> str:
-        return f"m{self.number}-{self.life}"
-
-    def request(self, step: pb.GroupStep = pb.STAY) -> pb.GroupHeartbeatRequest:
-        request = pb.GroupHeartbeatRequest(
-            group=GROUP, member_id=self.member_id, step=step, owned=self.owned.values(), seen_epoch=self.seen_epoch
-        )
-        if step == pb.JOIN:
-            request.subscription.CopyFrom(
-                pb.GroupSubscription(
-                    topics=self.topics,
-                    assignor=self.assignor,
-                    instance_id=f"s{self.number}" if self.static else "",
-                    session_timeout_ms=SESSION_MS,
-                    rebalance_timeout_ms=REBALANCE_MS,
-                )
-            )
-        return request
-
-    def restart(self) -> None:
-        self.__init__(self.number, self.life + 1, self.static, topics=self.topics, assignor=self.assignor)  # type: ignore[misc]
-
-    def forget(self) -> None:
-        self.owned, self.letting_go, self.seen_epoch, self.answers, self.polling = {}, set(), 0, [], False
-        self.position, self.counters = {}, {}
-
-    def take(self, answer: pb.GroupHeartbeatResponse) -> None:
-        """Takes at once what it is given; what it is to let go it lets go when it gets round to it."""
-        if answer.group_epoch < self.seen_epoch:
-            return
-        self.seen_epoch = answer.group_epoch
-        given = {(g.topic_id, g.partition): g for g in answer.assigned}
-        for partition, g in given.items():
-            if partition not in self.owned or self.owned[partition].epoch != g.epoch:
-                self.position.pop(partition, None)
-                self.counters.pop(partition, None)
-        self.letting_go = set(self.owned) - set(given)
-        self.owned = {**self.owned, **given}
-
-
-@dataclass(frozen=True)
-class Sent:
-    """A commit on its way: of which partition, in which era it was made, and which offset."""
-
-    request: pb.CommitOffsetsRequest
-    partition: Partition
-    era: int
-
-
-class GroupLife(RuleBasedStateMachine):
-    def __init__(self) -> None:
-        super().__init__()
-        self.catalog = Catalog()
-        limits = GroupLimits(retention_ms=RETENTION_MS, session_timeout_ms_min=1)
-        self.desk = Desk(self.catalog, limits)
-        self.clients = [Client(number) for number in range(MEMBERS)]
-        self.late_heartbeats: list[pb.GroupHeartbeatRequest] = []
-        self.late_commits: list[Sent] = []
-        self.eras: dict[Partition, int] = {}
-        self.holders: dict[Partition, str] = {}
-        self.committed: dict[Partition, int] = {}
-        self.counters: dict[Partition, tuple[int, int]] = {}
-        self.may_go_back: set[Partition] = set()
-        self.epoch_max = 0
-        self.batches_checked = 0
-
+class GroupLife(GroupPromises):
     @initialize(
         first=st.integers(1, 4),
         second=st.integers(1, 3),
@@ -483,52 +392,3 @@ class GroupLife(RuleBasedStateMachine):
         assert self.desk.coordinator.describe(GROUP, self.desk.now_s).state == pb.STABLE
         woken = [c for c in self.clients if c.joined and self.desk.coordinator.changed_for(GROUP, c.member_id, c.seen_epoch)]
         assert not woken, "nothing changes, but a heartbeat would not be held"
-
-    # What has to hold after every step
-
-    @invariant()
-    def no_partition_has_two_owners(self) -> None:
-        group = self.desk.coordinator.state.groups.get(GROUP)
-        members = group.members if group is not None else {}
-        owners: dict[Partition, str] = {}
-        for client in self.clients:
-            if client.member_id not in members or members[client.member_id].away:
-                continue  # put out: whatever it believes, it commits nothing
-            for partition in client.owned:
-                assert partition not in owners, f"{partition} is read by {owners[partition]} and {client.member_id}"
-                owners[partition] = client.member_id
-        held = [partition for member in members.values() for partition in member.held]
-        assert len(held) == len(set(held))
-
-    @invariant()
-    def no_committed_offset_goes_back(self) -> None:
-        group = self.desk.coordinator.state.groups.get(GROUP)
-        now: dict[Partition, int] = {}
-        if group is not None:
-            now = {(t, p): v.offset for t, topic in group.offsets.items() for p, v in topic.items() if v.offset is not None}
-        for partition, offset in self.committed.items():
-            if partition not in self.may_go_back:
-                assert now.get(partition, -1) >= offset, f"{partition}: {offset} was committed, now it is {now.get(partition)}"
-        self.committed = now
-        self.may_go_back = set()
-
-    @invariant()
-    def epochs_never_go_back(self) -> None:
-        group = self.desk.coordinator.state.groups.get(GROUP)
-        epoch = max(self.desk.coordinator.state.floor, group.epoch if group is not None else 0)
-        assert epoch >= self.epoch_max
-        self.epoch_max = epoch
-
-    @invariant()
-    def the_log_is_the_state(self) -> None:
-        if len(self.desk.batches) == self.batches_checked:
-            return
-        self.batches_checked = len(self.desk.batches)
-        again = replayed(self.desk.batches, self.desk.limits, self.catalog)
-        assert again.state.snapshot() == self.desk.coordinator.state.snapshot()
-        cleaned: dict[bytes, bytes | None] = {record.key: record.value for records in self.desk.batches for record in records}
-        from_snapshot = replayed([], self.desk.limits, self.catalog)
-        for key, value in cleaned.items():
-            if value is not None:
-                from_snapshot.apply(key, value)
-        assert from_snapshot.state.snapshot() == self.desk.coordinator.state.snapshot()
