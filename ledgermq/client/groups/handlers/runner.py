@@ -2,7 +2,8 @@
 what failed again, itself, so that nobody has to seek.
 
 Invariants: of a lane the next message only after the one before it has succeeded; at most `concurrency` calls at a time; at most
-`waiting_max` messages of a partition wait, others are read on; of a partition that is let go nothing more is begun.
+`waiting_max` messages of a partition wait, others are read on; of a partition that is let go nothing more is begun,
+unless it is committed (commit="before"): then it comes to nobody else.
 """
 
 from __future__ import annotations
