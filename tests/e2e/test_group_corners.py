@@ -9,11 +9,11 @@ import pytest
 
 import ledgermq
 from ledgermq import TopicPartition, errors
-from ledgermq.client.groups.offset_store import OffsetEntry
+from ledgermq.client.groups.offset_store import GivenPartition, OffsetEntry
 from ledgermq.offset_stores import MemoryOffsetStore
 from ledgermq.protocol import ledgermq_pb2 as pb
 from tests.broker.cluster import Cluster, in_cluster, until
-from tests.e2e.group_clients import fill, take, take_messages
+from tests.e2e.group_clients import committed, fill, take, take_messages
 from tests.e2e.test_client_takeover import client_of
 
 AT = TopicPartition("t", 0)
@@ -207,6 +207,36 @@ async def test_commits_of_a_broadcast_count_after_a_topic_was_unknown_for_a_mome
             await consumer.fetch(timeout=1)
             rows = [row.offset for row in store._rows.values()]
             assert rows == [4]
+
+
+@in_cluster("a:1")
+async def test_a_broadcast_reads_on_when_the_clock_went_back(cluster: Cluster) -> None:
+    store = MemoryOffsetStore()
+    async with client_of(cluster) as client:
+        await client.create_topic("t", 1)
+        await fill(client, "t", 3)
+        async with client.consumer("t", group="g", broadcast=True, offset_store=store, commit_interval_ms=100) as first:
+            await take(first, 3)
+            later = [GivenPartition(h.partition, h.given.topic_id, h.given.epoch + 3_600_000_000) for h in first.member.holdings.readable]
+        await store.load("g", later)
+        async with client.consumer("t", group="g", broadcast=True, offset_store=store, commit_interval_ms=100) as second:
+            assert len(await take(second, 3)) == 3
+            assert await second.fetch(timeout=1) == []
+            assert await second.committed() == {AT: 3}
+
+
+@in_cluster("a:1")
+async def test_where_the_program_chose_to_begin_is_kept_even_if_it_is_0(cluster: Cluster) -> None:
+    async with client_of(cluster) as client:
+        await client.create_topic("t", 1)
+        await fill(client, "t", 3)
+        async with client.consumer("t", group="g", start="error") as first:
+            with pytest.raises(errors.OffsetOutOfRange):
+                await first.fetch(timeout=5)
+            await first.seek("earliest")
+        assert await committed(cluster, "g", "t") == {0: 0}
+        async with client.consumer("t", group="g", start="error") as second:
+            assert len(await take(second, 3)) == 3
 
 
 @pytest.mark.parametrize("metadata", ["\ud800", 3])

@@ -1,7 +1,8 @@
 """Broadcast: every consumer reads all partitions of its topics. No coordinator is asked; the consumer gives itself what there is.
 
 The epoch of what it gives is the time at which it gives it, in microseconds: two that share an offset store by mistake fence each other,
-and the later one goes on. Topics that grow, are removed or are made again are seen when they are asked for anew, every `refresh_s`.
+and the later one goes on. Where the store knows a later epoch all the same (the clock went back), it is overtaken in growing steps.
+Topics that grow, are removed or are made again are seen when they are asked for anew, every `refresh_s`.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.holdings import Holdings
 from ledgermq.client.groups.offset_store import GivenPartition
 from ledgermq.client.routing import Routing
-from ledgermq.errors import LedgerMQError, RetriableError, UnknownTopic
+from ledgermq.errors import LedgerMQError, RetriableError, StaleAssignment, UnknownTopic
 from ledgermq.sources import Sources
 
 ASK_S = 10.0
+FENCED_LOOK_S = 0.2
 
 
 class Broadcast:
@@ -49,6 +51,8 @@ class Broadcast:
         self.failing_since_s: float | None = None
         self._refusal: LedgerMQError | None = None
         self._epoch = 0
+        self._ahead_us = 0
+        """Of the clock, which was behind."""
 
     def take_failure(self) -> LedgerMQError | None:
         refusal, self._refusal = self._refusal, None
@@ -57,7 +61,7 @@ class Broadcast:
     async def run(self) -> None:
         while True:
             await self.wanted.wait()
-            self._epoch = max(self._epoch + 1, self._sources.now_us())
+            self._epoch = max(self._epoch + 1, self._sources.now_us() + self._ahead_us)
             try:
                 self._give(await self._all())
             except RetriableError as error:
@@ -72,7 +76,20 @@ class Broadcast:
             else:
                 self.last_error = self.failing_since_s = None
                 self._backoff.reset()
-                await asyncio.sleep(self._refresh_s)
+                await self._rest()
+
+    async def _rest(self) -> None:
+        """Until it is time to ask anew, or until the store has refused the epoch."""
+        until_s = asyncio.get_running_loop().time() + self._refresh_s
+        while (left_s := until_s - asyncio.get_running_loop().time()) > 0 and not self._fenced:  # noqa: ASYNC110  one look at a time
+            await asyncio.sleep(left_s if self._holdings.loaded else min(left_s, FENCED_LOOK_S))
+        if self._fenced:
+            await asyncio.sleep(FENCED_LOOK_S)
+            self._ahead_us = max(1_000_000, 2 * self._ahead_us)
+
+    @property
+    def _fenced(self) -> bool:
+        return not self._holdings.loaded and isinstance(self._holdings.last_error, StaleAssignment)
 
     async def _all(self) -> list[GivenPartition]:
         """Of the topics that there are now."""
@@ -89,7 +106,7 @@ class Broadcast:
     def _given(self, partition: TopicPartition, topic_id: int) -> GivenPartition:
         """What is held stays as it is; what comes back is begun anew, so that its commits are no repetitions of those before."""
         held = self._holdings.held.get(partition)
-        if held is not None and held.given.topic_id == topic_id:
+        if held is not None and held.given.topic_id == topic_id and not (self._fenced and held.reading is None):
             return held.given
         return GivenPartition(partition, topic_id, self._epoch)
 

@@ -66,7 +66,8 @@ class Positions:
     def _move(self, holding: Holding, target: int) -> None:
         assert holding.reading is not None, "only what is read can be moved"
         holding.progress.move(target)
-        holding.start_unknown = False
+        if holding.start_unknown:  # where the program chose to begin is kept, even if it is 0
+            holding.start_unknown, holding.pin = False, True
         self._reader.seek([(holding.reading, target)])
         self._holdings.settle(holding)
 
