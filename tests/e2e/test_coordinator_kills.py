@@ -1,4 +1,4 @@
-"""A coordinator of real processes is killed, with the servers' tests twenty times, while commits flow: no committed offset ever goes back."""
+"""A coordinator of real processes is killed, beside the servers' tests twenty times, while commits flow: none is ever taken back."""
 
 from __future__ import annotations
 
