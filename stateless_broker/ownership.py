@@ -245,6 +245,8 @@ class Ownership:
         for bundle in self._directory.claims:
             if self.terms.is_busy(bundle):
                 continue
+            if bundle in self._directory.owners or self.wanted.get(bundle, self.me) != self.me:
+                self.terms.forgive(bundle)
             if bundle in self.terms.opened:
                 self._decide_opened(bundle, now)
             elif self._may_open(bundle):

@@ -75,6 +75,10 @@ class Terms:
         """Forget a term that somebody else's has ended."""
         self._start(bundle, self._drop(bundle, why))
 
+    def forgive(self, bundle: int) -> None:
+        """The bundle is for another to serve, so what went wrong with it here says nothing any more."""
+        self.troubles.pop(bundle, None)
+
     async def release_all(self, successor: Callable[[int], str]) -> None:
         """Finish or give up what is under way, then hand over everything."""
         await self._cancel(list(self._busy.values()))

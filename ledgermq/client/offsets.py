@@ -91,8 +91,8 @@ class Offsets:
             last = error_from_proto(result.error)
             if not last.retriable:
                 raise last
-            if isinstance(last, NotOwner):
-                self._routing.redirected(asked.topic, asked.partition, last.owner, refused_by=owner)
+            named = last.owner if isinstance(last, NotOwner) else None  # whoever cannot serve it may be an owner of before
+            self._routing.redirected(asked.topic, asked.partition, named, refused_by=owner)
         return last
 
 

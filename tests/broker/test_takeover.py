@@ -7,10 +7,12 @@ import asyncio
 import pytest
 
 from ledger import keys
+from ledger.object_store.contract import StoreUncertain
 from ledger.writer import claim
 from ledgermq.errors import NotOwner, TopicExists
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import FetchFrame
+from stateless_broker.terms import Trouble
 from tests.broker.cluster import Cluster, fetch_of, frame_of, in_cluster, read_all, until, values_of
 from tests.virtual_time import virtual_sources
 
@@ -249,3 +251,19 @@ async def test_a_rebalance_costs_one_retry_at_most_and_nobody_waits_for_what_is_
         await asyncio.sleep(2)
         done.set()
     assert max(retries[0] + retries[1]) == 1
+
+
+@in_cluster("a:1", "b:1")
+async def test_what_went_wrong_with_a_bundle_is_forgotten_once_another_serves_it(cluster: Cluster) -> None:
+    """Else clients that still believe in this broker would hear of an old error for ever, and never be sent to the owner."""
+    await cluster.create("t", 4)
+    for address, other in (("a:1", "b:1"), ("b:1", "a:1")):
+        ownership = cluster.brokers[address].ownership
+        [bundle, *_] = cluster.brokers[other].ownership.terms.opened
+        ownership.terms.troubles[bundle] = Trouble(StoreUncertain("long ago"), retry_at=0.0, pause_s=1.0)
+        await asyncio.sleep(5)
+        assert bundle not in ownership.terms.troubles
+        with pytest.raises(NotOwner):
+            await ownership.owner(bundle)
+        described = await cluster.line(address).describe_cluster(pb.DescribeClusterRequest())
+        assert [info.trouble for info in described.bundles if info.trouble] == []

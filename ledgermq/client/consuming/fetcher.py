@@ -156,6 +156,8 @@ class Fetcher:
                 self._refuse(reading, error)
         elif not error.retriable:
             self._refuse(reading, error)
+        else:  # whoever cannot serve it may be an owner of before
+            self._routing.redirected(*reading.partition, None, refused_by=owner)
 
     def _out_of_range(self, reading: Reading, error: OffsetOutOfRange) -> None:
         if self._out_of_range_at is None:

@@ -18,7 +18,7 @@ from ledgermq.client.producing.unreported import Unreported
 from ledgermq.client.producing.unrouted import Unrouted
 from ledgermq.client.routing import Routing, TopicRoute
 from ledgermq.client.settings import ProducerSettings
-from ledgermq.errors import InvalidRequest, LedgerMQError, NotOwner, UnknownTopic
+from ledgermq.errors import InvalidRequest, LedgerMQError, NotOwner, ResourceExhausted, UnknownTopic
 from ledgermq.sources import Sources
 
 
@@ -147,6 +147,8 @@ class ProducerRoutes:
         """What an error of the broker at `address` says of the owner."""
         if isinstance(error, NotOwner):
             self._routing.redirected(queue.topic, queue.partition, error.owner, refused_by=address)
+        elif error.retriable and not isinstance(error, ResourceExhausted):  # whoever cannot serve it may be an owner of before
+            self._routing.redirected(queue.topic, queue.partition, None, refused_by=address)
 
     def unreachable(self, address: str) -> None:
         self._routing.unreachable(address)
