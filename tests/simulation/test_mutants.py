@@ -11,7 +11,7 @@ from tests.simulation.all_mutants import MUTANTS
 from tests.simulation.levels import LEVELS
 from tests.simulation.mutants import hunt
 
-SEEDS = range(24)
+SEEDS = range(60)
 
 FALL_AT_ONCE = (
     "acknowledged-before-a-lower-slot",
