@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -121,3 +121,28 @@ async def test_bad_resets_and_deletions_change_nothing(cluster: Cluster) -> None
         assert await committed(cluster, "h", "t") == {0: 3}
         await client.groups.delete("g")
         assert await client.groups.list() == [(await client.groups.describe("h")).summary]
+
+
+@in_cluster("a:1", "b:1")
+async def test_rewind_with_equal_and_with_unordered_timestamps_begins_at_the_first_that_is_late_enough(cluster: Cluster) -> None:
+    """In batches of one record and in one batch; before the first time the first record, behind the last the end."""
+    begin = datetime(2026, 1, 1, tzinfo=UTC)
+    seconds = [0, 0, 3, 1, 1, 5, 2, 5]
+    expected = {-1: 0, 0: 0, 1: 2, 2: 2, 3: 2, 4: 5, 5: 5, 6: 8}
+    async with client_of(cluster) as client:
+        for topic, linger_ms in (("apart", 0), ("together", 1000)):
+            await client.create_topic(topic, 1)
+            async with client.producer(linger_ms=linger_ms) as producer:
+                for second in seconds:
+                    sent = producer.send(topic, b"x", timestamp=begin + timedelta(seconds=second))
+                    if not linger_ms:
+                        await sent
+                await producer.flush()
+            for second, offset in expected.items():
+                [change] = await client.groups.plan_reset("g", begin + timedelta(seconds=second), topics=[topic])
+                assert change.after == offset, (topic, second)
+            [change] = await client.groups.plan_reset("g", begin + timedelta(seconds=3, milliseconds=1), topics=[topic])
+            assert change.after == 5
+            assert await client.groups.reset("g", await client.groups.plan_reset("g", begin + timedelta(seconds=4), topics=[topic])) == {}
+            async with client.consumer(topic, group="g") as consumer:
+                assert len(await take(consumer, 3)) == 3
