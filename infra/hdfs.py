@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from infra import java
+from infra import debian, java
 
 POM = Path(__file__).resolve().parent / "hadoop.pom.xml"
 JARS = Path(__file__).resolve().parent.parent / ".cache" / "hadoop"
@@ -34,6 +34,8 @@ def install() -> Path:
     done = JARS / ".complete"
     if done.exists():
         return JARS
+    if shutil.which("mvn") is None:
+        debian.install("maven")
     if shutil.which("mvn") is None:
         sys.exit("There are no Hadoop jars in .cache/hadoop/, and no Maven (mvn) on PATH to fetch them.")
     print("Fetching Hadoop's jars with Maven (a minute, once) …", file=sys.stderr)

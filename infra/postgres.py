@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from infra import debian
+
 START_SECONDS_MAX = 60
 USER = "ledgermq"
 
@@ -30,14 +32,9 @@ def install() -> Path:
     """Exits with one clear sentence when it cannot be had."""
     if (folder := programs()) is not None:
         return folder
-    if shutil.which("apt-get") is None or os.geteuid() != 0:
-        sys.exit("There is no PostgreSQL server here (initdb, postgres), and it can only be installed as root on Debian.")
-    print("Installing PostgreSQL with apt-get …", file=sys.stderr)
-    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    for command in (["apt-get", "update", "-qq"], ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "postgresql"]):
-        subprocess.run(command, env=environment, stdout=sys.stderr, check=False, timeout=600)
+    debian.install("postgresql")
     if (folder := programs()) is None:
-        sys.exit("apt-get could not install PostgreSQL, see above.")
+        sys.exit("There is no PostgreSQL server here (initdb, postgres), and it can only be installed as root on Debian.")
     return folder
 
 
