@@ -117,17 +117,13 @@ class _Timer(asyncio.TimerHandle):
         self._callback = self._args = None
 
 
-_numbers = itertools.count(1)
-"""One for all loops: only the order of numbers counts, and only within a run."""
-
-
 class _Task(asyncio.Task[Any]):
     _number = 0
 
     def __hash__(self) -> int:
         number = self._number
         if not number:
-            number = self._number = next(_numbers)
+            number = self._number = next(self.get_loop().numbers)  # type: ignore[attr-defined]
         return number
 
 
@@ -137,7 +133,7 @@ class _Future(asyncio.Future[Any]):
     def __hash__(self) -> int:
         number = self._number
         if not number:
-            number = self._number = next(_numbers)
+            number = self._number = next(self.get_loop().numbers)  # type: ignore[attr-defined]
         return number
 
 
@@ -156,6 +152,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._ready: deque[Any] = deque()
         self._timers: list[tuple[float, int, _Timer]] = []
         self._timer_numbers = itertools.count()
+        self.numbers = itertools.count(1)
+        """Of tasks and futures that are put into sets. From 1 in each run: where a set has them depends on the numbers themselves."""
         self._timers_cancelled = 0
         self.set_exception_handler(lambda loop, what: self.unheard.append(what))
         self.world = contextvars.Context()
