@@ -186,6 +186,8 @@ class EndAsker(SimulatedClient):
 class Churner(SimulatedClient):
     """Creates a topic, writes, reads it, deletes it, and begins again under the same name: nothing old may ever show."""
 
+    _reads = 0
+
     async def work(self) -> None:
         while not self.stopped.is_set():
             try:
@@ -228,7 +230,8 @@ class Churner(SimulatedClient):
 
     async def _read(self, topic: str) -> None:
         consumer = self.client.consumer(topic, request_timeout_s=self._plan.request_timeout_s)
-        reader = f"{self.name}.{self._world.topic_ids[topic]}.{self._values}"
+        self._reads += 1  # each consumer begins anew, whatever was sent since the one before
+        reader = f"{self.name}.{self._world.topic_ids[topic]}.{self._reads}"
         try:
             note_polls(self, reader, await consumer.fetch(100, timeout=2.0))
         except OffsetOutOfRange:
