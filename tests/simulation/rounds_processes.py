@@ -84,6 +84,16 @@ class Owner(Worker):
         return await append.done
 
 
+class Founder(Owner):
+    """Writes what is there before anybody works; by itself it does nothing."""
+
+    def pause_s(self) -> float:
+        return 3600.0
+
+    async def step(self) -> None:
+        return
+
+
 class Producer(Owner):
     """Appends to all topics. Sends each value once and takes what it is told."""
 

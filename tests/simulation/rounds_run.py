@@ -28,7 +28,17 @@ from tests.simulation.parquet_watch import ParquetWatch, judge_parquet
 from tests.simulation.plan import plan_of
 from tests.simulation.result import Result, finish
 from tests.simulation.rounds_plan import BUNDLES, rounds_plan_of
-from tests.simulation.rounds_processes import CHURNED, LASTING, Compactor, Producer, TopicChanger, Worker, metadata_batch, topic_of
+from tests.simulation.rounds_processes import (
+    CHURNED,
+    LASTING,
+    Compactor,
+    Founder,
+    Producer,
+    TopicChanger,
+    Worker,
+    metadata_batch,
+    topic_of,
+)
 from tests.simulation.store import NO_FAULTS
 from tests.simulation.watch import ledger_log
 from tests.simulation.world import World
@@ -86,7 +96,7 @@ class RoundsRun:
 
     async def _create_topics(self) -> None:
         world = self.world
-        first = TopicChanger(world, self.rounds, self.cluster, "setup", 0)
+        first = Founder(world, self.rounds, self.cluster, "setup", 0)
         await first.append(0, metadata_batch(METADATA.name, encode_topic_record(METADATA, creation=True)))
         for name in LASTING:
             record = encode_topic_record(topic_of(name, self.rounds), creation=True)

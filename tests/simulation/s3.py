@@ -76,8 +76,10 @@ class _S3Side:
     ) -> Answer:
         parts = urlsplit(url)
         query, key = parse_qs(parts.query), parts.path[1:]
+        began_in_time = url in self._begun
+        self._begun.discard(url)  # each upload begins for itself, also one by the same URL
         if self._is_expired(query):
-            if url not in self._begun:
+            if not began_in_time:
                 self._coverage.saw("a presigned URL was refused by its age")
                 return self._answer(403, EXPIRED)
             self._coverage.saw("an upload ended after its URL had expired")
