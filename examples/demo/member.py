@@ -1,6 +1,7 @@
 """One member of the demo's consumer group, in a process of its own: member.py TARGET NAME. Stops at SIGTERM, after a last commit.
 
-For each handful of messages that it has finished it writes a line: partition, first offset, number of messages.
+When it is a member it writes "ready", and waits for a line. For each handful of messages that it has finished it writes a line:
+partition, first offset, number of messages.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ async def main(target: str, name: str) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     settings = {"client_id": name, "session_timeout_s": 3.0, "heartbeat_wait_s": 0.5, "commit_interval_ms": 200}
     async with ledgermq.connect(target) as client, client.consumer(TOPIC, group=GROUP, **settings) as consumer:
+        await consumer.wait_ready()
+        print("ready", flush=True)
+        await asyncio.to_thread(sys.stdin.readline)  # until all have their share: one alone would be done too soon
         while not stopped.is_set():
             for partition, offsets in runs(await consumer.fetch(FETCH_RECORDS_MAX, timeout=0.5)).items():
                 print(partition, offsets[0], len(offsets), flush=True)

@@ -68,7 +68,8 @@ class Coverage:
 
 
 class Group:
-    def __init__(self, target: str, folder: Path, coverage: Coverage) -> None:
+    def __init__(self, client: ledgermq.Client, target: str, folder: Path, coverage: Coverage) -> None:
+        self._client = client
         self.coverage = coverage
         self.killed = ""
         self.lost: set[int] = set()
@@ -84,6 +85,7 @@ class Group:
         try:
             async with asyncio.TaskGroup() as tasks:
                 readers = [tasks.create_task(self._member(name)) for name in MEMBERS]
+                await self._begin_together()
                 while self.coverage.missing:
                     progress.update(bar, completed=self.coverage.handled, note=f"member {self.killed} killed" if self.killed else "")
                     if (
@@ -103,17 +105,37 @@ class Group:
         finally:
             await self._stop()
 
+    async def _begin_together(self) -> None:
+        """Once each member has its share of the partitions. Raises WrongData when that takes too long."""
+        until = time.monotonic() + SILENCE_S_MAX
+        while not await self._is_complete():
+            if time.monotonic() > until:
+                raise WrongData("the members of the group did not all get partitions")
+            await asyncio.sleep(0.1)
+        for process in self._processes.values():
+            assert process.stdin is not None
+            process.stdin.write(b"go\n")
+
+    async def _is_complete(self) -> bool:
+        try:
+            group = await self._client.groups.describe(GROUP)
+        except ledgermq.errors.UnknownGroup:
+            return False
+        return len(group.members) == len(MEMBERS) and all(member.owned for member in group.members) and group.summary.state == "stable"
+
     async def _member(self, name: str) -> None:
         script = Path(__file__).with_name("member.py")
         with (self._folder / f"member-{name}.log").open("wb") as log:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, str(script), self._target, name, stdout=asyncio.subprocess.PIPE, stderr=log
+                sys.executable, str(script), self._target, name, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=log
             )
         self._processes[name] = process
         assert process.stdout is not None
         async for line in process.stdout:
-            partition, first, count = map(int, line.split())
             self.heard_at = time.monotonic()
+            if line == b"ready\n":
+                continue
+            partition, first, count = map(int, line.split())
             self.coverage.add(name, partition, first, count)
             if name != self.killed and partition in self.lost and not self.resumed_at:
                 self.resumed_at = self.heard_at
@@ -142,7 +164,7 @@ class Group:
 async def share(client: ledgermq.Client, target: str, topic: str, folder: Path, progress: Progress) -> Shared:
     """Raises WrongData."""
     coverage = Coverage(await client.list_offsets(topic))
-    group = Group(target, folder, coverage)
+    group = Group(client, target, folder, coverage)
     await group.run(progress)
     lag = sum(lag.messages for lag in (await client.groups.lag(GROUP)).values())
     if lag:
