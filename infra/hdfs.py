@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from infra import debian, java
+from infra.ports import free_port
 
 POM = Path(__file__).resolve().parent / "hadoop.pom.xml"
 JARS = Path(__file__).resolve().parent.parent / ".cache" / "hadoop"
@@ -110,7 +110,7 @@ class Hdfs:
 def running() -> Iterator[Hdfs]:
     """One NameNode and one DataNode on free ports, in an empty temporary folder; all is gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="ledgermq-hdfs-") as name:
-        hdfs = Hdfs(Path(name), _free_port(), _free_port())
+        hdfs = Hdfs(Path(name), free_port(), free_port())
         _configure(hdfs)
         hdfs.format()
         try:
@@ -138,13 +138,6 @@ def _configure(hdfs: Hdfs) -> None:
     for file, properties in (("core-site.xml", core), ("hdfs-site.xml", site)):
         lines = [f"<property><name>{key}</name><value>{value}</value></property>" for key, value in properties.items()]
         (hdfs.folder / "conf" / file).write_text("<configuration>\n" + "\n".join(lines) + "\n</configuration>\n")
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,6 +17,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from infra.ports import free_port
 
 CACHE = Path(__file__).resolve().parent.parent / ".cache" / "bin"
 VERSION = "latest"
@@ -76,9 +77,7 @@ def install() -> Path:
 @contextmanager
 def running() -> Iterator[Minio]:
     """A server on a free port with an empty temporary folder; both are gone afterwards."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        server = Minio(f"http://127.0.0.1:{free.getsockname()[1]}")
+    server = Minio(f"http://127.0.0.1:{free_port()}")
     with tempfile.TemporaryDirectory(prefix="ledgermq-minio-") as folder:
         log = Path(folder) / "minio.log"
         with log.open("wb") as output:

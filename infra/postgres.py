@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -15,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from infra import debian
+from infra.ports import free_port
 
 START_SECONDS_MAX = 60
 USER = "ledgermq"
@@ -50,7 +50,7 @@ def running() -> Iterator[str]:
         data = home / "data"
         command = [str(folder / "initdb"), "-D", str(data), "-U", USER, "--auth=trust", "--no-sync", "--encoding=UTF8", "--locale=C"]
         subprocess.run(command, user=owner, cwd=home, capture_output=True, check=True, timeout=120)
-        port = _free_port()
+        port = free_port()
         server = [str(folder / "postgres"), "-D", str(data), "-p", str(port), "-c", "listen_addresses=127.0.0.1", "-k", str(home)]
         log = home / "log"
         with log.open("wb") as output:
@@ -79,10 +79,3 @@ def _wait_ready(folder: Path, process: subprocess.Popen[bytes], port: int, log: 
             return
         time.sleep(0.1)
     raise RuntimeError(f"PostgreSQL did not start:\n{log.read_text(errors='replace')[-4000:]}")
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
