@@ -14,6 +14,7 @@ from ledgermq.client.backoff import Backoff
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.holdings import Holdings
 from ledgermq.client.groups.offset_store import GivenPartition
+from ledgermq.client.groups.standing import Standing
 from ledgermq.client.routing import Routing
 from ledgermq.errors import LedgerMQError, RetriableError, StaleAssignment, UnknownTopic
 from ledgermq.sources import Sources
@@ -22,7 +23,7 @@ ASK_S = 10.0
 FENCED_LOOK_S = 0.2
 
 
-class Broadcast:
+class Broadcast(Standing):
     """Stands where `Membership` stands for a member of a group. `topics`: names."""
 
     def __init__(
@@ -35,6 +36,7 @@ class Broadcast:
         refresh_s: float,
         wake: Callable[[], None],
     ) -> None:
+        super().__init__()
         self._topics = topics
         self._routing = routing
         self._holdings = holdings
@@ -42,21 +44,9 @@ class Broadcast:
         self._backoff = backoff
         self._refresh_s = refresh_s
         self._wake = wake
-        self.wanted = asyncio.Event()
-        """The program asks for messages."""
-        self.joined = False
-        self.tried = False
-        """Nobody has to be told of the end."""
-        self.last_error: LedgerMQError | None = None
-        self.failing_since_s: float | None = None
-        self._refusal: LedgerMQError | None = None
         self._epoch = 0
         self._ahead_us = 0
         """Of the clock, which was behind."""
-
-    def take_failure(self) -> LedgerMQError | None:
-        refusal, self._refusal = self._refusal, None
-        return refusal
 
     async def run(self) -> None:
         while True:
@@ -65,9 +55,7 @@ class Broadcast:
             try:
                 self._give(await self._all())
             except RetriableError as error:
-                self.last_error = error
-                if self.failing_since_s is None:
-                    self.failing_since_s = asyncio.get_running_loop().time()
+                self._failed(error)
                 await asyncio.sleep(self._backoff.next_s(error.retry_after_ms))
             except LedgerMQError as error:
                 self.last_error = self._refusal = error

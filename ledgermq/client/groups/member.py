@@ -23,6 +23,7 @@ from ledgermq.client.groups.membership import Membership
 from ledgermq.client.groups.message import GroupMessage
 from ledgermq.client.groups.offset_store import OffsetStore
 from ledgermq.client.groups.polling import Polling
+from ledgermq.client.groups.standing import Standing
 from ledgermq.client.groups.start_rule import StartRule
 from ledgermq.client.groups.subscription import subscription_of
 from ledgermq.client.groups.topic_store import TopicOffsetStore
@@ -70,7 +71,7 @@ class Member:
         self.holdings = Holdings(settings, reader, self.loading, self.committer, self.callbacks, connections.backoff)
         self.commits = Commits(self.committer, self.holdings, settings.commit)
         self.polling = Polling(settings.max_poll_interval_s)
-        self.membership: Membership | Broadcast
+        self.membership: Standing
         if settings.broadcast:
             backoff, refresh_s = connections.backoff(), routing.age_s_max
             self.membership = Broadcast(topics[0], routing, self.holdings, sources, backoff, refresh_s, reader.wake)

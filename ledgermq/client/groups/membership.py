@@ -16,6 +16,7 @@ from ledgermq.client.groups.coordinator import Coordinator
 from ledgermq.client.groups.holdings import Holdings
 from ledgermq.client.groups.polling import Polling
 from ledgermq.client.groups.reconcile import given_from_proto, given_to_proto
+from ledgermq.client.groups.standing import Standing
 from ledgermq.errors import LedgerMQError, RetriableError, Unavailable, UnknownMember
 from ledgermq.protocol import ledgermq_pb2 as pb
 
@@ -27,7 +28,7 @@ PAUSE_S = 1.0
 """Between two heartbeats that say nothing new; the coordinator may say more."""
 
 
-class Membership:
+class Membership(Standing):
     """`wake` lets the program's calls look again: something is to be told."""
 
     def __init__(
@@ -41,6 +42,7 @@ class Membership:
         backoff: Backoff,
         wake: Callable[[], None],
     ) -> None:
+        super().__init__()
         self._coordinator = coordinator
         self._member_id = member_id
         self._subscription = subscription
@@ -49,21 +51,8 @@ class Membership:
         self._polling = polling
         self._backoff = backoff
         self._wake = wake
-        self.wanted = asyncio.Event()
-        """The program asks for messages."""
-        self.joined = False
-        self.last_error: LedgerMQError | None = None
-        self.failing_since_s: float | None = None
-        self._refusal: LedgerMQError | None = None
-        """Why the group does not take this member: the program has to be told, its next call tries again."""
-        self.tried = False
-        """The coordinator may have heard of this member."""
         self._group_epoch = 0
         self._alive_until_s = 0.0
-
-    def take_failure(self) -> LedgerMQError | None:
-        refusal, self._refusal = self._refusal, None
-        return refusal
 
     async def run(self) -> None:
         while True:
@@ -145,11 +134,6 @@ class Membership:
                 await self._holdings.changed.wait()
         except TimeoutError:
             pass
-
-    def _failed(self, error: LedgerMQError) -> None:
-        self.last_error = error
-        if self.failing_since_s is None:
-            self.failing_since_s = _now_s()
 
     async def _put_out(self, error: LedgerMQError) -> None:
         self.last_error = error
