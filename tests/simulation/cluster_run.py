@@ -41,7 +41,8 @@ from tests.simulation.world import World
 T = TypeVar("T")
 HEALING_S = 600.0
 DRAIN_S = 600.0
-REST_S = 30
+REST_S = 90
+"""A request of before the healing may take twice 30 seconds, and others wait for it."""
 
 
 class ClusterRun:
@@ -79,10 +80,10 @@ class ClusterRun:
         await world.go_on(self.cluster.seconds, 2 * plan.requests_max)
         hand.cancel()
         await self._heal(disturbances, work)
+        await self._check_memory()
         drained = await self._drain()
         await self._compact_all()
         await self._check_bucket()
-        await self._check_memory()
         self._conclude(drained)
         return finish(world)
 
@@ -244,7 +245,7 @@ class ClusterRun:
         self.world.violations += [Violation("fsck", f"{problem.code} {problem.object_key}: {problem.text}") for problem in damage]
 
     async def _check_memory(self) -> None:
-        """At rest nothing is held for batches on their way."""
+        """At rest nothing is held for batches on their way: what clients did not wait for is stored before the last look."""
         for broker in self.brokers.values():
             for _ in range(REST_S):
                 held = broker.broker.context.produce_memory.taken if broker.broker is not None else 0
