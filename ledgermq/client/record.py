@@ -5,7 +5,7 @@ Row: (key, value, headers, timestamp in µs since the epoch, tag), the columns o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -117,18 +117,27 @@ def _checked_headers(headers: Headers) -> list[tuple[str, bytes | None]] | None:
 def rows_to_arrow(rows: list[Row]) -> pa.RecordBatch:
     """At least one row; rows of `row_of`, so nothing here can fail for one of them."""
     keys, values, headers, timestamps, tags = zip(*rows, strict=True)
-    count = len(rows)
     pairs = None
     if any(headers):
         pairs = [None if row is None else [{"key": name, "value": data} for name, data in row] for row in headers]
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array(keys, pa.binary()),
-            pa.array(values, pa.binary()),
-            pa.nulls(count, HEADERS) if pairs is None else pa.array(pairs, HEADERS),
-            pa.array(timestamps, pa.int64()).cast(SCHEMA.field("timestamp").type),
-            pa.repeat(pa.scalar(0, pa.int32()), count),
-            pa.array(tags, pa.string()),
-        ],
-        schema=SCHEMA,
+    return _batch_of(
+        pa.array(keys, pa.binary()),
+        pa.array(values, pa.binary()),
+        pa.nulls(len(rows), HEADERS) if pairs is None else pa.array(pairs, HEADERS),
+        timestamps,
+        pa.array(tags, pa.string()),
     )
+
+
+def values_to_arrow(values: list[bytes], timestamps_us: list[int]) -> pa.RecordBatch:
+    """The same for records that have nothing else."""
+    count = len(values)
+    return _batch_of(
+        pa.nulls(count, pa.binary()), pa.array(values, pa.binary()), pa.nulls(count, HEADERS), timestamps_us, pa.nulls(count, pa.string())
+    )
+
+
+def _batch_of(keys: pa.Array, values: pa.Array, headers: pa.Array, timestamps_us: Sequence[int], tags: pa.Array) -> pa.RecordBatch:
+    timestamps = pa.array(timestamps_us, pa.int64()).cast(SCHEMA.field("timestamp").type)
+    types = pa.repeat(pa.scalar(0, pa.int32()), len(values))
+    return pa.RecordBatch.from_arrays([keys, values, headers, timestamps, types, tags], schema=SCHEMA)

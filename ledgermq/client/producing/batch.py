@@ -1,6 +1,9 @@
 """A batch on its way to one partition: rows while it is open, one Arrow IPC message from its first attempt on.
 
 The message is made once; a retry sends the same bytes with the same sequence, which is what makes it recognizable (DESIGN section 10).
+
+Plain values, with no key, headers or tag, are kept as two columns from the beginning, which costs a third of what rows cost; the first
+other record makes rows of them all.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import pyarrow.compute as pc
 from crc32c import crc32c
 
 from ledgermq.client.producing.delivery import Outcome, SendResult
-from ledgermq.client.record import Row, rows_to_arrow
+from ledgermq.client.record import ROW_OVERHEAD_BYTES, Row, rows_to_arrow, values_to_arrow
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.records import SCHEMA_VERSION, Compression, encode_batch
 
@@ -21,14 +24,18 @@ if TYPE_CHECKING:
 
 
 class Batch:
-    """`buffer_bytes`: what it takes of the producer's buffer until it is settled. `born_s`: loop time of its first record."""
+    """`born_s`: loop time of its first record. `plain_bytes_max`: up to this size any plain value may be added without a look at
+    anything else; -1: none."""
 
     __slots__ = (
         "_arrow",
+        "_held_bytes",
+        "_plain_timestamps",
+        "_plain_values",
+        "_rows",
         "_timestamps",
         "base_offset",
         "born_s",
-        "buffer_bytes",
         "compression",
         "crc",
         "data",
@@ -36,8 +43,8 @@ class Batch:
         "in_doubt",
         "outcome",
         "partition",
+        "plain_bytes_max",
         "record_count",
-        "rows",
         "sequence",
         "timestamp_max_us",
         "timestamp_min_us",
@@ -45,43 +52,90 @@ class Batch:
         "topic_id",
     )
 
-    def __init__(self, topic: str, topic_id: int, partition: int, born_s: float, compression: Compression) -> None:
+    def __init__(
+        self, topic: str, topic_id: int, partition: int, born_s: float, compression: Compression, plain_bytes_max: int = -1
+    ) -> None:
         self.topic = topic
         self.topic_id = topic_id
         self.partition = partition
         self.born_s = born_s
         self.compression = compression
         self.outcome = Outcome()
-        self.rows: list[Row] = []
+        self.plain_bytes_max = plain_bytes_max
         self.record_count = 0
         self.data_bytes = 0
-        self.buffer_bytes = 0
         self.base_offset = -1
         self.sequence: int | None = None
         self.in_doubt = False
         self.data: bytes | None = None
         self.crc = self.timestamp_min_us = self.timestamp_max_us = 0
+        self._plain_values: list[bytes] = []
+        self._plain_timestamps: list[int] = []
+        self._rows: list[Row] = []
         self._arrow: pa.RecordBatch | None = None
+        self._held_bytes: int | None = None
         self._timestamps: pa.Array | None = None
 
-    def fill(self, rows: pa.RecordBatch) -> None:
-        """Instead of rows one by one. `rows` has the record schema and at least one row."""
+    @property
+    def buffer_bytes(self) -> int:
+        """What it takes of the producer's buffer until it is settled."""
+        return self.data_bytes + self.record_count * ROW_OVERHEAD_BYTES if self._held_bytes is None else self._held_bytes
+
+    def add(self, row: Row, size: int) -> int:
+        """`size`: its `row_bytes`. Returns its place in the batch."""
+        key, value, headers, timestamp_us, tag = row
+        if value is not None and key is None and headers is None and tag is None and not self._rows:
+            return self.add_plain(value, timestamp_us)
+        self._rows += [(None, value, None, moment, None) for value, moment in zip(self._plain_values, self._plain_timestamps, strict=True)]
+        self._plain_values, self._plain_timestamps = [], []
+        self.plain_bytes_max = -1
+        self._rows.append(row)
+        self.data_bytes += size
+        self.record_count += 1
+        return self.record_count - 1
+
+    def add_plain(self, value: bytes, timestamp_us: int) -> int:
+        """A record that is nothing but a value. Returns its place in the batch."""
+        self._plain_values.append(value)
+        self._plain_timestamps.append(timestamp_us)
+        self.data_bytes += len(value)
+        place = self.record_count
+        self.record_count = place + 1
+        return place
+
+    def close(self) -> None:
+        """Nothing more is added."""
+        self.plain_bytes_max = -1
+
+    def fill(self, rows: pa.RecordBatch, held_bytes: int) -> None:
+        """Instead of rows one by one. `rows` has the record schema and at least one row; `held_bytes`: its `buffer_bytes`."""
         self._arrow = rows
+        self._held_bytes = held_bytes
         self.record_count = rows.num_rows
         self.data_bytes = rows.nbytes
+
+    def drop(self) -> None:
+        """It is given up: let go of its records."""
+        self.close()
+        self.data = self._arrow = None
+        self._plain_values, self._plain_timestamps, self._rows = [], [], []
 
     def encode(self) -> bytes:
         """The Arrow message; made at the first call, when the batch is complete."""
         if self.data is None:
-            arrow = self._arrow if self._arrow is not None else rows_to_arrow(self.rows)
-            self.record_count = arrow.num_rows
+            arrow = self._to_arrow()
             self._timestamps = arrow.column("timestamp")
             low_high = pc.min_max(self._timestamps.cast(pa.int64())).as_py()
             self.timestamp_min_us, self.timestamp_max_us = low_high["min"], low_high["max"]
             self.data = encode_batch(arrow, self.compression)
             self.crc = crc32c(self.data)
-            self.rows, self._arrow = [], None
+            self._plain_values, self._plain_timestamps, self._rows, self._arrow = [], [], [], None
         return self.data
+
+    def _to_arrow(self) -> pa.RecordBatch:
+        if self._arrow is not None:
+            return self._arrow
+        return rows_to_arrow(self._rows) if self._rows else values_to_arrow(self._plain_values, self._plain_timestamps)
 
     def entry(self, session: Session | None) -> pb.ProduceBatch:
         """The header's entry for this batch, which is encoded already."""

@@ -224,8 +224,7 @@ class Dispatcher:
 
     def settle(self, failures: Iterable[Failure]) -> None:
         for batch, error in failures:
-            batch.data = None
-            batch.rows = []
+            batch.drop()
             self._buffer.release(batch.buffer_bytes)
             batch.outcome.settle(error)
             self.unreported.note(batch.outcome)

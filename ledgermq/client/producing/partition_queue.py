@@ -85,6 +85,7 @@ class PartitionQueue:
     def seal(self) -> None:
         """No more rows for the open batch."""
         if self.open is not None:
+            self.open.close()
             self._sealed.append(self.open)
             self.open = None
 

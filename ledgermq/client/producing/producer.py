@@ -16,6 +16,7 @@ import pyarrow as pa
 from ledgermq.client.connections import Connections
 from ledgermq.client.ending import end
 from ledgermq.client.producing.arrow_rows import conform
+from ledgermq.client.producing.batch import Batch
 from ledgermq.client.producing.delivery import Delivery, Outcome, Refused
 from ledgermq.client.producing.dispatcher import Dispatcher
 from ledgermq.client.producing.producer_routes import ProducerRoutes
@@ -48,6 +49,8 @@ class Producer:
         self._routes.changed = sessions.changed = self._dispatcher.wake
         self._routes.settle = sessions.settle = self._dispatcher.settle
         self._background: asyncio.Task[None] | None = None
+        self._open: dict[str, Batch] = {}
+        """By topic, the batch that the last record without a key joined; it knows whether it takes more of them."""
         self.closed = False
 
     def send(
@@ -66,8 +69,24 @@ class Producer:
         ResourceExhausted when the buffer is full; none of them touches another record. What is known only later (the topic does not
         exist, …) is raised where the result is awaited, or by the next `flush()` if nobody awaits it.
         """
+        if type(value) is bytes and key is None and headers is None and tag is None and timestamp is None and partition is None:
+            delivery = self._add_plain(topic, value, self._buffer.limit_bytes)
+            if delivery is not None:
+                return delivery
         row = row_of(value, key, headers, tag, timestamp, self._sources.now_us())
         return self.add_row(topic, row, row_bytes(row), partition)
+
+    def _add_plain(self, topic: str, value: bytes, limit_bytes: int) -> Delivery | None:
+        """The short way of most records: into the batch that is open, while the buffer stays below `limit_bytes`. None where anything
+        else has to be looked at."""
+        batch = self._open.get(topic)
+        if batch is None or batch.data_bytes + len(value) > batch.plain_bytes_max:
+            return None
+        held = len(value) + ROW_OVERHEAD_BYTES
+        if self._buffer.held_bytes + held > limit_bytes:
+            return None
+        self._buffer.held_bytes += held
+        return Delivery(batch, batch.add_plain(value, self._sources.now_us()))
 
     def add_row(self, topic: str, row: Row, size: int, partition: int | None) -> Delivery:
         """`send` for a row that was checked already; `size` is its `row_bytes`."""
@@ -75,12 +94,15 @@ class Producer:
         held = size + ROW_OVERHEAD_BYTES
         self._buffer.admit(held)
         try:
-            return self._routes.topic(topic).add(row, size, partition)
+            delivery = self._routes.topic(topic).add(row, size, partition)
         except BaseException as error:
             self._buffer.release(held)
             if isinstance(error, UnknownPartition):
                 self._routes.refresh(topic)  # The topic may have grown.
             raise
+        if row[0] is None and partition is None and isinstance(delivery.place, Batch):
+            self._open[topic] = delivery.place
+        return delivery
 
     def refused(self, error: Exception) -> Refused:
         """A place for a record that could not be added, when nobody is there to raise to; the next flush speaks of it."""
@@ -95,15 +117,20 @@ class Producer:
         """
         deliveries: list[Delivery] = []
         for record in records:
-            fields = record if isinstance(record, Record) else Record(record)
-            row = row_of(fields.value, fields.key, fields.headers, fields.tag, fields.timestamp, self._sources.now_us())
-            size = row_bytes(row)
-            if not self._buffer.has_room(size + ROW_OVERHEAD_BYTES):
-                await self._buffer.wait_for_room(size + ROW_OVERHEAD_BYTES)
-            deliveries.append(self.add_row(topic, row, size, fields.partition))
+            delivery = self._add_plain(topic, record, self._buffer.full_bytes) if type(record) is bytes else None
+            if delivery is None:
+                delivery = await self._add_when_room(topic, record if isinstance(record, Record) else Record(record))
+            deliveries.append(delivery)
             if len(deliveries) % RECORDS_PER_STEP == 0:
                 await asyncio.sleep(0)
         return deliveries
+
+    async def _add_when_room(self, topic: str, record: Record) -> Delivery:
+        row = row_of(record.value, record.key, record.headers, record.tag, record.timestamp, self._sources.now_us())
+        size = row_bytes(row)
+        if not self._buffer.has_room(size + ROW_OVERHEAD_BYTES):
+            await self._buffer.wait_for_room(size + ROW_OVERHEAD_BYTES)
+        return self.add_row(topic, row, size, record.partition)
 
     async def send_batch(self, topic: str, batch: pa.RecordBatch, *, partition: int | None = None) -> BatchDelivery:
         """Queue the rows of an Arrow batch, waiting for room; await what this returns for the `BatchResult`s.
@@ -173,6 +200,7 @@ class Producer:
             raise LedgerMQError("the producer's background task failed") from self._background.exception()
 
     def _ended(self, background: asyncio.Task[None]) -> None:
+        self._open.clear()
         failed = not background.cancelled() and background.exception() is not None
         why = f"the producer's background task failed: {background.exception()!r}" if failed else "the producer was closed"
         self._routes.abandon(LedgerMQError(why) if failed else Unavailable(why))
@@ -182,6 +210,7 @@ class Producer:
         if self.closed:
             return
         self.closed = True
+        self._open.clear()
         try:
             if self._background is not None and not self._background.done():
                 await self._flush(self.settings.delivery_timeout_s if timeout_s is None else timeout_s)
@@ -192,6 +221,7 @@ class Producer:
     async def abort(self) -> None:
         """End at once: records that are not answered fail with Unavailable, or OutcomeUnknown if they were on their way."""
         self.closed = True
+        self._open.clear()
         await end(self._background)
 
     async def __aenter__(self) -> Self:

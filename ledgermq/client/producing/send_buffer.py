@@ -14,15 +14,15 @@ class SendBuffer:
 
     def __init__(self, settings: ProducerSettings) -> None:
         self.held_bytes = 0
-        self._full_bytes = settings.buffer_bytes_max
-        self._limit_bytes = settings.buffer_bytes_max + (settings.waiting_bytes_max if settings.when_full == "wait" else 0)
+        self.full_bytes = settings.buffer_bytes_max
+        self.limit_bytes = settings.buffer_bytes_max + (settings.waiting_bytes_max if settings.when_full == "wait" else 0)
         self._fails = settings.when_full == "fail"
         self._timeout_s = settings.delivery_timeout_s
         self._released: asyncio.Future[None] | None = None
 
     def admit(self, size: int) -> None:
         """Raises ResourceExhausted; nothing was taken then."""
-        if self.held_bytes + size > self._limit_bytes and self.held_bytes:
+        if self.held_bytes + size > self.limit_bytes and self.held_bytes:
             advice = "try again later" if self._fails else "await some of what `send` returned, or use `send_many`"
             raise ResourceExhausted(f"the producer holds {self.held_bytes} bytes that are not stored yet: {advice}", retry_after_ms=100)
         self.held_bytes += size
@@ -36,7 +36,7 @@ class SendBuffer:
 
     def has_room(self, size: int) -> bool:
         """Whether `wait_for_room` would return at once."""
-        return self._fails or not self.held_bytes or self.held_bytes + size <= self._full_bytes
+        return self._fails or not self.held_bytes or self.held_bytes + size <= self.full_bytes
 
     async def wait_for_room(self, size: int = 1) -> None:
         """Until `size` more bytes fit below `buffer_bytes_max`, or fails at once, as set. Raises ResourceExhausted, DeadlineExceeded."""

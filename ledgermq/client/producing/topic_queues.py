@@ -10,7 +10,7 @@ from ledgermq.client.partitioner import StickyPartition, checked, partition_of_k
 from ledgermq.client.producing.batch import Batch
 from ledgermq.client.producing.delivery import Delivery
 from ledgermq.client.producing.partition_queue import PartitionQueue
-from ledgermq.client.record import ROW_OVERHEAD_BYTES, Row
+from ledgermq.client.record import Row
 from ledgermq.client.routing import TopicRoute
 from ledgermq.client.settings import ProducerSettings
 from ledgermq.errors import MessageTooLarge
@@ -44,6 +44,9 @@ class TopicQueues:
         self.route = route
         self._record_bytes_max = route.record_bytes_max
         self._compression = route.compression or self._settings.compression
+        for queue in self.queues:
+            if queue.open is not None:
+                queue.open.close()  # to values that are not looked at: the limit may be another one
         for partition in range(len(self.queues), route.partitions):
             self.queues.append(self._new_queue(route, partition))
 
@@ -55,11 +58,7 @@ class TopicQueues:
         batch = queue.open
         if batch is None or batch.data_bytes + size > self._settings.batch_bytes_max:
             batch = self._open_batch(queue)
-        batch.rows.append(row)
-        batch.record_count += 1
-        batch.data_bytes += size
-        batch.buffer_bytes += size + ROW_OVERHEAD_BYTES
-        return Delivery(batch, batch.record_count - 1)
+        return Delivery(batch, batch.add(row, size))
 
     def _partition(self, key: bytes | None, partition: int | None) -> int:
         count = len(self.queues)
@@ -76,7 +75,9 @@ class TopicQueues:
         return queue.open
 
     def _new_batch(self, partition: int) -> Batch:
-        return Batch(self.route.name, self.route.topic_id, partition, self._clock_s(), self._compression)
+        size_max = self._settings.batch_bytes_max
+        plain_bytes_max = size_max if self._record_bytes_max >= size_max and self._settings.partitioner is None else -1
+        return Batch(self.route.name, self.route.topic_id, partition, self._clock_s(), self._compression, plain_bytes_max)
 
     def seal(self, queue: PartitionQueue) -> None:
         if queue.open is not None:
@@ -95,14 +96,15 @@ class TopicQueues:
             (number, piece) for number, part in self._parts(rows, partition) for piece in _split(part, self._settings.batch_bytes_max)
         ]
         batches = []
+        left_bytes, left_rows = buffer_bytes, rows.num_rows
         for number, piece in pieces:
             self.seal(self.queues[number])
             batch = self._new_batch(number)
-            batch.fill(piece)
-            batch.buffer_bytes = buffer_bytes * piece.num_rows // rows.num_rows
+            held_bytes = left_bytes * piece.num_rows // left_rows
+            left_bytes, left_rows = left_bytes - held_bytes, left_rows - piece.num_rows
+            batch.fill(piece, held_bytes)
             self.queues[number].add_sealed(batch)
             batches.append(batch)
-        batches[0].buffer_bytes += buffer_bytes - sum(batch.buffer_bytes for batch in batches)
         self._changed()
         return batches
 
