@@ -8,8 +8,10 @@ else: then the newest checkpoint says where they are now. A range gives the same
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import pyarrow as pa
 
@@ -102,11 +104,20 @@ class RangeReader:
         self._pool = asyncio.Semaphore(COLD_READS)
         self._checkpoints: dict[int, fmt.Checkpoint] = {}
 
-    async def read(self, wanted: OffsetRange) -> AsyncGenerator[tuple[int, pa.RecordBatch], None]:
-        """Raises OffsetOutOfRange (it was deleted by retention), DataDamaged, FormatNotSupported, the store's errors."""
+    async def read(self, wanted: OffsetRange, *, skip_lost: bool = False) -> AsyncGenerator[tuple[int, pa.RecordBatch], None]:
+        """`skip_lost`: go on where the log starts when retention has deleted the first of it, or end where the topic is gone.
+
+        Raises OffsetOutOfRange (it was deleted, and must not be skipped), DataDamaged, FormatNotSupported, the store's errors.
+        """
         offset = wanted.first
         while offset < wanted.end:
-            found = await self._from_segments(wanted, offset) or await self._from_parquet(wanted, offset)
+            try:
+                found = await self._from_segments(wanted, offset) or await self._from_parquet(wanted, offset)
+            except OffsetOutOfRange:
+                if not skip_lost:
+                    raise
+                offset = max(offset + 1, self._log_start(wanted))
+                continue
             for first, rows in found:
                 skip = max(0, offset - first)
                 rows = rows.slice(skip, wanted.end - first - skip)
@@ -142,6 +153,11 @@ class RangeReader:
             return [(offset, batch) for batch in rows.combine_chunks().to_batches()]
         raise Unavailable(f"bundle {wanted.bundle}: its file lists change faster than they can be read", retry_after_ms=100)
 
+    def _log_start(self, wanted: OffsetRange) -> int:
+        """By the checkpoint that was read last; the end of the range where the topic is gone."""
+        found = (part for part in self._checkpoints[wanted.bundle].partitions if (part.topic_id, part.partition) == wanted.key)
+        return next((part.log_start for part in found), wanted.end)
+
     @staticmethod
     def _lost(error: ObjectMissing | OffsetOutOfRange, wanted: OffsetRange, offset: int, checkpoint: fmt.Checkpoint) -> Exception:
         where = f"bundle {wanted.bundle}, topic id {wanted.key[0]} partition {wanted.key[1]}, offset {offset}"
@@ -164,11 +180,12 @@ def _rows_of(batch: StoredBatch, object_key: str) -> pa.RecordBatch:
 
 def _some_from(batches: Sequence[IndexedBatch], offset: int) -> Iterator[IndexedBatch]:
     """From the batch that holds `offset` on, as many as one read takes."""
-    size_bytes = count = 0
-    for batch in batches:
-        if batch.end > offset and (count or batch.base_offset <= offset):
-            size_bytes += batch.length
-            if count and (size_bytes > READ_BYTES or count == BATCHES_MAX):
-                return
-            count += 1
-            yield batch
+    size_bytes = 0
+    place = bisect_right(batches, offset, key=lambda batch: batch.base_offset) - 1
+    if place < 0 or batches[place].end <= offset:
+        return
+    for batch in islice(batches, place, place + BATCHES_MAX):
+        size_bytes += batch.length
+        if size_bytes > READ_BYTES and batch is not batches[place]:
+            return
+        yield batch

@@ -1,4 +1,4 @@
-"""`spark.read.format("ledgermq")`: topics as rows, straight from the store, compacted or not, with no broker running."""
+"""`spark.read.format("ledgermq")` and `readStream`: topics as rows, straight from the store, compacted or not, with no broker."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from pyspark.sql.types import StructType
 from ledger.commands.root import root_url
 from ledgermq.errors import InvalidConfig
 from spark.source.batch import BatchReader
-from spark.source.options import parse_options
+from spark.source.options import SourceOptions, parse_options
 from spark.source.rows import schema
+from spark.source.stream import StreamReader
 
 
 class LedgerMQDataSource(DataSource):
@@ -24,8 +25,17 @@ class LedgerMQDataSource(DataSource):
 
     def reader(self, schema: StructType) -> BatchReader:
         """A `schema` of the query's own has to be ours. Raises InvalidConfig."""
+        return BatchReader(self._options())
+
+    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
+        """As `reader`; `endingOffsets` and `endingTimestamp` are refused: a stream has no end."""
+        if given := {"endingoffsets", "endingtimestamp"} & {name.lower() for name in self.options}:
+            raise InvalidConfig(f"a stream has no end: {' and '.join(sorted(given))} cannot be given")
+        return StreamReader(self._options())
+
+    def _options(self) -> SourceOptions:
         options = parse_options(self.options)
-        return BatchReader(replace(options, root=shared_root(options.root)))
+        return replace(options, root=shared_root(options.root))
 
 
 def shared_root(root: str) -> str:

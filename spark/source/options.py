@@ -1,4 +1,4 @@
-"""The options of `spark.read.format("ledgermq")`, as values. No Spark, no store.
+"""The options of `spark.read.format("ledgermq")` and of `spark.readStream`, as values. No Spark, no store.
 
 | option            | default  |                                                                                          |
 |-------------------|----------|------------------------------------------------------------------------------------------|
@@ -9,6 +9,7 @@
 | endingOffsets     | latest   | the same; the first offset that is not read                                              |
 | startingTimestamp |          | instead: the first record at or after this time; ISO 8601 with a zone, or ms since 1970    |
 | endingTimestamp   |          | instead: up to the first record at or after this time                                    |
+| maxOffsetsPerTrigger | all   | streams: so many records a batch at most, of all partitions together                     |
 | minPartitions     | 1        | at least so many tasks, as far as there are records                                      |
 | failOnDataLoss    | true     | fail when records that are asked for were deleted by retention; else read what is left   |
 | includeHeaders    | true     | with the column `headers`                                                                |
@@ -38,6 +39,7 @@ NAMES = (
     "endingOffsets",
     "startingTimestamp",
     "endingTimestamp",
+    "maxOffsetsPerTrigger",
     "minPartitions",
     "failOnDataLoss",
     "includeHeaders",
@@ -66,6 +68,7 @@ class SourceOptions:
     partitions: frozenset[int] | None = None
     starting_offsets: Offsets = "earliest"
     ending_offsets: Offsets = "latest"
+    offsets_per_trigger_max: int | None = None
     min_partitions: int = 1
     fail_on_data_loss: bool = True
     include_headers: bool = True
@@ -102,6 +105,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         partitions=partitions,
         starting_offsets=_position(values, "startingOffsets", "startingTimestamp", "earliest"),
         ending_offsets=_position(values, "endingOffsets", "endingTimestamp", "latest"),
+        offsets_per_trigger_max=_number(values, "maxOffsetsPerTrigger", 1, 10**9) if "maxOffsetsPerTrigger" in values else None,
         min_partitions=_number(values, "minPartitions", 1, MIN_PARTITIONS_MAX),
         fail_on_data_loss=_truth(values, "failOnDataLoss"),
         include_headers=_truth(values, "includeHeaders"),
@@ -178,7 +182,7 @@ def _offset(name: str, topic: str, partition: str, offset: object) -> tuple[int,
 
 def _number(values: Mapping[str, str], name: str, least: int, most: int) -> int:
     text = values.get(name, str(least)).strip()
-    if not re.fullmatch(r"[0-9]{1,9}", text) or not least <= int(text) <= most:
+    if not re.fullmatch(r"[0-9]{1,10}", text) or not least <= int(text) <= most:
         raise InvalidConfig(f"{name} is a number from {least} to {most}, not {text!r}")
     return int(text)
 

@@ -36,23 +36,23 @@ async def plan_query(store: ObjectStore, options: SourceOptions) -> list[list[To
         cluster = await read_cluster(store)
     except ObjectMissing as error:
         raise InvalidConfig(f"{store.url}: there is no cluster here") from error
-    topics = _topics(await read_catalog(store, cluster.producer_states_max), options)
+    topics = topics_of(await read_catalog(store, cluster.producer_states_max), options)
     readers = await _readers(store, topics, cluster.producer_states_max)
     ranges: list[TopicRange] = []
     for topic in topics:
-        for partition in _partitions(topic, options):
+        for partition in partitions_of(topic, options):
             reader, key = readers[topic.bundles[partition]], (topic.id, partition)
             first, end = await _offsets(reader, topic.name, key, options)
             ranges += [TopicRange(topic.name, found) for found in await plan_ranges(reader, key, first, end)]
     return deal(ranges, options.min_partitions)
 
 
-def deal(ranges: Sequence[TopicRange], tasks_min: int) -> list[list[TopicRange]]:
+def deal(ranges: Sequence[TopicRange], tasks_min: int, task_bytes: int = TASK_BYTES) -> list[list[TopicRange]]:
     """Neighbouring ranges together, up to a size; at least `tasks_min` tasks, as far as there are records."""
     names = {each.range.key: each.topic for each in ranges}
     parts = [TopicRange(names[part.key], part) for part in split([each.range for each in ranges], tasks_min)]
     total = sum(part.range.bytes for part in parts)
-    bytes_max = min(TASK_BYTES, total // tasks_min)
+    bytes_max = min(task_bytes, total // tasks_min)
     tasks: list[list[TopicRange]] = []
     size_bytes = 0
     for part in parts:
@@ -64,7 +64,7 @@ def deal(ranges: Sequence[TopicRange], tasks_min: int) -> list[list[TopicRange]]
     return tasks if len(tasks) >= min(tasks_min, len(parts)) else [[part] for part in parts]
 
 
-def _topics(catalog: Catalog, options: SourceOptions) -> list[Topic]:
+def topics_of(catalog: Catalog, options: SourceOptions) -> list[Topic]:
     """Raises UnknownTopic; internal topics are none that a query reads."""
     names = options.chosen([topic.name for topic in catalog.living_topics() if not topic.internal])
     topics = [catalog.living(name) for name in names]
@@ -89,7 +89,7 @@ async def _readers(store: ObjectStore, topics: Sequence[Topic], producer_states_
     return readers
 
 
-def _partitions(topic: Topic, options: SourceOptions) -> list[int]:
+def partitions_of(topic: Topic, options: SourceOptions) -> list[int]:
     named: set[int] = set(options.partitions or ())
     for offsets in (options.starting_offsets, options.ending_offsets):
         if isinstance(offsets, Mapping):
@@ -103,8 +103,8 @@ def _partitions(topic: Topic, options: SourceOptions) -> list[int]:
 async def _offsets(reader: LedgerReader, topic: str, key: PartitionKey, options: SourceOptions) -> tuple[int, int]:
     """First and end, within what there is; where that is less than was asked for, `failOnDataLoss` decides."""
     start, end = reader.log_start(key), reader.end(key)
-    first = await _resolve(reader, options.starting_offsets, topic, key, start)
-    last = await _resolve(reader, options.ending_offsets, topic, key, end)
+    first = await resolve(reader, options.starting_offsets, topic, key, start)
+    last = await resolve(reader, options.ending_offsets, topic, key, end)
     if options.fail_on_data_loss and (lost := _lost(first, last, start, end)):
         text = f"{topic}-{key[1]}: {lost}; with failOnDataLoss=false what is left is read"
         raise OffsetOutOfRange(text)
@@ -119,7 +119,7 @@ def _lost(first: int, last: int, start: int, end: int) -> str:
     return next((f"offset {offset} is asked for, the log ends at {end}" for offset in beyond), "")
 
 
-async def _resolve(reader: LedgerReader, offsets: Offsets, topic: str, key: PartitionKey, default: int) -> int:
+async def resolve(reader: LedgerReader, offsets: Offsets, topic: str, key: PartitionKey, default: int) -> int:
     """A partition that a mapping does not name is read from its begin, or to its end."""
     start, end = reader.log_start(key), reader.end(key)
     if isinstance(offsets, AtTime):

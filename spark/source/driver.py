@@ -1,0 +1,107 @@
+"""The side of a streaming query that lives as long as it does: a loop in a thread, the store, the ledgers that are followed.
+
+A store that does not answer for a while is waited for. Whatever else goes wrong is raised to Spark, which ends the query.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from ledger.cluster import read_cluster
+from ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledger.object_store.open import open_store
+from ledgermq.errors import InvalidConfig, RetriableError
+from ledgermq.sources import Sources
+from spark.source.followed import FollowedTopics
+from spark.source.loop_thread import LoopThread
+from spark.source.options import SourceOptions
+from spark.source.planning import TopicRange
+from spark.source.positions import Position
+from spark.source.tracking import Tracker
+
+OUTAGE_S = 120.0
+"""So long a query waits for its store before it fails."""
+PAUSE_S = 1.0
+T = TypeVar("T")
+log = logging.getLogger("ledgermq.spark")
+
+
+class Driver:
+    """One caller at a time. Every call raises what `Tracker` does."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._first: Position | None = None
+        self._warned: set[str] = set()
+        self._loop = LoopThread()
+        try:
+            self._store, self._followed, self._tracker = self._loop.run(self._open())
+        except BaseException:
+            self._loop.close()
+            raise
+
+    async def _open(self) -> tuple[ObjectStore, FollowedTopics, Tracker]:
+        store = await open_store(self._options.root, sources=Sources())
+        try:
+            try:
+                cluster = await read_cluster(store)
+            except ObjectMissing as error:
+                raise InvalidConfig(f"{store.url}: there is no cluster here") from error
+            followed = FollowedTopics(store, cluster, self._options)
+            await followed.open()
+        except BaseException:
+            await store.close()
+            raise
+        return store, followed, Tracker(followed, cluster.cluster_id, self._options, self._warn)
+
+    def first(self) -> Position:
+        """The same however often it is asked."""
+        if self._first is None:
+            self._first = self._loop.run(patiently(self._tracker.first))
+        return self._first
+
+    def next(self, start: Position, rows_max: int | None) -> Position:
+        async def find() -> Position:
+            await self._followed.refresh()
+            return self._tracker.next(start, rows_max)
+
+        return self._loop.run(patiently(find))
+
+    def latest(self) -> Position:
+        """As far as is known; asks nobody."""
+        return self._tracker.latest()
+
+    def stop_at_latest(self) -> None:
+        async def stop() -> None:
+            await self._followed.refresh(at_once=True)
+            self._tracker.stop_at_latest()
+
+        self._loop.run(patiently(stop))
+
+    def ranges(self, start: Position, end: Position) -> list[list[TopicRange]]:
+        return self._loop.run(patiently(lambda: self._tracker.ranges(start, end)))
+
+    def close(self) -> None:
+        self._loop.run(self._store.close())
+        self._loop.close()
+
+    def _warn(self, text: str) -> None:
+        if text not in self._warned:
+            log.warning("%s", text)
+            self._warned.add(text)
+
+
+async def patiently(call: Callable[[], Awaitable[T]]) -> T:
+    """Again and again while the store does not answer, for OUTAGE_S."""
+    until_s = asyncio.get_running_loop().time() + OUTAGE_S
+    while True:
+        try:
+            return await call()
+        except RetriableError as error:
+            if asyncio.get_running_loop().time() >= until_s:
+                raise
+            log.warning("the store does not answer, the query waits: %s", error)
+            await asyncio.sleep(PAUSE_S)

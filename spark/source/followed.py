@@ -1,0 +1,107 @@
+"""The topics of a running query and the ledgers that hold them, kept open between its triggers. No Spark, no broker.
+
+`refresh` asks the store what is new, one GET a ledger where nothing is; LISTs come only at the begin, at a surprise and when topics change.
+However often it is called, it asks not more than every `poll_s`, ever more seldom when nothing comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable
+from typing import Any, TypeVar
+
+from ledger import keys
+from ledger.catalog import Catalog, Topic, read_catalog
+from ledger.cluster import ClusterSettings
+from ledger.fold import PartitionKey
+from ledger.object_store.contract import ObjectStore
+from ledger.reader import LedgerReader
+from spark.source.options import SourceOptions
+from spark.source.planning import BUNDLES_AT_ONCE
+
+POLL_S = 0.1
+POLL_IDLE_S = 1.0
+IDLE_SHARE = 0.02
+"""The wait between two polls, as a share of the time since something came: 0.1 s in the first five seconds, a second after fifty."""
+CATALOG_POLL_S = 1.0
+
+
+T = TypeVar("T")
+
+
+class FollowedTopics:
+    """`open` first. One caller at a time."""
+
+    def __init__(self, store: ObjectStore, cluster: ClusterSettings, options: SourceOptions) -> None:
+        self.catalog = Catalog()
+        self.topics: dict[str, Topic] = {}
+        """Those of the query that live, by name."""
+        self._store = store
+        self._states_max = cluster.producer_states_max
+        self._options = options
+        self._metadata = self._new_reader(keys.METADATA_BUNDLE, frozenset())
+        self._readers: dict[int, tuple[frozenset[int], LedgerReader]] = {}
+        """By bundle, with the ids of the topics that can be read there."""
+        self._is_stale = False
+        """The catalog has changed since it was read."""
+        self._poll_at_s = self._catalog_at_s = self._news_at_s = 0.0
+
+    async def open(self) -> None:
+        """Raises DataDamaged, FormatNotSupported, the store's errors."""
+        await self._metadata.open()
+        await self._take(await read_catalog(self._store, self._states_max))
+        self._news_at_s = asyncio.get_running_loop().time()
+
+    async def refresh(self, *, at_once: bool = False) -> None:
+        """Take in what is new: records, topics, partitions. Waits until the next poll is due, unless `at_once`. Raises as `open` does."""
+        loop = asyncio.get_running_loop()
+        if not at_once:
+            await asyncio.sleep(self._poll_at_s - loop.time())
+        if at_once or loop.time() >= self._catalog_at_s:
+            self._is_stale |= await self._metadata.refresh()
+            if self._is_stale:
+                await self._take(await read_catalog(self._store, self._states_max))
+                self._is_stale = False
+            self._catalog_at_s = loop.time() + CATALOG_POLL_S
+        if any(await in_turn(reader.refresh() for _, reader in self._readers.values())):
+            self._news_at_s = loop.time()
+        self._poll_at_s = loop.time() + min(max(POLL_S, IDLE_SHARE * (loop.time() - self._news_at_s)), POLL_IDLE_S)
+
+    def reader(self, topic: Topic, partition: int) -> LedgerReader:
+        return self._readers[topic.bundles[partition]][1]
+
+    def partitions(self, topic: Topic) -> list[int]:
+        """Those of the query."""
+        chosen = self._options.partitions
+        return [partition for partition in range(topic.partitions) if chosen is None or partition in chosen]
+
+    async def _take(self, catalog: Catalog) -> None:
+        living = {topic.name: topic for topic in catalog.living_topics() if not topic.internal}
+        topics = {name: living[name] for name in self._options.chosen(list(living)) if name in living}
+        wanted: dict[int, set[int]] = {}
+        for topic in topics.values():
+            for partition in self.partitions(topic):
+                wanted.setdefault(topic.bundles[partition], set()).add(topic.id)
+        readers = {}
+        for bundle, ids in wanted.items():
+            known = self._readers.get(bundle)
+            readers[bundle] = known if known and ids <= known[0] else (frozenset(ids), self._new_reader(bundle, frozenset(ids)))
+        await in_turn(each[1].open() for bundle, each in readers.items() if each is not self._readers.get(bundle))
+        self.catalog, self.topics, self._readers = catalog, topics, readers
+
+    def _new_reader(self, bundle: int, topic_ids: frozenset[int]) -> LedgerReader:
+        def wanted(key: PartitionKey) -> bool:
+            return key[0] in topic_ids
+
+        return LedgerReader(self._store, bundle, self._states_max, wanted=wanted)
+
+
+async def in_turn(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """All of them, so many at once."""
+    room = asyncio.Semaphore(BUNDLES_AT_ONCE)
+
+    async def one(call: Coroutine[Any, Any, T]) -> T:
+        async with room:
+            return await call
+
+    return await asyncio.gather(*map(one, calls))

@@ -1,0 +1,126 @@
+"""What a streaming query reads in each batch: from the position where it stands to the next, and from two positions to ranges for tasks.
+
+The same two positions give the same rows, whenever and in whichever process they are planned: offsets say which, the store says where they
+are now. Where records were deleted before they were read, or a topic was, `failOnDataLoss` decides: a typed error, or what is left.
+New partitions, and topics that a pattern finds later, are read from their first record on. Needs the store, no broker and no Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ledger.catalog import Topic
+from ledger.range_read import plan_ranges
+from ledgermq.errors import InvalidConfig, LedgerMQError, OffsetOutOfRange, UnknownTopic
+from spark.source.followed import FollowedTopics
+from spark.source.options import SourceOptions
+from spark.source.planning import TopicRange, deal, partitions_of, resolve, topics_of
+from spark.source.positions import Position, TopicPosition, Topics, share
+
+TASK_BYTES = 32 * 1024 * 1024
+
+
+class Tracker:
+    """`warn` is told of each loss that `failOnDataLoss=false` lets pass."""
+
+    def __init__(self, followed: FollowedTopics, cluster_id: str, options: SourceOptions, warn: Callable[[str], None]) -> None:
+        self._followed = followed
+        self._cluster = cluster_id
+        self._options = options
+        self._warn = warn
+        self._target: Topics | None = None
+
+    async def first(self) -> Position:
+        """Where a query begins that has no checkpoint.
+
+        Raises UnknownTopic, UnknownPartition, InvalidConfig, OffsetOutOfRange, DataDamaged, the store's errors.
+        """
+        found: dict[str, TopicPosition] = {}
+        for topic in topics_of(self._followed.catalog, self._options):
+            offsets = {partition: await self._start(topic, partition) for partition in partitions_of(topic, self._options)}
+            found[topic.name] = TopicPosition(topic.id, offsets)
+        return Position(self._cluster, found, is_first=True)
+
+    async def _start(self, topic: Topic, partition: int) -> int:
+        reader, key = self._followed.reader(topic, partition), (topic.id, partition)
+        start, end = reader.log_start(key), reader.end(key)
+        offset = await resolve(reader, self._options.starting_offsets, topic.name, key, start)
+        return self._within(topic, partition, offset, start, end)
+
+    def latest(self) -> Position:
+        """As far as is known; asks nobody."""
+        return Position(self._cluster, self._ends())
+
+    def _ends(self) -> Topics:
+        return {
+            name: TopicPosition(topic.id, {p: self._followed.reader(topic, p).end((topic.id, p)) for p in self._followed.partitions(topic)})
+            for name, topic in self._followed.topics.items()
+        }
+
+    def stop_at_latest(self) -> None:
+        """From now on there is nothing behind what is known now."""
+        self._target = self._ends()
+
+    def next(self, start: Position, rows_max: int | None) -> Position:
+        """The end of the batch that begins at `start`; `start` itself where nothing is new.
+
+        Raises UnknownTopic, OffsetOutOfRange; InvalidConfig: the checkpoint is of another cluster.
+        """
+        self._check(start, start.topics)
+        target = self._ends() if self._target is None else self._target
+        living = {name: topic for name, topic in self._followed.topics.items() if name in target and target[name].id == topic.id}
+        begins = {(name, p): self._begin(start.topics, living[name], p) for name in living for p in target[name].offsets}
+        lags = {part: max(0, target[part[0]].offsets[part[1]] - begin) for part, begin in begins.items()}
+        steps = lags if rows_max is None else share(lags, rows_max)
+        moved: dict[str, dict[int, int]] = {name: {} for name in living}
+        for (name, partition), begin in begins.items():
+            moved[name][partition] = begin + steps[name, partition]
+        return start.moved_to({name: TopicPosition(living[name].id, offsets) for name, offsets in moved.items()})
+
+    async def ranges(self, start: Position, end: Position) -> list[list[TopicRange]]:
+        """By task. Raises as `next` does, and DataDamaged, Unavailable, the store's errors."""
+        begins = start.topics if end.begun is None else end.begun
+        self._check(end, end.topics)
+        found: list[TopicRange] = []
+        for name, position in end.topics.items():
+            topic = self._followed.topics.get(name)
+            if topic is None or topic.id != position.id:
+                continue
+            for partition in self._followed.partitions(topic):
+                first, last = self._begin(begins, topic, partition), position.offsets.get(partition, 0)
+                if first < last:
+                    reader, key = self._followed.reader(topic, partition), (topic.id, partition)
+                    last = self._within(topic, partition, last, first, reader.end(key))
+                    found += [TopicRange(name, part) for part in await plan_ranges(reader, key, first, last)]
+        return deal(found, self._options.min_partitions, TASK_BYTES)
+
+    def _check(self, position: Position, topics: Topics) -> None:
+        """That these are the topics of now."""
+        if position.cluster != self._cluster:
+            raise InvalidConfig(f"the checkpoint is of cluster {position.cluster}, at this root there is {self._cluster}")
+        for name in self._options.chosen(sorted(topics)):
+            known, topic = topics.get(name), self._followed.topics.get(name)
+            if known is None or (topic is not None and topic.id == known.id):
+                continue
+            what = f"topic {name!r} (id {known.id}) was deleted" + ("" if topic is None else f" and created again (id {topic.id})")
+            left = "goes on without it" if topic is None else "reads the new one from its begin"
+            self._lose(UnknownTopic(f"{what} under a query that reads it; failOnDataLoss=false {left}"))
+
+    def _begin(self, begins: Topics, topic: Topic, partition: int) -> int:
+        """Where a batch begins in a partition: one that is new to the query, at its first record."""
+        reader, key = self._followed.reader(topic, partition), (topic.id, partition)
+        known = begins.get(topic.name)
+        if known is None or known.id != topic.id or partition not in known.offsets:
+            return reader.log_start(key)
+        return self._within(topic, partition, known.offsets[partition], reader.log_start(key), reader.end(key))
+
+    def _within(self, topic: Topic, partition: int, offset: int, start: int, end: int) -> int:
+        if not start <= offset <= end:
+            text = f"{topic.name}-{partition}: offset {offset} is asked for, the log reaches from {start} to {end}"
+            self._lose(OffsetOutOfRange(f"{text}; failOnDataLoss=false reads what is left"))
+        return min(max(offset, start), end)
+
+    def _lose(self, error: LedgerMQError) -> None:
+        if self._options.fail_on_data_loss:
+            raise error
+        self._warn(error.message)
