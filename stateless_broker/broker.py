@@ -55,7 +55,7 @@ class Broker:
         self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         interval_s = settings.heartbeat_interval_s(store.url)
         self._settings = settings
-        self.membership = Membership(store, sources, self.broker_id, address, interval_s)
+        self.membership = Membership(store, sources, self.broker_id, address, interval_s, settings.peer_address or "")
         self.directory = Directory(cluster.bundles)
         self._peers = Peers(connector, interval_s, self._peer_lost)
         self.metadata = Metadata(store, cluster, sources, self._metadata_source, self._peers.connection)

@@ -46,7 +46,9 @@ async def open_embedded(url: str, *, sources: Sources | None = None, settings: B
 
 def embedded_settings() -> BrokerSettings:
     """From file and variables, as for a broker, but never its identity: a command that is run beside a broker must not take its place."""
-    return load_settings(file_of_environment(), port=0).model_copy(update={"broker_id": None, "advertised_address": None})
+    return load_settings(file_of_environment(), port=0).model_copy(
+        update={"broker_id": None, "advertised_address": None, "peer_address": None}
+    )
 
 
 async def _open_in_memory(url: str, settings: BrokerSettings, sources: Sources) -> Embedded:

@@ -1,7 +1,7 @@
 """`brokers/<broker-id>.json`: what a broker says of itself. Liveness only; nothing safe depends on it.
 
     {"version": 1, "broker": "…", "address": "host:port", "incarnation": 3, "session": "…", "counter": 17,
-     "bundles": {"1": 4, "3": 9}, "releasing": [3], "troubles": {"2": "…"}, "leaving": false}
+     "bundles": {"1": 4, "3": 9}, "releasing": [3], "troubles": {"2": "…"}, "leaving": false, "peer_address": ""}
 
 `counter` grows when the content changes, not with every beat: an unchanged heartbeat keeps its ETag, only its time advances, so that
 others see it alive without reading it again. `incarnation` is one more than the highest that this address or id had before; `session`
@@ -21,7 +21,8 @@ VERSION = 1
 class Heartbeat:
     """`bundles`: owned, with the epoch of the term; `releasing`: those of them that it is about to hand over.
 
-    `troubles`: bundles that it should own and cannot serve, and why. `leaving`: it hands over everything.
+    `troubles`: bundles that it should own and cannot serve, and why. `leaving`: it hands over everything. `peer_address`: where the
+    other brokers reach it, if not at `address`, which remains its name among them.
     """
 
     broker: str
@@ -33,6 +34,7 @@ class Heartbeat:
     troubles: dict[int, str] = field(default_factory=dict)
     releasing: tuple[int, ...] = ()
     leaving: bool = False
+    peer_address: str = ""
 
     def supersedes(self, other: Heartbeat) -> bool:
         """Of two processes with one address or one id, the later incarnation stays."""
@@ -57,6 +59,7 @@ def decode_heartbeat(data: bytes) -> Heartbeat | None:
             troubles={int(bundle): str(why) for bundle, why in found["troubles"].items()},
             releasing=tuple(int(bundle) for bundle in found.get("releasing", ())),
             leaving=bool(found["leaving"]),
+            peer_address=str(found.get("peer_address", "")),
         )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None

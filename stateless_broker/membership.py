@@ -36,8 +36,10 @@ class Member:
 
 
 class Membership:
-    def __init__(self, store: ObjectStore, sources: Sources, broker_id: str, address: str, interval_s: float) -> None:
-        self.me = Heartbeat(broker=broker_id, address=address, incarnation=0, session=sources.new_id().hex())
+    def __init__(
+        self, store: ObjectStore, sources: Sources, broker_id: str, address: str, interval_s: float, peer_address: str = ""
+    ) -> None:
+        self.me = Heartbeat(broker=broker_id, address=address, incarnation=0, session=sources.new_id().hex(), peer_address=peer_address)
         self.members: dict[str, Member] = {}
         self.interval_s = interval_s
         self._store = store

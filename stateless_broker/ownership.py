@@ -188,8 +188,9 @@ class Ownership:
         except (LedgerMQError, TimeoutError) as error:
             log.warning("heartbeats of the others cannot be read", error=str(error) or "time-out")
         self._looks_done = self._looks_begun
-        present = self._membership.present()
-        self._peers.watch({name: heartbeat.address for name, heartbeat in present.items() if name != self.me})
+        others = {name: heartbeat for name, heartbeat in self._membership.present().items() if name != self.me}
+        reached_at = {heartbeat.address: heartbeat.peer_address for heartbeat in others.values() if heartbeat.peer_address}
+        self._peers.watch({name: heartbeat.address for name, heartbeat in others.items()}, reached_at)
 
     async def _beat(self) -> None:
         self._beat_due = False

@@ -29,26 +29,33 @@ class Peers:
         self._interval_s = interval_s
         self._on_lost = on_lost
         self._connections: dict[str, Connection] = {}
+        self._reached_at: dict[str, str] = {}
         self._watches: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
     def connection(self, address: str) -> Connection:
         """The one line to this address, opened now if there is none."""
         if address not in self._connections:
-            self._connections[address] = self._connector.connect(address)
+            self._connections[address] = self._connector.connect(self._reached_at.get(address, address))
         return self._connections[address]
 
-    def watch(self, addresses: Mapping[str, str]) -> None:
-        """Watch exactly these brokers (address by id); lines that are not needed any more are closed."""
+    def watch(self, addresses: Mapping[str, str], reached_at: Mapping[str, str]) -> None:
+        """Watch exactly these brokers (address by id); lines that are not needed any more are closed.
+
+        `reached_at`: where an address is reached from here, if not there.
+        """
+        moved = {address for address in self._connections if reached_at.get(address) != self._reached_at.get(address)}
+        self._reached_at = dict(reached_at)
         wanted = set(addresses.items())
-        for peer in sorted(self._watches.keys() - wanted):
+        for peer in sorted(self._watches.keys() - {peer for peer in wanted if peer[1] not in moved}):
             self._watches.pop(peer).cancel()
+        self._drop(moved)
         for peer in sorted(wanted - self._watches.keys()):
             self._watches[peer] = asyncio.create_task(self._watch(*peer), name=f"watch broker {peer[0]}")
         self._drop(self._connections.keys() - addresses.values())
 
     async def close(self) -> None:
-        self.watch({})
+        self.watch({}, {})
         if self._closing:
             await asyncio.wait(self._closing)
 

@@ -64,6 +64,9 @@ class BrokerSettings(ProcessSettings):
     host: str = Field("127.0.0.1", description="Address to listen on; 0.0.0.0 for all")
     port: int = Field(PORT, ge=0, le=65535, description="Port to listen on; 0 takes a free one")
     advertised_address: str | None = Field(None, description="host:port by which clients and other brokers reach this one")
+    peer_address: str | None = Field(
+        None, description="host:port by which other brokers reach this one, where the advertised address is for clients alone"
+    )
     broker_id: str | None = Field(
         None, pattern=r"^[A-Za-z0-9._-]{1,64}$", description="Name of this process, unique in the cluster; drawn at random if not set"
     )

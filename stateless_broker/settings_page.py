@@ -37,8 +37,8 @@ holds any is refused.
 """
 OF_BROKERS = """\
 Of `ledgermq broker`, `ledgermq dev`, and an embedded broker (a client that was given a root URL). That one has no flags, takes a free
-port, and never takes `broker_id` and `advertised_address`, so that a command beside a broker does not take its place. Settings that
-begin with *New cluster* count only where the process is the first one at its root."""
+port, and never takes `broker_id`, `advertised_address` and `peer_address`, so that a command beside a broker does not take its
+place. Settings that begin with *New cluster* count only where the process is the first one at its root."""
 OF_COMPACTION = "Of `ledgermq compactor`, the compaction service."
 OF_TOPICS = """\
 By topic, kept in the cluster: `ledgermq topic create NAME --set retention.ms=86400000`, `ledgermq topic alter NAME --set … --unset …`.

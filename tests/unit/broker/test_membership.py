@@ -163,7 +163,7 @@ def test_foreign_objects_among_the_heartbeats_are_ignored_and_removed_in_the_end
 
 
 def test_heartbeats_round_trip() -> None:
-    heartbeat = Heartbeat("b", "h:1", 3, "ab", 7, {1: 2, 40: 3}, {5: "why"}, leaving=True)
+    heartbeat = Heartbeat("b", "h:1", 3, "ab", 7, {1: 2, 40: 3}, {5: "why"}, leaving=True, peer_address="inside:1")
     assert decode_heartbeat(encode_heartbeat(heartbeat)) == heartbeat
 
 
