@@ -16,6 +16,7 @@ from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.history import read_history
 from ledger.internal_topic import read_internal
 from ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledger.segment_indexes import SegmentIndexes
 from ledger.topic_settings import TopicSettings, parse_settings
 from ledgermq.errors import DataDamaged, FormatNotSupported, InvalidConfig, TopicBeingDeleted, Unavailable, UnknownTopic
 
@@ -131,10 +132,10 @@ def decode_topic_record(offset: int, value: bytes) -> Topic:
         raise FormatNotSupported(f"record {offset} of {keys.METADATA_TOPIC} is of a later version: {error}") from error
 
 
-async def read_catalog(store: ObjectStore, producer_states_max: int) -> Catalog:
+async def read_catalog(store: ObjectStore, producer_states_max: int, known: SegmentIndexes | None = None) -> Catalog:
     """The catalog as the store has it now; no broker needed. Raises DataDamaged, Unavailable, the store's errors."""
     for _ in range(ATTEMPTS_MAX):
-        history = await read_history(store, keys.METADATA_BUNDLE, producer_states_max)
+        history = await read_history(store, keys.METADATA_BUNDLE, producer_states_max, known=known)
         catalog = Catalog()
         try:
             records = await read_internal(store, history, keys.METADATA_TOPIC_ID, 0)

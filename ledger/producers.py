@@ -130,6 +130,11 @@ class Producers:
             f"and the {len(memory.batches)} remembered batches begin at {memory.batches[0].sequence}"
         )
 
+    def next_sequence(self, producer_id: bytes, topic_id: int, partition: int) -> int:
+        """0: not remembered."""
+        memory = self._memory.get((producer_id, topic_id, partition))
+        return 0 if memory is None else memory.next_sequence
+
     def _judge_unknown(self, session: ProducerSession) -> None:
         if session.sequence != 0:
             raise UnknownProducer(f"unknown producer begins with sequence {session.sequence}, not 0")

@@ -80,7 +80,10 @@ class BrokerService(GroupCalls, BrokerApi):
 
     async def open_producer(self, request: pb.OpenProducerRequest) -> pb.OpenProducerResponse:
         lookup = self._parts.topics.lookup()
-        return pb.OpenProducerResponse(partitions=await _side_by_side(lambda wanted: self._opened(lookup, wanted), request.partitions))
+        producer = request.producer_id
+        return pb.OpenProducerResponse(
+            partitions=await _side_by_side(lambda wanted: self._opened(lookup, wanted, producer), request.partitions)
+        )
 
     async def describe_cluster(self, request: pb.DescribeClusterRequest) -> pb.DescribeClusterResponse:
         parts = self._parts
@@ -162,12 +165,13 @@ class BrokerService(GroupCalls, BrokerApi):
         except LedgerMQError as error:
             return pb.OffsetResult(error=self._parts.topics.error(error, bundle))
 
-    async def _opened(self, lookup: Lookup, wanted: pb.TopicPartition) -> pb.OpenedPartition:
+    async def _opened(self, lookup: Lookup, wanted: pb.TopicPartition, producer_id: bytes) -> pb.OpenedPartition:
         bundle = None
         try:
-            _, bundle = await lookup.partition(wanted.topic, wanted.partition)
+            topic, bundle = await lookup.partition(wanted.topic, wanted.partition)
             owner = await self._parts.ownership.owner(bundle)
-            return pb.OpenedPartition(opened_slot=owner.opened_slot())
+            next_sequence = owner.next_sequence(producer_id, topic.id, wanted.partition)
+            return pb.OpenedPartition(opened_slot=owner.opened_slot(), next_sequence=next_sequence)
         except LedgerMQError as error:
             return pb.OpenedPartition(error=self._parts.topics.error(error, bundle))
 

@@ -45,19 +45,32 @@ async def tidy_snapshots(store: ObjectStore, bundle: int) -> None:
 async def delete_segments(store: ObjectStore, bundle: int) -> int:
     """Delete what finished plans name below the trim slot, then plans of which nothing is left; how many segments were deleted."""
     plans = [number async for number, _ in list_numbered(store, keys.compactions(bundle))]
+    there = await _slots_below(store, bundle, (await newest_checkpoint(store, bundle)).trim_slot) if plans else set()
     deleted = 0
     for number in plans:
         plan = await read_plan(store, bundle, number)
         checkpoint = await newest_checkpoint(store, bundle)  # just before deleting: an older one may trim less, a remembered one lies
-        if plan is None or number > checkpoint.finished_plan:
+        if plan is None:
             continue
         slots = [slot.slot for slot in plan.slots if slot.slot < checkpoint.trim_slot]
-        for i in range(0, len(slots), DELETE_BATCH):
-            await store.delete([keys.segment(bundle, slot) for slot in slots[i : i + DELETE_BATCH]])
-        deleted += len(slots)
+        if number > checkpoint.finished_plan or (plan.slots and not slots):
+            break  # the plans after it name later slots
+        left = [slot for slot in slots if slot in there]
+        for i in range(0, len(left), DELETE_BATCH):
+            await store.delete([keys.segment(bundle, slot) for slot in left[i : i + DELETE_BATCH]])
+        deleted += len(left)
         if len(slots) == len(plan.slots):
             await store.delete([keys.compaction(bundle, number)])
     return deleted
+
+
+async def _slots_below(store: ObjectStore, bundle: int, trim_slot: int) -> set[int]:
+    found = set()
+    async for slot, _ in list_numbered(store, keys.segments(bundle)):
+        if slot >= trim_slot:
+            break
+        found.add(slot)
+    return found
 
 
 async def close_finished_fences(store: ObjectStore, bundle: int) -> None:

@@ -229,10 +229,12 @@ class OffsetResult(_message.Message):
     def __init__(self, offset: _Optional[int] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
 
 class OpenProducerRequest(_message.Message):
-    __slots__ = ("partitions",)
+    __slots__ = ("partitions", "producer_id")
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     partitions: _containers.RepeatedCompositeFieldContainer[TopicPartition]
-    def __init__(self, partitions: _Optional[_Iterable[_Union[TopicPartition, _Mapping]]] = ...) -> None: ...
+    producer_id: bytes
+    def __init__(self, partitions: _Optional[_Iterable[_Union[TopicPartition, _Mapping]]] = ..., producer_id: _Optional[bytes] = ...) -> None: ...
 
 class OpenProducerResponse(_message.Message):
     __slots__ = ("partitions",)
@@ -241,12 +243,14 @@ class OpenProducerResponse(_message.Message):
     def __init__(self, partitions: _Optional[_Iterable[_Union[OpenedPartition, _Mapping]]] = ...) -> None: ...
 
 class OpenedPartition(_message.Message):
-    __slots__ = ("opened_slot", "error")
+    __slots__ = ("opened_slot", "error", "next_sequence")
     OPENED_SLOT_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    NEXT_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     opened_slot: int
     error: Error
-    def __init__(self, opened_slot: _Optional[int] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
+    next_sequence: int
+    def __init__(self, opened_slot: _Optional[int] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., next_sequence: _Optional[int] = ...) -> None: ...
 
 class DescribeClusterRequest(_message.Message):
     __slots__ = ()

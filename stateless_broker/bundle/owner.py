@@ -68,6 +68,12 @@ class BundleOwner:
         self._check_term()
         return self._writer.durable.slot + 1
 
+    def next_sequence(self, producer_id: bytes, topic_id: int, partition: int) -> int:
+        """What is durable of a producer, for one that goes on after its process died. Never too high; a fenced owner may say less than is
+        stored, which the sequences of the batches that come then show."""
+        self._check_term()
+        return self._writer.durable.producers.next_sequence(producer_id, topic_id, partition)
+
     def produce(self, batches: Sequence[Batch], *, durable: bool) -> list[asyncio.Future[int]]:
         """Admit all of `batches` or none; each future gets the base offset once its segment is durable, or an error.
 

@@ -245,6 +245,9 @@ async def test_an_idempotent_producer_may_repeat_itself(cluster: Cluster) -> Non
     assert await cluster.read_all("t", 0) == [b"0", b"1", b"2"]
     gap = pb.ProducerSession(id=b"i" * 16, sequence=9, opened_slot=opened.opened_slot)
     assert (await line.produce_once(frame_of("t", 0, b"x", session=gap))).results[0].error.code == "OUT_OF_ORDER_SEQUENCE"
+    for producer_id, next_sequence in ((b"i" * 16, 3), (b"j" * 16, 0), (b"", 0)):
+        request = pb.OpenProducerRequest(partitions=[pb.TopicPartition(topic="t", partition=0)], producer_id=producer_id)
+        assert (await line.open_producer(request)).partitions[0].next_sequence == next_sequence
 
 
 @in_cluster("a:1", "b:1")
