@@ -8,7 +8,7 @@ PROTOS := ledgermq/protocol/ledgermq.proto ledger/format/ledgermq_format.proto o
 # Processes that tests run side by side. Spark tests share one session and run alone.
 WORKERS ?= 2
 
-.PHONY: help setup lint format proto pages test test-fast test-spark test-real fuzz powercut simulate mutants chaos demo lock clean
+.PHONY: help setup lint format proto pages test test-fast test-spark test-real fuzz powercut simulate mutants chaos golden demo lock clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -82,6 +82,9 @@ SEED ?= 0
 SECONDS ?=
 chaos: $(STAMP) ## Real brokers killed, paused, cut off; STORE=file|minio|all EVENTS=200 SEED=0 SECONDS=…
 	$(PYTHON) -m tests.chaos.run --store $(STORE) --events $(EVENTS) --seed $(SEED) $(if $(SECONDS),--seconds $(SECONDS))
+
+golden: $(STAMP) ## Write the golden root of this version, once, with its release (docs/upgrades.md)
+	$(PYTHON) -m tests.upgrades.write
 
 demo: $(STAMP) ## Three brokers, real flights, one broker killed half-way, Spark, a chart
 	@java_home=$$($(PYTHON) infra/java.py) && JAVA_HOME=$$java_home $(PYTHON) examples/demo/main.py

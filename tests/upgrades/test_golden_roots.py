@@ -1,0 +1,157 @@
+"""What any released version has written is read, served and carried on by this one."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterable
+from importlib.metadata import version
+from pathlib import Path
+
+import grpc.aio
+import pyarrow.dataset
+import pytest
+from pyspark.sql.types import StructType
+
+import ledgermq
+from ledger.cluster import read_cluster
+from ledger.fsck.check import check_root
+from ledger.fsck.problem import Severity
+from ledger.object_store.file import FileStore
+from ledger.parquet.engine import LocalEngine
+from ledger.parquet.runner import compact_root
+from ledgermq.errors import TopicBeingDeleted, UnknownTopic
+from ledgermq.protocol.limits import GRPC_OPTIONS
+from ledgermq.protocol.methods import METHODS
+from ledgermq.sources import Sources
+from spark.source.data_source import LedgerMQDataSource
+from tests.e2e.processes import BrokerProcesses
+from tests.upgrades.calls import base_offsets, errors_in, load, records_in, repeat
+from tests.upgrades.golden import ROOTS, VERSIONS, Expected, Row, contents, copy_root, row_of
+
+KINDS = ("cluster.json", "brokers/", "/segments/", "/checkpoints/", "/compactions/", "/files/", "/snapshots/", "parquet/topic=")
+
+pytestmark = pytest.mark.parametrize("of", VERSIONS)
+
+
+@pytest.fixture
+def root(of: str, tmp_path: Path) -> Path:
+    return copy_root(of, tmp_path)
+
+
+def rows_of(messages: Iterable[ledgermq.Message]) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for m in messages:
+        found.setdefault(f"{m.topic}/{m.partition}", []).append(row_of(m.offset, m.key, m.value, m.headers, m.tag, m.timestamp_us))
+    return found
+
+
+def without(parts: dict[str, list[Row]], topic: str) -> dict[str, list[Row]]:
+    return {name: rows for name, rows in parts.items() if not name.startswith(f"{topic}/")}
+
+
+async def consume(client: ledgermq.Client) -> dict[str, list[Row]]:
+    messages: list[ledgermq.Message] = []
+    topics = [topic.name for topic in await client.list_topics()]
+    async with client.consumer(topics) as consumer:
+        ends = await consumer.end_offsets()
+        while consumer.positions() != ends:
+            messages += await consumer.fetch(1000, timeout=30)
+    return rows_of(messages)
+
+
+def test_it_holds_every_kind_of_object(of: str) -> None:
+    names = list(contents(ROOTS / of / "root"))
+    assert [kind for kind in KINDS if not any(kind in name for name in names)] == []
+    recorded = {call.method for call in load(ROOTS / of)}
+    assert recorded, "and what clients said"
+    if of == version("ledgermq"):
+        assert recorded == {method.name for method in METHODS}
+    size = sum(len(data) for data in contents(ROOTS / of).values())
+    assert size < 600_000, "git keeps it for ever"
+
+
+async def test_fsck_finds_it_clean(root: Path, of: str) -> None:
+    before = contents(root)
+    async with FileStore(root, Sources()) as store:
+        checked = await check_root(store, await read_cluster(store))
+    assert checked.worst in (None, Severity.NOTE), checked.problems
+    assert checked.records >= sum(len(rows) for rows in Expected.of(of).records.values())
+    assert contents(root) == before
+
+
+async def test_a_broker_serves_it_and_carries_it_on(root: Path, of: str) -> None:
+    expected = Expected.of(of)
+    async with ledgermq.connect(root.as_uri()) as client:
+        assert await consume(client) == expected.records
+        for group, offsets in expected.committed.items():
+            described = await client.groups.describe(group)
+            assert {str(part.partition): stored.stored.offset for part, stored in described.committed.items()} == offsets
+        [tuned] = [topic for topic in await client.list_topics() if topic.name == "tuned"]
+        assert tuned.settings["parquet.bloom.key"] == "true"
+        async with client.producer() as producer:
+            for name, rows in expected.records.items():
+                topic, partition = name.split("/")
+                assert (await producer.send(topic, "later", partition=int(partition))).offset == len(rows)
+        for name in expected.removed:
+            with pytest.raises((UnknownTopic, TopicBeingDeleted)):
+                await client.describe_topic(name)
+        await client.create_topic("gone", 1)
+
+
+async def test_groups_go_on_where_they_were(root: Path, of: str) -> None:
+    expected = Expected.of(of)
+    async with ledgermq.connect(root.as_uri()) as client:
+        for group, offsets in expected.committed.items():
+            rest = {f"flights/{p}": rows[offsets.get(p, 0) :] for p in "012" if (rows := expected.records[f"flights/{p}"])}
+            messages: list[ledgermq.GroupMessage] = []
+            static = {"readers": "static-1", "late": "static-2"}[group]
+            async with client.consumer("flights", group=group, instance_id=static) as consumer:
+                while len(messages) < sum(len(rows) for rows in rest.values()):
+                    messages += await consumer.fetch(timeout=30)
+            assert rows_of(messages) == rest
+
+
+async def test_it_is_read_from_the_store_alone_before_and_after_compaction(root: Path, of: str) -> None:
+    """The round that was left open is finished, a void segment stays unseen, and the removed topic goes."""
+    expected = Expected.of(of)
+
+    def by_source() -> dict[str, list[Row]]:
+        found: dict[str, list[Row]] = {}
+        for topic in {name.split("/")[0] for name in expected.records}:
+            reader = LedgerMQDataSource({"root": str(root), "topic": topic, "includeHeaders": "true"}).reader(StructType())
+            rows = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+            add_rows(found, rows)
+        return found
+
+    assert await asyncio.to_thread(by_source) == expected.records
+    async with FileStore(root, Sources()) as store:
+        for _ in range(2):
+            report = await compact_root(store, Sources(), LocalEngine(Sources()))
+            assert not report.failures
+        checked = await check_root(store, await read_cluster(store))
+    assert checked.worst in (None, Severity.NOTE), checked.problems
+    plain: dict[str, list[Row]] = {}
+    add_rows(plain, pyarrow.dataset.dataset(root / "parquet", ignore_prefixes=["_", "."]).to_table().to_pylist())
+    assert without(plain, "going") == expected.records
+    assert await asyncio.to_thread(by_source) == expected.records
+
+
+def add_rows(found: dict[str, list[Row]], rows: list[dict[str, object]]) -> None:
+    for row in sorted(rows, key=lambda row: (row["topic"], row["partition"], row["offset"])):
+        headers = [(header["key"], header["value"]) for header in row["headers"] or ()]  # type: ignore[attr-defined]
+        timestamp_us = round(row["timestamp"].timestamp() * 1e6)  # type: ignore[attr-defined]
+        key, value, tag, offset = row["key"], row["value"], row["tag"], row["offset"]
+        found.setdefault(f"{row['topic']}/{row['partition']}", []).append(row_of(offset, key, value, headers, tag, timestamp_us))  # type: ignore[arg-type]
+
+
+async def test_a_client_of_that_version_is_understood(root: Path, of: str, tmp_path: Path) -> None:
+    with BrokerProcesses(tmp_path, root.as_uri()) as brokers:
+        broker = brokers.start()
+        async with grpc.aio.insecure_channel(broker.address, options=GRPC_OPTIONS) as channel:
+            for number, call in enumerate(load(ROOTS / of)):
+                done = await repeat(call, channel)
+                where = f"call {number}, {call.method}"
+                assert errors_in(done) <= errors_in(call), where
+                assert (base_offsets(done), records_in(done)) == (base_offsets(call), records_in(call)), where
+                assert not re.search("Traceback", broker.text())
