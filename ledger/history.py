@@ -15,6 +15,7 @@ from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.object_store.contract import ObjectStore
 from ledger.recovery import ATTEMPTS_MAX, Recovered, read_slots_between, recover
 from ledger.segment import SlotIndex
+from ledger.segment_indexes import SegmentIndexes
 from ledgermq.errors import DataDamaged, Unavailable
 
 
@@ -29,15 +30,17 @@ class History:
     first: int = 0
 
 
-async def read_history(store: ObjectStore, bundle: int, producer_states_max: int, *, unplanned: bool = False) -> History:
-    """From the trim slot on; `unplanned`: only behind what the finished plans cover.
+async def read_history(
+    store: ObjectStore, bundle: int, producer_states_max: int, *, unplanned: bool = False, known: SegmentIndexes | None = None
+) -> History:
+    """From the trim slot on; `unplanned`: only behind what the finished plans cover. `known`: indexes that need not be read again.
 
     Raises DataDamaged or FormatNotSupported, naming the object, and the store's errors.
     """
     for _ in range(ATTEMPTS_MAX):
-        recovered = await recover(store, bundle, producer_states_max)
+        recovered = await recover(store, bundle, producer_states_max, known)
         first = max(recovered.checkpoint.trim_slot, recovered.checkpoint.planned_slot + 1 if unplanned else 0)
-        older = await _older(store, recovered, first)
+        older = await _older(store, recovered, first, known)
         if (await newest_checkpoint(store, bundle, recovered.checkpoint)).trim_slot <= first:
             last_put_id = recovered.checkpoint.state.last_put_id
             segments = [*valid_before(older, last_put_id, recovered.checkpoint, first), *recovered.tail]
@@ -45,9 +48,9 @@ async def read_history(store: ObjectStore, bundle: int, producer_states_max: int
     raise Unavailable(f"bundle {bundle}: it is trimmed faster than it can be read")
 
 
-async def _older(store: ObjectStore, recovered: Recovered, first: int) -> list[SlotIndex]:
+async def _older(store: ObjectStore, recovered: Recovered, first: int, known: SegmentIndexes | None) -> list[SlotIndex]:
     """Whatever stands in the slots from `first` to the checkpoint's slot."""
-    return await read_slots_between(store, recovered.bundle, first, recovered.checkpoint.state.slot)
+    return await read_slots_between(store, recovered.bundle, first, recovered.checkpoint.state.slot, known)
 
 
 def valid_before(older: list[SlotIndex], last_put_id: bytes, checkpoint: fmt.Checkpoint, first: int) -> list[SlotIndex]:

@@ -19,6 +19,7 @@ from ledger.numbered import list_numbered
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.object_store.settle import PutOutcome, settle_put
 from ledger.segment import SlotIndex, read_index
+from ledger.segment_indexes import SegmentIndexes
 from ledgermq.errors import Unavailable
 from ledgermq.sources import Sources
 
@@ -40,39 +41,58 @@ class Recovered:
         return self.state.slot + 1
 
 
-async def read_slots(store: ObjectStore, bundle: int, first: int) -> AsyncIterator[SlotIndex]:
-    """Indexes of the slots from `first` up to the first empty one, void segments included; several GETs at a time."""
+async def read_slots(store: ObjectStore, bundle: int, first: int, known: SegmentIndexes | None = None) -> AsyncIterator[SlotIndex]:
+    """Indexes of the slots from `first` up to the first empty one, void segments included; several GETs at a time of those not `known`."""
     slot = first
-    last_listed = first - 1
-    async for number, _ in list_numbered(store, keys.segments(bundle), first - 1):
-        if number != last_listed + 1:
-            break
-        last_listed += 1
+    etags = await _list_run(store, bundle, first)
     while True:
-        width = max(1, min(PARALLEL_READS, last_listed - slot + 1))
-        for index in await _read_indexes(store, bundle, range(slot, slot + width)):
+        width = max(1, min(PARALLEL_READS, first + len(etags) - slot))
+        for index in await _read_indexes(store, bundle, range(slot, slot + width), etags, known):
             if index is None:
                 return
             yield index
         slot += width
 
 
-async def read_slots_between(store: ObjectStore, bundle: int, first: int, last: int) -> list[SlotIndex]:
-    """Indexes of the slots from `first` to `last`, up to the first that is missing. All should be there: nobody needs to LIST them."""
+async def read_slots_between(
+    store: ObjectStore, bundle: int, first: int, last: int, known: SegmentIndexes | None = None
+) -> list[SlotIndex]:
+    """Indexes of the slots from `first` to `last`, up to the first that is missing. All should be there: only `known` needs a LIST."""
     found: list[SlotIndex] = []
+    etags = await _list_run(store, bundle, first, last) if known is not None and first <= last else {}
     for slot in range(first, last + 1, PARALLEL_READS):
-        for index in await _read_indexes(store, bundle, range(slot, min(slot + PARALLEL_READS, last + 1))):
+        for index in await _read_indexes(store, bundle, range(slot, min(slot + PARALLEL_READS, last + 1)), etags, known):
             if index is None:
                 return found
             found.append(index)
     return found
 
 
-async def _read_indexes(store: ObjectStore, bundle: int, slots: range) -> list[SlotIndex | None]:
+async def _list_run(store: ObjectStore, bundle: int, first: int, last: int | None = None) -> dict[int, str]:
+    """Etags of the slots from `first` on, up to `last` or the first that is empty."""
+    etags: dict[int, str] = {}
+    async for number, info in list_numbered(store, keys.segments(bundle), first - 1):
+        if number != first + len(etags) or (last is not None and number > last):
+            break
+        etags[number] = info.etag
+    return etags
+
+
+async def _read_indexes(
+    store: ObjectStore, bundle: int, slots: range, etags: dict[int, str], known: SegmentIndexes | None
+) -> list[SlotIndex | None]:
     """All at a time; None for a slot that is empty."""
-    if len(slots) == 1:
-        return [await _index_or_none(store, bundle, slots[0])]
-    return await asyncio.gather(*(_index_or_none(store, bundle, slot) for slot in slots))
+    found = [known.find(bundle, slot, etags[slot]) if known is not None and slot in etags else None for slot in slots]
+    missing = [slot for slot, index in zip(slots, found, strict=True) if index is None]
+    if len(missing) == 1:
+        read = [await _index_or_none(store, bundle, missing[0])]
+    else:
+        read = await asyncio.gather(*(_index_or_none(store, bundle, slot) for slot in missing))
+    for slot, index in zip(missing, read, strict=True):
+        found[slot - slots.start] = index
+        if known is not None and index is not None and slot in etags:
+            known.keep(bundle, index, etags[slot])
+    return found
 
 
 async def _index_or_none(store: ObjectStore, bundle: int, slot: int) -> SlotIndex | None:
@@ -82,16 +102,19 @@ async def _index_or_none(store: ObjectStore, bundle: int, slot: int) -> SlotInde
         return None
 
 
-async def recover(store: ObjectStore, bundle: int, producer_states_max: int) -> Recovered:
-    """Raises DataDamaged or FormatNotSupported, naming the object, and the store's errors."""
+async def recover(store: ObjectStore, bundle: int, producer_states_max: int, known: SegmentIndexes | None = None) -> Recovered:
+    """`known`: indexes that need not be read again. Raises DataDamaged or FormatNotSupported, naming the object, and the store's errors."""
     for _ in range(ATTEMPTS_MAX):
         checkpoint = await newest_checkpoint(store, bundle)
         recovered = Recovered(bundle, checkpoint, state_of(checkpoint, producer_states_max))
         first = recovered.next_slot
-        async for slot in read_slots(store, bundle, first):
+        async for slot in read_slots(store, bundle, first, known):
             if recovered.state.apply(slot.index):
                 recovered.tail.append(slot)
-        if (await newest_checkpoint(store, bundle, checkpoint)).trim_slot <= first:
+        trim_slot = (await newest_checkpoint(store, bundle, checkpoint)).trim_slot
+        if known is not None:
+            known.drop_below(bundle, trim_slot)
+        if trim_slot <= first:
             return recovered
     raise Unavailable(f"bundle {bundle}: it is trimmed faster than it can be recovered")
 
@@ -103,6 +126,7 @@ async def advance_checkpoint(
     producer_states_max: int,
     move: Move | None = None,
     durable: LedgerState | None = None,
+    known: SegmentIndexes | None = None,
 ) -> fmt.Checkpoint | None:
     """Put the next checkpoint, with `move`; None where the move declines. Raises Unavailable when it cannot be decided.
 
@@ -110,7 +134,7 @@ async def advance_checkpoint(
     judged anew against each newest checkpoint.
     """
     for _ in range(ATTEMPTS_MAX):
-        base, state = await _base(store, bundle, producer_states_max, durable)
+        base, state = await _base(store, bundle, producer_states_max, durable, known)
         draft = draft_next(base, state, sources)
         if move is not None and not move(draft):
             return None
@@ -122,12 +146,12 @@ async def advance_checkpoint(
 
 
 async def _base(
-    store: ObjectStore, bundle: int, producer_states_max: int, durable: LedgerState | None
+    store: ObjectStore, bundle: int, producer_states_max: int, durable: LedgerState | None, known: SegmentIndexes | None
 ) -> tuple[fmt.Checkpoint, LedgerState]:
     """The newest checkpoint, and a fold that goes on from it."""
     if durable is not None:
         base = await newest_checkpoint(store, bundle)
         if durable.slot >= base.state.slot:
             return base, durable.copy()
-    recovered = await recover(store, bundle, producer_states_max)
+    recovered = await recover(store, bundle, producer_states_max, known)
     return recovered.checkpoint, recovered.state

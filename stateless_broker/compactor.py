@@ -18,6 +18,7 @@ from ledger.object_store.open import open_store
 from ledger.parquet.engine import Engine
 from ledger.parquet.gc import collect_garbage
 from ledger.parquet.runner import compact_bundle
+from ledger.segment_indexes import SegmentIndexes
 from ledgermq.errors import LedgerMQError, Unavailable
 from ledgermq.sources import Sources
 from stateless_broker.bundle.context import BundleMetrics
@@ -86,6 +87,7 @@ class Compactor:
         self._sources = sources
         self._engine = engine
         self._metrics = metrics
+        self._known = SegmentIndexes()
 
     async def run(self, interval_s: Callable[[], float]) -> None:
         """Until cancelled; what is under way then is finished by whoever compacts next."""
@@ -98,7 +100,7 @@ class Compactor:
     async def run_once(self, *, collect: bool) -> None:
         """All bundles in turn. One that cannot be compacted is told, and tried again in the next run."""
         try:
-            catalog = await read_catalog(self._store, self._cluster.producer_states_max)
+            catalog = await read_catalog(self._store, self._cluster.producer_states_max, self._known)
         except LedgerMQError as error:
             self._failed(0, error)
             return
@@ -106,7 +108,7 @@ class Compactor:
             try:
                 for _ in range(ROUNDS_MAX):
                     report = await compact_bundle(
-                        self._store, bundle, self._cluster, catalog, self._sources, self._engine, everything=False
+                        self._store, bundle, self._cluster, catalog, self._sources, self._engine, everything=False, known=self._known
                     )
                     if report is None:
                         break

@@ -45,15 +45,18 @@ async def tidy_snapshots(store: ObjectStore, bundle: int) -> None:
 async def delete_segments(store: ObjectStore, bundle: int) -> int:
     """Delete what finished plans name below the trim slot, then plans of which nothing is left; how many segments were deleted."""
     plans = [number async for number, _ in list_numbered(store, keys.compactions(bundle))]
-    there = await _slots_below(store, bundle, (await newest_checkpoint(store, bundle)).trim_slot) if plans else set()
+    if not plans:
+        return 0
+    trim_slot = (await newest_checkpoint(store, bundle)).trim_slot
+    there = await _slots_below(store, bundle, trim_slot)  # others have deleted some: most of what a large plan names, round after round
     deleted = 0
     for number in plans:
         plan = await read_plan(store, bundle, number)
-        checkpoint = await newest_checkpoint(store, bundle)  # just before deleting: an older one may trim less, a remembered one lies
+        finished = (await newest_checkpoint(store, bundle)).finished_plan  # just before deleting: a remembered one lies
         if plan is None:
             continue
-        slots = [slot.slot for slot in plan.slots if slot.slot < checkpoint.trim_slot]
-        if number > checkpoint.finished_plan or (plan.slots and not slots):
+        slots = [slot.slot for slot in plan.slots if slot.slot < trim_slot]
+        if number > finished or (plan.slots and not slots):
             break  # the plans after it name later slots
         left = [slot for slot in slots if slot in there]
         for i in range(0, len(left), DELETE_BATCH):

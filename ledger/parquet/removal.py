@@ -50,7 +50,7 @@ class _Removal:
         if note_of(checkpoint, self._topic.id) is None:
             checkpoint = await self._move(take_in_facts(self._catalog))
         if not is_past_barrier(checkpoint, self._topic.id):
-            await run_round(self._store, self._bundle, self._cluster, self._catalog, self._sources, engine, everything=False, barrier=True)
+            await self._finish_a_plan(engine)
             checkpoint = await newest_checkpoint(self._store, self._bundle)
         note = note_of(checkpoint, self._topic.id)
         if note is not None and not note.barrier_ms:
@@ -65,6 +65,20 @@ class _Removal:
         checkpoint = await self._move(confirm_deleted(self._topic.id))
         note = note_of(checkpoint, self._topic.id)
         return note is not None and note.files_deleted
+
+    async def _finish_a_plan(self, engine: Engine) -> None:
+        """One of internal topics alone will do: for it only the segments are read that no plan has named."""
+        await run_round(
+            self._store,
+            self._bundle,
+            self._cluster,
+            self._catalog,
+            self._sources,
+            engine,
+            everything=False,
+            barrier=True,
+            only_internal=True,
+        )
 
     async def _move(self, move: Move) -> fmt.Checkpoint:
         """The checkpoint that was put, or the newest one where another process has made the move."""

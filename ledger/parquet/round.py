@@ -28,6 +28,7 @@ from ledger.parquet.snapshot_build import build_snapshot, put_snapshot
 from ledger.parquet.stored_file import StoredFile, read_stored_file
 from ledger.parquet.task import CompactionTask, TaskOutcome, split_plan
 from ledger.recovery import advance_checkpoint
+from ledger.segment_indexes import SegmentIndexes
 from ledgermq.errors import Unavailable
 from ledgermq.sources import Sources
 
@@ -45,24 +46,26 @@ async def run_round(
     everything: bool,
     barrier: bool = False,
     only_internal: bool = False,
+    known: SegmentIndexes | None = None,
     on_progress: OnProgress | None = None,
 ) -> RoundReport | None:
     """Finish the open plan of the bundle, or make the next one and finish that; None where nothing is due.
 
-    `only_internal`: the next one is of internal topics alone, for which only the segments are read that no plan has named.
+    `known`: kept by whoever runs rounds again and again. `only_internal`: the next one is of internal topics alone, for which only the
+    segments are read that no plan has named.
 
     Raises DataDamaged (naming the object), Unavailable, the store's errors; whatever was done stays and is used by the next run.
     """
     for _ in range(ATTEMPTS_MAX):
         plan = await _open_plan(
-            store, bundle, cluster, catalog, sources, everything=everything, barrier=barrier, only_internal=only_internal
+            store, bundle, cluster, catalog, sources, known, everything=everything, barrier=barrier, only_internal=only_internal
         )
         if plan is None:
             return None
         try:
             await require_open(store, plan)
             stored, fence_lost = await _files(store, plan, cluster, engine, on_progress)
-            if await _commit(store, plan, stored, cluster, sources, fence_lost=fence_lost):
+            if await _commit(store, plan, stored, cluster, sources, known, fence_lost=fence_lost):
                 return _report(plan, stored)
         except (PlanOvertaken, FenceClosed, ObjectMissing):
             # What is closed or gone is so because somebody finished the plan: go on with the next. Otherwise it is an error.
@@ -77,6 +80,7 @@ async def _open_plan(
     cluster: ClusterSettings,
     catalog: Catalog,
     sources: Sources,
+    known: SegmentIndexes | None,
     *,
     everything: bool,
     barrier: bool,
@@ -88,9 +92,9 @@ async def _open_plan(
         plan = await read_plan(store, bundle, number)
         if plan is not None:
             return plan
-        history = await read_history(store, bundle, cluster.producer_states_max, unplanned=only_internal)
+        history = await read_history(store, bundle, cluster.producer_states_max, unplanned=only_internal, known=known)
         if needs_newer_catalog(history, catalog):
-            catalog = await read_catalog(store, cluster.producer_states_max)
+            catalog = await read_catalog(store, cluster.producer_states_max, known)
         plan = make_plan(
             history,
             catalog,
@@ -136,6 +140,7 @@ async def _commit(
     stored: Sequence[StoredFile],
     cluster: ClusterSettings,
     sources: Sources,
+    known: SegmentIndexes | None,
     *,
     fence_lost: bool,
 ) -> bool:
@@ -145,7 +150,7 @@ async def _commit(
     if page.partitions:
         await put_page(store, page, sources)
     move = commit_move(plan, stored, fence_lost=fence_lost, snapshot_bytes=snapshot_bytes)
-    committed = await advance_checkpoint(store, plan.bundle, sources, cluster.producer_states_max, move)
+    committed = await advance_checkpoint(store, plan.bundle, sources, cluster.producer_states_max, move, known=known)
     return committed is not None
 
 

@@ -18,6 +18,7 @@ from ledger.parquet.plan import Fate, fate_of
 from ledger.parquet.report import CompactionReport, OnProgress, RoundReport
 from ledger.parquet.round import run_round
 from ledger.recovery import advance_checkpoint, recover
+from ledger.segment_indexes import SegmentIndexes
 from ledger.topic_removal import take_in_facts
 from ledgermq.errors import InvalidConfig, LedgerMQError
 from ledgermq.sources import Sources
@@ -43,9 +44,9 @@ async def compact_root(
         cluster = await read_cluster(store)
     except ObjectMissing as error:
         raise InvalidConfig(f"{store.url}: there is no cluster here, {keys.CLUSTER} is missing") from error
-    report = CompactionReport()
+    report, known = CompactionReport(), SegmentIndexes()
     try:
-        catalog = await read_catalog(store, cluster.producer_states_max)
+        catalog = await read_catalog(store, cluster.producer_states_max, known)
     except LedgerMQError as error:
         report.failures[keys.METADATA_BUNDLE] = error
         return report
@@ -54,7 +55,7 @@ async def compact_root(
     async def compact(bundle: int) -> None:
         async with room:
             try:
-                await _compact_all(store, bundle, cluster, catalog, sources, engine, report, on_progress)
+                await _compact_all(store, bundle, cluster, catalog, sources, engine, known, report, on_progress)
             except LedgerMQError as error:
                 report.failures[bundle] = error
 
@@ -83,14 +84,16 @@ async def compact_bundle(
     everything: bool,
     barrier: bool = False,
     only_internal: bool = False,
+    known: SegmentIndexes | None = None,
     on_progress: OnProgress | None = None,
 ) -> RoundReport | None:
     """One round, or the end of an open one, then delete what is no longer needed; None where nothing was due.
 
-    `barrier`: finish a plan even if it is empty. `only_internal`: of internal topics alone, which trims nothing.
+    `barrier`: finish a plan even if it is empty. `known`: kept by whoever calls again and again. `only_internal`: of internal topics alone,
+    which trims nothing.
     Raises DataDamaged (naming the object), Unavailable, the store's errors.
     """
-    await advance_checkpoint_for_facts(store, bundle, cluster, catalog, sources)
+    await advance_checkpoint_for_facts(store, bundle, cluster, catalog, sources, known)
     report = await run_round(
         store,
         bundle,
@@ -101,6 +104,7 @@ async def compact_bundle(
         everything=everything,
         barrier=barrier,
         only_internal=only_internal,
+        known=known,
         on_progress=on_progress,
     )
     if only_internal:
@@ -111,13 +115,18 @@ async def compact_bundle(
 
 
 async def advance_checkpoint_for_facts(
-    store: ObjectStore, bundle: int, cluster: ClusterSettings, catalog: Catalog, sources: Sources
+    store: ObjectStore,
+    bundle: int,
+    cluster: ClusterSettings,
+    catalog: Catalog,
+    sources: Sources,
+    known: SegmentIndexes | None = None,
 ) -> None:
     """Let the bundle's newest checkpoint name the topics that were removed, so that the next plan leaves them out."""
     draft = await newest_checkpoint(store, bundle)
     move = take_in_facts(catalog)
     if move(draft):
-        await advance_checkpoint(store, bundle, sources, cluster.producer_states_max, move)
+        await advance_checkpoint(store, bundle, sources, cluster.producer_states_max, move, known=known)
 
 
 async def _compact_all(
@@ -127,13 +136,14 @@ async def _compact_all(
     catalog: Catalog,
     sources: Sources,
     engine: Engine,
+    known: SegmentIndexes,
     report: CompactionReport,
     on_progress: OnProgress | None,
 ) -> None:
-    await advance_checkpoint_for_facts(store, bundle, cluster, catalog, sources)
-    goal = await _ends(store, bundle, cluster, catalog)
+    await advance_checkpoint_for_facts(store, bundle, cluster, catalog, sources, known)
+    goal = await _ends(store, bundle, cluster, catalog, known)
     while True:
-        done = await run_round(store, bundle, cluster, catalog, sources, engine, everything=True, on_progress=on_progress)
+        done = await run_round(store, bundle, cluster, catalog, sources, engine, everything=True, known=known, on_progress=on_progress)
         if done is None:
             break
         report.rounds.append(done)
@@ -142,9 +152,11 @@ async def _compact_all(
     await tidy_bundle(store, bundle, cluster, catalog, sources)
 
 
-async def _ends(store: ObjectStore, bundle: int, cluster: ClusterSettings, catalog: Catalog) -> dict[PartitionKey, int]:
+async def _ends(
+    store: ObjectStore, bundle: int, cluster: ClusterSettings, catalog: Catalog, known: SegmentIndexes
+) -> dict[PartitionKey, int]:
     """Where the partitions end that are to be in Parquet: with producers at work, "all that is there" has to mean a moment."""
-    recovered = await recover(store, bundle, cluster.producer_states_max)
+    recovered = await recover(store, bundle, cluster.producer_states_max, known)
     return {key: end for key, end in recovered.state.ends.items() if fate_of(key[0], recovered.checkpoint, catalog) is not Fate.DROP}
 
 

@@ -16,6 +16,7 @@ from ledger.checkpoint import delete_older_checkpoints
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.parquet.runner import compact_bundle
 from ledger.recovery import advance_checkpoint
+from ledger.segment_indexes import SegmentIndexes
 from ledger.writer import LedgerWriter
 from ledgermq.errors import LedgerMQError, ResourceExhausted
 from stateless_broker.bundle.compaction_due import next_compaction_ms, wants_retention, wants_snapshot
@@ -23,6 +24,8 @@ from stateless_broker.bundle.context import BundleContext, BundleLimits
 from stateless_broker.bundle.reads import BundleReads
 from stateless_broker.logs import get_logger
 
+KNOWN_INDEX_BYTES_MAX = 4 * 1024 * 1024
+"""Of the indexes that one round leaves to the next."""
 RETRY_FIRST_S, RETRY_S_MAX = 1.0, 120.0
 RELEASE_TAIL_SLOTS, RELEASE_CHECKPOINT_S = 16, 2.0
 COMPACTION_PAUSE_S_MAX = 600.0
@@ -43,6 +46,7 @@ class Upkeep:
         self._bytes_since = 0
         self._retention_s = asyncio.get_running_loop().time()
         self._compaction_pause_s = self._limits.compaction_interval_s
+        self._known = SegmentIndexes(KNOWN_INDEX_BYTES_MAX)
         self._consider_checkpoint()
 
     @property
@@ -161,6 +165,7 @@ class Upkeep:
             context.compaction_engine,
             everything=False,
             only_internal=True,
+            known=self._known,
         )
         await self._look()
         self._compaction_pause_s = self._limits.compaction_interval_s
@@ -170,7 +175,7 @@ class Upkeep:
         compact = partial(compact_bundle, context.store, self.bundle, context.cluster)
         async with context.compaction_turn:
             self._retention_s = asyncio.get_running_loop().time()
-            report = await compact(context.catalog(), context.sources, context.compaction_engine, everything=False)
+            report = await compact(context.catalog(), context.sources, context.compaction_engine, everything=False, known=self._known)
         await self._look()
         usual_s = self._limits.compaction_interval_s
         self._compaction_pause_s = usual_s if report else min(COMPACTION_PAUSE_S_MAX, 2 * self._compaction_pause_s)

@@ -1,0 +1,45 @@
+"""Indexes of segments that this process has read before, so that a look for compaction reads each slot once, however many rounds follow.
+
+An index is given back only where a LIST, made for this look, shows the same etag in the slot: a slot that was deleted and filled again, or
+a root that was replaced under its URL, is read anew. Bounded by `bytes_max` of stored index bytes (in memory some four times as much). When
+it is full nothing more is taken in until slots are trimmed: the oldest slots are the first that go, and a look reads all of them.
+"""
+
+from __future__ import annotations
+
+from ledger.segment import SlotIndex
+
+BYTES_MAX = 32 * 1024 * 1024
+
+
+class SegmentIndexes:
+    """For one store. Keeps what belongs to `bundle` and `slot` by etag."""
+
+    def __init__(self, bytes_max: int = BYTES_MAX) -> None:
+        self.bytes_max = bytes_max
+        self.bytes_held = 0
+        self._bundles: dict[int, dict[int, tuple[str, SlotIndex]]] = {}
+
+    def find(self, bundle: int, slot: int, etag: str) -> SlotIndex | None:
+        """The index of the slot, if it was read when the slot had this etag. Only to be read: it is shared."""
+        known = self._bundles.get(bundle, {}).get(slot)
+        return known[1] if known is not None and known[0] == etag else None
+
+    def keep(self, bundle: int, index: SlotIndex, etag: str) -> None:
+        """`etag`: as listed *before* the index was read; if another segment came in between, no later LIST shows it again."""
+        slots = self._bundles.setdefault(bundle, {})
+        self._forget(slots, index.index.slot)
+        if self.bytes_held + index.tail_length <= self.bytes_max:
+            slots[index.index.slot] = (etag, index)
+            self.bytes_held += index.tail_length
+
+    def drop_below(self, bundle: int, slot: int) -> None:
+        """Forget what is trimmed."""
+        slots = self._bundles.get(bundle, {})
+        for trimmed in [known for known in slots if known < slot]:
+            self._forget(slots, trimmed)
+
+    def _forget(self, slots: dict[int, tuple[str, SlotIndex]], slot: int) -> None:
+        known = slots.pop(slot, None)
+        if known is not None:
+            self.bytes_held -= known[1].tail_length

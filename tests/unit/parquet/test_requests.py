@@ -1,0 +1,145 @@
+"""What a look for compaction costs: each segment's index is read once, however many rounds a backlog takes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+
+from ledger.history import read_history
+from ledger.object_store.contract import ObjectInfo
+from ledger.object_store.memory import MemoryStore
+from ledger.parquet.engine import LocalEngine
+from ledger.parquet.group_build import run_inline
+from ledger.parquet.runner import compact_bundle
+from ledger.segment_indexes import SegmentIndexes
+from tests.ledgers import append_and_wait, batch, own
+from tests.passing_store import PassingStore
+from tests.roots import Root, read_everything
+from tests.stores import seeded_sources
+
+ROUNDS = 10
+SLOTS = 60
+VALUES = [b"v" * 100] * 5
+STATES_MAX = 10
+
+
+class Requests(PassingStore):
+    """Counts requests by (operation, folder)."""
+
+    def __init__(self, inner: MemoryStore) -> None:
+        super().__init__(inner)
+        self.made: Counter[tuple[str, str]] = Counter()
+
+    def _count(self, operation: str, key: str) -> None:
+        parts = key.split("/")
+        self.made[operation, parts[2] if len(parts) > 2 and parts[0] == "ledgers" else parts[0]] += 1
+
+    async def get_suffix(self, key: str, length: int) -> bytes:
+        self._count("get_suffix", key)
+        return await super().get_suffix(key, length)
+
+    async def get_range(self, key: str, start: int, length: int) -> bytes:
+        self._count("get_range", key)
+        return await super().get_range(key, start, length)
+
+    async def get(self, key: str) -> bytes:
+        self._count("get", key)
+        return await super().get(key)
+
+    def list(self, prefix: str, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+        self._count("list", prefix)
+        return super().list(prefix, start_after)
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        self.made["deleted", "keys"] += len(keys)
+        await super().delete(keys)
+
+
+async def backlog(store: Requests) -> Root:
+    """Records of `SLOTS` segments, which take `ROUNDS` rounds."""
+    root = await Root.open(store, seeded_sources())
+    target = len(batch(*VALUES).data) * SLOTS // ROUNDS
+    await root.create_topic("t", partitions=2, parquet_target_bytes=str(target), parquet_max_lag_ms=str(10**12))
+    for _ in range(SLOTS):
+        await root.produce("t", (0, VALUES), (1, VALUES))
+    return root
+
+
+async def test_a_backlog_of_many_rounds_reads_each_index_once_for_all_looks() -> None:
+    store = Requests(MemoryStore("", seeded_sources()))
+    root = await backlog(store)
+    catalog, known = await root.catalog(), SegmentIndexes()
+    by_round = []
+    while True:
+        store.made.clear()
+        report = await compact_bundle(
+            store, 1, root.cluster, catalog, root.sources, LocalEngine(root.sources, run_inline), everything=False, known=known
+        )
+        if report is None:
+            break
+        by_round.append(dict(store.made))
+    assert len(by_round) == ROUNDS
+    in_a_task = SLOTS // ROUNDS  # one suffix for each task and slot that it reads
+    tasks = 2
+    first, *later = by_round
+    empty = 2  # looks at the first empty slot: before the plan, and before the commit
+    claim = 1
+    assert first["get_suffix", "segments"] == SLOTS + claim + tasks * in_a_task + empty
+    assert {made["get_suffix", "segments"] for made in later} == {tasks * in_a_task + empty}
+    assert {made["get_range", "segments"] for made in by_round} == {tasks * in_a_task}
+    assert {made["list", "segments"] for made in later} == {4}, "the tail twice, what is older once, what is to be deleted once"
+    assert sum(made.get(("deleted", "keys"), 0) for made in by_round) <= SLOTS + 3 * ROUNDS, "no segment is deleted twice"
+    assert max(sum(made.values()) for made in later) <= 100
+    assert await read_everything(root) == root.produced
+
+
+async def test_a_slot_that_holds_another_segment_now_is_read_again() -> None:
+    """As when a root is removed and made anew under the same URL while a service goes on."""
+    sources = seeded_sources()
+    store = Requests(MemoryStore("", sources))
+    known = SegmentIndexes()
+    for life in (b"first", b"second"):
+        writer = await own(store, sources)
+        await append_and_wait(writer, batch(life, life))
+        history = await read_history(store, 1, STATES_MAX, known=known)
+        again = await read_history(store, 1, STATES_MAX, known=known)
+        fresh = await read_history(store, 1, STATES_MAX)
+        assert [s.index for s in history.segments] == [s.index for s in again.segments] == [s.index for s in fresh.segments]
+        assert history.state.to_proto() == fresh.state.to_proto()
+        await store.delete([info.key async for info in store.list("")])
+
+
+async def test_known_indexes_are_bounded_and_given_up_when_they_are_trimmed() -> None:
+    sources = seeded_sources()
+    store = Requests(MemoryStore("", sources))
+    writer = await own(store, sources)
+    for number in range(20):
+        await append_and_wait(writer, batch(b"%d" % number))
+    read = await read_history(store, 1, STATES_MAX)
+    size = read.segments[5].tail_length
+    known = SegmentIndexes(bytes_max=10 * size)
+    for _ in range(2):
+        await read_history(store, 1, STATES_MAX, known=known)
+        assert 0 < known.bytes_held <= known.bytes_max
+    store.made.clear()
+    history = await read_history(store, 1, STATES_MAX, known=known)
+    assert 10 <= store.made["get_suffix", "segments"] <= 12
+    assert [s.index for s in history.segments] == [s.index for s in read.segments]
+    known.drop_below(1, 8)
+    assert known.bytes_held <= 3 * size
+    known.drop_below(1, 100)
+    assert known.bytes_held == 0
+
+
+@pytest.mark.parametrize("etag", ["a", "b"])
+async def test_only_the_same_etag_finds_an_index(etag: str) -> None:
+    sources = seeded_sources()
+    store = Requests(MemoryStore("", sources))
+    await own(store, sources)
+    (claim,) = (await read_history(store, 1, STATES_MAX)).segments
+    known = SegmentIndexes()
+    known.keep(1, claim, "a")
+    assert (known.find(1, claim.index.slot, etag) is claim) == (etag == "a")
+    assert known.find(2, claim.index.slot, "a") is None
