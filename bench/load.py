@@ -118,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--via", default="send_batch", choices=["send", "send_many", "send_batch", "messages", "arrow"])
     parser.add_argument("--rate", type=float, default=0.0, help="records a second, each waited for by itself")
     parser.add_argument("--compression", default="lz4")
-    parser.add_argument("--linger-ms", type=float, default=5.0)
+    parser.add_argument("--linger-ms", type=float)
     parser.add_argument("--random", action="store_true", help="values that do not compress")
     parser.add_argument("--profile", help="write a profile to this file")
     options = parser.parse_args(arguments)

@@ -56,8 +56,9 @@ class ProducerSettings:
     """A record is stored, or its awaitable fails, within this time; all retries included."""
     request_timeout_s: float = 30.0
     """A request that is not answered within this time is tried again."""
-    linger_ms: float = 5.0
-    """A batch waits this long for more records; not when it is full, and not in `flush`."""
+    linger_ms: float | None = None
+    """A batch waits this long for more records; not when it is full, and not in `flush`. Not set: 5, and nothing at all while no other
+    batch of the producer is on its way."""
     batch_bytes_max: int = MIB
     """Size of a batch of one partition, before compression; a larger record travels alone."""
     request_bytes_max: int = BATCH_BYTES_TYPICAL
@@ -82,7 +83,8 @@ class ProducerSettings:
         _one_of(self, "acks", "durable", "received")
         _one_of(self, "compression", "none", "lz4", "zstd")
         _one_of(self, "when_full", "wait", "fail")
-        _between(self, "linger_ms", 0, 60_000)
+        if self.linger_ms is not None:
+            _between(self, "linger_ms", 0, 60_000)
         _between(self, "waiting_bytes_max", 0, 2**40)
         _between(self, "window_batches", 1, WINDOW_BATCHES)
         _between(self, "batch_bytes_max", 1, FRAME_PAYLOAD_BYTES_MAX // 2)

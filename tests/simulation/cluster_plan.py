@@ -18,7 +18,7 @@ class ClusterPlan:
     """A restarted broker has the id of the one before it; else it draws a new one."""
     settings: BrokerSettings
     topic_settings: dict[str, dict[str, int]]
-    linger_ms: float
+    linger_ms: float | None
     compression: str
     records_s: float
     """Records that one producer sends a second, on the average."""
@@ -57,7 +57,7 @@ def cluster_plan_of(seed: int) -> ClusterPlan:
             "main": {"parquet.target.bytes": target, "parquet.max.lag.ms": lag},
             "brief": {"parquet.target.bytes": 4096, "parquet.max.lag.ms": 500, "retention.ms": r.choice((2000, 10_000))},
         },
-        linger_ms=r.choice((0.0, 5.0, 50.0)),
+        linger_ms=r.choice((0.0, None, 50.0)),
         compression=r.choice(("none", "none", "none", "lz4", "zstd")),
         records_s=r.choice((1.0, 3.0, 8.0)),
         request_timeout_s=r.choice((2.0, 10.0, 30.0)),

@@ -84,14 +84,18 @@ def messages_as(kind: type[M], rows: pa.RecordBatch, topic: str, partition: int,
         repeat(topic, count),
         repeat(partition, count),
         range(offset, offset + count),
-        rows.column("key").to_pylist(),
+        _values(rows.column("key")),
         rows.column("value").to_pylist(),
         _headers(rows.column("headers")),
         rows.column("timestamp").cast(pa.int64()).to_pylist(),
-        rows.column("tag").to_pylist(),
+        _values(rows.column("tag")),
     )
     # `_make` checks each length again, in Python; the columns are as many as the fields.
     return list(map(cast(Any, tuple.__new__), repeat(kind), zip(*columns, strict=True)))
+
+
+def _values(column: pa.Array) -> list[Any] | repeat[None]:
+    return repeat(None, len(column)) if column.null_count == len(column) else column.to_pylist()
 
 
 def _headers(column: pa.Array) -> list[MessageHeaders] | repeat[MessageHeaders]:
@@ -106,7 +110,7 @@ def table_of(rows: pa.RecordBatch, topic: str, partition: int, offset: int) -> p
     added = {
         "topic": pa.repeat(pa.scalar(topic, pa.string()), count),
         "partition": pa.repeat(pa.scalar(partition, pa.int32()), count),
-        "offset": pa.array(range(offset, offset + count), pa.int64()),
+        "offset": pa.arange(offset, offset + count),
     }
     return pa.RecordBatch.from_arrays(
         [added[name] if name in added else rows.column(name) for name in TABLE_SCHEMA.names], schema=TABLE_SCHEMA

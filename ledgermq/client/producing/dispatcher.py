@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from ledgermq.client.connections import Connections
 from ledgermq.client.producing.batch import Batch
+from ledgermq.client.producing.given_sessions import GivenSessions
 from ledgermq.client.producing.partition_queue import Failure, PartitionQueue
 from ledgermq.client.producing.produce_stream import Answer, ProduceStream, SentFrame
 from ledgermq.client.producing.producer_routes import ProducerRoutes
@@ -31,6 +32,9 @@ UNKNOWN_TOPIC_GRACE_S = 5.0
 
 ATTEMPT_S_MIN = 1.0
 """An attempt has at least this time, so a record's delivery may take that much longer than it was given."""
+
+LINGER_S = 0.005
+"""How long a batch waits for more records when the settings do not say, and another batch is on its way."""
 
 SUSPICION_S = 2.0
 """After this time without an answer the other brokers are asked whether the one that is asked still owns the partitions."""
@@ -56,7 +60,7 @@ class Dispatcher:
         self,
         connections: Connections,
         routes: ProducerRoutes,
-        sessions: Sessions,
+        sessions: Sessions | GivenSessions,
         settings: ProducerSettings,
         buffer: SendBuffer,
         unreported: Unreported,
@@ -78,7 +82,9 @@ class Dispatcher:
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             self._group = group
-            self._routes.group = self._sessions.group = group
+            self._routes.group = group
+            if isinstance(self._sessions, Sessions):
+                self._sessions.group = group
             while True:
                 self._wake.clear()
                 due_s = self._turn(asyncio.get_running_loop().time())
@@ -91,12 +97,13 @@ class Dispatcher:
     def _turn(self, now_s: float) -> float | None:
         """Do all that can be done now; returns when to look again at the latest."""
         self._routes.find_waiting()
+        linger_s = self._linger_s()
         drafts: dict[str, Draft] = {}
         due_s: list[float] = []
         without_session: list[PartitionQueue] = []
         for queue in self._routes.busy():
             self.settle(queue.expire(now_s - self._settings.delivery_timeout_s))
-            self._seal(queue, now_s, due_s)
+            self._seal(queue, now_s, linger_s, due_s)
             if not queue:
                 continue
             if queue.wants_session(now_s):
@@ -111,11 +118,16 @@ class Dispatcher:
         # A moment later, for timers may fire a moment early.
         return min(due_s) + 0.001 if due_s else None
 
-    def _seal(self, queue: PartitionQueue, now_s: float, due_s: list[float]) -> None:
+    def _linger_s(self) -> float:
+        if self._settings.linger_ms is not None:
+            return self._settings.linger_ms / 1000
+        return LINGER_S if any(stream.oldest() is not None for stream in self._streams.values()) else 0.0
+
+    def _seal(self, queue: PartitionQueue, now_s: float, linger_s: float, due_s: list[float]) -> None:
         batch = queue.open
         if batch is None:
             return
-        ripe_s = batch.born_s + self._settings.linger_ms / 1000
+        ripe_s = batch.born_s + linger_s
         if batch.data_bytes >= self._settings.batch_bytes_max or (queue.has_room() and (self.flushing or ripe_s <= now_s)):
             self._routes.seal(queue)
         elif queue.has_room():
