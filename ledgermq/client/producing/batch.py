@@ -20,6 +20,7 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.records import SCHEMA_VERSION, Compression, encode_batch
 
 if TYPE_CHECKING:
+    from ledgermq.client.producing.given_sessions import EncodedBatch
     from ledgermq.client.producing.partition_queue import Session
 
 
@@ -119,6 +120,12 @@ class Batch:
         self.close()
         self.data = self._arrow = None
         self._plain_values, self._plain_timestamps, self._rows = [], [], []
+
+    def take_encoded(self, encoded: EncodedBatch) -> None:
+        """Instead of rows: what was encoded before, perhaps by another process."""
+        self.data, self.crc, self.record_count = encoded.data, encoded.crc, encoded.record_count
+        self.timestamp_min_us, self.timestamp_max_us = encoded.timestamp_min_us, encoded.timestamp_max_us
+        self.data_bytes = self._held_bytes = len(encoded.data)
 
     def encode(self) -> bytes:
         """The Arrow message; made at the first call, when the batch is complete."""

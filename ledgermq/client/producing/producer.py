@@ -19,6 +19,7 @@ from ledgermq.client.producing.arrow_rows import conform
 from ledgermq.client.producing.batch import Batch
 from ledgermq.client.producing.delivery import Delivery, Outcome, Refused
 from ledgermq.client.producing.dispatcher import Dispatcher
+from ledgermq.client.producing.given_sessions import EncodedBatch, GivenSessions
 from ledgermq.client.producing.producer_routes import ProducerRoutes
 from ledgermq.client.producing.send_buffer import SendBuffer
 from ledgermq.client.producing.sessions import Sessions
@@ -28,7 +29,7 @@ from ledgermq.client.producing.unrouted import BatchDelivery, typed
 from ledgermq.client.record import ROW_OVERHEAD_BYTES, Bytes, Headers, Record, Row, row_bytes, row_of
 from ledgermq.client.routing import Routing
 from ledgermq.client.settings import ProducerSettings
-from ledgermq.errors import DeadlineExceeded, LedgerMQError, Unavailable, UnknownPartition
+from ledgermq.errors import DeadlineExceeded, LedgerMQError, Unavailable, UnknownPartition, UnknownTopic
 from ledgermq.sources import Sources
 
 RECORDS_PER_STEP = 1000
@@ -38,13 +39,20 @@ RECORDS_PER_STEP = 1000
 class Producer:
     """Made by `client.producer(**settings)`. Use within one event loop; `async with`, or `close()` at the end."""
 
-    def __init__(self, routing: Routing, connections: Connections, settings: ProducerSettings, sources: Sources) -> None:
+    def __init__(
+        self,
+        routing: Routing,
+        connections: Connections,
+        settings: ProducerSettings,
+        sources: Sources,
+        given: GivenSessions | None = None,
+    ) -> None:
         self.settings = settings
         self._sources = sources
         self._buffer = SendBuffer(settings)
         self._unreported = Unreported()
         self._routes = ProducerRoutes(routing, connections, settings, sources, self._buffer.release, self._unreported)
-        sessions = Sessions(connections, self._routes, sources, settings.request_timeout_s)
+        sessions = given or Sessions(connections, self._routes, sources, settings.request_timeout_s)
         self._dispatcher = Dispatcher(connections, self._routes, sessions, settings, self._buffer, self._unreported)
         self._routes.changed = sessions.changed = self._dispatcher.wake
         self._routes.settle = sessions.settle = self._dispatcher.settle
@@ -156,6 +164,24 @@ class Producer:
             self._buffer.release(held)
             raise
         return delivery
+
+    async def send_encoded(self, topic: str, partition: int, batch: EncodedBatch) -> Outcome:
+        """Queue a batch that was encoded before, as it is, waiting for room. The topic was asked for before (`Client.open_sessions`).
+
+        Await `wait()` of what this returns, then `raise_error()`. Raises UnknownTopic, UnknownPartition; nothing is queued then.
+        """
+        self._check_usable()
+        held = len(batch.data)
+        await self._buffer.wait_for_room(held)
+        place = self._routes.topic(topic)
+        if not isinstance(place, TopicQueues):
+            raise UnknownTopic(f"topic {topic!r} is not known here")
+        self._buffer.admit(held)
+        try:
+            return place.add_encoded(batch, partition).outcome
+        except BaseException:
+            self._buffer.release(held)
+            raise
 
     async def wait_for_room(self) -> None:
         """Until the buffer is no longer full: what a loop of plain `send` calls awaits now and then. Raises as `send_many`."""

@@ -9,6 +9,7 @@ import pyarrow as pa
 from ledgermq.client.partitioner import StickyPartition, checked, partition_of_key
 from ledgermq.client.producing.batch import Batch
 from ledgermq.client.producing.delivery import Delivery
+from ledgermq.client.producing.given_sessions import EncodedBatch
 from ledgermq.client.producing.partition_queue import PartitionQueue
 from ledgermq.client.record import Row
 from ledgermq.client.routing import TopicRoute
@@ -107,6 +108,15 @@ class TopicQueues:
             batches.append(batch)
         self._changed()
         return batches
+
+    def add_encoded(self, encoded: EncodedBatch, partition: int) -> Batch:
+        """Raises UnknownPartition; nothing is taken then."""
+        queue = self.queues[checked(partition, len(self.queues), self.route.name)]
+        batch = self._new_batch(queue.partition)
+        batch.take_encoded(encoded)
+        queue.add_sealed(batch)
+        self._changed()
+        return batch
 
     def _parts(self, rows: pa.RecordBatch, partition: int | None) -> list[tuple[int, pa.RecordBatch]]:
         keys = rows.column("key")

@@ -1,0 +1,91 @@
+"""Asks the owners of partitions something, each owner for all that it has, until every partition has its answer.
+
+Redirects and dead brokers are followed until the deadline; an owner that is silent delays no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+from ledgermq.client.connections import Connections
+from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.routing import Routing
+from ledgermq.errors import InvalidRequest, LedgerMQError, NotOwner, Unavailable
+from ledgermq.protocol.api import BrokerApi
+
+A = TypeVar("A")
+
+Ask = Callable[[BrokerApi, Sequence[TopicPartition]], Awaitable[Sequence[A | LedgerMQError]]]
+"""One request to one broker: an answer or an error for each partition, in their order."""
+
+
+class AtOwners(Generic[A]):
+    def __init__(self, connections: Connections, routing: Routing, ask: Ask[A]) -> None:
+        self._connections = connections
+        self._routing = routing
+        self._ask_one = ask
+
+    async def find(self, wanted: Sequence[TopicPartition], deadline: float) -> dict[TopicPartition, A]:
+        """Every partition's answer. Raises the first error that no retry cures, and Unavailable."""
+        found: dict[TopicPartition, A] = {}
+        backoff = self._connections.backoff()
+        while True:
+            missing = [partition for partition in wanted if partition not in found]
+            if not missing:
+                return found
+            last = await self._round(missing, found, deadline)
+            if last is None:
+                continue
+            wait_s = backoff.next_s(last.retry_after_ms)
+            if asyncio.get_running_loop().time() + wait_s >= deadline:
+                names = ", ".join(f"{topic}/{partition}" for topic, partition in missing if (topic, partition) not in found)
+                raise Unavailable(f"no answer in time about {names}: {last}") from last
+            await asyncio.sleep(wait_s)
+            for topic in {partition.topic for partition in missing if partition not in found}:
+                if any(self._routing.owner(*partition) is None for partition in missing if partition.topic == topic):
+                    await self._routing.refresh(topic, deadline)
+
+    async def _round(self, missing: Sequence[TopicPartition], found: dict[TopicPartition, A], deadline: float) -> LedgerMQError | None:
+        """Ask each owner once, all at the same time. Returns the last error that a retry may cure."""
+        by_owner: dict[str, list[TopicPartition]] = {}
+        last: LedgerMQError | None = None
+        for partition in missing:
+            await self._routing.route(partition.topic, deadline)
+            if (owner := self._routing.owner(*partition)) is not None:
+                by_owner.setdefault(owner, []).append(partition)
+            else:
+                last = Unavailable(f"nobody owns {partition.topic}/{partition.partition} at present")
+        try:
+            async with asyncio.TaskGroup() as group:
+                asked = [group.create_task(self._ask(*one, found, deadline)) for one in by_owner.items()]
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        return next((error for task in asked if (error := task.result()) is not None), last)
+
+    async def _ask(
+        self, owner: str, partitions: list[TopicPartition], found: dict[TopicPartition, A], deadline: float
+    ) -> LedgerMQError | None:
+        try:
+            results = await self._connections.ask_at(owner, lambda at: self._ask_one(at, partitions), deadline)
+            if len(results) != len(partitions):
+                raise Unavailable(f"{owner} answered {len(results)} of {len(partitions)} questions")
+        except InvalidRequest:
+            raise
+        except LedgerMQError as error:
+            if not error.retriable:
+                raise
+            self._routing.unreachable(owner)
+            return error
+        last: LedgerMQError | None = None
+        for asked, result in zip(partitions, results, strict=True):
+            if not isinstance(result, LedgerMQError):
+                found[asked] = result
+                continue
+            last = result
+            if not last.retriable:
+                raise last
+            named = last.owner if isinstance(last, NotOwner) else None  # whoever cannot serve it may be an owner of before
+            self._routing.redirected(asked.topic, asked.partition, named, refused_by=owner)
+        return last
