@@ -50,7 +50,7 @@ async def read_ranges(options: SourceOptions, ranges: list[TopicRange]) -> Async
     async with await open_store(options.root, sources=Sources()) as store:
         reader = RangeReader(store)
         for wanted in ranges:
-            async with aclosing(reader.read(wanted.range)) as parts:
+            async with aclosing(reader.read(wanted.range, skip_lost=not options.fail_on_data_loss)) as parts:
                 async for first, rows in parts:
                     for batch in batches_of(rows, wanted.topic, wanted.range.key[1], first, options):
                         yield batch

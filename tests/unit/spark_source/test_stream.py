@@ -1,0 +1,338 @@
+"""What each batch of a stream reads, without Spark: the driver's half says how far, tasks read, and the checkpoint is JSON text."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import pickle
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
+from pyspark.sql.types import StructType
+
+from ledger import keys
+from ledger.catalog import METADATA, Topic, encode_topic_record, topic_key
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.object_store.file import FileStore
+from ledger.parquet.delete import log_start_move
+from ledger.recovery import advance_checkpoint
+from ledgermq.errors import FormatNotSupported, InvalidConfig, LedgerMQError, OffsetOutOfRange, UnknownPartition, UnknownTopic
+from ledgermq.sources import Sources
+from spark.source.data_source import LedgerMQDataSource
+from spark.source.stream import StreamReader
+from tests.ledgers import STATES_MAX
+from tests.roots import Root
+from tests.source_root import ALL, DAY, compact, fill
+
+Row = tuple[str, int, int]
+
+
+class Query:
+    """Asks a reader as Spark does: positions go through JSON, tasks through pickle, to a reader of their own."""
+
+    def __init__(self, folder: Path, **options: str) -> None:
+        named = {} if {"topics", "topicsPattern"} & options.keys() else {"topic": "t"}
+        self.options = {"root": str(folder), **named, **options}
+        self.reader = self._reader()
+        self.at: dict[str, Any] | None = None
+
+    def _reader(self) -> StreamReader:
+        return LedgerMQDataSource(self.options).streamReader(StructType())
+
+    def batch(self, limit: ReadLimit | None = None) -> list[Row]:
+        """The next one; nothing: there is nothing new."""
+        self.begin = json.loads(json.dumps(self.reader.initialOffset())) if self.at is None else self.at
+        self.at = json.loads(json.dumps(self.reader.latestOffset(self.begin, limit or self.reader.getDefaultReadLimit())))
+        return [] if self.at == self.begin else self.rows(self.begin, self.at)
+
+    def rows(self, begin: dict[str, Any], end: dict[str, Any]) -> list[Row]:
+        found = []
+        for task in self.reader.partitions(begin, end):
+            for batch in self._reader().read(pickle.loads(pickle.dumps(task))):
+                found += [(row["topic"], row["partition"], row["offset"]) for row in batch.to_pylist()]
+        return sorted(found)
+
+    def restart(self, **options: str) -> None:
+        """The process is gone; what it had said is in the checkpoint."""
+        self.reader.stop()
+        self.options |= options
+        self.reader = self._reader()
+
+
+class Place:
+    """A root, in a folder, and the queries that read it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.queries: list[Query] = []
+
+    def query(self, **options: str) -> Query:
+        self.queries.append(Query(self.folder, **options))
+        return self.queries[-1]
+
+    def produce(self, *batches: tuple[int, int], topic: str = "t") -> None:
+        """(partition, number of records)"""
+
+        async def work(root: Root) -> None:
+            await root.produce(topic, *((partition, [b"v"] * count) for partition, count in batches))
+
+        self._run(work)
+
+    def create(self, name: str, partitions: int = 1) -> None:
+        async def work(root: Root) -> None:
+            await root.create_topic(name, partitions, 2)
+
+        self._run(work)
+
+    def add_partition(self) -> None:
+        async def work(root: Root) -> None:
+            topic = root.topics["t"]
+            grown = Topic(topic.id, "t", (*topic.bundles, 2), topic.raw_settings, topic.settings)
+            await root.put_internal(METADATA, topic_key("t"), encode_topic_record(grown))
+
+        self._run(work)
+
+    def delete(self) -> None:
+        """Topic t, so that its name is free at once."""
+
+        async def work(root: Root) -> None:
+            await root.remove_topic("t")
+            await root.put_internal(METADATA, topic_key("t"), None)
+
+        self._run(work)
+
+    def delete_records(self, before: int) -> None:
+        """Of t-0, as retention does: first the log start moves, then files go that lie below it."""
+
+        async def work(root: Root) -> None:
+            starts = {(root.topics["t"].id, 0): before}
+            assert await advance_checkpoint(root.store, 1, root.sources, STATES_MAX, log_start_move(starts))
+            assert await advance_checkpoint(root.store, 1, root.sources, STATES_MAX, partial(_forget, before=before))
+            for name in [info.key async for info in root.store.list(keys.PARQUET)]:
+                parsed = keys.parse_parquet(name)
+                if parsed and parsed.topic_id == root.topics["t"].id and not parsed.partition and parsed.last_offset < before:
+                    await root.store.delete([name])
+
+        self._run(work)
+
+    def compact(self) -> None:
+        asyncio.run(compact(self.folder))
+
+    def _run(self, work: Any) -> None:
+        async def run() -> None:
+            async with FileStore(self.folder, Sources()) as store:
+                root = await Root.open(store, Sources())
+                root.topics = dict((await root.catalog()).topics_by_name)
+                await work(root)
+
+        asyncio.run(run())
+
+
+def _forget(draft: fmt.Checkpoint, before: int) -> bool:
+    for part in draft.partitions:
+        part.parquet_start = max(part.parquet_start, before if part.partition == 0 else 0)
+    return True
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    asyncio.run(fill(tmp_path / "root"))
+    place = Place(tmp_path / "root")
+    yield place
+    for query in place.queries:
+        query.reader.stop()
+
+
+def rows(topic: str, partition: int, first: int, end: int) -> list[Row]:
+    return [(topic, partition, offset) for offset in range(first, end)]
+
+
+def test_batches_follow_one_another_over_compaction_and_a_restart(place: Place) -> None:
+    query = place.query()
+    assert query.batch() == ALL
+    assert query.batch() == []
+    place.produce((0, 3), (1, 1))
+    assert query.batch() == [*rows("t", 0, 18, 21), *rows("t", 1, 6, 7)]
+    place.compact()
+    place.produce((0, 2))
+    begin = query.at
+    assert query.batch() == rows("t", 0, 21, 23)
+    place.compact()
+    query.restart()
+    assert query.rows(begin or {}, query.at or {}) == rows("t", 0, 21, 23), "a batch that runs again"
+    assert query.batch() == []
+
+
+@pytest.mark.parametrize("options", [{"startingOffsets": "latest"}, {"startingTimestamp": "6000"}])
+def test_a_first_batch_runs_again_where_it_began_although_that_was_the_end(place: Place, options: dict[str, str]) -> None:
+    query = place.query(**options)
+    assert query.batch() == []
+    assert query.at != query.begin, "Spark has to write down at once where the query began"
+    end, place_of_begin = query.at or {}, query.begin
+    place.produce((0, 4))
+    query.restart()
+    assert query.rows(query.reader.initialOffset(), end) == []
+    assert query.reader.initialOffset() != place_of_begin
+    assert query.batch() == rows("t", 0, 18, 22)
+
+
+def test_where_a_query_begins(place: Place) -> None:
+    assert place.query(startingOffsets='{"t": {"0": 15, "1": -1}}').batch() == rows("t", 0, 15, 18)
+    assert place.query(startingTimestamp="3", partitions="0").batch() == rows("t", 0, 9, 18)
+    with pytest.raises(OffsetOutOfRange, match="offset 99 is asked for, the log reaches from 0 to 18"):
+        place.query(startingOffsets='{"t": {"0": 99}}').batch()
+    assert place.query(startingOffsets='{"t": {"0": 99, "1": 5}}', failOnDataLoss="false").batch() == rows("t", 1, 5, 6)
+    with pytest.raises(UnknownPartition):
+        place.query(startingOffsets='{"t": {"7": 0}}').batch()
+    with pytest.raises(UnknownTopic):
+        place.query(topic="none").batch()
+    with pytest.raises(InvalidConfig, match="a stream has no end"):
+        place.query(endingOffsets="latest")
+
+
+def test_a_rate_limit_is_shared_by_what_waits_in_each_partition(place: Place) -> None:
+    query = place.query(maxOffsetsPerTrigger="8")
+    assert query.batch() == [*rows("t", 0, 0, 6), *rows("t", 1, 0, 2)]
+    assert query.batch() == [*rows("t", 0, 6, 12), *rows("t", 1, 2, 4)]
+    query.restart(maxOffsetsPerTrigger="1")
+    assert len(query.batch()) == 1
+    assert len(query.batch(ReadAllAvailable())) == 7, "Spark may ask for all"
+    assert query.batch() == []
+
+
+def test_available_now_ends_where_the_log_ended(place: Place) -> None:
+    query = place.query(topicsPattern="t|new", maxOffsetsPerTrigger="10")
+    query.reader.prepareForTriggerAvailableNow()
+    place.produce((0, 5))
+    place.create("new")
+    place.produce((0, 5), topic="new")
+    found = []
+    while batch := query.batch():
+        assert len(batch) <= 10
+        found += batch
+    assert sorted(found) == ALL
+    query.restart()
+    query.reader.prepareForTriggerAvailableNow()
+    assert query.batch() == [*rows("new", 0, 0, 5), *rows("t", 0, 18, 23)]
+
+
+def test_new_partitions_and_topics_are_read_from_their_begin(place: Place) -> None:
+    query = place.query(topicsPattern="t|new.*", startingOffsets="latest")
+    assert query.batch() == []
+    place.add_partition()
+    place.produce((2, 2))
+    place.create("new-1", 2)
+    place.produce((1, 3), topic="new-1")
+    assert wait_for(query) == [*rows("new-1", 1, 0, 3), *rows("t", 2, 0, 2)]
+    end, begin = query.at or {}, query.begin
+    place.compact()
+    query.restart()
+    assert query.rows(begin, end) == [*rows("new-1", 1, 0, 3), *rows("t", 2, 0, 2)]
+
+
+def test_only_the_partitions_of_the_query(place: Place) -> None:
+    query = place.query(partitions="1")
+    assert query.batch() == ALL[18:]
+    place.add_partition()
+    place.produce((0, 1), (1, 1))
+    place.produce((2, 1))
+    assert query.batch() == rows("t", 1, 6, 7)
+
+
+def wait_for(query: Query) -> list[Row]:
+    """Until something comes; the catalog is looked at every second."""
+    for _ in range(100):
+        if found := query.batch():
+            return found
+    raise AssertionError("nothing came")
+
+
+def batches_until(query: Query, is_done: Callable[[], bool] = lambda: False) -> list[Row]:
+    found: list[Row] = []
+    for _ in range(100):
+        found += query.batch()
+        if is_done():
+            break
+    return found
+
+
+@pytest.mark.parametrize("while_it_runs", [True, False])
+def test_a_deleted_topic_ends_the_query_or_is_left_out(place: Place, while_it_runs: bool, caplog: pytest.LogCaptureFixture) -> None:
+    strict, lenient = place.query(), place.query(failOnDataLoss="false")
+    assert strict.batch() == lenient.batch() == ALL
+    place.delete()
+    if not while_it_runs:
+        strict.restart()
+        lenient.restart()
+    with pytest.raises(UnknownTopic, match=r"topic 't' \(id 1\) was deleted under a query that reads it"):
+        batches_until(strict)
+    with caplog.at_level(logging.WARNING, "ledgermq.spark"):
+        assert batches_until(lenient, lambda: "was deleted" in caplog.text) == []
+    place.create("t")
+    place.produce((0, 2))
+    assert wait_for(lenient) == rows("t", 0, 0, 2)
+
+
+def test_a_topic_that_was_made_again_is_another_one(place: Place) -> None:
+    strict, lenient = place.query(), place.query(failOnDataLoss="false")
+    assert strict.batch() == lenient.batch() == ALL
+    place.delete()
+    place.create("t")
+    place.produce((0, 20))
+    with pytest.raises(UnknownTopic, match=r"was deleted and created again \(id \d+\) under a query that reads it"):
+        batches_until(strict)
+    assert wait_for(lenient) == rows("t", 0, 0, 20)
+
+
+def test_records_that_are_deleted_before_they_are_read(place: Place) -> None:
+    strict, lenient = (place.query(maxOffsetsPerTrigger="3", partitions="0", failOnDataLoss=fail) for fail in ("true", "false"))
+    assert strict.batch() == lenient.batch() == rows("t", 0, 0, 3)
+    begin, end = strict.begin, strict.at or {}
+    tasks = strict.reader.partitions(begin, end)
+    place.compact()
+    place.delete_records(12)
+    with pytest.raises(OffsetOutOfRange, match="deleted before it was read"):
+        list(strict._reader().read(tasks[0]))
+    assert list(lenient._reader().read(tasks[0])) == []
+    strict.restart()
+    lenient.restart(maxOffsetsPerTrigger="100")
+    with pytest.raises(OffsetOutOfRange, match="offset 3 is asked for, the log reaches from 12 to 18; failOnDataLoss=false"):
+        strict.batch()
+    assert lenient.batch() == rows("t", 0, 12, 18)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"version": 2}, FormatNotSupported),
+        ({"version": "1"}, InvalidConfig),
+        ({"cluster": "another"}, InvalidConfig),
+        ({"topics": None}, InvalidConfig),
+        ({"topics": {"t": 5}}, InvalidConfig),
+        ({"topics": {"t": {"id": 1, "offsets": {"x": 5}}}}, InvalidConfig),
+        ({"topics": {"t": {"id": 1, "offsets": {"0": -5}}}}, InvalidConfig),
+        ({"topics": {"t": {"id": 1, "offsets": {"0": 19}}}}, OffsetOutOfRange),
+        ({"from": [1]}, InvalidConfig),
+    ],
+)
+def test_a_checkpoint_that_does_not_fit_is_refused(place: Place, change: dict[str, Any], expected: type[LedgerMQError]) -> None:
+    query = place.query()
+    query.batch()
+    query.restart()
+    with pytest.raises(expected):
+        query.reader.latestOffset({**(query.at or {}), **change}, ReadAllAvailable())
+    with pytest.raises(expected):
+        query.reader.partitions(query.begin, {**(query.at or {}), **change})
+
+
+def test_equal_positions_are_equal_texts(place: Place) -> None:
+    query = place.query(topics=f"{DAY},t")
+    query.batch()
+    other = place.query(topics=f"t,{DAY}")
+    other.batch()
+    assert json.dumps(query.at) == json.dumps(other.at)
