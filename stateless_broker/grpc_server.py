@@ -162,9 +162,9 @@ class _Metered:
 
 async def _refuse(method: Method, context: Context, error: Exception, metered: _Metered) -> bytes:
     """End the call with the error; one that is not ours is a bug, which the client learns without our insides."""
-    metered.code = error.code if isinstance(error, LedgerMQError) else LedgerMQError.code
-    if isinstance(error, grpc.aio.AbortError):
+    if isinstance(error, grpc.aio.BaseError):  # gRPC's own: it ends the call already, or the server has stopped under it
         raise error
+    metered.code = error.code if isinstance(error, LedgerMQError) else LedgerMQError.code
     if not isinstance(error, LedgerMQError):
         log.error("call failed", method=method.name, exc_info=error)
         error = LedgerMQError(f"{method.name} failed inside of the broker ({type(error).__name__}); its log says more")

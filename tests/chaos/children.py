@@ -15,6 +15,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tests.simulation.model import Violation
+
 PROJECT = Path(__file__).resolve().parents[2]
 POLL_S = 0.05
 LEDGERMQ = (sys.executable, "-m", "ledgermq.cli.main")
@@ -58,6 +60,73 @@ class Child:
     def kill_now(self) -> None:
         self._process.kill()
         self._process.wait(30)
+
+
+class Place:
+    """Where one process after another lives; `wanted`: whether one should run now."""
+
+    is_up_says = ""
+    """In the log of a process that is up."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.child: Child | None = None
+        self.wanted = False
+
+    @property
+    def is_up(self) -> bool:
+        return self.child is not None and self.child.code is None and self.was_up
+
+    @property
+    def was_up(self) -> bool:
+        return self.child is not None and self.is_up_says in self.child.text()
+
+    @property
+    def ended_by_itself(self) -> bool:
+        return self.wanted and self.child is not None and self.child.code is not None
+
+    @property
+    def last_line(self) -> str:
+        text = self.child.text() if self.child is not None else ""
+        return f"{self.name}: " + (text.strip().splitlines() or [""])[-1][:300]
+
+    def signal(self, number: signal.Signals) -> None:
+        if self.child is not None:
+            self.child.signal(number)
+
+    async def pause(self, seconds: float) -> None:
+        await paused(self.child, seconds)
+
+    async def kill(self) -> None:
+        self.wanted = False
+        if self.child is not None:
+            await self.child.kill()
+
+    async def stop(self, seconds_max: float) -> list[Violation]:
+        """SIGTERM: ends with 0, within its time."""
+        self.wanted = False
+        child = self.child
+        if child is None or child.code is not None:
+            return []
+        was_up = self.was_up
+        child.signal(signal.SIGTERM)
+        try:
+            code = await child.ended(seconds_max)
+        except TimeoutError:
+            await child.kill()
+            return [Violation("stuck", f"{child.log.name}: did not end within {seconds_max:.0f} s of SIGTERM")]
+        return [Violation("graceful stop", f"{child.log.name}: exit code {code} after SIGTERM")] if code != 0 and was_up else []
+
+
+async def paused(child: Child | None, seconds: float) -> None:
+    """SIGSTOP, then SIGCONT, whatever comes between."""
+    if child is None:
+        return
+    child.signal(signal.SIGSTOP)
+    try:
+        await asyncio.sleep(seconds)
+    finally:
+        child.signal(signal.SIGCONT)
 
 
 class Children:

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 from ledgermq.cli.exit_codes import ExitCode
-from tests.chaos.children import LEDGERMQ, Child, Children
+from tests.chaos.children import LEDGERMQ, Child, Children, Place
 from tests.chaos.stores import ChaosStore
 from tests.cutting_proxy import NEVER, CuttingProxy, cutting_proxy
 from tests.simulation.model import Violation
 
-READY = "broker listens on"
 READY_S_MAX = 60.0
 STOP_S_MAX = 75.0
 """The time for handing over, then one request to a store that says nothing."""
@@ -41,33 +39,19 @@ SETTINGS: dict[str, int] = {
 """Small waits, and little memory, so that every path is taken within minutes."""
 
 
-class Broker:
+class Broker(Place):
+    is_up_says = "broker listens on"
+
     def __init__(self, number: int, port: int, line: CuttingProxy, url: str) -> None:
+        super().__init__(f"broker-{number}")
         self.number = number
-        self.name = f"broker-{number}"
         self.line = line
         self.url = url
         self.port = port
-        self.child: Child | None = None
-        self.wanted = False
-        """Whether it should run now."""
 
     @property
     def address(self) -> str:
         return self.line.address
-
-    @property
-    def is_ready(self) -> bool:
-        return self.child is not None and self.child.code is None and READY in self.child.text()
-
-    @property
-    def last_line(self) -> str:
-        text = self.child.text() if self.child is not None else ""
-        return f"{self.name}: " + (text.strip().splitlines() or [""])[-1][:300]
-
-    def signal(self, number: signal.Signals) -> None:
-        if self.child is not None:
-            self.child.signal(number)
 
 
 class ChaosCluster:
@@ -99,36 +83,17 @@ class ChaosCluster:
         settings = [f"--{name}={value}" for name, value in SETTINGS.items()]
         broker.child = self._children.spawn(broker.name, [*self.command, "broker", broker.url, *place, *settings, *options])
 
-    async def kill(self, broker: Broker) -> None:
-        broker.wanted = False
-        if broker.child is not None:
-            await broker.child.kill()
-
     async def stop(self, broker: Broker) -> None:
-        """SIGTERM: ends with 0, within its time."""
-        broker.wanted = False
-        child = broker.child
-        if child is None or child.code is not None:
-            return
-        was_ready = broker.is_ready
-        child.signal(signal.SIGTERM)
-        try:
-            code = await child.ended(STOP_S_MAX)
-        except TimeoutError:
-            self.violations.append(Violation("stuck", f"{child.log.name}: did not end within {STOP_S_MAX:.0f} s of SIGTERM"))
-            await child.kill()
-            return
-        if code != 0 and was_ready:
-            self.violations.append(Violation("graceful stop", f"{child.log.name}: exit code {code} after SIGTERM"))
+        self.violations += await broker.stop(STOP_S_MAX)
 
     async def ready(self, brokers: list[Broker]) -> None:
         """Raises TimeoutError, with what those who are not up said last."""
         try:
             async with asyncio.timeout(READY_S_MAX):
-                while not all(broker.is_ready for broker in brokers):
+                while not all(broker.is_up for broker in brokers):
                     await asyncio.sleep(0.1)
         except TimeoutError as error:
-            last = [broker.last_line for broker in brokers if not broker.is_ready]
+            last = [broker.last_line for broker in brokers if not broker.is_up]
             raise TimeoutError(f"not up after {READY_S_MAX:.0f} s: {last}") from error
 
     async def keep_running(self) -> None:
@@ -137,8 +102,8 @@ class ChaosCluster:
             await asyncio.sleep(0.2)
             for broker in self.brokers:
                 child = broker.child
-                if broker.wanted and child is not None and child.code is not None:
-                    self._judge_end(child, READY in child.text())
+                if child is not None and broker.ended_by_itself:
+                    self._judge_end(child, broker.was_up)
                     await asyncio.sleep(STARTS_AGAIN_S)
                     if broker.wanted and broker.child is child:
                         self.start(broker)

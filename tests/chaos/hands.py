@@ -8,9 +8,10 @@ import signal
 from collections import defaultdict
 from collections.abc import Callable
 
-from tests.chaos.children import Child, Children
+from tests.chaos.children import Child, Children, paused
 from tests.chaos.cluster import Broker, ChaosCluster
 from tests.chaos.measures import Measures
+from tests.chaos.members import Members
 from tests.chaos.schedule import Kind, Part, Trouble
 from tests.chaos.stores import ChaosStore
 from tests.chaos.workload import OwnerWatch
@@ -28,13 +29,14 @@ class Hands:
         cluster: ChaosCluster,
         store: ChaosStore,
         children: Children,
+        members: Members,
         measures: Measures,
         owners: OwnerWatch,
         note: Callable[[str], None],
     ) -> None:
         self.late_s_max = 0.0
-        self._cluster, self._store, self._children, self._measures, self._owners, self._note = (
-            cluster, store, children, measures, owners, note,
+        self._cluster, self._store, self._children, self._members, self._measures, self._owners, self._note = (
+            cluster, store, children, members, measures, owners, note,
         )  # fmt: skip
         self._locks: dict[tuple[Part, int | None], asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -49,7 +51,7 @@ class Hands:
 
     async def _one(self, trouble: Trouble, begun_s: float) -> None:
         loop = asyncio.get_running_loop()
-        async with self._locks[trouble.part, trouble.broker]:
+        async with self._locks[trouble.part, trouble.who]:
             late_s = loop.time() - begun_s - trouble.at_s
             self.late_s_max = max(self.late_s_max, late_s)
             self._measures.events[trouble.kind.value] += 1
@@ -63,24 +65,21 @@ class Hands:
                     await self._server(trouble)
                 case Part.RIVAL:
                     await self._rival(trouble)
+                case Part.MEMBER:
+                    await self._member(trouble)
 
     def _hit(self, trouble: Trouble, broker: Broker) -> None:
         self._measures.hit(trouble.kind.value, self._owners.of(broker.address), asyncio.get_running_loop().time())
 
     async def _process(self, trouble: Trouble) -> None:
         brokers = self._cluster.brokers
-        hit = brokers if trouble.broker is None else [brokers[trouble.broker]]
+        hit = brokers if trouble.who is None else [brokers[trouble.who]]
         for broker in hit:
             self._hit(trouble, broker)
         if trouble.kind in (Kind.PAUSE, Kind.PAUSE_LONG):
-            hit[0].signal(signal.SIGSTOP)
-            try:
-                await asyncio.sleep(trouble.lasts_s)
-            finally:
-                hit[0].signal(signal.SIGCONT)
+            await hit[0].pause(trouble.lasts_s)
             return
-        end = self._cluster.stop if trouble.kind is Kind.STOP else self._cluster.kill
-        await asyncio.gather(*(end(broker) for broker in hit))
+        await asyncio.gather(*(self._cluster.stop(broker) if trouble.kind is Kind.STOP else broker.kill() for broker in hit))
         await asyncio.sleep(trouble.lasts_s)
         for broker in hit:
             self._cluster.start(broker)
@@ -90,8 +89,8 @@ class Hands:
             self._note(f"  {error}; tried on")
 
     async def _line(self, trouble: Trouble) -> None:
-        assert trouble.broker is not None
-        broker = self._cluster.brokers[trouble.broker]
+        assert trouble.who is not None
+        broker = self._cluster.brokers[trouble.who]
         self._hit(trouble, broker)
         line = broker.line if trouble.part is Part.CLIENTS else self._store.lines[broker.name]
         spoil(line, trouble)
@@ -106,11 +105,7 @@ class Hands:
         for broker in self._cluster.brokers:
             self._hit(trouble, broker)
         if trouble.kind is Kind.SERVER_PAUSE:
-            server.signal(signal.SIGSTOP)
-            try:
-                await asyncio.sleep(trouble.lasts_s)
-            finally:
-                server.signal(signal.SIGCONT)
+            await paused(server, trouble.lasts_s)
             return
         if trouble.kind is Kind.SERVER_STOP:
             server.signal(signal.SIGTERM)
@@ -136,12 +131,18 @@ class Hands:
             return
         if trouble.kind is Kind.COMPACT_PAUSE and rival.code is None:
             self._measures.events["rival was still running when it was paused"] += 1
-            rival.signal(signal.SIGSTOP)
-            try:
-                await asyncio.sleep(trouble.lasts_s)
-            finally:
-                rival.signal(signal.SIGCONT)
+            await paused(rival, trouble.lasts_s)
         await self._rival_ends(rival)
+
+    async def _member(self, trouble: Trouble) -> None:
+        assert trouble.who is not None
+        member = self._members.places[trouble.who]
+        if trouble.kind is Kind.MEMBER_PAUSE:
+            await member.pause(trouble.lasts_s)
+            return
+        await (self._members.stop(member) if trouble.kind is Kind.MEMBER_STOP else member.kill())
+        await asyncio.sleep(trouble.lasts_s)
+        self._members.start(member)
 
     async def _rival_ends(self, rival: Child) -> None:
         try:

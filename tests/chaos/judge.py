@@ -1,7 +1,8 @@
 """After the run: is everything that was told true? The simulation's checker on the history, and what the root and the logs say.
 
 The truth is what pyarrow reads from Parquet after the last compaction. Below the first file that retention left, what readers had seen
-stands in for it: there the checker holds observations against each other, and retention against the clock.
+stands in for it: there the checker holds observations against each other, and retention against the clock. So it is with topics that were
+deleted.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ from pathlib import Path
 
 from ledgermq.cli.exit_codes import ExitCode
 from tests.chaos.children import LEDGERMQ, Children
+from tests.chaos.group_judge import judge_group
+from tests.chaos.groups import GROUPS, JUDGED, Told
+from tests.chaos.members import Members
 from tests.chaos.plain_reader import PlainReader
-from tests.chaos.workload import PARTITIONS, RETENTION_MS, TOPICS, Workload
+from tests.chaos.workload import NEVER_TOLD, PARTITIONS, RETENTION_MS, TOPICS, Workload
 from tests.simulation.checker import check
-from tests.simulation.history import FinalLog, Partition, Poll
+from tests.simulation.history import FinalLog, Partition, Poll, Produce, Produced
 from tests.simulation.model import Violation
 
 COMMAND_S_MAX = 300.0
@@ -40,6 +44,8 @@ def judge_history(
             violations += found
             if "retention.ms" in TOPICS[topic]:
                 violations += _judge_retention(work, partition, logs[partition])
+    for partition, end in _ends_of_the_deleted(work).items():
+        logs[partition] = FinalLog(seen.get(partition, {}), log_start=end, judged_from=end)
     return violations + check(work.history, logs, drained)
 
 
@@ -59,6 +65,21 @@ def _final_log(partition: Partition, stored: dict[int, str], seen: dict[int, str
     gone = {offset: value for offset, value in seen.items() if offset < first}
     found = [] if first <= log_start else [Violation("removed too early", f"{partition}: first is {first}, the log starts at {log_start}")]
     return FinalLog(gone | stored, log_start, judged_from=first), found
+
+
+def _ends_of_the_deleted(work: Workload) -> dict[Partition, int]:
+    """Nobody has a copy of what was deleted: what was seen below these offsets is held against what was sent and acknowledged."""
+    ends: dict[Partition, int] = {}
+    sends: dict[int, Partition] = {}
+    for event in work.history:
+        match event:
+            case Produce():
+                sends[event.op] = event.partition
+            case Produced():
+                ends[sends[event.op]] = max(ends.get(sends[event.op], 0), event.base_offset + 1)
+            case Poll():
+                ends[event.partition] = max(ends.get(event.partition, 0), event.records[-1][0] + 1)
+    return {partition: end for partition, end in ends.items() if partition[0] not in TOPICS}
 
 
 def _judge_retention(work: Workload, partition: Partition, log: FinalLog) -> list[Violation]:
@@ -120,6 +141,12 @@ def judge_logs(folder: Path) -> list[Violation]:
             number, line = bad[0]
             violations.append(Violation("bug", f"{log.name}, line {number + 1} ({len(bad)} such lines): {line[:200]}"))
     return violations
+
+
+def judge_groups(members: Members, told: list[Told], parquet: dict[Partition, dict[int, str]]) -> list[Violation]:
+    logs = {(JUDGED, number): parquet.get((JUDGED, number), {}) for number in range(PARTITIONS)}
+    found = [Violation("bug", f"{member} was told {error}") for member, error in members.told() if error.startswith(NEVER_TOLD)]
+    return found + [violation for group in GROUPS for violation in judge_group(group, members.diary(group), told, logs)]
 
 
 async def read_parquet(plain: PlainReader) -> tuple[dict[Partition, dict[int, str]], list[Violation]]:

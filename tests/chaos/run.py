@@ -2,8 +2,9 @@
 
 python -m tests.chaos.run --store minio --events 200 --seed 0 --seconds 800
 
-Phases: begin; troubles; heal, so that every client comes to an end by itself; a last reader; graceful stops; the last compaction; a new
-broker that knows nothing, and a reader of all that is in Parquet; pyarrow; fsck; judgement. Each has a bound.
+Phases: begin; troubles; heal, so that every client comes to an end by itself; groups work off what is left; a last reader; graceful
+stops; the last compaction; a new broker that knows nothing, a reader of all that is in Parquet, and what groups have committed; pyarrow;
+fsck; judgement. Each has a bound.
 """
 
 from __future__ import annotations
@@ -20,10 +21,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from tests.chaos.children import LEDGERMQ, Children, with_mutant
+from tests.chaos.churner import Churner
 from tests.chaos.cluster import ChaosCluster
+from tests.chaos.groups import MEMBERS, CommittedAsker
 from tests.chaos.hands import Hands
-from tests.chaos.judge import compact_all, fsck, judge_history, judge_logs, read_parquet
+from tests.chaos.judge import compact_all, fsck, judge_groups, judge_history, judge_logs, read_parquet
 from tests.chaos.measures import Measures
+from tests.chaos.members import Members
 from tests.chaos.plain_reader import PlainReader
 from tests.chaos.schedule import Trouble, schedule
 from tests.chaos.stores import ChaosStore, FolderStore, MinioStore
@@ -61,11 +65,11 @@ class ChaosRun:
 
     async def run(self) -> None:
         await self._begin()
-        async with _background(self.cluster.keep_running(), self._status()):
+        async with _background(self.cluster.keep_running(), self.members.keep_running(), self._status()):
             await self._trouble()
             drained = await self._read_to_the_end("drain")
         await self._judge(drained)
-        self.violations += [*self.work.violations, *self.cluster.violations, *judge_logs(self.folder)]
+        self.violations += [*self.work.violations, *self.cluster.violations, *self.members.violations, *judge_logs(self.folder)]
 
     async def _begin(self) -> None:
         await self.store.start()
@@ -77,10 +81,14 @@ class ChaosRun:
         self.work = Workload(self.cluster.target, self.seed, self.measures)
         self.plain = PlainReader(*self.store.parquet_folder())
         self.owners = OwnerWatch(self.work)
-        self.hands = Hands(self.cluster, self.store, self.children, self.measures, self.owners, self.note)
+        self.committed = CommittedAsker(self.work)
+        self.members = Members(self.children, self.cluster.target, self.seed)
+        self.hands = Hands(self.cluster, self.store, self.children, self.members, self.measures, self.owners, self.note)
         async with self.work.connect() as client:
             for name, settings in TOPICS.items():
                 await client.create_topic(name, PARTITIONS, settings)
+        for member in self.members.places:
+            self.members.start(member)
         self.note(f"{BROKERS} brokers are up, logs in {self.folder}")
 
     async def _trouble(self) -> None:
@@ -95,6 +103,9 @@ class ChaosRun:
             "other": Reader(self.work, "other", ["main"]),
             "ends": EndAsker(self.work, topics),
             "owners": self.owners,
+            "committed": self.committed,
+            "churner 0": Churner(self.work, "temp-0"),
+            "churner 1": Churner(self.work, "temp-1"),
         }
         tasks = {asyncio.create_task(client.run(), name=name) for name, client in clients.items()}
         tasks.add(asyncio.create_task(self.plain.run(self.work), name="plain reader"))
@@ -109,6 +120,7 @@ class ChaosRun:
             await asyncio.sleep(WARM_UP_S)
             self.work.stopped.set()
             await self._end(tasks)
+            await self._work_off()
         finally:
             for task in tasks:
                 task.cancel()
@@ -122,6 +134,12 @@ class ChaosRun:
             if task.exception() is not None:
                 self.violations.append(Violation("bug", f"client {task.get_name()} failed: {task.exception()!r}"))
         self.note("all clients have ended" if not waiting else "some clients are stuck")
+
+    async def _work_off(self) -> None:
+        """The members of each group come to the end, and leave."""
+        self.violations += await self.committed.work_off(HEAL_S_MAX)
+        await asyncio.gather(*(self.members.stop(member) for member in self.members.places))
+        self.note("the members of all groups have left")
 
     async def _read_to_the_end(self, name: str) -> list[tuple[str, Partition]]:
         """A new reader reads everything that there is to read."""
@@ -150,6 +168,7 @@ class ChaosRun:
         self.cluster.start(new, "--no-background-compaction")
         await self.cluster.ready([new])
         drained += await self._read_to_the_end("cold")
+        self.violations += await self.committed.work_off(DRAIN_S_MAX)
         await self.cluster.stop(new)
         parquet, found = await read_parquet(self.plain)
         self.violations += found
@@ -157,17 +176,19 @@ class ChaosRun:
         self.violations += damage
         if drained:
             self.violations += judge_history(self.work, parquet, self.log_starts, drained)
+        self.violations += judge_groups(self.members, self.committed.told, parquet)
         self.stored = sum(len(records) for records in parquet.values())
 
     async def _status(self) -> None:
         while True:
             await asyncio.sleep(STATUS_EVERY_S)
-            up = [broker.number for broker in self.cluster.brokers if broker.is_ready]
+            up = [broker.number for broker in self.cluster.brokers if broker.is_up]
             self.note(f"-- {self.measures.acknowledged} acknowledged, {self.measures.read} read, brokers up: {up}")
 
     def report(self) -> list[str]:
         lines = self.measures.report()
         lines.append(f"plain reader: {dict(self.plain.looks)}; {self.cluster.starts} broker starts, {self.cluster.failed_starts} failed")
+        lines.append(f"groups: {self.members.figures()}; {len(self.committed.told)} times told what is committed")
         lines.append(
             f"{self.stored} records in Parquet, all read with pyarrow; fsck: {self.verdict}; at most {self.hands.late_s_max:.0f} s late"
         )
@@ -194,7 +215,7 @@ async def run_one(kind: str, events: int, seed: int, seconds: float, folder: Pat
         asyncio.get_running_loop().add_signal_handler(number, asyncio.current_task().cancel)  # type: ignore[union-attr]
     async with AsyncExitStack() as stack:
         run = ChaosRun(kind, seed, command, folder, stack)
-        run.troubles = schedule(seed, events, seconds, BROKERS, run.store.kinds)
+        run.troubles = schedule(seed, events, seconds, BROKERS, len(MEMBERS), run.store.kinds)
         try:
             await run.run()
         except Exception as error:

@@ -33,6 +33,9 @@ class Kind(Enum):
     COMPACT = "rival compaction"
     COMPACT_KILL = "rival compaction killed"
     COMPACT_PAUSE = "rival compaction paused past URL life"
+    MEMBER_KILL = "member of a group killed (SIGKILL)"
+    MEMBER_STOP = "member of a group stopped (SIGTERM)"
+    MEMBER_PAUSE = "member of a group paused past its session"
 
 
 class Part(Enum):
@@ -43,6 +46,7 @@ class Part(Enum):
     LINE = "line"
     SERVER = "server"
     RIVAL = "rival"
+    MEMBER = "member"
 
 
 class _Shape(NamedTuple):
@@ -72,21 +76,24 @@ _SHAPES: dict[Kind, _Shape] = {
     Kind.COMPACT: _Shape(Part.RIVAL, 2, 5, 15),
     Kind.COMPACT_KILL: _Shape(Part.RIVAL, 8, 0.0, 0.5),
     Kind.COMPACT_PAUSE: _Shape(Part.RIVAL, 4, 6, 30),
+    Kind.MEMBER_KILL: _Shape(Part.MEMBER, 8, 0.1, 6),
+    Kind.MEMBER_STOP: _Shape(Part.MEMBER, 5, 0.1, 6),
+    Kind.MEMBER_PAUSE: _Shape(Part.MEMBER, 5, 7, 20),
 }
 ALL_KINDS = frozenset(_SHAPES)
 OF_A_REMOTE_STORE = frozenset(kind for kind, shape in _SHAPES.items() if shape.part in (Part.LINE, Part.SERVER))
-RESTS_S = {Part.PROCESS: 4.0, Part.RIVAL: 2.0, Part.SERVER: 3.0, Part.CLIENTS: 0.5, Part.LINE: 0.5}
+RESTS_S = {Part.PROCESS: 4.0, Part.RIVAL: 2.0, Part.SERVER: 3.0, Part.CLIENTS: 0.5, Part.LINE: 0.5, Part.MEMBER: 4.0}
 """Between two troubles of the same thing: a process needs some time to start."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """`broker`: None where it touches no single broker. `amount`: how bad, from 0 to 1."""
+    """`who`: the number of the broker or member; None where it touches no single one. `amount`: how bad, from 0 to 1."""
 
     number: int
     at_s: float
     kind: Kind
-    broker: int | None
+    who: int | None
     lasts_s: float
     amount: float
 
@@ -95,33 +102,33 @@ class Trouble:
         return _SHAPES[self.kind].part
 
     def __str__(self) -> str:
-        who = "" if self.broker is None else f", broker {self.broker}"
+        who = "" if self.who is None else f", {'member' if self.part is Part.MEMBER else 'broker'} {self.who}"
         return f"{self.number:3} at {self.at_s:6.1f} s: {self.kind.value}{who}, {self.lasts_s:.1f} s"
 
 
-def schedule(seed: int, events: int, seconds: float, brokers: int, kinds: frozenset[Kind] = ALL_KINDS) -> tuple[Trouble, ...]:
+def schedule(seed: int, events: int, seconds: float, brokers: int, members: int, kinds: frozenset[Kind] = ALL_KINDS) -> tuple[Trouble, ...]:
     """`events` troubles in order of time, all over by `seconds`, about evenly spread."""
     r = random.Random(f"chaos {seed}")
     free_at: dict[tuple[Part, int | None], float] = {}
     troubles: list[Trouble] = []
     for number in range(events):
         at_s = seconds * (number + r.random()) / events
-        possible = _possible(at_s, seconds - at_s, free_at, brokers, kinds)
+        possible = _possible(at_s, seconds - at_s, free_at, brokers, members, kinds)
         if not possible:  # everything is busy: the thing that is free first, as soon as it is
             at_s = min(max(at_s, free) for free in free_at.values())
-            possible = _possible(at_s, seconds - at_s, free_at, brokers, kinds)
-        kind, broker = r.choices(possible, [_SHAPES[kind].weight for kind, _ in possible])[0]
+            possible = _possible(at_s, seconds - at_s, free_at, brokers, members, kinds)
+        kind, who = r.choices(possible, [_SHAPES[kind].weight for kind, _ in possible])[0]
         shape = _SHAPES[kind]
         lasts_s = min(r.uniform(shape.least_s, shape.most_s), max(0.1, seconds - at_s))
-        troubles.append(Trouble(number, round(at_s, 2), kind, broker, round(lasts_s, 2), round(r.random(), 3)))
+        troubles.append(Trouble(number, round(at_s, 2), kind, who, round(lasts_s, 2), round(r.random(), 3)))
         rest_at = at_s + lasts_s + RESTS_S[shape.part]
-        for touched in range(brokers) if kind is Kind.KILL_ALL else (broker,):
+        for touched in range(brokers) if kind is Kind.KILL_ALL else (who,):
             free_at[shape.part, touched] = rest_at
     return tuple(sorted(troubles, key=lambda trouble: (trouble.at_s, trouble.number)))
 
 
 def _possible(
-    at_s: float, left_s: float, free_at: dict[tuple[Part, int | None], float], brokers: int, kinds: frozenset[Kind]
+    at_s: float, left_s: float, free_at: dict[tuple[Part, int | None], float], brokers: int, members: int, kinds: frozenset[Kind]
 ) -> list[tuple[Kind, int | None]]:
     found: list[tuple[Kind, int | None]] = []
     busy = sum(free_at.get((Part.PROCESS, broker), 0) > at_s for broker in range(brokers))
@@ -134,7 +141,9 @@ def _possible(
             or (kind is Kind.KILL_ALL and busy)
         ):
             continue
-        whose: list[int | None] = [None] if part in (Part.SERVER, Part.RIVAL) else list(range(brokers))
-        targets = [broker for broker in whose if free_at.get((part, broker), 0) <= at_s]
-        found += [(kind, None)] if kind is Kind.KILL_ALL and targets else [(kind, broker) for broker in targets]
+        whose: list[int | None] = [None]
+        if part not in (Part.SERVER, Part.RIVAL):
+            whose = list(range(members if part is Part.MEMBER else brokers))
+        targets = [who for who in whose if free_at.get((part, who), 0) <= at_s]
+        found += [(kind, None)] if kind is Kind.KILL_ALL and targets else [(kind, who) for who in targets]
     return found

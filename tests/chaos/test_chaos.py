@@ -22,9 +22,9 @@ from tests.chaos.plain_reader import PlainReader
 from tests.chaos.schedule import ALL_KINDS, OF_A_REMOTE_STORE, Kind, Part, Trouble, schedule
 from tests.chaos.workload import PARTITIONS, RETENTION_MS, TOPICS, Workload
 from tests.cutting_proxy import NEVER, cutting_proxy
-from tests.simulation.history import Outcome, Partition, Poll
+from tests.simulation.history import Gone, Outcome, Partition, Poll
 
-BROKERS = 3
+BROKERS, MEMBERS = 3, 5
 
 
 def over(trouble: Trouble) -> float:
@@ -33,22 +33,22 @@ def over(trouble: Trouble) -> float:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_schedule_follows_from_its_seed_and_keeps_its_bounds(seed: int) -> None:
-    troubles = schedule(seed, 200, 800, BROKERS)
-    assert troubles == schedule(seed, 200, 800, BROKERS)
-    assert troubles != schedule(seed + 1, 200, 800, BROKERS)
+    troubles = schedule(seed, 200, 800, BROKERS, MEMBERS)
+    assert troubles == schedule(seed, 200, 800, BROKERS, MEMBERS)
+    assert troubles != schedule(seed + 1, 200, 800, BROKERS, MEMBERS)
     assert len(troubles) == 200
     assert [t.at_s for t in troubles] == sorted(t.at_s for t in troubles)
     assert max(map(over, troubles)) < 840
     for part in Part:
-        for broker in (None, *range(BROKERS)):
-            mine = [t for t in troubles if t.part is part and t.broker in (broker, None)]
+        for who in (None, *range(MEMBERS)):
+            mine = [t for t in troubles if t.part is part and t.who in (who, None)]
             assert all(over(a) <= b.at_s + 0.01 for a, b in pairwise(mine)), "the same thing has one trouble at a time"
 
 
 def test_all_kinds_happen_and_a_folder_has_neither_lines_nor_server() -> None:
-    kinds = {t.kind for seed in range(3) for t in schedule(seed, 200, 800, BROKERS)}
+    kinds = {t.kind for seed in range(3) for t in schedule(seed, 200, 800, BROKERS, MEMBERS)}
     assert kinds == ALL_KINDS
-    of_a_folder = {t.kind for t in schedule(0, 200, 800, BROKERS, ALL_KINDS - OF_A_REMOTE_STORE)}
+    of_a_folder = {t.kind for t in schedule(0, 200, 800, BROKERS, MEMBERS, ALL_KINDS - OF_A_REMOTE_STORE)}
     assert not of_a_folder & OF_A_REMOTE_STORE
     assert Kind.PAUSE_LONG in of_a_folder
 
@@ -144,6 +144,27 @@ async def test_what_retention_took_is_not_lost_and_what_it_may_not_take_yet_is()
     assert judged(work, kept, 2) == {"removed too early"}, "a millisecond too young"
     work = workload()
     assert "log start" in {v.kind for v in judge_history(work, kept, dict.fromkeys(_all(), 0) | {("main", 1): 5, ("brief", 0): 2}, [])}
+
+
+def test_a_topic_that_was_deleted_is_judged_by_what_was_seen_of_it() -> None:
+    def work_with(*polls: tuple[int, str]) -> Workload:
+        work = Workload("127.0.0.1:1", 0, Measures(0.0))
+        for name, offset in (("t.0", 0), ("t.1", 1)):
+            op = work.history.begin_produce("t", ("temp#7", 0), (name,))
+            work.history.end_produce(op, Outcome.OK, offset)
+        for poll in polls:
+            work.history.add(Poll("r", ("temp#7", 0), (poll,)))
+        return work
+
+    assert judged(work_with((0, "t.0"), (1, "t.1")), {}, 0) == set()
+    assert judged(work_with(), {}, 0) == set(), "deleted before anybody read it"
+    assert judged(work_with((0, "t.1")), {}, 0) >= {"inconsistent offsets"}
+    assert judged(work_with((1, "t.1")), {}, 0) == {"poll skip"}
+    assert "phantom" in judged(work_with((0, "old.5")), {}, 0)
+    gone = work_with((0, "t.0"))
+    gone.history.add(Gone("temp#7"))
+    gone.history.add(Poll("late", ("temp#7", 0), ((0, "t.0"),)))
+    assert judged(gone, {}, 0) == {"read after removal"}
 
 
 def _all() -> list[Partition]:

@@ -35,6 +35,7 @@ DELIVERY_S = 60.0
 REQUEST_S = 5.0
 READ_S = 20.0
 CLOSE_S_MAX = DELIVERY_S + 30.0
+NEVER_TOLD = ("INTERNAL", "DATA_DAMAGED", "STORE_UNUSABLE", "FORMAT_NOT_SUPPORTED")
 
 
 class Workload:
@@ -58,7 +59,7 @@ class Workload:
     def told(self, what: str, error: LedgerMQError) -> None:
         """INTERNAL is a bug, and so is damage: nobody damages objects here."""
         self.measures.told[f"{what}: {type(error).__name__}: {_NUMBERS.sub('N', error.message)[:90]}"] += 1
-        if error.code in ("INTERNAL", "DATA_DAMAGED", "STORE_UNUSABLE", "FORMAT_NOT_SUPPORTED"):
+        if error.code in NEVER_TOLD:
             self.violations.append(Violation("bug", f"{what} was told {error.code}: {error.message}"))
 
     async def insist(self, what: str, call: Callable[[], Awaitable[T]]) -> T:

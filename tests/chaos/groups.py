@@ -1,0 +1,78 @@
+"""The groups of a run: whose members they are, what a cluster says that they have committed, and how they come to an end.
+
+Judged is `main`, of which everything is kept; the topics that come and go only make the members of `watchers` move.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from dataclasses import dataclass
+
+from ledgermq.errors import LedgerMQError, UnknownGroup
+from tests.chaos.workload import PARTITIONS, Workload
+from tests.simulation.history import Partition
+from tests.simulation.model import Violation
+
+JUDGED = "main"
+GROUPS = {"workers": JUDGED, "watchers": f"^({JUDGED}|temp-.*)$"}
+"""Name → topics, or their pattern."""
+MEMBERS = ("workers", "workers", "workers", "watchers", "watchers")
+"""By place: the group of who lives there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the cluster said that a group has committed; partitions that are not there have nothing. Monotonic nanoseconds."""
+
+    group: str
+    asked_ns: int
+    told_ns: int
+    offsets: dict[Partition, int]
+
+
+class CommittedAsker:
+    def __init__(self, work: Workload) -> None:
+        self._work = work
+        self._random = random.Random(f"committed {work.seed}")
+        self.told: list[Told] = []
+
+    async def run(self) -> None:
+        while not self._work.stopped.is_set():
+            await asyncio.sleep(self._random.expovariate(1.0))
+            try:
+                await self.ask(self._random.choice(list(GROUPS)))
+            except LedgerMQError as error:
+                self._work.told("committed offsets", error)
+
+    async def ask(self, group: str) -> Told:
+        asked_ns = time.monotonic_ns()
+        async with self._work.connect() as client:
+            try:
+                committed = (await client.groups.describe(group)).committed
+            except UnknownGroup:
+                committed = {}
+        offsets = {(at.topic, at.partition): known.stored.offset for at, known in committed.items() if at.topic == JUDGED}
+        self.told.append(Told(group, asked_ns, time.monotonic_ns(), offsets))
+        return self.told[-1]
+
+    async def ask_until_the_end(self, group: str, ends: dict[Partition, int], seconds_max: float) -> list[Violation]:
+        """In good health, with nothing more to come: until the group is done with everything."""
+        told = None
+        try:
+            async with asyncio.timeout(seconds_max):
+                while told is None or told.offsets != ends:
+                    await asyncio.sleep(0.5)
+                    told = await self._work.insist("committed offsets", lambda: self.ask(group))
+        except TimeoutError:
+            offsets = told.offsets if told is not None else "nobody knows what"
+            return [Violation("stuck", f"group {group} has committed {offsets} of {ends} after {seconds_max:.0f} s of health")]
+        return []
+
+    async def work_off(self, seconds_max: float) -> list[Violation]:
+        async with self._work.connect() as client:
+            ends = await self._work.insist("ends", lambda: client.list_offsets(JUDGED, "latest"))
+        wanted = {(JUDGED, number): ends[number] for number in range(PARTITIONS) if ends[number]}
+        found = await asyncio.gather(*(self.ask_until_the_end(group, wanted, seconds_max) for group in GROUPS))
+        return [violation for each in found for violation in each]

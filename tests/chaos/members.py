@@ -1,0 +1,100 @@
+"""The members of groups as processes, kept running, and what they wrote down."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from tests.chaos.children import Children, Place
+from tests.chaos.groups import GROUPS, MEMBERS
+from tests.chaos.member import JOINS
+from tests.simulation.history import Partition
+from tests.simulation.model import Violation
+
+STOP_S_MAX = 60.0
+
+
+class MemberPlace(Place):
+    is_up_says = JOINS
+
+    def __init__(self, number: int, group: str, folder: Path) -> None:
+        super().__init__(f"member-{number}")
+        self.group = group
+        self.diary = folder / f"{self.name}.diary"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """`what`: "handled", the offset and name of a record; "committed", the next offset to read."""
+
+    at_ns: int
+    what: str
+    partition: Partition
+    offset: int
+    name: str = ""
+
+
+class Members:
+    def __init__(self, children: Children, target: str, seed: int) -> None:
+        self.places = [MemberPlace(number, group, children.folder) for number, group in enumerate(MEMBERS)]
+        self.violations: list[Violation] = []
+        self.starts = 0
+        self._children, self._target, self._seed = children, target, seed
+
+    def start(self, place: MemberPlace) -> None:
+        place.wanted = True
+        self.starts += 1
+        command = [sys.executable, "-m", "tests.chaos.member", self._target, place.group, place.name, str(self._seed), str(place.diary)]
+        place.child = self._children.spawn(place.name, command)
+
+    async def stop(self, place: MemberPlace) -> None:
+        self.violations += await place.stop(STOP_S_MAX)
+
+    async def keep_running(self) -> None:
+        """For ever. None has a reason to end by itself."""
+        while True:
+            await asyncio.sleep(0.2)
+            for place in self.places:
+                if place.ended_by_itself:
+                    self.violations.append(Violation("member ended", place.last_line))
+                    self.start(place)
+
+    def diary(self, group: str) -> list[Entry]:
+        """Of all members of the group, by time."""
+        found = [entry for place in self.places if place.group == group and place.diary.exists() for entry in entries(place.diary)]
+        return sorted(found, key=lambda entry: entry.at_ns)
+
+    def figures(self) -> str:
+        """What the members did, for the report."""
+        lines = []
+        for group in GROUPS:
+            diary = self.diary(group)
+            handled = [entry for entry in diary if entry.what == "handled"]
+            pause_s = max(((b.at_ns - a.at_ns) / 1e9 for a, b in pairwise(handled)), default=0.0)
+            again = len(handled) - len({(entry.partition, entry.offset) for entry in handled})
+            lines.append(f"{group} {len(handled)} handled, {again} of them again, at most {pause_s:.1f} s without one")
+        return (
+            "; ".join(lines) + f"; {self.starts} starts of members; they were told {dict(Counter(e.split(' ')[0] for _, e in self.told()))}"
+        )
+
+    def told(self) -> Iterator[tuple[str, str]]:
+        """(name of the member, error code and message) of every error that a member was told of."""
+        for place in self.places:
+            for line in place.diary.read_text().splitlines() if place.diary.exists() else ():
+                if line.split(" ")[1:2] == ["told"]:
+                    yield place.name, line.split(" ", 2)[2]
+
+
+def entries(diary: Path) -> Iterator[Entry]:
+    """Without the lines in whose midst a member was killed."""
+    for line in diary.read_text().split("\n")[:-1]:
+        match line.split(" "):
+            case [at, "handled", topic, number, offset, name]:
+                yield Entry(int(at), "handled", (topic, int(number)), int(offset), name)
+            case [at, "committed", topic, number, offset]:
+                yield Entry(int(at), "committed", (topic, int(number)), int(offset))
