@@ -19,7 +19,7 @@ from ledger.history import read_history
 from ledger.internal_topic import decode_internal, read_snapshot
 from ledger.object_store.contract import ObjectMissing
 from ledger.snapshot import InternalRecord, records_of
-from ledgermq.errors import DataDamaged, Unavailable
+from ledgermq.errors import DataDamaged, FormatNotSupported, Unavailable
 from stateless_broker.bundle.reads import BundleReads
 
 ATTEMPTS_MAX = 5
@@ -31,7 +31,7 @@ class LatestRecords:
     """Of one partition. `records` ascending by offset, without tombstones, each with the key of the object that it stands in."""
 
     records: list[tuple[InternalRecord, str]] = field(default_factory=list)
-    damage: DataDamaged | None = None
+    damage: DataDamaged | FormatNotSupported | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ async def read_internal_state(reads: BundleReads, topic: Topic, partitions: Sequ
                 return found
         except ObjectMissing as missing:  # trimmed, or in a newer snapshot: begin again from that, a tombstone may have left both
             await reads.look_for(missing, known)
-        except DataDamaged as damage:
+        except (DataDamaged, FormatNotSupported) as damage:
             return {partition: LatestRecords(damage=damage) for partition in partitions}
     raise Unavailable(f"bundle {reads.bundle}: its snapshots change faster than they can be read", retry_after_ms=200)
 
