@@ -1,8 +1,4 @@
-"""The compaction service: a process beside the brokers that turns segments into Parquet by the topics' own lag and size settings.
-
-Any number of them may run, and brokers may compact too: a round that somebody began is finished by whoever comes first. Signals, admin
-port, settings and logs are those of a broker process.
-"""
+"""`ledger.parquet.service` as a process beside the brokers: signals, admin port, settings and logs are those of a broker process."""
 
 from __future__ import annotations
 
@@ -10,15 +6,13 @@ import asyncio
 import signal
 from collections.abc import Callable
 
-from ledger.catalog import read_catalog
 from ledger.cluster import ClusterSettings, read_cluster
 from ledger.commands.engines import find_engine
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.object_store.open import open_store
 from ledger.parquet.engine import Engine
-from ledger.parquet.gc import collect_garbage
-from ledger.parquet.runner import compact_bundle
-from ledger.segment_indexes import SegmentIndexes
+from ledger.parquet.report import Lag, RoundReport
+from ledger.parquet.service import CompactionService, ServiceEvents
 from ledgermq.errors import LedgerMQError, Unavailable
 from ledgermq.sources import Sources
 from stateless_broker.bundle.context import BundleMetrics
@@ -29,10 +23,6 @@ from stateless_broker.process import admin_port, loop_factory, stop_signals, unl
 from stateless_broker.reload import LiveSettings
 from stateless_broker.settings import CompactionSettings
 from stateless_broker.store_wait import when_store_answers
-
-GARBAGE_EVERY_RUNS = 60
-ROUNDS_MAX = 100
-"""Of one bundle in one run: the others have their turn, too."""
 
 log = get_logger(__name__)
 
@@ -67,8 +57,17 @@ async def _serve(url: str, settings: CompactionSettings, read: Callable[[], Comp
             health.ready()
             on_ready()
             work = asyncio.create_task(compactor.run(lambda: live.in_force.compaction_interval_ms / 1000), name="compactor")
-            await unless(stopping, work)
-            health.drains()
+            stop = asyncio.create_task(_stop_when(stopping, compactor, live, health), name="stop")
+            try:
+                await work
+            finally:
+                stop.cancel()
+
+
+async def _stop_when(stopping: asyncio.Event, compactor: Compactor, live: LiveSettings[CompactionSettings], health: Health) -> None:
+    await stopping.wait()
+    health.drains()
+    compactor.stop(live.in_force.shutdown_ms / 1000)
 
 
 async def _cluster(store: ObjectStore) -> ClusterSettings:
@@ -78,57 +77,42 @@ async def _cluster(store: ObjectStore) -> ClusterSettings:
         raise Unavailable("there is no cluster here yet; the first broker makes it") from error
 
 
-class Compactor:
+class Compactor(CompactionService):
     """`metrics` hears of finished rounds and of what failed."""
 
     def __init__(self, store: ObjectStore, cluster: ClusterSettings, sources: Sources, engine: Engine, metrics: BundleMetrics) -> None:
-        self._store = store
-        self._cluster = cluster
-        self._sources = sources
-        self._engine = engine
+        super().__init__(store, cluster, sources, engine, _Told(metrics))
+
+
+class _Told(ServiceEvents):
+    """To the log and to the metrics."""
+
+    def __init__(self, metrics: BundleMetrics) -> None:
         self._metrics = metrics
-        self._known = SegmentIndexes()
 
-    async def run(self, interval_s: Callable[[], float]) -> None:
-        """Until cancelled; what is under way then is finished by whoever compacts next."""
-        runs = 0
-        while True:
-            await self.run_once(collect=runs % GARBAGE_EVERY_RUNS == 0)
-            runs += 1
-            await asyncio.sleep(interval_s() * self._sources.random.uniform(0.9, 1.1))
+    def round_finished(self, report: RoundReport) -> None:
+        self._metrics.compacted(report)
+        log.info(
+            "compacted",
+            bundle=report.bundle,
+            plan=report.plan,
+            files=report.files,
+            records=report.records,
+            seconds=round(report.seconds, 3),
+        )
+        for parked in report.parked:
+            log.error("parked", bundle=report.bundle, topic=parked.topic, partition=parked.partition, damaged=parked.object_key)
 
-    async def run_once(self, *, collect: bool) -> None:
-        """All bundles in turn. One that cannot be compacted is told, and tried again in the next run."""
-        try:
-            catalog = await read_catalog(self._store, self._cluster.producer_states_max, self._known)
-        except LedgerMQError as error:
-            self._failed(0, error)
-            return
-        for bundle in range(self._cluster.bundles):
-            try:
-                for _ in range(ROUNDS_MAX):
-                    report = await compact_bundle(
-                        self._store, bundle, self._cluster, catalog, self._sources, self._engine, everything=False, known=self._known
-                    )
-                    if report is None:
-                        break
-                    self._metrics.compacted(report)
-                    log.info("compacted", bundle=bundle, plan=report.plan, files=report.files, records=report.records)
-                    for parked in report.parked:
-                        log.error("parked", bundle=bundle, topic=parked.topic, partition=parked.partition, damaged=parked.object_key)
-            except LedgerMQError as error:
-                self._failed(bundle, error)
-        if collect:
-            await self._collect()
+    def bundle_done(self, bundle: int, left: Lag) -> None:
+        log.info("left in segments", bundle=bundle, records=left.records, bytes=left.bytes, oldest_ms=left.written_ms)
 
-    async def _collect(self) -> None:
-        try:
-            collected = await collect_garbage(self._store, self._cluster)
-            if collected:
-                log.info("garbage collected", objects=len(collected))
-        except LedgerMQError as error:
-            log.warning("garbage not collected", error=error.message)
-
-    def _failed(self, bundle: int, error: LedgerMQError) -> None:
+    def bundle_failed(self, bundle: int, error: LedgerMQError) -> None:
         self._metrics.upkeep_failed(bundle, "compaction", error)
         log.warning("bundle not compacted", bundle=bundle, code=error.code, error=error.message)
+
+    def garbage_collected(self, objects: int) -> None:
+        if objects:
+            log.info("garbage collected", objects=objects)
+
+    def garbage_not_collected(self, error: LedgerMQError) -> None:
+        log.warning("garbage not collected", error=error.message)

@@ -20,7 +20,7 @@ class ParkedFile:
 
 @dataclass(frozen=True, slots=True)
 class RoundReport:
-    """One finished plan. `source_bytes` in segments, `stored_bytes` in Parquet files."""
+    """One finished plan. `source_bytes` in segments, `stored_bytes` in Parquet files. `seconds`: of this process, for its part."""
 
     bundle: int
     plan: int
@@ -29,6 +29,16 @@ class RoundReport:
     source_bytes: int = 0
     stored_bytes: int = 0
     parked: tuple[ParkedFile, ...] = ()
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """What is in segments only, of user topics. `written_ms`: when the oldest of it was written, by its writer's clock; None: nothing."""
+
+    records: int = 0
+    bytes: int = 0
+    written_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +62,13 @@ OnProgress = Callable[[Progress], None]
 class CompactionReport:
     """A run over a root: finished rounds, and bundles that could not be compacted with the reason.
 
-    `collected`: keys of garbage that was deleted; `not_collected`: why it could not be told, or not all be deleted.
+    `left`: by bundle, what was not in Parquet at the end: produced meanwhile, or of a parked partition. `collected`: keys of garbage that
+    was deleted; `not_collected`: why it could not be told, or not all be deleted.
     """
 
     rounds: list[RoundReport] = field(default_factory=list)
     failures: dict[int, LedgerMQError] = field(default_factory=dict)
+    left: dict[int, Lag] = field(default_factory=dict)
     collected: list[str] = field(default_factory=list)
     not_collected: LedgerMQError | None = None
 
@@ -75,6 +87,12 @@ class CompactionReport:
     @property
     def stored_bytes(self) -> int:
         return sum(round_.stored_bytes for round_ in self.rounds)
+
+    @property
+    def left_in_all(self) -> Lag:
+        lags = self.left.values()
+        written = [lag.written_ms for lag in lags if lag.written_ms is not None]
+        return Lag(sum(lag.records for lag in lags), sum(lag.bytes for lag in lags), min(written, default=None))
 
     @property
     def parked(self) -> list[ParkedFile]:

@@ -9,6 +9,7 @@ a crash, with the same result.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from ledger.catalog import Catalog, read_catalog
@@ -56,7 +57,9 @@ async def run_round(
 
     Raises DataDamaged (naming the object), Unavailable, the store's errors; whatever was done stays and is used by the next run.
     """
+    loop = asyncio.get_running_loop()
     for _ in range(ATTEMPTS_MAX):
+        begun_s = loop.time()
         plan = await _open_plan(
             store, bundle, cluster, catalog, sources, known, everything=everything, barrier=barrier, only_internal=only_internal
         )
@@ -66,7 +69,7 @@ async def run_round(
             await require_open(store, plan)
             stored, fence_lost = await _files(store, plan, cluster, engine, on_progress)
             if await _commit(store, plan, stored, cluster, sources, known, fence_lost=fence_lost):
-                return _report(plan, stored)
+                return _report(plan, stored, loop.time() - begun_s)
         except (PlanOvertaken, FenceClosed, ObjectMissing):
             # What is closed or gone is so because somebody finished the plan: go on with the next. Otherwise it is an error.
             if (await newest_checkpoint(store, bundle)).finished_plan < plan.number:
@@ -163,7 +166,7 @@ async def _page(store: ObjectStore, plan: fmt.CompactionPlan, stored: Sequence[S
     raise Unavailable(f"bundle {plan.bundle}: its file pages vanish faster than they can be read")
 
 
-def _report(plan: fmt.CompactionPlan, stored: Sequence[StoredFile]) -> RoundReport:
+def _report(plan: fmt.CompactionPlan, stored: Sequence[StoredFile], seconds: float) -> RoundReport:
     topics = {file.key: file.topic for file in plan.files}
     done = [file for file in stored if not file.note.failed]
     parked = [
@@ -177,6 +180,7 @@ def _report(plan: fmt.CompactionPlan, stored: Sequence[StoredFile]) -> RoundRepo
         source_bytes=sum(file.source_bytes for file in plan.files),
         stored_bytes=sum(file.size for file in done),
         parked=tuple(parked),
+        seconds=seconds,
     )
 
 

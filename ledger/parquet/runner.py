@@ -10,12 +10,14 @@ from ledger.catalog import Catalog, read_catalog
 from ledger.checkpoint import newest_checkpoint, partitions_by_key
 from ledger.cluster import ClusterSettings, read_cluster
 from ledger.fold import PartitionKey
+from ledger.history import read_history
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.parquet.delete import tidy_bundle, tidy_snapshots
 from ledger.parquet.engine import Engine
 from ledger.parquet.gc import collect_garbage
-from ledger.parquet.plan import Fate, fate_of
-from ledger.parquet.report import CompactionReport, OnProgress, RoundReport
+from ledger.parquet.lag import lag_of
+from ledger.parquet.plan import Fate, fate_of, needs_newer_catalog
+from ledger.parquet.report import CompactionReport, Lag, OnProgress, RoundReport
 from ledger.parquet.round import run_round
 from ledger.recovery import advance_checkpoint, recover
 from ledger.segment_indexes import SegmentIndexes
@@ -149,7 +151,16 @@ async def _compact_all(
         report.rounds.append(done)
         if await _has_reached(store, bundle, goal):
             break
+    report.left[bundle] = await lag_of_bundle(store, bundle, cluster, catalog, known)
     await tidy_bundle(store, bundle, cluster, catalog, sources)
+
+
+async def lag_of_bundle(store: ObjectStore, bundle: int, cluster: ClusterSettings, catalog: Catalog, known: SegmentIndexes) -> Lag:
+    """What of the bundle is not in Parquet now. Raises as `compact_bundle` does."""
+    history = await read_history(store, bundle, cluster.producer_states_max, known=known)
+    if needs_newer_catalog(history, catalog):
+        catalog = await read_catalog(store, cluster.producer_states_max, known)
+    return lag_of(history, catalog)
 
 
 async def _ends(

@@ -1,0 +1,143 @@
+"""The compaction service: turns segments into Parquet by the topics' own lag and size settings, again and again.
+
+Any number of them may run beside each other and beside brokers: a round that somebody began is finished by whoever comes first. It may be
+stopped at any instruction; when it is asked to stop it ends the round that is under way, and after a while leaves it to others.
+Must not know: signals, terminals, metrics libraries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from ledger.catalog import Catalog, read_catalog
+from ledger.cluster import ClusterSettings
+from ledger.object_store.contract import ObjectStore
+from ledger.parquet.engine import Engine
+from ledger.parquet.gc import collect_garbage
+from ledger.parquet.report import Lag, OnProgress, RoundReport
+from ledger.parquet.runner import compact_bundle, lag_of_bundle
+from ledger.segment_indexes import SegmentIndexes
+from ledgermq.errors import LedgerMQError
+from ledgermq.sources import Sources
+
+GARBAGE_EVERY_RUNS = 60
+ROUNDS_MAX = 100
+"""Of one bundle in one run: the others have their turn, too."""
+FINISH_S = 20.0
+
+
+class ServiceEvents:
+    """What a service tells; every method may be overridden. Called on the event loop, must return at once."""
+
+    def round_finished(self, report: RoundReport) -> None: ...
+
+    def bundle_done(self, bundle: int, left: Lag) -> None:
+        """After the rounds of a run, if there were any: what of the bundle is not yet in Parquet."""
+
+    def bundle_failed(self, bundle: int, error: LedgerMQError) -> None:
+        """It is tried again in the next run."""
+
+    def garbage_collected(self, objects: int) -> None: ...
+
+    def garbage_not_collected(self, error: LedgerMQError) -> None: ...
+
+
+class CompactionService:
+    def __init__(
+        self,
+        store: ObjectStore,
+        cluster: ClusterSettings,
+        sources: Sources,
+        engine: Engine,
+        events: ServiceEvents,
+        *,
+        bundles: Sequence[int] | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> None:
+        """`bundles`: None = all."""
+        self._store = store
+        self._cluster = cluster
+        self._sources = sources
+        self._engine = engine
+        self._events = events
+        self._bundles = bundles if bundles is not None else range(cluster.bundles)
+        self._on_progress = on_progress
+        self._known = SegmentIndexes()
+        self._stopping = asyncio.Event()
+        self._finish_s = 0.0
+
+    def stop(self, finish_s: float = FINISH_S) -> None:
+        """Begin no other round, and leave the one that is under way to others if it is not done in this time."""
+        self._finish_s = finish_s
+        self._stopping.set()
+
+    async def run(self, interval_s: Callable[[], float]) -> None:
+        """Until it is stopped, or cancelled; what is under way then is finished by whoever compacts next."""
+        work = asyncio.create_task(self._runs(interval_s), name="compaction")
+        stop = asyncio.create_task(self._stopping.wait(), name="stop")
+        try:
+            await asyncio.wait([work, stop], return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                await asyncio.wait([work], timeout=self._finish_s)
+        finally:
+            stop.cancel()
+            work.cancel()
+            await asyncio.wait([work])
+        if not work.cancelled():
+            work.result()
+
+    async def run_once(self, *, collect: bool) -> None:
+        """All bundles in turn."""
+        try:
+            catalog = await read_catalog(self._store, self._cluster.producer_states_max, self._known)
+        except LedgerMQError as error:
+            self._events.bundle_failed(0, error)
+            return
+        for bundle in self._bundles:
+            if self._stopping.is_set():
+                return
+            try:
+                await self._compact(bundle, catalog)
+            except LedgerMQError as error:
+                self._events.bundle_failed(bundle, error)
+        if collect and not self._stopping.is_set():
+            await self._collect()
+
+    async def _runs(self, interval_s: Callable[[], float]) -> None:
+        runs = 0
+        while not self._stopping.is_set():
+            await self.run_once(collect=runs % GARBAGE_EVERY_RUNS == 0)
+            runs += 1
+            try:
+                async with asyncio.timeout(interval_s() * self._sources.random.uniform(0.9, 1.1)):
+                    await self._stopping.wait()
+            except TimeoutError:
+                continue
+
+    async def _compact(self, bundle: int, catalog: Catalog) -> None:
+        rounds = 0
+        while rounds < ROUNDS_MAX and not self._stopping.is_set():
+            report = await compact_bundle(
+                self._store,
+                bundle,
+                self._cluster,
+                catalog,
+                self._sources,
+                self._engine,
+                everything=False,
+                known=self._known,
+                on_progress=self._on_progress,
+            )
+            if report is None:
+                break
+            rounds += 1
+            self._events.round_finished(report)
+        if rounds:
+            self._events.bundle_done(bundle, await lag_of_bundle(self._store, bundle, self._cluster, catalog, self._known))
+
+    async def _collect(self) -> None:
+        try:
+            self._events.garbage_collected(len(await collect_garbage(self._store, self._cluster)))
+        except LedgerMQError as error:
+            self._events.garbage_not_collected(error)

@@ -1,0 +1,64 @@
+"""`ledgermq compact --every` as a process: rounds by the topics' settings, told line by line, until SIGTERM; rivals beside it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow.dataset
+
+from tests.e2e.admin_port import until
+from tests.roots import Root
+from tests.stores import file_store, seeded_sources
+
+
+@contextmanager
+def service(root: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "ledgermq.cli.main", "compact", root, "--every", "200ms", *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def test_two_services_compact_what_is_due_and_end_when_they_are_asked_to(tmp_path: Path) -> None:
+    async with file_store(tmp_path / "root") as store:
+        root = await Root.open(store, seeded_sources())
+        await root.create_topic("now", parquet_max_lag_ms="0")
+        await root.create_topic("later", parquet_max_lag_ms=str(10**14))
+        with service(store.url, "--output", "json") as one, service(store.url, "--output", "json") as other:
+            for i in range(5):
+                await root.produce("now", (0, [b"%d" % i]))
+                await root.produce("later", (0, [b"x"]))
+            until(lambda: rows(tmp_path) == 5)
+            one.send_signal(signal.SIGTERM)
+            other.send_signal(signal.SIGINT)
+            outputs = [process.communicate(timeout=30) for process in (one, other)]
+            assert [process.returncode for process in (one, other)] == [0, 0], outputs
+    told = [json.loads(line) for output, _ in outputs for line in output.splitlines()]
+    finished = [each for each in told if each["event"] == "round"]
+    assert sum(each["records"] for each in finished) == 5
+    assert all(each["segment_bytes"] > 0 and each["parquet_bytes"] > 0 for each in finished)
+    left = [each for each in told if each["event"] == "left"]
+    assert left[-1]["records_left"] >= 1
+    assert left[-1]["oldest_left_s"] is not None
+    assert not any("Traceback" in error for _, error in outputs)
+
+
+def rows(folder: Path) -> int:
+    parquet = folder / "root" / "parquet"
+    return pyarrow.dataset.dataset(parquet).count_rows() if parquet.exists() else 0
+
+
+def test_an_interval_that_is_none_is_told_in_one_line(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "ledgermq.cli.main", "compact", str(tmp_path), "--every", "often"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 2
+    assert "give one as 30s, 5m or 1h" in done.stderr
