@@ -10,15 +10,15 @@ import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from pyspark import AccumulatorParam, SparkContext
 from pyspark.sql import SparkSession
 
 from ledger.object_store.contract import FenceClosed, ObjectMissing, ObjectStore, StoreThrottled, StoreUncertain
 from ledger.object_store.open import open_store
-from ledger.parquet.engine import OnTaskDone
+from ledger.parquet.engine import OnTaskDone, StoreTask
 from ledger.parquet.plan_chain import PlanOvertaken
-from ledger.parquet.task import CompactionTask, TaskOutcome, run_task
 from ledgermq.errors import InvalidConfig, LedgerMQError, from_code
 from ledgermq.sources import Sources
 from spark.session import open_session
@@ -47,15 +47,13 @@ class TaskFailure:
         return from_code(self.code, self.message, object_key=self.object_key)
 
 
-class _Finished(AccumulatorParam[list[tuple[int, TaskOutcome]]]):
+class _Finished(AccumulatorParam[list[tuple[int, Any]]]):
     """Outcomes as they come in, for progress; what counts is what the job returns."""
 
-    def zero(self, value: list[tuple[int, TaskOutcome]]) -> list[tuple[int, TaskOutcome]]:
+    def zero(self, value: list[tuple[int, Any]]) -> list[tuple[int, Any]]:
         return []
 
-    def addInPlace(  # noqa: N802 (Spark's name)
-        self, value1: list[tuple[int, TaskOutcome]], value2: list[tuple[int, TaskOutcome]]
-    ) -> list[tuple[int, TaskOutcome]]:
+    def addInPlace(self, value1: list[tuple[int, Any]], value2: list[tuple[int, Any]]) -> list[tuple[int, Any]]:  # noqa: N802 (Spark's name)
         return value1 + value2
 
 
@@ -69,16 +67,16 @@ class SparkEngine:
     def parallel(self) -> int:
         return self._context.defaultParallelism
 
-    async def run(self, store: ObjectStore, tasks: Sequence[CompactionTask], on_done: OnTaskDone) -> list[TaskOutcome]:
+    async def run(self, store: ObjectStore, tasks: Sequence[Any], on_done: OnTaskDone) -> list[Any]:
         """`store` is not used by the executors: they open `store.url`, which a task carries. Raises what a task raised."""
         if store.url.startswith("memory://"):
             raise InvalidConfig(f"{store.url}: Spark's executors are other processes and cannot see it; use --engine local")
         finished = self._context.accumulator([], _Finished())
 
-        def run_one(numbered: tuple[int, CompactionTask]) -> TaskOutcome | TaskFailure:
+        def run_one(numbered: tuple[int, StoreTask]) -> Any:
             number, task = numbered
             outcome = run_on_executor(task)
-            if isinstance(outcome, TaskOutcome):
+            if not isinstance(outcome, TaskFailure):
                 finished.add([(number, outcome)])
             return outcome
 
@@ -102,14 +100,14 @@ def open_engine(sources: Sources) -> Iterator[SparkEngine]:
         spark.stop()
 
 
-def _tell(finished: Iterable[tuple[int, TaskOutcome]], tasks: Sequence[CompactionTask], told: set[int], on_done: OnTaskDone) -> None:
+def _tell(finished: Iterable[tuple[int, Any]], tasks: Sequence[Any], told: set[int], on_done: OnTaskDone) -> None:
     for number, outcome in finished:
         if number not in told:
             told.add(number)
             on_done(tasks[number], outcome)
 
 
-def _outcomes(returned: Iterable[TaskOutcome | TaskFailure]) -> list[TaskOutcome]:
+def _outcomes(returned: Iterable[Any]) -> list[Any]:
     outcomes = []
     for found in returned:
         if isinstance(found, TaskFailure):
@@ -118,13 +116,13 @@ def _outcomes(returned: Iterable[TaskOutcome | TaskFailure]) -> list[TaskOutcome
     return outcomes
 
 
-def run_on_executor(task: CompactionTask) -> TaskOutcome | TaskFailure:
-    """One task from start to end in its own event loop."""
+def run_on_executor(task: StoreTask) -> Any:
+    """One task from start to end in its own event loop: its outcome, or a TaskFailure."""
 
-    async def run() -> TaskOutcome:
+    async def run() -> Any:
         sources = Sources()
         async with await open_store(task.store_url, sources=sources) as store:
-            return await run_task(task, store, sources, asyncio.to_thread)
+            return await task.run(store, sources, asyncio.to_thread)
 
     try:
         return asyncio.run(run())

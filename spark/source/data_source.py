@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 from pyspark.sql.datasource import DataSource
@@ -12,6 +13,7 @@ from ledgermq.errors import InvalidConfig
 from spark.source.batch import BatchReader
 from spark.source.options import SourceOptions, parse_options
 from spark.source.rows import schema
+from spark.source.servers import root_of
 from spark.source.stream import StreamReader
 
 
@@ -34,8 +36,9 @@ class LedgerMQDataSource(DataSource):
         return StreamReader(self._options())
 
     def _options(self) -> SourceOptions:
+        """With a root that executors can reach. Raises InvalidConfig, Unavailable."""
         options = parse_options(self.options)
-        return replace(options, root=shared_root(options.root))
+        return replace(options, root=shared_root(options.root or asyncio.run(root_of(options.servers))))
 
 
 def shared_root(root: str) -> str:

@@ -20,6 +20,7 @@ from spark.source.loop_thread import LoopThread
 from spark.source.options import SourceOptions
 from spark.source.planning import TopicRange
 from spark.source.positions import Position
+from spark.source.servers import Progress
 from spark.source.tracking import Tracker
 
 OUTAGE_S = 120.0
@@ -37,6 +38,7 @@ class Driver:
         self._first: Position | None = None
         self._warned: set[str] = set()
         self._loop = LoopThread()
+        self._progress: Progress | None = None
         try:
             self._store, self._followed, self._tracker = self._loop.run(self._open())
         except BaseException:
@@ -50,6 +52,8 @@ class Driver:
                 cluster = await read_cluster(store)
             except ObjectMissing as error:
                 raise InvalidConfig(f"{store.url}: there is no cluster here") from error
+            if self._options.group:
+                self._progress = Progress(self._options.servers, self._options.group)
             followed = FollowedTopics(store, cluster, self._options)
             await followed.open()
         except BaseException:
@@ -84,7 +88,14 @@ class Driver:
     def ranges(self, start: Position, end: Position) -> list[list[TopicRange]]:
         return self._loop.run(patiently(lambda: self._tracker.ranges(start, end)))
 
+    def reached(self, position: Position) -> None:
+        """Everything before it has gone through the query."""
+        if self._progress is not None:
+            self._loop.call(self._progress.reached, position)
+
     def close(self) -> None:
+        if self._progress is not None:
+            self._loop.run(self._progress.close())
         self._loop.run(self._store.close())
         self._loop.close()
 

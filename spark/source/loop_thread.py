@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -23,6 +23,10 @@ class LoopThread:
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def call(self, function: Callable[[T], None], value: T) -> None:
+        """In the loop, soon."""
+        self._loop.call_soon_threadsafe(function, value)
 
     def close(self) -> None:
         """Ends what still runs."""

@@ -3,6 +3,8 @@
 | option            | default  |                                                                                          |
 |-------------------|----------|------------------------------------------------------------------------------------------|
 | root              |          | root URL of the cluster; `.load(root)` gives it too                                      |
+| servers           |          | instead of root, or beside it: addresses of brokers, which are asked for the root        |
+| groupIdForCommit  |          | streams: the group that shows the query's progress as committed offsets; needs servers   |
 | topic             |          | one topic; or `topics`: several, with commas; or `topicsPattern`: a regular expression   |
 | partitions        | all      | of one topic: numbers, with commas                                                       |
 | startingOffsets   | earliest | earliest, latest, or JSON as {"topic": {"0": 23, "1": -2}}; -2 is earliest, -1 latest    |
@@ -31,6 +33,8 @@ from ledgermq.errors import InvalidConfig
 
 NAMES = (
     "root",
+    "servers",
+    "groupIdForCommit",
     "topic",
     "topics",
     "topicsPattern",
@@ -62,17 +66,21 @@ Offsets = Literal["earliest", "latest"] | Mapping[str, Mapping[int, int]] | AtTi
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
+    """`root` is empty where only `servers` were given."""
+
     root: str
     topics: tuple[str, ...] = ()
     topics_pattern: str | None = None
     partitions: frozenset[int] | None = None
     starting_offsets: Offsets = "earliest"
     ending_offsets: Offsets = "latest"
-    offsets_per_trigger_max: int | None = None
     min_partitions: int = 1
     fail_on_data_loss: bool = True
     include_headers: bool = True
     tags: frozenset[str] = frozenset()
+    offsets_per_trigger_max: int | None = None
+    servers: str = ""
+    group: str = ""
 
     def chosen(self, topics: list[str]) -> list[str]:
         """Those of the cluster's user topics that are to be read; what was named is asked for, whether it is there or not."""
@@ -96,10 +104,14 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
             values[known[name.lower()]] = value
     topics, pattern = _topics(values)
     partitions = _partitions(values.get("partitions"), topics)
-    if not values.get("root"):
+    if not values.get("root") and not values.get("servers"):
         raise InvalidConfig('the option root is missing: the root URL of the cluster, as .option("root", "s3://bucket/prefix")')
+    if values.get("groupIdForCommit") and not values.get("servers"):
+        raise InvalidConfig("groupIdForCommit needs servers: brokers keep the offsets of groups")
     return SourceOptions(
-        root=values["root"],
+        root=values.get("root", ""),
+        servers=values.get("servers", ""),
+        group=values.get("groupIdForCommit", ""),
         topics=topics,
         topics_pattern=pattern,
         partitions=partitions,

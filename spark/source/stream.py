@@ -41,7 +41,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Waits a little where it was asked a moment ago."""
-        return encode(self._driver.next(decode(start), limit.max_rows if isinstance(limit, ReadMaxRows) else None))
+        begin = decode(start)
+        self._driver.reached(begin)
+        return encode(self._driver.next(begin, limit.max_rows if isinstance(limit, ReadMaxRows) else None))
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._driver.stop_at_latest()
@@ -56,6 +58,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """In an executor, in an event loop of its own."""
         assert isinstance(partition, TaskPartition)
         return in_own_loop(read_ranges(self.options, partition.ranges))
+
+    def commit(self, end: dict[str, Any]) -> None:
+        self._driver.reached(decode(end))
 
     def stop(self) -> None:
         if self._opened is not None:

@@ -9,7 +9,7 @@ import pytest
 
 import ledgermq
 from ledgermq import Like, Shift, TopicPartition
-from ledgermq.errors import GroupNotEmpty, InvalidRequest, OffsetOutOfRange, UnknownGroup, UnknownTopic
+from ledgermq.errors import CommitGoesBack, GroupNotEmpty, InvalidRequest, OffsetOutOfRange, UnknownGroup, UnknownTopic
 from tests.broker.cluster import Cluster, in_cluster
 from tests.e2e.group_clients import committed, fill, take
 from tests.e2e.test_client_takeover import client_of
@@ -146,3 +146,24 @@ async def test_rewind_with_equal_and_with_unordered_timestamps_begins_at_the_fir
             assert await client.groups.reset("g", await client.groups.plan_reset("g", begin + timedelta(seconds=4), topics=[topic])) == {}
             async with client.consumer(topic, group="g") as consumer:
                 assert len(await take(consumer, 3)) == 3
+
+
+@in_cluster("a:1", "b:1")
+async def test_a_job_outside_of_any_membership_shows_how_far_it_is(cluster: Cluster) -> None:
+    async with client_of(cluster) as client:
+        topic = (await client.create_topic("t", 2)).topic_id
+        await fill(client, "t", 20)
+        first, second = TopicPartition("t", 0), TopicPartition("t", 1)
+        assert await client.groups.commit("job", {first: (topic, 4), second: (topic, 0)}) == {}
+        assert await client.groups.commit("job", {first: (topic, 7), second: (topic, 0)}) == {}
+        assert {at: lag.messages for at, lag in (await client.groups.lag("job")).items()} == {first: 3, second: 10}
+        refused = await client.groups.commit("job", {first: (topic, 6), second: (topic, 11)})
+        assert {at: type(error) for at, error in refused.items()} == {first: CommitGoesBack, second: OffsetOutOfRange}
+        await client.groups.reset("job", await client.groups.plan_reset("job", "earliest"))
+        assert await client.groups.commit("job", {first: (topic, 6)}) == {}
+        assert await committed(cluster, "job", "t") == {0: 6, 1: 0}
+        assert [type(error) for error in (await client.groups.commit("job", {first: (topic + 9, 6)})).values()] == [UnknownTopic]
+        async with client.consumer("t", group="job") as consumer:
+            await consumer.wait_ready()
+            with pytest.raises(GroupNotEmpty):
+                await client.groups.commit("job", {first: (topic, 8)})

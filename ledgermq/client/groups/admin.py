@@ -11,6 +11,7 @@ from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.coordinator import Coordinator
 from ledgermq.client.groups.descriptions import GroupDescription, GroupSummary, committed_offsets, group_description, group_summary
 from ledgermq.client.groups.lag import Lag, Lags
+from ledgermq.client.groups.outside_commit import commit_outside
 from ledgermq.client.groups.resets import Bounds, Like, PlannedReset, Where, check_where, plan
 from ledgermq.client.offsets import Offsets
 from ledgermq.client.routing import Routing
@@ -86,6 +87,14 @@ class GroupAdmin:
         answer = await Coordinator(self._connections, group).ask(lambda at: at.reset_offsets(request), self._connections.deadline())
         pairs = zip(planned, answer.results, strict=True)
         return {change.partition: error_from_proto(result.error) for change, result in pairs if result.HasField("error")}
+
+    async def commit(self, group: str, offsets: Mapping[TopicPartition, tuple[int, int]]) -> Mapping[TopicPartition, LedgerMQError]:
+        """The progress of a job that is no member of any group, shown by `describe`. `offsets`: (topic id, the next record to read).
+
+        Answers what was refused, by partition (CommitGoesBack, OffsetOutOfRange, UnknownTopic, …).
+        Raises InvalidGroupName, GroupNotEmpty (only members commit), Unavailable.
+        """
+        return await commit_outside(self._connections, group, offsets)
 
     async def delete(self, group: str) -> None:
         """With all that it has committed. Raises UnknownGroup, GroupNotEmpty, Unavailable."""

@@ -1,0 +1,83 @@
+"""Which columns a frame may have, told in the driver before any task runs.
+
+value     binary or string; null is a tombstone           key       the same
+topic     string; needed where the option is not given    partition whole number; null: by the key, as every producer does
+headers   array<struct<key: string, value: binary>>       timestamp timestamp; null: the time of writing
+tag       string                                          offset, timestampType: passed over, so that what the source reads fits
+"""
+
+from __future__ import annotations
+
+import difflib
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    ByteType,
+    DataType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from ledgermq.errors import InvalidRecord
+
+_BYTES = (BinaryType, StringType)
+_TYPES: dict[str, tuple[type[DataType], ...]] = {
+    "key": _BYTES,
+    "value": _BYTES,
+    "topic": (StringType,),
+    "partition": (IntegerType, ShortType, ByteType, LongType),
+    "headers": (ArrayType,),
+    "timestamp": (TimestampType,),
+    "tag": (StringType,),
+}
+PASSED_OVER = ("offset", "timestampType")
+_WANTED = {
+    "key": "binary or string",
+    "value": "binary or string",
+    "topic": "string",
+    "partition": "int",
+    "headers": "array<struct<key:string,value:binary>>",
+    "timestamp": "timestamp",
+    "tag": "string",
+}
+
+
+def check_columns(schema: StructType, topic: str) -> None:
+    """`topic`: the option, empty if not given. Raises InvalidRecord, naming the column and its type."""
+    names = schema.fieldNames()
+    for field in schema.fields:
+        if field.name in PASSED_OVER:
+            continue
+        if field.name not in _TYPES:
+            raise InvalidRecord(f"column {field.name!r} ({field.dataType.simpleString()}): {_hint(field.name)}")
+        if not isinstance(field.dataType, _TYPES[field.name]) or (field.name == "headers" and not _is_headers(field.dataType)):
+            raise InvalidRecord(f"column {field.name} is {field.dataType.simpleString()}; {_WANTED[field.name]} is needed")
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise InvalidRecord(f"there are two columns {twice[0]!r}")
+    if "value" not in names:
+        raise InvalidRecord(f"there is no column value; there are {', '.join(names) or 'none'}")
+    if not topic and "topic" not in names:
+        raise InvalidRecord('no topic: give the option topic, or a column topic, as .option("topic", "flights")')
+
+
+def _hint(name: str) -> str:
+    near = difflib.get_close_matches(name.lower(), _TYPES, n=1)
+    known = f"columns are {', '.join(_TYPES)}; select those to be written, and put the others into value (to_json, struct) or headers"
+    return f"did you mean {near[0]!r}?" if near else f"a record has no such part; {known}"
+
+
+def _is_headers(given: DataType) -> bool:
+    if not isinstance(given, ArrayType) or not isinstance(given.elementType, StructType):
+        return False
+    fields = given.elementType.fields
+    return (
+        [field.name for field in fields] == ["key", "value"]
+        and isinstance(fields[0].dataType, StringType)
+        and isinstance(fields[1].dataType, _BYTES)
+    )

@@ -1,0 +1,128 @@
+"""The options of `df.write.format("ledgermq")` and `df.writeStream.format("ledgermq")`, as values. No Spark, no store.
+
+| option           | default     |                                                                                                |
+|------------------|-------------|------------------------------------------------------------------------------------------------|
+| servers          |             | brokers, as host:port[,host:port]                                                              |
+| topic            |             | where all rows go; without it each row says it in its column `topic`                           |
+| delivery         | exactlyOnce | or atLeastOnce: sent by the tasks at once, and again when a task or a micro-batch is repeated  |
+| root             | by brokers  | root URL of the cluster, as executors reach it; only exactlyOnce needs it                      |
+| writeId          |             | `df.write` only: a name for this write, so that the same one adds nothing when it is repeated  |
+| compression      | lz4         | none, lz4 or zstd, unless the topic's own setting names one                                    |
+| batchBytesMax    | 1 MiB       | size of a batch of one partition, before compression                                           |
+| bufferBytesMax   | 64 MiB      | rows that a task, or the driver, holds at once                                                 |
+| requestTimeoutS  | 30          | a request that is not answered within this time is tried again                                 |
+| deliveryTimeoutS | 120         | rows that are not stored within this time fail the task, or the commit                         |
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, cast
+
+from ledgermq.client.settings import MIB, ProducerSettings
+from ledgermq.client.target import parse_addresses
+from ledgermq.errors import InvalidConfig
+from ledgermq.protocol.records import Compression
+
+NAMES = (
+    "servers",
+    "topic",
+    "delivery",
+    "root",
+    "writeId",
+    "compression",
+    "batchBytesMax",
+    "bufferBytesMax",
+    "requestTimeoutS",
+    "deliveryTimeoutS",
+)
+_OF_SPARK = ("checkpointlocation", "queryname", "outputmode")
+"""Options of the query itself, which Spark hands on."""
+
+_WRITE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_=-]{0,99}\Z")
+Delivery = Literal["exactlyOnce", "atLeastOnce"]
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """`root` and `write_id`: empty where not given."""
+
+    servers: str
+    topic: str = ""
+    delivery: Delivery = "exactlyOnce"
+    root: str = ""
+    write_id: str = ""
+    compression: Compression = "lz4"
+    batch_bytes_max: int = MIB
+    buffer_bytes_max: int = 64 * MIB
+    request_timeout_s: float = 30.0
+    delivery_timeout_s: float = 120.0
+
+    def producer_settings(self) -> dict[str, object]:
+        return {
+            "compression": self.compression,
+            "batch_bytes_max": self.batch_bytes_max,
+            "buffer_bytes_max": self.buffer_bytes_max,
+            "request_timeout_s": self.request_timeout_s,
+            "delivery_timeout_s": self.delivery_timeout_s,
+            "auto_create": False,
+        }
+
+
+def parse_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
+    """`given`: as Spark hands them over, names in any case. Raises InvalidConfig."""
+    values = _known(given)
+    if not values.get("servers"):
+        raise InvalidConfig('the option servers is missing: brokers of the cluster, as .option("servers", "host:9650")')
+    parse_addresses(values["servers"])
+    if streaming and "writeId" in values:
+        raise InvalidConfig("writeId is for df.write: a streaming query is known by its checkpoint")
+    if "writeId" in values and not _WRITE_ID.match(values["writeId"]):
+        raise InvalidConfig(f"writeId has 1 to 100 letters, digits, '_', '=' and '-', not {values['writeId']!r}")
+    options = SinkOptions(
+        servers=values["servers"],
+        topic=values.get("topic", ""),
+        delivery=cast(Delivery, _one_of(values, "delivery", "exactlyOnce", "atLeastOnce")),
+        root=values.get("root", ""),
+        write_id=values.get("writeId", ""),
+        compression=cast(Compression, _one_of(values, "compression", "lz4", "none", "zstd")),
+        batch_bytes_max=int(_number(values, "batchBytesMax", MIB)),
+        buffer_bytes_max=int(_number(values, "bufferBytesMax", 64 * MIB)),
+        request_timeout_s=_number(values, "requestTimeoutS", 30.0),
+        delivery_timeout_s=_number(values, "deliveryTimeoutS", 120.0),
+    )
+    if options.write_id and options.delivery != "exactlyOnce":
+        raise InvalidConfig("writeId goes with delivery=exactlyOnce")
+    ProducerSettings(**options.producer_settings())  # type: ignore[arg-type]
+    return options
+
+
+def _known(given: Mapping[str, str]) -> dict[str, str]:
+    known = {name.lower(): name for name in NAMES}
+    values: dict[str, str] = {}
+    for name, value in given.items():
+        if name.lower() in known:
+            values[known[name.lower()]] = value
+        elif name.lower() not in _OF_SPARK:
+            near = difflib.get_close_matches(name.lower(), known, n=1)
+            hint = f"; did you mean {known[near[0]]!r}?" if near else f"; there are {', '.join(NAMES)}"
+            raise InvalidConfig(f"unknown option {name!r}{hint}")
+    return values
+
+
+def _one_of(values: Mapping[str, str], name: str, default: str, *others: str) -> str:
+    given = values.get(name, default).strip().lower()
+    for allowed in (default, *others):
+        if allowed.lower() == given:
+            return allowed
+    raise InvalidConfig(f"{name} is one of {', '.join((default, *others))}, not {values[name]!r}")
+
+
+def _number(values: Mapping[str, str], name: str, default: float) -> float:
+    text = values.get(name, str(default)).strip()
+    if not re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,9})?", text) or float(text) <= 0:
+        raise InvalidConfig(f"{name} is a number above 0, not {text!r}")
+    return float(text)

@@ -1,0 +1,124 @@
+"""Staged rows: what a task has made ready for topics, in the store, where no reader looks for it.
+
+An object of staged rows has the layout of a segment (`ledger.segment`): batches as producers would send them, an index that says for which
+topic id and partition each is, a trailer. Bundle, slot and kind are 0: it belongs to no ledger, and no fold would take it.
+Invariant: an object is named by the put id that is drawn for it, put once, and never changed; it counts only if a decision names it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from crc32c import crc32c
+
+from ledger import keys
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.object_store.contract import ObjectStore
+from ledger.object_store.settle import PutOutcome, settle_put
+from ledger.segment import decode_tail, encode_segment, first_batch_position
+from ledgermq.client.producing.given_sessions import EncodedBatch
+from ledgermq.errors import DataDamaged, FormatNotSupported, Unavailable
+from ledgermq.protocol.records import Compression, encode_batch, timestamps_of
+from ledgermq.sources import Sources
+from spark.sink.rows import Routed
+
+OBJECT_BYTES = 16 * 1024 * 1024
+"""A task puts what it has once it is so large: a driver holds one such object, and the next, while it publishes."""
+
+
+@dataclass(frozen=True, slots=True)
+class StagedBatch:
+    topic_id: int
+    partition: int
+    batch: EncodedBatch
+
+
+class StagedWriter:
+    """Of one task. One put is on its way while the next object is collected. `compression`: unless the topic names one."""
+
+    def __init__(self, store: ObjectStore, sources: Sources, write: str, epoch: int, compression: Compression) -> None:
+        self._store = store
+        self._sources = sources
+        self._write = write
+        self._epoch = epoch
+        self._compression = compression
+        self._entries: list[fmt.BatchEntry] = []
+        self._data: list[bytes] = []
+        self._bytes = 0
+        self._putting: asyncio.Task[None] | None = None
+        self.objects: list[str] = []
+        """Keys, in the order of the rows; all are durable after `finish`."""
+
+    async def add(self, routed: Routed) -> None:
+        data = encode_batch(routed.rows, routed.topic.compression or self._compression)
+        low_high = timestamps_of(routed.rows)
+        assert low_high is not None, "conformed rows have timestamps"
+        last = self._entries[-1] if self._entries else None
+        self._entries.append(
+            fmt.BatchEntry(
+                topic_id=routed.topic.topic_id,
+                partition=routed.partition,
+                record_count=routed.rows.num_rows,
+                position=last.position + last.length if last else first_batch_position(),
+                length=len(data),
+                crc=crc32c(data),
+                timestamp_min_us=low_high[0],
+                timestamp_max_us=low_high[1],
+            )
+        )
+        self._data.append(data)
+        self._bytes += len(data)
+        if self._bytes >= OBJECT_BYTES:
+            await self._put()
+
+    async def _put(self) -> None:
+        put_id = self._sources.new_id()
+        index = fmt.SegmentIndex(put_id=put_id, created_ms=self._sources.now_ms(), batches=self._entries)
+        key = keys.sink_staged_rows(self._write, self._epoch, put_id)
+        buffers = encode_segment(index, self._data)
+        self._entries, self._data, self._bytes = [], [], 0
+        await self._wait()
+        self.objects.append(key)
+        self._putting = asyncio.create_task(self._settle(key, buffers), name=f"stage {key}")
+
+    async def _settle(self, key: str, buffers: list[bytes | bytearray | memoryview]) -> None:
+        if await settle_put(self._store, key, buffers, sources=self._sources) is not PutOutcome.WON:
+            raise Unavailable(f"{key}: the store did not say that it was put")
+
+    async def _wait(self) -> None:
+        if self._putting is not None:
+            await self._putting
+            self._putting = None
+
+    async def finish(self) -> None:
+        """Everything that was added is durable now. Raises Unavailable, the store's errors."""
+        if self._entries:
+            await self._put()
+        await self._wait()
+
+    async def abort(self) -> None:
+        if self._putting is not None:
+            self._putting.cancel()
+            await asyncio.gather(self._putting, return_exceptions=True)
+
+
+async def read_staged(store: ObjectStore, key: str) -> list[StagedBatch]:
+    """Raises ObjectMissing, DataDamaged, FormatNotSupported, naming the object."""
+    data = await store.get(key)
+    try:
+        index = decode_tail(data, 0, 0).index
+    except (DataDamaged, FormatNotSupported) as error:
+        raise type(error)(f"{key}, staged rows: {error.message}", object_key=key) from error
+    return list(_batches(data, index))
+
+
+def _batches(data: bytes, index: fmt.SegmentIndex) -> Iterator[StagedBatch]:
+    for entry in index.batches:
+        content = data[entry.position : entry.position + entry.length]
+        yield StagedBatch(
+            entry.topic_id,
+            entry.partition,
+            EncodedBatch(content, entry.crc, entry.record_count, entry.timestamp_min_us, entry.timestamp_max_us),
+        )
