@@ -1,15 +1,19 @@
-"""`spark.read.format("ledgermq")` and `readStream`: topics as rows, straight from the store, compacted or not, with no broker."""
+"""`spark.read.format("ledgermq")` and `readStream`: topics as rows, straight from the store, compacted or not, with no broker.
+
+`df.write.format("ledgermq")` and `writeStream`: rows into topics, through brokers.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
 
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, DataSourceWriter
 from pyspark.sql.types import StructType
 
-from ledger.commands.root import root_url
 from ledgermq.errors import InvalidConfig
+from spark.shared_root import shared_root
+from spark.sink.writers import batch_writer, stream_writer
 from spark.source.batch import BatchReader
 from spark.source.options import SourceOptions, parse_options
 from spark.source.rows import schema
@@ -40,10 +44,10 @@ class LedgerMQDataSource(DataSource):
         options = parse_options(self.options)
         return replace(options, root=shared_root(options.root or asyncio.run(root_of(options.servers))))
 
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Raises InvalidConfig, InvalidRecord."""
+        return batch_writer(self.options, schema, overwrite)
 
-def shared_root(root: str) -> str:
-    """The URL by which executors, whose working folder is another one, reach the root. Raises InvalidConfig."""
-    url = root_url(root)
-    if url.startswith("memory:"):
-        raise InvalidConfig(f"root {root!r}: Spark's executors are other processes and cannot see it")
-    return url
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        """Raises InvalidConfig, InvalidRecord."""
+        return stream_writer(self.options, schema, overwrite)

@@ -1,7 +1,7 @@
 """What the source asks of brokers, where it was told some: the root of their cluster, and to show a query's progress as a group's.
 
-Records are never read from brokers. Progress is for people to look at: the checkpoint alone decides what is read, so a refusal, or an answer
-that does not come, is logged and the query goes on.
+Records are never read from brokers. Progress is for people to look at, the checkpoint alone decides what is read: a refusal, or an answer
+that does not come, is logged, and the query goes on.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Progress:
 
 def offsets_of(position: Position) -> dict[TopicPartition, tuple[int, int]]:
     """(topic id, offset) of each partition."""
-    found = {}
+    found: dict[TopicPartition, tuple[int, int]] = {}
     for name, topic in position.topics.items():
         found |= {TopicPartition(name, partition): (topic.id, offset) for partition, offset in topic.offsets.items()}
     return found

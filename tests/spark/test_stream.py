@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+import ledgermq
+from ledgermq.errors import UnknownGroup
+from tests.e2e.processes import BrokerProcesses
 from tests.source_root import ALL, compact, fill
 
 pytestmark = pytest.mark.spark
@@ -50,3 +55,51 @@ def test_a_query_goes_on_where_it_stopped(spark: SparkSession, folder: Path) -> 
     asyncio.run(compact(folder))
     run_all(spark, folder, sink)
     assert sink.rows() == ALL
+
+
+@pytest.mark.timeout(180)
+def test_a_running_query_shows_its_progress_as_a_group_and_needs_no_root(spark: SparkSession, tmp_path: Path) -> None:
+    """Its records still come from the store: they are there once more when the brokers are gone."""
+    root = tmp_path / "root"
+    sink = Sink()
+    with BrokerProcesses(tmp_path, root.as_uri()) as brokers:
+        servers = brokers.start().address
+        asyncio.run(produce(servers, 0, 50))
+        frame = spark.readStream.format("ledgermq").options(servers=servers, topic="t", groupIdForCommit="job").load()
+        query = frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+        try:
+            wait_until(lambda: len(sink.rows()) == 50)
+            wait_until(lambda: asyncio.run(committed(servers)) == 50)
+            asyncio.run(produce(servers, 50, 80))
+            wait_until(lambda: asyncio.run(committed(servers)) == 80)
+        finally:
+            query.stop()
+        assert sink.rows() == [("t", 0, offset) for offset in range(80)]
+    run_all(spark, root, sink)
+    assert len(sink.rows()) == 80
+
+
+async def produce(target: str, first: int, end: int) -> None:
+    async with ledgermq.connect(target) as client:
+        if not first:
+            await client.create_topic("t", 1)
+        async with client.producer() as producer:
+            for number in range(first, end):
+                producer.send("t", b"%d" % number)
+            await producer.flush()
+
+
+async def committed(servers: str) -> int:
+    async with ledgermq.connect(servers) as client:
+        try:
+            found = (await client.groups.describe("job")).committed
+        except UnknownGroup:
+            return 0
+        return sum(each.stored.offset for each in found.values())
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < until
+        time.sleep(0.05)
