@@ -26,7 +26,10 @@ ATTEMPTS_MAX = 20
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """`bundles[p]`: the bundle of partition p. `removed`: deleted, but its name is not free yet."""
+    """`bundles[p]`: the bundle of partition p. `removed`: deleted, but its name is not free yet.
+
+    `altered_ms`: when settings or partitions were changed last, 0 if never. `version`: offset of the record that says all this.
+    """
 
     id: int
     name: str
@@ -35,6 +38,8 @@ class Topic:
     settings: TopicSettings = field(default_factory=TopicSettings)
     created_ms: int = 0
     removed: bool = False
+    altered_ms: int = 0
+    version: int = 0
 
     @property
     def partitions(self) -> int:
@@ -109,6 +114,7 @@ def encode_topic_record(topic: Topic, *, creation: bool = False) -> bytes:
         settings=topic.raw_settings,
         state=fmt.REMOVED if topic.removed else fmt.LIVING,
         created_ms=topic.created_ms,
+        altered_ms=topic.altered_ms,
     )
     return record.SerializeToString(deterministic=True)
 
@@ -125,6 +131,8 @@ def decode_topic_record(offset: int, value: bytes) -> Topic:
             settings=parse_settings(dict(record.settings)),
             created_ms=record.created_ms,
             removed=record.state == fmt.REMOVED,
+            altered_ms=record.altered_ms,
+            version=offset,
         )
     except DecodeError as error:
         raise DataDamaged(f"record {offset} of {keys.METADATA_TOPIC}: {error}") from error

@@ -8,6 +8,12 @@
     ledgers/<bundle:04d>/files/<plan:020d>
     ledgers/<bundle:04d>/snapshots/<plan:020d>
     parquet/topic=<topic>/partition=<p>/<first:020d>-<last:020d>-<topic id>-<plan>.parquet
+    archive/topic=<topic>/partition=<p>/<name as below parquet/>        what retention took, where it archives
+    keyed/topic=<topic>/partition=<p>/_<topic id>/versions/<number:020d>
+    keyed/topic=<topic>/partition=<p>/_<topic id>/files/<first:020d>-<last:020d>-<number>-<attempt hex>.parquet
+    sinks/<write>/staged/<epoch:020d>-<put id hex>         rows of a task of a Spark sink, not published yet
+    sinks/<write>/decided/<epoch:020d>                     which of them are epoch's, once and for all
+    sinks/<write>/done/<epoch:020d>                        all of them are in their topics
     parquet/_tmp/<fence>/                          made by the store for fence `<bundle:04d>-<plan:020d>-<plan put id hex>`
 
 Slots, checkpoints and plans are numbered from 1; number 0 stands for "none yet".
@@ -24,6 +30,9 @@ CLUSTER = "cluster.json"
 BROKERS = "brokers/"
 PARQUET = "parquet/"
 FENCES = "parquet/_tmp/"
+SINKS = "sinks/"
+KEYED = "keyed/"
+ARCHIVE = "archive/"
 
 METADATA_BUNDLE = 0
 METADATA_TOPIC = "__metadata"
@@ -165,6 +174,16 @@ class ParquetName:
 
 
 _PARQUET = re.compile(r"parquet/topic=([^/]+)/partition=(\d+)/(\d{20})-(\d{20})-(\d+)-(\d+)\.parquet\Z")
+
+
+def archived(key: str) -> str:
+    """Where a Parquet file of this key lies in an archive."""
+    return ARCHIVE + key.removeprefix(PARQUET)
+
+
+def parse_archived(key: str) -> ParquetName | None:
+    """What the name of an archived file says; its `key` is the one that it had below `parquet/`."""
+    return parse_parquet(PARQUET + key.removeprefix(ARCHIVE)) if key.startswith(ARCHIVE) else None
 
 
 def parse_parquet(key: str) -> ParquetName | None:

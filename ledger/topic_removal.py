@@ -14,6 +14,7 @@ from __future__ import annotations
 from ledger.catalog import Catalog, Topic
 from ledger.checkpoint import Move, replace_partitions
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.topic_facts import facts_in
 
 
 def note_of(checkpoint: fmt.Checkpoint, topic_id: int) -> fmt.RemovedTopic | None:
@@ -26,7 +27,7 @@ def removed_in(catalog: Catalog, bundle: int) -> list[Topic]:
 
 
 def take_in_facts(catalog: Catalog) -> Move:
-    """Take in the facts of `__metadata` below the catalog's offset: name what was removed, forget what is free. Declines a no-op."""
+    """Take in the facts of `__metadata` below the catalog's offset: settings, what was removed, what is free. Declines a no-op."""
 
     def move(draft: fmt.Checkpoint) -> bool:
         if catalog.offset < draft.metadata_offset:
@@ -34,11 +35,14 @@ def take_in_facts(catalog: Catalog) -> Move:
         named = {note.topic_id for note in draft.removed_topics}
         new = [topic for topic in removed_in(catalog, draft.bundle) if topic.id not in named]
         kept = [note for note in draft.removed_topics if not (note.files_deleted and note.topic_id not in catalog.topics_by_id)]
-        if not new and len(kept) == len(draft.removed_topics):
+        facts = facts_in(catalog, draft.bundle)
+        if not new and len(kept) == len(draft.removed_topics) and facts == list(draft.topic_facts):
             return False
         new_notes = [fmt.RemovedTopic(topic_id=t.id, topic=t.name, named_at_plan=draft.finished_plan) for t in new]
         del draft.removed_topics[:]
         draft.removed_topics.extend(sorted([*kept, *new_notes], key=lambda note: note.topic_id))
+        del draft.topic_facts[:]
+        draft.topic_facts.extend(facts)
         draft.metadata_offset = catalog.offset
         return True
 

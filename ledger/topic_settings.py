@@ -3,7 +3,10 @@
 name                    default     meaning
 retention.ms            -1          records older than this may be deleted; -1 = kept for ever
 retention.bytes         -1          a partition's Parquet bytes above this may be deleted; -1 = no bound
-cleanup.policy          delete      delete | compact
+cleanup.policy          delete      delete | compact (the latest record of each key stays) | compact,delete
+min.cleanable.dirty.ratio  0.5      keyed topics: cleaned when so much of a partition's bytes in Parquet is not cleaned yet
+delete.retention.ms     86400000    keyed topics: a tombstone stays this long after it was cleaned first
+min.compaction.lag.ms   0           keyed topics: records younger than this are not cleaned
 compression.type        producer    producer (as it was sent) | none | lz4 | zstd: what producers should use
 max.message.bytes       1048576     largest record: key, value and headers
 accept.publish          true        false: producing is refused
@@ -11,6 +14,11 @@ accept.subscribe        true        false: fetching is refused
 parquet.target.bytes    134217728   size of a Parquet file
 parquet.max.lag.ms      3600000     a record is in Parquet at the latest after this
 parquet.bloom.key       false       Bloom filter on the key column
+delete.action           delete      what becomes of records that retention takes: delete | archive
+delete.when             none        cron expression of the times at which retention takes effect; none = at any time
+delete.when.timezone    UTC         by whose clocks
+archive.url             none        store URL of the archive; none = the folder archive/ of the cluster's own root
+legal.hold              false       true: nothing of the topic is deleted, by whatever means
 """
 
 from __future__ import annotations
@@ -20,6 +28,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from ledger.archive_location import check_archive_url
+from ledger.deletion_times import ZONE, check_cron, check_zone
 from ledgermq.errors import InvalidConfig
 
 
@@ -35,6 +45,24 @@ class TopicSettings:
     parquet_target_bytes: int = 128 * 1024 * 1024
     parquet_max_lag_ms: int = 60 * 60 * 1000
     parquet_bloom_key: bool = False
+    delete_action: str = "delete"
+    delete_when: str = ""
+    delete_when_timezone: str = ZONE
+    archive_url: str = ""
+    legal_hold: bool = False
+    min_cleanable_dirty_ratio: float = 0.5
+    delete_retention_ms: int = 24 * 60 * 60 * 1000
+    min_compaction_lag_ms: int = 0
+
+    @property
+    def keyed(self) -> bool:
+        """The latest record of each key is kept."""
+        return self.cleanup_policy.startswith("compact")
+
+    @property
+    def forgets_keys(self) -> bool:
+        """`compact,delete` with a bound: keys that were not written for `retention_ms` go."""
+        return self.cleanup_policy == "compact,delete" and self.retention_ms >= 0
 
 
 def _whole(least: int, most: int) -> Callable[[str], int]:
@@ -56,6 +84,18 @@ def _one_of(*allowed: str) -> Callable[[str], str]:
     return parse
 
 
+def _share(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise ValueError("from 0 to 1")
+    return value
+
+
+def _policy(text: str) -> str:
+    """Either order, as Kafka takes it."""
+    return _one_of("delete", "compact", "compact,delete")("compact,delete" if text == "delete,compact" else text)
+
+
 def _truth(text: str) -> bool:
     return _one_of("true", "false")(text.lower()) == "true"
 
@@ -63,7 +103,7 @@ def _truth(text: str) -> bool:
 _PARSERS: dict[str, Callable[[str], Any]] = {
     "retention_ms": _whole(-1, 2**62),
     "retention_bytes": _whole(-1, 2**62),
-    "cleanup_policy": _one_of("delete", "compact"),
+    "cleanup_policy": _policy,
     "compression_type": _one_of("producer", "none", "lz4", "zstd"),
     "max_message_bytes": _whole(1, 32 * 1024 * 1024),
     "accept_publish": _truth,
@@ -71,6 +111,14 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
     "parquet_target_bytes": _whole(1024, 2**34),
     "parquet_max_lag_ms": _whole(0, 2**62),
     "parquet_bloom_key": _truth,
+    "min_cleanable_dirty_ratio": _share,
+    "delete_retention_ms": _whole(0, 2**62),
+    "min_compaction_lag_ms": _whole(0, 2**62),
+    "delete_action": _one_of("delete", "archive"),
+    "delete_when": check_cron,
+    "delete_when_timezone": check_zone,
+    "archive_url": check_archive_url,
+    "legal_hold": _truth,
 }
 
 NAMES = tuple(field.name.replace("_", ".") for field in fields(TopicSettings))

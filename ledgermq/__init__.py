@@ -21,6 +21,7 @@ from importlib.metadata import PackageNotFoundError, version
 from ledgermq.client.client import Client, connect
 from ledgermq.client.consuming.consumer import Consumer
 from ledgermq.client.consuming.message import Message
+from ledgermq.client.deletion import DeletedRecords
 from ledgermq.client.descriptions import (
     BrokerDescription,
     BundleDescription,
@@ -59,6 +60,7 @@ __all__ = [
     "ClusterDescription",
     "Consumer",
     "ConsumerSettings",
+    "DeletedRecords",
     "Delivery",
     "GivenPartition",
     "GroupAdmin",

@@ -8,6 +8,7 @@ Knows nothing of gRPC, HTTP or any store: `ledgermq.protocol.status` maps codes 
     │   ├── InvalidTopicName, InvalidConfig, InvalidRecord, CorruptFrame, MessageTooLarge
     │   ├── UnknownTopic, UnknownPartition, TopicExists, OffsetOutOfRange
     │   ├── PublishNotAccepted, SubscribeNotAccepted
+    │   ├── LegalHold             nothing of the topic may be deleted while it is held
     │   └── InvalidGroupName, UnknownGroup, GroupNotEmpty, CommitGoesBack
     ├── RetriableError            the same call may succeed later (retry_after_ms says when)
     │   ├── NotOwner              ask the broker at `owner` instead
@@ -101,6 +102,10 @@ class PublishNotAccepted(InvalidRequest):
 
 class SubscribeNotAccepted(InvalidRequest):
     code = "SUBSCRIBE_NOT_ACCEPTED"
+
+
+class LegalHold(InvalidRequest):
+    code = "LEGAL_HOLD"
 
 
 class InvalidGroupName(InvalidRequest):

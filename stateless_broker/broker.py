@@ -17,6 +17,7 @@ from ledgermq.sources import Sources
 from stateless_broker.at_controller import AtController
 from stateless_broker.bundle.context import BundleContext, BundleLimits, BundleMetrics
 from stateless_broker.controller import Controller
+from stateless_broker.deletion_path import DeletionPath
 from stateless_broker.directory import Directory
 from stateless_broker.fetch_path import FetchPath
 from stateless_broker.groups.opening import open_groups
@@ -154,6 +155,7 @@ class Broker:
             topics=topics,
             produce_path=self._produce_path,
             fetch_path=self._fetch_path,
+            deletion_path=DeletionPath(topics, self.ownership),
             at_controller=at_controller,
             groups=self.groups,
         )

@@ -14,13 +14,16 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from ledger import keys
+from ledger.archive_location import check_archive_beside
 from ledger.catalog import METADATA, Catalog, Topic, encode_topic_record, topic_key
 from ledger.cluster import ClusterSettings
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.engine import Engine
 from ledger.parquet.removal import remove_topics
+from ledger.parquet.runner import advance_checkpoint_for_facts
 from ledger.segment import Batch
-from ledgermq.errors import LedgerMQError, TopicExists
+from ledger.topic_facts import concern_protection
+from ledgermq.errors import LedgerMQError, TopicExists, Unavailable
 from ledgermq.protocol.records import SCHEMA, encode_batch
 from ledgermq.sources import Sources
 from stateless_broker.bundle.owner import BundleOwner
@@ -62,7 +65,9 @@ class Controller:
         """Raises NotOwner where this broker is not the controller, and what `topic_changes.created` raises."""
 
         def decide(catalog: Catalog) -> Topic:
-            return created(catalog, name, partitions, settings, self._cluster.bundles, self.limits, self._sources.now_ms())
+            wish = created(catalog, name, partitions, settings, self._cluster.bundles, self.limits, self._sources.now_ms())
+            check_archive_beside(self._store.url, wish.settings.archive_url)
+            return wish
 
         return await self._change(decide)
 
@@ -78,10 +83,20 @@ class Controller:
             return self._metadata.catalog.living(keys.OFFSETS_TOPIC)
 
     async def alter_topic(self, name: str, partitions: int, change: dict[str, str], unset: list[str]) -> Topic:
-        def decide(catalog: Catalog) -> Topic:
-            return altered(catalog, name, partitions, change, unset, self._cluster.bundles, self.limits)
+        """What protects records, or lets them go, is in force everywhere when this returns.
 
-        return await self._change(decide)
+        Raises as `created`, UnknownTopic, and Unavailable where the change is made and not yet in force in a bundle: then repeat it.
+        """
+
+        def decide(catalog: Catalog) -> Topic:
+            wish = altered(catalog, name, partitions, change, unset, self._cluster.bundles, self.limits, self._sources.now_ms())
+            check_archive_beside(self._store.url, wish.settings.archive_url)
+            return wish
+
+        topic = await self._change(decide)
+        if partitions or concern_protection([*change, *unset]):
+            await self._put_in_force(topic)
+        return topic
 
     async def delete_topic(self, name: str) -> Topic:
         return await self._change(lambda catalog: deleted(catalog, name))
@@ -138,6 +153,24 @@ class Controller:
             founding = Topic(METADATA.id, METADATA.name, METADATA.bundles, created_ms=self._sources.now_ms())
             await self._append(owner, topic_key(founding.name), encode_topic_record(founding, creation=True))
         return owner
+
+    async def _put_in_force(self, topic: Topic) -> None:
+        """Let the newest checkpoint of each of its bundles name what protects its records now (DESIGN section 10)."""
+
+        async def in_bundle(bundle: int) -> None:
+            catalog = self._metadata.catalog
+            await advance_checkpoint_for_facts(self._store, bundle, self._cluster, catalog, self._sources)
+
+        bundles = sorted(set(topic.bundles))
+        done = await asyncio.gather(*(in_bundle(bundle) for bundle in bundles), return_exceptions=True)
+        for bundle, error in zip(bundles, done, strict=True):
+            if isinstance(error, LedgerMQError):
+                text = (
+                    f"topic {topic.name!r} is changed, but bundle {bundle} cannot be told, so it may not count there yet: {error.message}"
+                )
+                raise Unavailable(text, retry_after_ms=1000, object_key=error.object_key) from error
+            if isinstance(error, BaseException):
+                raise error
 
     async def _append(self, owner: BundleOwner, key: bytes, value: bytes | None) -> None:
         now_us = self._sources.now_us()

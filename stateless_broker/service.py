@@ -19,6 +19,7 @@ from ledgermq.protocol.api import BrokerApi
 from ledgermq.protocol.frames import FetchFrame, ProduceFrame
 from stateless_broker.at_controller import AtController
 from stateless_broker.controller import Controller
+from stateless_broker.deletion_path import DeletionPath
 from stateless_broker.directory import Directory
 from stateless_broker.fetch_path import FetchPath
 from stateless_broker.groups.calls import GroupCalls
@@ -52,6 +53,7 @@ class Parts:
     topics: Topics
     produce_path: ProducePath
     fetch_path: FetchPath
+    deletion_path: DeletionPath
     at_controller: AtController
     groups: Groups
 
@@ -132,6 +134,9 @@ class BrokerService(GroupCalls, BrokerApi):
             return pb.DeleteTopicResponse()
 
         return await self._parts.at_controller.run(request, here, lambda line, passed: line.delete_topic(passed))
+
+    async def delete_records(self, request: pb.DeleteRecordsRequest) -> pb.DeleteRecordsResponse:
+        return await self._parts.deletion_path.answer(request)
 
     async def _describe(self, lookup: Lookup, name: str, auto_create: bool) -> pb.TopicInfo:
         try:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from ledger import keys
 from ledger.catalog import Catalog, Topic
 from ledger.topic_settings import NAMES, parse_settings
-from ledgermq.errors import InvalidConfig, InvalidRequest, InvalidTopicName, ResourceExhausted, TopicBeingDeleted, TopicExists
+from ledgermq.errors import InvalidConfig, InvalidRequest, InvalidTopicName, LegalHold, ResourceExhausted, TopicBeingDeleted, TopicExists
 
 SETTING_CHARS_MAX = 200
 
@@ -52,7 +52,14 @@ def created_offsets_topic(catalog: Catalog, bundles: int, limits: TopicLimits, n
 
 
 def altered(
-    catalog: Catalog, name: str, partitions: int, change: Mapping[str, str], unset: Sequence[str], bundles: int, limits: TopicLimits
+    catalog: Catalog,
+    name: str,
+    partitions: int,
+    change: Mapping[str, str],
+    unset: Sequence[str],
+    bundles: int,
+    limits: TopicLimits,
+    now_ms: int,
 ) -> Topic:
     """`partitions` 0 = as many as there are. Raises UnknownTopic, TopicBeingDeleted, InvalidTopicName, InvalidConfig, InvalidRequest."""
     _check_user_topic(name)
@@ -68,13 +75,16 @@ def altered(
     _check_lengths(change)
     raw = {key: value for key, value in (topic.raw_settings | dict(change)).items() if key not in unset}
     more = assign(catalog, partitions - topic.partitions, bundles) if partitions else ()
-    return replace(topic, bundles=topic.bundles + more, raw_settings=raw, settings=parse_settings(raw))
+    return replace(topic, bundles=topic.bundles + more, raw_settings=raw, settings=parse_settings(raw), altered_ms=now_ms)
 
 
 def deleted(catalog: Catalog, name: str) -> Topic:
-    """Raises UnknownTopic, TopicBeingDeleted, InvalidTopicName."""
+    """Raises UnknownTopic, TopicBeingDeleted, InvalidTopicName, LegalHold."""
     _check_user_topic(name)
-    return replace(catalog.living(name), removed=True)
+    topic = catalog.living(name)
+    if topic.settings.legal_hold:
+        raise LegalHold(f"topic {name!r} is under legal hold: it cannot be deleted until the setting legal.hold is taken back")
+    return replace(topic, removed=True)
 
 
 def assign(catalog: Catalog, partitions: int, bundles: int) -> tuple[int, ...]:

@@ -4,24 +4,31 @@ segments        those that finished plans name, below the trim slot of the newes
                 and void segments are never deleted, and no slot forgets its fence
 plans           finished, and all their slots deleted
 fences          of finished plans; closed before any file of theirs is deleted
-Parquet files   below the log start, ascending, each gone before the next; not before `parquet_min_age` after their commit
+Parquet files   below the log start, ascending, each gone before the next; not before `parquet_min_age` after their commit; of topics
+                that archive only once a copy was read back; of topics under legal hold, and by settings that were replaced, none
 checkpoints, snapshots      older than the newest checkpoint and the one that it names
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ledger import keys
-from ledger.catalog import Catalog
+from ledger.catalog import Catalog, Topic
 from ledger.checkpoint import Move, delete_older_checkpoints, newest_checkpoint, partitions_by_key, replace_partitions
 from ledger.cluster import ClusterSettings
 from ledger.fold import PartitionKey
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.numbered import list_numbered
 from ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledger.parquet.archive import Archives, OpenArchive
 from ledger.parquet.pages import PageReader
 from ledger.parquet.plan_chain import read_plan
 from ledger.parquet.retention import new_log_starts
 from ledger.recovery import advance_checkpoint
+from ledger.topic_facts import is_held, may_remove, refuse_held
+from ledger.topic_removal import note_of
+from ledgermq.errors import LedgerMQError, UnknownTopic
 from ledgermq.sources import Sources
 
 DELETE_BATCH = 500
@@ -32,7 +39,7 @@ async def tidy_bundle(store: ObjectStore, bundle: int, cluster: ClusterSettings,
     await delete_segments(store, bundle)
     await close_finished_fences(store, bundle)
     await apply_retention(store, bundle, cluster, catalog, sources)
-    await delete_expired_parquet(store, bundle, cluster, sources)
+    await delete_expired_parquet(store, bundle, cluster, catalog, sources)
     await delete_replaced(store, bundle)
 
 
@@ -91,11 +98,14 @@ async def apply_retention(store: ObjectStore, bundle: int, cluster: ClusterSetti
     checkpoint = await newest_checkpoint(store, bundle)
     starts = await new_log_starts(PageReader(store, bundle), checkpoint, catalog, sources.now_ms())
     if starts:
-        await advance_checkpoint(store, bundle, sources, cluster.producer_states_max, log_start_move(starts))
+        await advance_checkpoint(store, bundle, sources, cluster.producer_states_max, log_start_move(starts, catalog))
 
 
-def log_start_move(starts: dict[PartitionKey, int]) -> Move:
-    """Raise the log start of partitions of living topics; declines where none would move. One above the partition's end is a bug."""
+def log_start_move(starts: dict[PartitionKey, int], catalog: Catalog | None = None) -> Move:
+    """Raise the log start of partitions of living topics that are not held; declines where none would move.
+
+    `catalog`: whose settings said so; where the draft knows newer ones of a topic, its log stays. One above the partition's end is a bug.
+    """
 
     def move(draft: fmt.Checkpoint) -> bool:
         parts = partitions_by_key(draft)
@@ -103,7 +113,9 @@ def log_start_move(starts: dict[PartitionKey, int]) -> Move:
         moved = False
         removed = {topic.topic_id for topic in draft.removed_topics}
         for key, start in starts.items():
-            if key[0] in removed:
+            if key[0] in removed or is_held(draft, key[0]):
+                continue
+            if catalog is not None and not may_remove(draft, catalog.topics_by_id[key[0]]):
                 continue
             if start > ends.get(key, 0):
                 raise AssertionError(f"bundle {draft.bundle}: the log of {key} would start at {start}, it ends at {ends.get(key, 0)}")
@@ -117,29 +129,93 @@ def log_start_move(starts: dict[PartitionKey, int]) -> Move:
     return move
 
 
-async def delete_expired_parquet(store: ObjectStore, bundle: int, cluster: ClusterSettings, sources: Sources) -> int:
-    """Delete whole files below the log start that are old enough, write down from where Parquet now begins; how many were deleted."""
+def deletion_move(topic: Topic, befores: Mapping[int, int]) -> Move:
+    """Of partitions, records below these offsets are deleted on demand, and go to no archive; declines where no log start would move.
+
+    Raises LegalHold, UnknownTopic (it was removed meanwhile) when it is applied.
+    """
+    raise_log_starts = log_start_move({(topic.id, partition): before for partition, before in befores.items()})
+
+    def move(draft: fmt.Checkpoint) -> bool:
+        refuse_held(draft, topic)
+        if note_of(draft, topic.id) is not None:
+            raise UnknownTopic(f"topic {topic.name!r} is being deleted")
+        old = {key: part.log_start for key, part in partitions_by_key(draft).items()}
+        if not raise_log_starts(draft):
+            return False
+        for key, part in partitions_by_key(draft).items():
+            if part.log_start > old.get(key, 0):
+                part.deleted_to = part.log_start
+        return True
+
+    return move
+
+
+async def delete_expired_parquet(
+    store: ObjectStore, bundle: int, cluster: ClusterSettings, catalog: Catalog, sources: Sources, open_archive: OpenArchive | None = None
+) -> int:
+    """Delete whole files below the log start that are old enough, write down from where Parquet now begins; how many were deleted.
+
+    A partition of which a file cannot be archived stays as it is, the others go on; then its error is raised.
+    """
     checkpoint = await newest_checkpoint(store, bundle)
     expired = [part for part in checkpoint.partitions if part.parquet_start < min(part.log_start, part.parquet_end)]
     if not expired:
         return 0
     old_enough = await finished_long_ago(store, bundle, cluster.parquet_min_age_ms)
-    pages = PageReader(store, bundle)
-    starts: dict[PartitionKey, int] = {}
-    deleted = 0
     await close_finished_fences(store, bundle)
-    for part in expired:
-        for file in await pages.files_from(part, part.parquet_start):
-            if file.last_offset >= part.log_start or file.plan > old_enough:
+    async with Archives(store, sources, open_archive) as archives:
+        expiry = _Expiry(store, checkpoint, old_enough, catalog, archives)
+        for part in expired:
+            await expiry.delete_files(part)
+    if expiry.starts:
+        await advance_checkpoint(store, bundle, sources, cluster.producer_states_max, _parquet_start_move(expiry.starts))
+    if expiry.failed is not None:
+        raise expiry.failed
+    return expiry.deleted
+
+
+class _Expiry:
+    """Of one bundle. `starts`: where Parquet begins now, of the partitions of which files are gone."""
+
+    def __init__(self, store: ObjectStore, checkpoint: fmt.Checkpoint, old_enough: int, catalog: Catalog, archives: Archives) -> None:
+        self.starts: dict[PartitionKey, int] = {}
+        self.deleted = 0
+        self.failed: LedgerMQError | None = None
+        self._store = store
+        self._checkpoint = checkpoint
+        self._old_enough = old_enough
+        self._catalog = catalog
+        self._archives = archives
+        self._pages = PageReader(store, checkpoint.bundle)
+
+    async def delete_files(self, part: fmt.PartitionCheckpoint) -> None:
+        """In ascending order, each archived before it goes where the topic wants that, and gone before the next."""
+        topic = self._catalog.topics_by_id.get(part.topic_id)
+        if topic is None or topic.removed:  # not known yet; or it leaves another way
+            return
+        key = (part.topic_id, part.partition)
+        for file in await self._pages.files_from(part, part.parquet_start):
+            if file.last_offset >= part.log_start or file.plan > self._old_enough:
                 break
-            if file.first_offset > starts.get((part.topic_id, part.partition), part.parquet_start):
+            if file.first_offset > self.starts.get(key, part.parquet_start):
                 raise AssertionError(f"{file.key} is not the oldest file of its partition")
-            await store.delete([file.key])
-            starts[part.topic_id, part.partition] = file.last_offset + 1
-            deleted += 1
-    if starts:
-        await advance_checkpoint(store, bundle, sources, cluster.producer_states_max, _parquet_start_move(starts))
-    return deleted
+            try:
+                if topic.settings.delete_action == "archive" and file.last_offset >= part.deleted_to:
+                    await self._archives.keep(file.key, topic.settings.archive_url)
+            except LedgerMQError as error:
+                self.failed = error
+                break
+            if not await self._may_remove(topic):
+                break
+            await self._store.delete([file.key])
+            self.starts[key] = file.last_offset + 1
+            self.deleted += 1
+
+    async def _may_remove(self, topic: Topic) -> bool:
+        """Looked at just before each deletion: a hold may have come since."""
+        self._checkpoint = await newest_checkpoint(self._store, self._checkpoint.bundle, self._checkpoint)
+        return may_remove(self._checkpoint, topic)
 
 
 def _parquet_start_move(starts: dict[PartitionKey, int]) -> Move:

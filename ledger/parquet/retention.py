@@ -1,7 +1,8 @@
 """Retention: where a partition's log should start, by the age and the bytes of its Parquet files. Deletes nothing.
 
 Whole files only, and never beyond the end of Parquet: what is still in segments is kept until it is in Parquet. Age is judged by the
-newest record timestamp of a file, as in Kafka; a file in which no record has one is as old as its plan.
+newest record timestamp of a file, as in Kafka; a file in which no record has one is as old as its plan. A topic with `delete.when` is
+judged as of the last of its times, by the files that there were then; a time before the topic was altered counts for nothing.
 """
 
 from __future__ import annotations
@@ -9,15 +10,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ledger.catalog import Catalog
+from ledger.deletion_times import last_time_ms
 from ledger.fold import PartitionKey
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.parquet.pages import PageReader
+from ledger.topic_facts import may_remove
 from ledger.topic_settings import TopicSettings
 
 
-def log_start_by_retention(files: Sequence[fmt.ParquetFile], settings: TopicSettings, now_ms: int) -> int:
+def log_start_by_retention(files: Sequence[fmt.ParquetFile], settings: TopicSettings, now_ms: int, altered_ms: int = 0) -> int:
     """The first offset to keep; 0 where everything is kept. `files`: the live files of the partition, ascending. Pure."""
     start = 0
+    if settings.delete_when:
+        now_ms = last_time_ms(settings.delete_when, settings.delete_when_timezone, now_ms)
+        if now_ms <= altered_ms:
+            return 0
+        files = [file for file in files if file.committed_ms <= now_ms]
     kept_bytes = sum(file.size for file in files)
     for file in files:
         written_ms = file.timestamp_max_us // 1000 or file.committed_ms
@@ -35,15 +43,15 @@ async def new_log_starts(pages: PageReader, checkpoint: fmt.Checkpoint, catalog:
     starts: dict[PartitionKey, int] = {}
     for part in checkpoint.partitions:
         topic = catalog.topics_by_id.get(part.topic_id)
-        if topic is None or topic.removed or topic.internal or not _has_retention(topic.settings):
+        if topic is None or topic.removed or topic.internal or not may_remove(checkpoint, topic) or not has_retention(topic.settings):
             continue
         if part.parquet_start < part.parquet_end:
             files = await pages.files_from(part, max(part.log_start, part.parquet_start))
-            start = log_start_by_retention(files, topic.settings, now_ms)
+            start = log_start_by_retention(files, topic.settings, now_ms, max(topic.created_ms, topic.altered_ms))
             if start > part.log_start:
                 starts[part.topic_id, part.partition] = start
     return starts
 
 
-def _has_retention(settings: TopicSettings) -> bool:
-    return settings.cleanup_policy == "delete" and (settings.retention_ms >= 0 or settings.retention_bytes >= 0)
+def has_retention(settings: TopicSettings) -> bool:
+    return "delete" in settings.cleanup_policy.split(",") and (settings.retention_ms >= 0 or settings.retention_bytes >= 0)

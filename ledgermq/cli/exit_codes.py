@@ -50,6 +50,7 @@ _BY_CODE: dict[str, ExitCode] = {
     "TOPIC_EXISTS": ExitCode.EXISTS,
     "PUBLISH_NOT_ACCEPTED": ExitCode.REFUSED,
     "SUBSCRIBE_NOT_ACCEPTED": ExitCode.REFUSED,
+    "LEGAL_HOLD": ExitCode.REFUSED,
     "UNAUTHORIZED": ExitCode.REFUSED,
     "OUTCOME_UNKNOWN": ExitCode.UNKNOWN_OUTCOME,
 }
@@ -67,6 +68,7 @@ _HINTS: dict[str, str] = {
     "COMMIT_GOES_BACK": "`ledgermq group reset` is the way back",
     "UNKNOWN_PARTITION": "`ledgermq topic describe NAME` shows the partitions",
     "TOPIC_EXISTS": "`ledgermq topic describe NAME` shows it, `ledgermq topic alter` changes it",
+    "LEGAL_HOLD": "`ledgermq topic alter NAME --unset legal.hold` ends the hold",
     "OFFSET_OUT_OF_RANGE": "`--from earliest` begins at the first record that is kept",
     "MESSAGE_TOO_LARGE": "raise the topic's max.message.bytes, or send less in one record",
     "UNAVAILABLE": "is a broker running? `ledgermq dev` starts one; --target or LEDGERMQ_TARGET says where it is",

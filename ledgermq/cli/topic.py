@@ -1,9 +1,10 @@
-"""`ledgermq topic …`: create, list, describe, alter and delete topics."""
+"""`ledgermq topic …`: create, list, describe, alter and delete topics, and delete records of one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Any
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -14,8 +15,9 @@ from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Outpu
 from ledgermq.cli.report import Report, Rows, show
 from ledgermq.cli.reporting import command
 from ledgermq.cli.session import connected
+from ledgermq.cli.start import parse_start
 from ledgermq.cli.terminal import notes
-from ledgermq.errors import InvalidConfig, TopicExists
+from ledgermq.errors import InvalidConfig, InvalidRequest, TopicExists
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.", autocompletion=complete_topic)]
 NewName = Annotated[str, typer.Argument(metavar="TOPIC", help="1 to 249 of letters, digits, '.', '_' and '-'.")]
@@ -28,7 +30,22 @@ Unset = Annotated[list[str] | None, typer.Option("--unset", metavar="NAME", help
 IfNotExists = Annotated[bool, typer.Option("--if-not-exists", help="A topic that exists already is no error; it stays as it is.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
+BeforeOffset = Annotated[
+    str | None, typer.Option("--before-offset", metavar="OFFSET", help="Records below it: an offset, partition:offset,… or latest (all).")
+]
+BeforeTime = Annotated[
+    str | None,
+    typer.Option(
+        "--before-time",
+        metavar="TIME",
+        help="Records before the first one of this time or later: 2026-11-21T07:30, or an age as 7d.",
+    ),
+]
+OfPartitions = Annotated[list[int] | None, typer.Option("--partition", "-p", min=0, help="Only this partition; repeatable. Default: all.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be deleted, delete nothing.")]
+
 LIST_COLUMNS = ("topic", "partitions", "settings", "created")
+DELETED_COLUMNS = ("partition", "log_start_before", "log_start", "records")
 PARTITION_COLUMNS = ("partition", "bundle", "owner", "log_start", "end")
 
 
@@ -40,6 +57,7 @@ def register(app: typer.Typer) -> None:
     command(topic, "describe")(describe)
     command(topic, "alter")(alter)
     command(topic, "delete")(delete)
+    command(topic, "delete-records")(delete_records)
 
 
 async def create(
@@ -125,6 +143,49 @@ async def delete(
     async with connected(target, timeout_s) as client:
         await client.delete_topic(name)
     notes().print(f"Topic {name} is deleted.")
+
+
+async def delete_records(
+    name: Name,
+    before_offset: BeforeOffset = None,
+    before_time: BeforeTime = None,
+    partitions: OfPartitions = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    target: Target = DEFAULT_TARGET,
+    output: Output = OutputFormat.TABLE,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    debug: Debug = False,
+) -> None:
+    """Delete the oldest records of a topic, for ever. Nobody reads them any more once this returns; their files go later."""
+    before = parse_before(before_offset, before_time, datetime.now(UTC))
+    if not dry_run and not yes:
+        typer.confirm(f"Delete records of topic {name} for ever?", abort=True, err=True)
+    async with connected(target, timeout_s) as client:
+        found = await client.delete_records(name, before, partitions, dry_run=dry_run)
+    rows = [
+        {"partition": number, "log_start_before": one.log_start_before, "log_start": one.log_start, "records": one.records}
+        for number, one in sorted(found.items())
+    ]
+    facts = {"topic": name, "records": sum(one.records for one in found.values()), "dry_run": dry_run}
+    show(Report("", facts, [Rows("partition_list", DELETED_COLUMNS, rows)]), output)
+
+
+def parse_before(offset: str | None, time: str | None, now: datetime) -> int | Literal["end"] | datetime | dict[int, int]:
+    """Raises InvalidRequest."""
+    if (offset is None) == (time is None):
+        raise InvalidRequest("say up to where, by either --before-offset or --before-time")
+    if time is not None:
+        moment = parse_start(time, now, option="--before-time")
+        if not isinstance(moment, datetime):
+            raise InvalidRequest(f"--before-time {time!r}: give a time, as 2026-11-21T07:30:00, or an age, as 7d")
+        return moment
+    found = parse_start(offset or "", now, option="--before-offset")
+    if found == "latest":
+        return "end"
+    if not isinstance(found, (int, dict)):
+        raise InvalidRequest(f"--before-offset {offset!r}: give an offset, partition:offset,…, or latest")
+    return found
 
 
 def parse_settings(pairs: Iterable[str] | None) -> dict[str, str]:

@@ -17,6 +17,7 @@ from ledgermq.client.admin import Admin
 from ledgermq.client.connections import Connections
 from ledgermq.client.consuming.consumer import Consumer
 from ledgermq.client.consuming.start import Start
+from ledgermq.client.deletion import Before, DeletedRecords, Deletion, chosen_befores
 from ledgermq.client.descriptions import ClusterDescription, TopicDescription, TopicPartition
 from ledgermq.client.ending import first_of
 from ledgermq.client.groups.admin import GroupAdmin
@@ -54,6 +55,7 @@ class Client:
         self._routing = Routing(self._connections, self.settings.metadata_age_s_max)
         self._admin = Admin(self._connections, self._routing)
         self._offsets = Offsets(self._connections, self._routing)
+        self._deletion = Deletion(self._connections, self._routing)
         self.groups = GroupAdmin(self._connections, self._routing, self._offsets, self._sources)
         """Administration of consumer groups: list, describe, reset, delete."""
         self._handlers: list[Handler] = []
@@ -86,6 +88,21 @@ class Client:
     async def delete_topic(self, name: str) -> None:
         """With all its records. The name may be used again once every broker has let go of it. Raises UnknownTopic, Unavailable."""
         await self._admin.delete_topic(name)
+
+    async def delete_records(
+        self, topic: str, before: Before | Mapping[int, Before], partitions: Iterable[int] | None = None, *, dry_run: bool = False
+    ) -> dict[int, DeletedRecords]:
+        """Delete records for ever, from the log's beginning up to `before`: by partition, where its log begins from now on.
+
+        `before`: an offset, a datetime with time zone (records before the first one of that time or later), or "end"; or one of these for
+        each partition. `partitions`: all, if None; one offset for several is refused. Consumers find what was below out of range, at once.
+        `dry_run`: only say what would be deleted.
+        Raises OffsetOutOfRange (above the end), LegalHold, UnknownTopic, UnknownPartition, InvalidRequest, Unavailable.
+        """
+        deadline = self._connections.deadline()
+        route = await self._routing.refresh(topic, deadline)
+        befores = chosen_befores(before, partitions, route.partitions)
+        return await self._deletion.delete(topic, befores, dry_run=dry_run, deadline=deadline)
 
     async def describe_cluster(self) -> ClusterDescription:
         return await self._admin.describe_cluster()

@@ -228,6 +228,46 @@ class OffsetResult(_message.Message):
     error: Error
     def __init__(self, offset: _Optional[int] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
 
+class DeleteRecordsRequest(_message.Message):
+    __slots__ = ("topic", "topic_id", "partitions", "dry_run")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    topic_id: int
+    partitions: _containers.RepeatedCompositeFieldContainer[RecordsToDelete]
+    dry_run: bool
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[RecordsToDelete, _Mapping]]] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+
+class RecordsToDelete(_message.Message):
+    __slots__ = ("partition", "offset", "timestamp_us", "end")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_US_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    partition: int
+    offset: int
+    timestamp_us: int
+    end: bool
+    def __init__(self, partition: _Optional[int] = ..., offset: _Optional[int] = ..., timestamp_us: _Optional[int] = ..., end: _Optional[bool] = ...) -> None: ...
+
+class DeleteRecordsResponse(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[DeletedRecords]
+    def __init__(self, results: _Optional[_Iterable[_Union[DeletedRecords, _Mapping]]] = ...) -> None: ...
+
+class DeletedRecords(_message.Message):
+    __slots__ = ("log_start_before", "log_start", "error")
+    LOG_START_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    LOG_START_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    log_start_before: int
+    log_start: int
+    error: Error
+    def __init__(self, log_start_before: _Optional[int] = ..., log_start: _Optional[int] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
+
 class OpenProducerRequest(_message.Message):
     __slots__ = ("partitions", "producer_id")
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]

@@ -111,6 +111,7 @@ DESCRIBE_TOPICS = _unary("DescribeTopics", "describe_topics", pb.DescribeTopicsR
 CREATE_TOPIC = _unary("CreateTopic", "create_topic", pb.CreateTopicRequest, pb.CreateTopicResponse)
 ALTER_TOPIC = _unary("AlterTopic", "alter_topic", pb.AlterTopicRequest, pb.AlterTopicResponse)
 DELETE_TOPIC = _unary("DeleteTopic", "delete_topic", pb.DeleteTopicRequest, pb.DeleteTopicResponse)
+DELETE_RECORDS = _unary("DeleteRecords", "delete_records", pb.DeleteRecordsRequest, pb.DeleteRecordsResponse)
 GROUP_HEARTBEAT = _unary("GroupHeartbeat", "group_heartbeat", pb.GroupHeartbeatRequest, pb.GroupHeartbeatResponse)
 COMMIT_OFFSETS = _unary("CommitOffsets", "commit_offsets", pb.CommitOffsetsRequest, pb.CommitOffsetsResponse)
 FETCH_COMMITTED = _unary("FetchCommitted", "fetch_committed", pb.FetchCommittedRequest, pb.FetchCommittedResponse)
@@ -131,6 +132,7 @@ METHODS: tuple[Method, ...] = (
     CREATE_TOPIC,
     ALTER_TOPIC,
     DELETE_TOPIC,
+    DELETE_RECORDS,
     GROUP_HEARTBEAT,
     COMMIT_OFFSETS,
     FETCH_COMMITTED,

@@ -52,6 +52,10 @@ class UnaryCalls(ABC):
         answer: pb.DeleteTopicResponse = await self.ask(methods.DELETE_TOPIC, request)
         return answer
 
+    async def delete_records(self, request: pb.DeleteRecordsRequest) -> pb.DeleteRecordsResponse:
+        answer: pb.DeleteRecordsResponse = await self.ask(methods.DELETE_RECORDS, request)
+        return answer
+
     async def group_heartbeat(self, request: pb.GroupHeartbeatRequest) -> pb.GroupHeartbeatResponse:
         answer: pb.GroupHeartbeatResponse = await self.ask(methods.GROUP_HEARTBEAT, request, request.max_wait_ms / 1000)
         return answer

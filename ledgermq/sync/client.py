@@ -11,6 +11,7 @@ from typing import Any, Literal, cast, overload
 
 import ledgermq
 from ledgermq.client.consuming.start import Start
+from ledgermq.client.deletion import Before
 from ledgermq.client.groups.handlers.handler import HandlerFunction, handler_settings
 from ledgermq.client.groups.start_rule import StartRule
 from ledgermq.client.groups.subscription import Topics
@@ -62,6 +63,12 @@ class Client:
     def delete_topic(self, name: str) -> None:
         """See `ledgermq.Client.delete_topic`."""
         self._background.run(self._inner.delete_topic(name))
+
+    def delete_records(
+        self, topic: str, before: Before | Mapping[int, Before], partitions: Iterable[int] | None = None, *, dry_run: bool = False
+    ) -> dict[int, ledgermq.DeletedRecords]:
+        """See `ledgermq.Client.delete_records`."""
+        return self._background.run(self._inner.delete_records(topic, before, partitions, dry_run=dry_run))
 
     def describe_cluster(self) -> ledgermq.ClusterDescription:
         """See `ledgermq.Client.describe_cluster`."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from ledger.catalog import Catalog
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.parquet.plan import INTERNAL_LAG_MS, is_internal_due
+from ledger.parquet.retention import has_retention
 from stateless_broker.bundle.reads import BundleReads
 
 
@@ -53,11 +54,7 @@ def wants_retention(checkpoint: fmt.Checkpoint, catalog: Catalog) -> bool:
         if (
             topic is not None
             and part.parquet_start < part.parquet_end
-            and _has_retention(topic.settings.retention_ms, topic.settings.retention_bytes)
+            and has_retention(topic.settings)
         ):
             return True
     return False
-
-
-def _has_retention(retention_ms: int, retention_bytes: int) -> bool:
-    return retention_ms >= 0 or retention_bytes >= 0

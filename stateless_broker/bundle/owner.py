@@ -20,6 +20,7 @@ from ledger.segment import Batch
 from ledger.writer import LedgerWriter, claim
 from ledgermq.errors import LedgerMQError, NotOwner, UnknownPartition
 from stateless_broker.bundle.context import BundleContext
+from stateless_broker.bundle.deletion import Before, Deleted, delete_records
 from stateless_broker.bundle.group_commit import GroupCommit
 from stateless_broker.bundle.internal_state import LatestRecords, read_internal_state
 from stateless_broker.bundle.reads import BundleReads, PartitionFetch
@@ -122,6 +123,14 @@ class BundleOwner:
             return offset
         await self._writer.check_fence()  # a zombie must not call an old end the latest
         return end
+
+    async def delete_records(self, topic: Topic, befores: Mapping[int, Before], *, dry_run: bool) -> dict[int, Deleted | LedgerMQError]:
+        """By partition: where its log begins now, or why not there. Raises NotOwner, LegalHold, InvalidRequest, the store's errors."""
+        self._check_term()
+        for partition in befores:
+            self._check_partition(topic, partition)
+        self._upkeep.on_read()
+        return await self._in_term(delete_records(self._context, self._writer, self._reads, topic, befores, dry_run=dry_run))
 
     async def check_fence(self) -> None:
         """Look whether somebody else has claimed the bundle meanwhile. Raises NotOwner (then the term is over), the store's errors."""

@@ -49,7 +49,7 @@ def plan_not_frozen(patch: Patch) -> None:
 def parquet_deleted_in_any_order(patch: Patch) -> None:
     """Expired files are deleted newest first."""
 
-    async def delete_expired(store: ObjectStore, bundle: int, cluster: Any, sources: Any) -> int:
+    async def delete_expired(store: ObjectStore, bundle: int, *rest: Any) -> int:
         checkpoint = await newest_checkpoint(store, bundle)
         for part in checkpoint.partitions:
             files = await PageReader(store, bundle).files_from(part, part.parquet_start)
@@ -64,7 +64,7 @@ def parquet_deleted_in_any_order(patch: Patch) -> None:
 def retention_deletes_one_file_too_many(patch: Patch) -> None:
     """The file that holds the log start is deleted too."""
 
-    async def delete_expired(store: ObjectStore, bundle: int, cluster: Any, sources: Any) -> int:
+    async def delete_expired(store: ObjectStore, bundle: int, *rest: Any) -> int:
         checkpoint = await newest_checkpoint(store, bundle)
         for part in checkpoint.partitions:
             for file in await PageReader(store, bundle).files_from(part, part.parquet_start):
@@ -215,8 +215,8 @@ def log_start_forgets_what_is_left(patch: Patch) -> None:
     """Parquet is said to begin at the log start before the files below it are gone."""
     real = ledger.parquet.delete.log_start_move
 
-    def log_start_move(starts: Any) -> Any:
-        move = real(starts)
+    def log_start_move(starts: Any, *more: Any) -> Any:
+        move = real(starts, *more)
 
         def both(draft: fmt.Checkpoint) -> bool:
             moved = bool(move(draft))

@@ -109,7 +109,7 @@ async def test_a_read_ends_with_file_not_found_or_a_run_without_gaps(spark: Spar
         topic = root.topics["flights"].id
         states_max = root.cluster.producer_states_max
         await advance_checkpoint(store, 1, root.sources, states_max, log_start_move({(topic, 0): 200}))
-        assert await delete_expired_parquet(_LaterStore(store), 1, root.cluster, root.sources) == 1
+        assert await delete_expired_parquet(_LaterStore(store), 1, root.cluster, await root.catalog(), root.sources) == 1
         with pytest.raises((PySparkException, Py4JJavaError), match="FILE_NOT_EXIST"):
             before.collect()
         left = spark.read.parquet(path).where("topic = 'flights' and partition = 0").collect()

@@ -97,7 +97,7 @@ def test_settings_are_checked(catalog: Catalog, settings: dict[str, str], messag
 
 def test_alter_grows_and_sets(catalog: Catalog) -> None:
     topic = create(catalog, "a", 2, retention_ms="5")
-    changed = put(catalog, altered(catalog, "a", 5, {"accept.publish": "false"}, ["retention.ms"], BUNDLES, LIMITS))
+    changed = put(catalog, altered(catalog, "a", 5, {"accept.publish": "false"}, ["retention.ms"], BUNDLES, LIMITS, 9))
     assert changed.bundles[:2] == topic.bundles
     assert (changed.id, changed.partitions, changed.raw_settings) == (topic.id, 5, {"accept.publish": "false"})
     assert not changed.settings.accept_publish
@@ -121,4 +121,4 @@ def test_alterations_that_are_refused(
 ) -> None:
     create(catalog, "a", 2)
     with pytest.raises(error):
-        altered(catalog, name, partitions, change, unset, BUNDLES, LIMITS)
+        altered(catalog, name, partitions, change, unset, BUNDLES, LIMITS, 9)

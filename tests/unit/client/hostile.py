@@ -115,6 +115,9 @@ class HostileBroker(Connection, Connector):
     async def delete_topic(self, request: pb.DeleteTopicRequest) -> pb.DeleteTopicResponse:
         raise Unavailable("no controller")
 
+    async def delete_records(self, request: pb.DeleteRecordsRequest) -> pb.DeleteRecordsResponse:
+        return pb.DeleteRecordsResponse(results=[pb.DeletedRecords(log_start=self.offset) for _ in request.partitions])
+
     async def wait_lost(self) -> bool:
         await forever()
         return True

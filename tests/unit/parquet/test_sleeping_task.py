@@ -96,7 +96,7 @@ def test_no_deleted_file_comes_back(fenced: bool) -> None:
         assert not (await root.compact()).failures
         await advance_checkpoint(store, 1, sources, root.cluster.producer_states_max, log_start_move({(topic.id, 0): 1}))
         await asyncio.sleep(root.cluster.parquet_min_age_ms / 1000 + 1)
-        assert await delete_expired_parquet(store, 1, root.cluster, sources) == 1
+        assert await delete_expired_parquet(store, 1, root.cluster, await root.catalog(), sources) == 1
         slept = not late.done()
         result = (await asyncio.gather(late, return_exceptions=True))[0]
         assert not isinstance(result, BaseException) or isinstance(result, LedgerMQError)

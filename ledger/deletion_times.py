@@ -1,0 +1,56 @@
+"""When a topic's records may be deleted: at the times that a cron expression names (`delete.when`), or at any time.
+
+Retention is judged as of the last of these times: so every process comes to the same answer whenever it looks, a time at which none ran is
+made up for by the next that does, and in between nothing is deleted. Five fields as in cron (minute hour day month weekday), or six, with
+seconds first, as in the MetaQ line and Quartz; "?" stands for "*" there. With six, days of the week are names: Quartz counts them from
+1 = Sunday, cron from 0. When clocks change for summer, five-field times that are skipped or repeated happen once, as in Debian's cron.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from cronsim import CronSim, CronSimError
+
+ZONE = "UTC"
+_PROBE = datetime(2024, 1, 1, tzinfo=UTC)
+
+
+def check_cron(text: str) -> str:
+    """As it is written; empty: at any time. Raises ValueError, saying why, also for one that names no time at all."""
+    if text:
+        try:
+            next(CronSim(_cron(text), _PROBE))
+        except (CronSimError, StopIteration) as error:
+            why = str(error) or "it names no time within fifty years"
+            raise ValueError(f'{why}; needed is a cron expression, as "0 6,18 * * *" or "0 0 6,18 * * ?"') from error
+    return text
+
+
+def check_zone(name: str) -> str:
+    """Raises ValueError."""
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise ValueError("needed is the name of a time zone, as UTC or Europe/Berlin") from error
+    return name
+
+
+@lru_cache(maxsize=1024)
+def last_time_ms(text: str, zone: str, now_ms: int) -> int:
+    """The last time that the expression names, up to and with now. Both have been checked."""
+    now = datetime.fromtimestamp(now_ms // 1000, ZoneInfo(zone))
+    found = next(CronSim(_cron(text), now + timedelta(seconds=1), reverse=True))
+    return int(found.timestamp()) * 1000
+
+
+def _cron(text: str) -> str:
+    fields = text.upper().split()
+    if len(fields) == 6:
+        if re.search(r"(?<!#)\d", fields[5]):
+            raise CronSimError("with seconds, days of the week are written by name, as MON-FRI")
+        fields = ["*" if field == "?" and place in (3, 5) else field for place, field in enumerate(fields)]
+    return " ".join(fields)

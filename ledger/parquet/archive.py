@@ -1,0 +1,74 @@
+"""Archives: where Parquet files go that retention takes, for topics with `delete.action=archive`.
+
+A copy is put under the file's own name below `archive/`, in the cluster's root or in another store, and read back; only then may the
+original go. So each record is in one of both places, or for a while in both, and never in none. An archive is plain Parquet, it is not
+listed anywhere else, and nothing in it is ever deleted by LedgerMQ. What an archive holds is told by the names of its files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Self
+
+from ledger import keys
+from ledger.keys import ParquetName
+from ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledger.object_store.open import open_store
+from ledger.object_store.settle import PutOutcome, settle_put
+from ledger.parquet.footer_checksum import check_whole
+from ledgermq.errors import DataDamaged, Unavailable
+from ledgermq.sources import Sources
+
+OpenArchive = Callable[[str], Awaitable[ObjectStore]]
+
+
+class Archives:
+    """Of one root. Stores are opened when the first file goes there, and closed at the end."""
+
+    def __init__(self, store: ObjectStore, sources: Sources, open_archive: OpenArchive | None = None) -> None:
+        self._store = store
+        self._sources = sources
+        self._open: OpenArchive = open_archive or partial(open_store, sources=sources)
+        self._opened: dict[str, ObjectStore] = {"": store}
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    async def store(self, url: str) -> ObjectStore:
+        """Empty: the cluster's own. Raises InvalidConfig, Unauthorized."""
+        if url not in self._opened:
+            self._opened[url] = await self._stack.enter_async_context(await self._open(url))
+        return self._opened[url]
+
+    async def keep(self, key: str, url: str) -> None:
+        """On return a copy of the file has been read back, or the file has gone, by the same rules. One file at a time is in memory.
+
+        Raises DataDamaged (the file, or what stands in its place in the archive), Unavailable, the store's errors.
+        """
+        try:
+            data = await self._store.get(key)
+        except ObjectMissing:
+            return
+        check_whole(data, key)
+        archive, copy = await self.store(url), keys.archived(key)
+        if await settle_put(archive, copy, [data], sources=self._sources) is PutOutcome.UNKNOWN:
+            raise Unavailable(f"{copy}: it cannot be told whether it was put into the archive")
+        if await archive.get(copy) != data:
+            raise DataDamaged(f"{copy}: the archive holds something else than {key} under its name", object_key=copy)
+
+
+async def archived_files(archive: ObjectStore, topic: str, topic_id: int, partition: int) -> list[ParquetName]:
+    """What an archive holds of a partition, ascending; a file that another covers is left out."""
+    prefix = keys.archived(keys.parquet_partition(topic, partition))
+    found = [name async for info in archive.list(prefix) if (name := keys.parse_archived(info.key)) is not None]
+    files: list[ParquetName] = []
+    for name in sorted(found, key=lambda name: (name.first_offset, -name.last_offset)):
+        if name.topic_id == topic_id and (not files or name.first_offset > files[-1].last_offset):
+            files.append(name)
+    return files

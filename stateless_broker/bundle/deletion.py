@@ -1,0 +1,74 @@
+"""Deletion of records on demand: the log start of partitions moves, durably, for whoever reads after the answer.
+
+Whatever holds the records: Parquet files are deleted later, whole, as after retention; what is still in segments is left out of Parquet, or
+goes there and is deleted then. The answer waits for a fence check, so that it comes from the owner whose readers it binds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal
+
+from ledger.catalog import Topic
+from ledger.parquet.delete import deletion_move
+from ledger.recovery import advance_checkpoint
+from ledger.topic_facts import refuse_held
+from ledger.writer import LedgerWriter
+from ledgermq.errors import InvalidRequest, LedgerMQError, OffsetOutOfRange
+from stateless_broker.bundle.context import BundleContext
+from stateless_broker.bundle.reads import BundleReads
+from stateless_broker.bundle.time_search import offset_at
+
+Before = int | Literal["end"] | timedelta
+"""An offset; the end of the log; a time since the epoch: the first record of that time or later, the end where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    log_start_before: int
+    log_start: int
+
+
+async def delete_records(
+    context: BundleContext, writer: LedgerWriter, reads: BundleReads, topic: Topic, befores: Mapping[int, Before], *, dry_run: bool
+) -> dict[int, Deleted | LedgerMQError]:
+    """By partition. Raises LegalHold, InvalidRequest, NotOwner, the store's errors; then a log start may have moved all the same."""
+    if topic.internal:
+        raise InvalidRequest(f"topic {topic.name!r} belongs to the system")
+    if "delete" not in topic.settings.cleanup_policy.split(","):
+        raise InvalidRequest(f"topic {topic.name!r} keeps the latest record of each key: its cleanup.policy has to be, or name, delete")
+    await reads.look()  # others may have moved log starts
+    refuse_held(reads.checkpoint, topic)
+    found: dict[int, Deleted | LedgerMQError] = {}
+    starts = {partition: reads.log_start(topic, partition) for partition in befores}
+    offsets: dict[int, int] = {}
+    for partition, before in befores.items():
+        try:
+            offsets[partition] = await _offset(writer, reads, topic, partition, before)
+        except OffsetOutOfRange as error:
+            found[partition] = error
+    if dry_run:
+        return found | {partition: Deleted(starts[partition], max(starts[partition], offset)) for partition, offset in offsets.items()}
+    if any(offset > starts[partition] for partition, offset in offsets.items()):
+        move = deletion_move(topic, offsets)
+        await advance_checkpoint(
+            context.store, writer.bundle, context.sources, context.cluster.producer_states_max, move, durable=writer.durable
+        )
+        await reads.look()
+    await writer.check_fence()
+    return found | {partition: Deleted(starts[partition], reads.log_start(topic, partition)) for partition in offsets}
+
+
+async def _offset(writer: LedgerWriter, reads: BundleReads, topic: Topic, partition: int, before: Before) -> int:
+    key = (topic.id, partition)
+    if isinstance(before, timedelta):
+        found = await offset_at(reads, topic, partition, before // timedelta(microseconds=1))
+        return reads.high_watermark(key) if found is None else found
+    if before == "end":
+        return reads.high_watermark(key)
+    if before > reads.high_watermark(key):
+        await writer.check_fence()  # a zombie must not refuse an offset that its successor has
+        raise OffsetOutOfRange(f"{topic.name}-{partition}: offset {before} is above the end {reads.high_watermark(key)}")
+    return before

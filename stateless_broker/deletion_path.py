@@ -1,0 +1,66 @@
+"""DeleteRecords: from partitions in a request to their owners' bundles, one checkpoint for all that one bundle holds."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+from ledger.catalog import Topic
+from ledgermq.errors import InvalidRequest, LedgerMQError
+from ledgermq.protocol import ledgermq_pb2 as pb
+from stateless_broker.bundle.deletion import Before, Deleted
+from stateless_broker.ownership import Ownership
+from stateless_broker.topics import Topics
+
+PARTITIONS_MAX = 10_000
+
+
+class DeletionPath:
+    def __init__(self, topics: Topics, ownership: Ownership) -> None:
+        self._topics = topics
+        self._ownership = ownership
+
+    async def answer(self, request: pb.DeleteRecordsRequest) -> pb.DeleteRecordsResponse:
+        """Results in the order of the request, each with its own error. Raises InvalidRequest, UnknownTopic, Unavailable."""
+        if not 1 <= len(request.partitions) <= PARTITIONS_MAX:
+            raise InvalidRequest(f"1 to {PARTITIONS_MAX} partitions in one request, not {len(request.partitions)}")
+        wanted = {one.partition: _before(one) for one in request.partitions}
+        if len(wanted) < len(request.partitions):
+            raise InvalidRequest("a partition is named twice")
+        lookup = self._topics.lookup()
+        results: dict[int, pb.DeletedRecords] = {}
+        by_bundle: dict[int, dict[int, Before]] = {}
+        topic = await lookup.find(request.topic, request.topic_id)
+        for partition, before in wanted.items():
+            try:
+                topic, bundle = await lookup.partition(request.topic, partition, request.topic_id)
+                by_bundle.setdefault(bundle, {})[partition] = before
+            except LedgerMQError as error:
+                results[partition] = pb.DeletedRecords(error=self._topics.error(error))
+        for found in await asyncio.gather(*(self._in_bundle(topic, *each, dry_run=request.dry_run) for each in by_bundle.items())):
+            results |= found
+        return pb.DeleteRecordsResponse(results=[results[one.partition] for one in request.partitions])
+
+    async def _in_bundle(self, topic: Topic, bundle: int, befores: dict[int, Before], *, dry_run: bool) -> dict[int, pb.DeletedRecords]:
+        try:
+            owner = await self._ownership.owner(bundle)
+            found = await owner.delete_records(topic, befores, dry_run=dry_run)
+        except LedgerMQError as error:
+            return {partition: pb.DeletedRecords(error=self._topics.error(error, bundle)) for partition in befores}
+        return {partition: self._result(deleted, bundle) for partition, deleted in found.items()}
+
+    def _result(self, deleted: Deleted | LedgerMQError, bundle: int) -> pb.DeletedRecords:
+        if isinstance(deleted, LedgerMQError):
+            return pb.DeletedRecords(error=self._topics.error(deleted, bundle))
+        return pb.DeletedRecords(log_start_before=deleted.log_start_before, log_start=deleted.log_start)
+
+
+def _before(wanted: pb.RecordsToDelete) -> Before:
+    kind = wanted.WhichOneof("before")
+    if kind == "offset":
+        return wanted.offset
+    if kind == "timestamp_us":
+        return timedelta(microseconds=wanted.timestamp_us)
+    if kind == "end" and wanted.end:
+        return "end"
+    raise InvalidRequest("records to delete are those before an offset, a time or the end")
