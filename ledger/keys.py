@@ -190,3 +190,45 @@ def parse_parquet(key: str) -> ParquetName | None:
     """None for a key that no LedgerMQ process wrote."""
     found = _PARQUET.match(key)
     return ParquetName(found[1], *(int(found[i]) for i in range(2, 7))) if found else None
+
+
+def sink_staged(write: str) -> str:
+    return f"{SINKS}{write}/staged/"
+
+
+def sink_staged_rows(write: str, epoch: int, put_id: bytes) -> str:
+    return f"{sink_staged(write)}{epoch:020d}-{put_id.hex()}"
+
+
+def sink_decided(write: str) -> str:
+    return f"{SINKS}{write}/decided/"
+
+
+def sink_decision(write: str, epoch: int) -> str:
+    return f"{sink_decided(write)}{epoch:020d}"
+
+
+def sink_done(write: str) -> str:
+    return f"{SINKS}{write}/done/"
+
+
+def sink_done_epoch(write: str, epoch: int) -> str:
+    return f"{sink_done(write)}{epoch:020d}"
+
+
+@dataclass(frozen=True, slots=True)
+class SinkName:
+    """`kind`: staged, decided or done."""
+
+    write: str
+    kind: str
+    epoch: int
+
+
+_SINK = re.compile(r"sinks/([A-Za-z0-9_=-]{1,100})/(?:(staged)/(\d{20})-[0-9a-f]{32}|(decided|done)/(\d{20}))\Z")
+
+
+def parse_sink(key: str) -> SinkName | None:
+    """None for a key that no LedgerMQ process wrote."""
+    found = _SINK.match(key)
+    return SinkName(found[1], found[2] or found[4], int(found[3] or found[5])) if found else None

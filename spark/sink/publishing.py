@@ -1,0 +1,160 @@
+"""Publishes an epoch in the driver: what the decision names goes to its topics, each batch once, however often this is begun again.
+
+Every partition gets its batches in the order of the decision under the decision's producer id, with sequences from 0; brokers say how far
+it came before, and that much is passed over. Once all is stored the epoch is marked as done, and only then its staged rows may go.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+
+from ledger import keys
+from ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledger.object_store.settle import PutOutcome, settle_put
+from ledgermq.client.client import Client
+from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.producing.delivery import Outcome
+from ledgermq.client.producing.partition_queue import Session
+from ledgermq.client.producing.producer import Producer
+from ledgermq.errors import DataDamaged, LedgerMQError, OutcomeUnknown, OutOfOrderSequence, RetriableError, UnknownProducer
+from ledgermq.sources import Sources
+from spark.sink.decision import Decision
+from spark.sink.options import SinkOptions
+from spark.sink.staging import StagedBatch, read_staged
+
+log = logging.getLogger("ledgermq.sink")
+
+ATTEMPTS_MAX = 3
+EPOCHS_KEPT = 100
+"""Decisions of so many epochs stay: as many as Spark can go back to by default."""
+
+
+async def is_done(store: ObjectStore, write: str, epoch: int) -> bool:
+    try:
+        await store.head(keys.sink_done_epoch(write, epoch))
+    except ObjectMissing:
+        return False
+    return True
+
+
+async def publish(
+    store: ObjectStore, client: Client, options: SinkOptions, write: str, epoch: int, decision: Decision, sources: Sources
+) -> None:
+    """Returns when every record of the epoch is stored, and the epoch marked as done.
+
+    Raises Unavailable, DeadlineExceeded (begin again), OutcomeUnknown (brokers have forgotten how far it came), what a topic refuses.
+    """
+    names = await _living(client, decision)
+    opened = {each: slot for each, slot in decision.opened_slots.items() if each.topic in names.values()}
+    for attempt in range(1, ATTEMPTS_MAX + 1):
+        try:
+            stored = await client.open_sessions(decision.put_id, list(opened))
+            await _Publisher(store, client, options, decision, names).run(
+                {each: Session(decision.put_id, opened[each], next_sequence=found.next_sequence) for each, found in stored.items()}
+            )
+            break
+        except UnknownProducer as error:
+            raise _forgotten(write, epoch, error) from error
+        except (OutOfOrderSequence, OutcomeUnknown, RetriableError) as error:
+            if attempt == ATTEMPTS_MAX:
+                raise
+            log.warning("epoch %d of %s is begun again: %s", epoch, write, error)
+    await _mark_done(store, sources, write, epoch)
+
+
+async def _living(client: Client, decision: Decision) -> dict[int, str]:
+    """Names by id. Raises UnknownTopic, Unavailable."""
+    names: dict[int, str] = {}
+    for name, topic_id in decision.topics.items():
+        found = await client.describe_topic(name)
+        if found.topic_id == topic_id:
+            names[topic_id] = name
+        else:
+            log.warning("topic %s was deleted and made again: the rows that were for the former one went with it", name)
+    return names
+
+
+class _Publisher:
+    def __init__(self, store: ObjectStore, client: Client, options: SinkOptions, decision: Decision, names: Mapping[int, str]) -> None:
+        self._store = store
+        self._client = client
+        self._settings = options.producer_settings()
+        self._decision = decision
+        self._names = names
+        self._sequences: dict[TopicPartition, int] = {}
+        self._waiting: deque[Outcome] = deque()
+
+    async def run(self, sessions: Mapping[TopicPartition, Session]) -> None:
+        async with self._client.resumed_producer(sessions, **self._settings) as producer:
+            async for staged in self._staged():
+                await self._send(producer, staged, sessions)
+            await producer.flush()
+            for outcome in self._waiting:
+                outcome.raise_error()
+
+    async def _staged(self) -> AsyncIterator[StagedBatch]:
+        for key in self._decision.objects:
+            try:
+                batches = await read_staged(self._store, key)
+            except ObjectMissing as error:
+                raise DataDamaged(f"{key}: rows that were staged, and are not published, are gone", object_key=key) from error
+            for staged in batches:
+                yield staged
+
+    async def _send(self, producer: Producer, staged: StagedBatch, sessions: Mapping[TopicPartition, Session]) -> None:
+        name = self._names.get(staged.topic_id)
+        if name is None:
+            return
+        place = TopicPartition(name, staged.partition)
+        sequence = self._sequences.get(place, 0)
+        self._sequences[place] = end = sequence + staged.batch.record_count
+        stored = sessions[place].next_sequence
+        if end <= stored:
+            return
+        if sequence < stored:
+            raise DataDamaged(f"{name}/{staged.partition}: {stored} records are stored, which is amid a batch of {sequence} to {end - 1}")
+        self._waiting.append(await producer.send_encoded(*place, staged.batch))
+        while self._waiting and self._waiting[0].settled:
+            self._waiting.popleft().raise_error()
+
+
+def _forgotten(write: str, epoch: int, error: LedgerMQError) -> LedgerMQError:
+    return OutcomeUnknown(
+        f"epoch {epoch} of {write} was decided, and brokers no longer know how much of it is stored ({error.message}); nothing was sent "
+        f"again. See docs/spark.md, 'When an epoch cannot be finished'"
+    )
+
+
+async def _mark_done(store: ObjectStore, sources: Sources, write: str, epoch: int) -> None:
+    """A mark that did not come through costs only that the epoch is looked through again."""
+    mark = b'{"done_ms": %d, "put_id": "%s"}\n' % (sources.now_ms(), sources.new_id().hex().encode())
+    if await settle_put(store, keys.sink_done_epoch(write, epoch), [mark], sources=sources) is PutOutcome.UNKNOWN:
+        log.warning("epoch %d of %s is published; the mark that says so could not be put", epoch, write)
+
+
+async def clean_up(store: ObjectStore, write: str, epoch: int) -> None:
+    """After `epoch` is done: staged rows up to it, also what tasks left that were tried again, and decisions that nobody can ask for."""
+    await _delete(store, keys.sink_staged(write), epoch)
+    if epoch >= EPOCHS_KEPT:
+        await _delete(store, keys.sink_done(write), epoch - EPOCHS_KEPT)
+        await _delete(store, keys.sink_decided(write), epoch - EPOCHS_KEPT)
+
+
+async def _delete(store: ObjectStore, folder: str, last_epoch: int) -> None:
+    found: list[str] = []
+    async for info in store.list(folder):
+        name = keys.parse_sink(info.key)
+        if name is not None and name.epoch > last_epoch:
+            break
+        if name is not None:
+            found.append(info.key)
+    if found:
+        await store.delete(found)
+
+
+async def forget(store: ObjectStore, write: str) -> None:
+    """A write that nobody repeats: nothing of it stays."""
+    for folder in (keys.sink_staged(write), keys.sink_done(write), keys.sink_decided(write)):
+        await _delete(store, folder, 10**20 - 1)

@@ -1,0 +1,98 @@
+"""One task of a write, in an executor, in an event loop of its own: rows in, staged rows or sent rows out.
+
+Rows come from Spark by an iterator that blocks: it is drawn in a thread, so that what is on its way goes on meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+
+import pyarrow as pa
+
+import ledgermq
+from ledgermq.client.client import Client
+from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.producing.producer import Producer
+from ledgermq.client.producing.unrouted import BatchDelivery
+from ledgermq.client.routing import TopicRoute
+from ledgermq.sources import Sources
+from spark.sink.cluster import opened
+from spark.sink.collecting import Collector
+from spark.sink.decision import is_settled
+from spark.sink.options import SinkOptions
+from spark.sink.rows import Routed, RowRouter
+from spark.sink.staged import Sent, Staged
+from spark.sink.staging import StagedWriter
+
+
+async def stage(options: SinkOptions, write: str, epoch: int, batches: Iterator[pa.RecordBatch]) -> Staged:
+    """Durable on return, and seen by nobody. Rows of an epoch that is decided are not looked at.
+
+    Raises InvalidRecord, MessageTooLarge, UnknownTopic, UnknownPartition, Unavailable, the store's errors.
+    """
+    sources = Sources()
+    staged = Staged(write, epoch)
+    async with opened(options, sources) as (client, store):
+        if await is_settled(store, write, epoch):
+            return staged
+        writer = StagedWriter(store, sources, write, epoch, options.compression)
+        try:
+            async for routed in _collected(options, client, sources, batches):
+                await writer.add(routed)
+                staged.records += routed.rows.num_rows
+                staged.topics[routed.topic.name] = routed.topic.topic_id
+                staged.partitions.add(TopicPartition(routed.topic.name, routed.partition))
+            await writer.finish()
+        except BaseException:
+            await writer.abort()
+            raise
+    staged.objects = writer.objects
+    return staged
+
+
+async def send(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Sent:
+    """Stored in their topics on return. Raises as `stage`; what was sent before stays."""
+    sources = Sources()
+    sent = Sent(0)
+    async with ledgermq.connect(options.servers, sources=sources) as client, client.producer(**options.producer_settings()) as producer:
+        waiting: deque[BatchDelivery] = deque()
+        async for routed in _collected(options, client, sources, batches):
+            sent.records += routed.rows.num_rows
+            waiting.append(await _send(producer, routed))
+            while waiting and all(batch.outcome.settled for batch in waiting[0].batches):
+                await waiting.popleft()
+        for delivery in waiting:
+            await delivery
+    return sent
+
+
+async def _send(producer: Producer, routed: Routed) -> BatchDelivery:
+    return await producer.send_batch(routed.topic.name, routed.rows.drop_columns(["timestampType"]), partition=routed.partition)
+
+
+async def _collected(options: SinkOptions, client: Client, sources: Sources, batches: Iterator[pa.RecordBatch]) -> AsyncIterator[Routed]:
+    """The rows of a task, by partition, in batches worth sending."""
+    router = RowRouter(options.topic, _Topics(client).find, sources)
+    collector = Collector(options.batch_bytes_max, options.buffer_bytes_max)
+    while (batch := await asyncio.to_thread(next, batches, None)) is not None:
+        for routed in await router.route(batch):
+            for complete in collector.add(routed):
+                yield complete
+    for complete in collector.rest():
+        yield complete
+
+
+class _Topics:
+    """Each topic is asked for once in a task, and again when a row names a partition that it did not have."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._known: dict[str, TopicRoute] = {}
+
+    async def find(self, name: str, again: bool) -> TopicRoute:
+        if again or name not in self._known:
+            found = await self._client.describe_topic(name)
+            self._known[name] = TopicRoute(name, found.topic_id, len(found.partitions), found.settings, 0.0)
+        return self._known[name]

@@ -1,0 +1,124 @@
+"""What Spark calls: in the driver to begin and to commit, in executors to write. Exactly once by staging, or at least once by sending.
+
+A task knows its query and its micro-batch by the properties that Spark gives each job of a streaming query; the query's id is in its
+checkpoint, and so the same after a restart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from ledgermq.errors import InvalidConfig, LedgerMQError
+from ledgermq.sources import Sources
+from spark.sink.columns import check_columns
+from spark.sink.driver import abort, commit
+from spark.sink.options import SinkOptions, parse_options
+from spark.sink.staged import Sent, Staged
+from spark.sink.task import send, stage
+
+_QUERY = "sql.streaming.queryId"
+_BATCH = "streaming.sql.batchId"
+
+Messages = Sequence[WriterCommitMessage | None]
+
+
+def batch_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceWriter:
+    """Of `df.write`. Raises InvalidConfig, InvalidRecord."""
+    options = parse_options(given, streaming=False)
+    check_columns(schema, options.topic)
+    if overwrite:
+        raise InvalidConfig('mode("overwrite"): a log is only appended to; use mode("append")')
+    if options.delivery == "atLeastOnce":
+        return SendingWriter(options)
+    return StagingWriter(options)
+
+
+def stream_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+    """Of `df.writeStream`. Raises InvalidConfig, InvalidRecord."""
+    options = parse_options(given, streaming=True)
+    check_columns(schema, options.topic)
+    if overwrite:
+        raise InvalidConfig('outputMode("complete"): a log is only appended to; use "append" or "update"')
+    return SendingStreamWriter(options) if options.delivery == "atLeastOnce" else StagingStreamWriter(options)
+
+
+class StagingWriter(DataSourceArrowWriter):
+    """One `df.write`: all of it or, where a task fails, nothing."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self.options = options
+        self.name = options.write_id or Sources().new_id().hex()
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        return asyncio.run(stage(self.options, self.name, 0, iterator))
+
+    def commit(self, messages: Messages) -> None:
+        try:
+            asyncio.run(commit(self.options, self.name, 0, _staged(messages), repeatable=bool(self.options.write_id)))
+        except LedgerMQError as error:
+            text = f"{error.message}. The rows are kept; the same write with writeId={self.name!r} goes on where this one stopped"
+            raise type(error)(text) from error
+
+    def abort(self, messages: Messages) -> None:
+        asyncio.run(abort(self.options, self.name, 0))
+
+
+class StagingStreamWriter(DataSourceStreamArrowWriter):
+    def __init__(self, options: SinkOptions) -> None:
+        self.options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        query, epoch = _place()
+        return asyncio.run(stage(self.options, query, epoch, iterator))
+
+    def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803
+        staged = _staged(messages)
+        if staged:
+            asyncio.run(commit(self.options, staged[0].write, batchId, staged, repeatable=True))
+
+    def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803
+        staged = _staged(messages)
+        if staged:
+            asyncio.run(abort(self.options, staged[0].write, batchId))
+
+
+class SendingWriter(DataSourceArrowWriter):
+    def __init__(self, options: SinkOptions) -> None:
+        self.options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
+        return asyncio.run(send(self.options, iterator))
+
+
+class SendingStreamWriter(DataSourceStreamArrowWriter):
+    def __init__(self, options: SinkOptions) -> None:
+        self.options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
+        return asyncio.run(send(self.options, iterator))
+
+
+def _staged(messages: Messages) -> list[Staged]:
+    return [message for message in messages if isinstance(message, Staged)]
+
+
+def _place() -> tuple[str, int]:
+    """Query and micro-batch of the task that runs. Raises InvalidConfig."""
+    context = TaskContext.get()
+    query = context.getLocalProperty(_QUERY) if context is not None else None
+    epoch = context.getLocalProperty(_BATCH) if context is not None else None
+    if not query or not epoch:
+        raise InvalidConfig("this Spark does not tell tasks their query and micro-batch; only delivery=atLeastOnce is possible")
+    return query, int(epoch)
