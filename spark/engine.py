@@ -12,14 +12,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import AccumulatorParam, SparkContext
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from ledger.object_store.contract import FenceClosed, ObjectMissing, ObjectStore, StoreThrottled, StoreUncertain
 from ledger.object_store.open import open_store
 from ledger.parquet.engine import OnTaskDone, StoreTask
 from ledger.parquet.plan_chain import PlanOvertaken
-from ledgermq.errors import InvalidConfig, LedgerMQError, from_code
+from ledgermq.errors import InvalidConfig, LedgerMQError, Unavailable, from_code
 from ledgermq.sources import Sources
 from spark.session import open_session
 
@@ -68,7 +70,10 @@ class SparkEngine:
         return self._context.defaultParallelism
 
     async def run(self, store: ObjectStore, tasks: Sequence[Any], on_done: OnTaskDone) -> list[Any]:
-        """`store` is not used by the executors: they open `store.url`, which a task carries. Raises what a task raised."""
+        """`store` is not used by the executors: they open `store.url`, which a task carries.
+
+        Raises what a task raised; Unavailable when Spark gave up; RuntimeError when the session has ended.
+        """
         if store.url.startswith("memory://"):
             raise InvalidConfig(f"{store.url}: Spark's executors are other processes and cannot see it; use --engine local")
         finished = self._context.accumulator([], _Finished())
@@ -80,13 +85,33 @@ class SparkEngine:
                 finished.add([(number, outcome)])
             return outcome
 
+        work = str(getattr(tasks[0], "work", type(tasks[0]).__name__))
         job = self._context.parallelize(list(enumerate(tasks)), len(tasks)).map(run_one)
-        running = asyncio.create_task(asyncio.to_thread(job.collect))
+
+        def collect() -> list[Any]:
+            self._context.setJobGroup(work, work)  # of this thread
+            return job.collect()
+
+        running = asyncio.create_task(asyncio.to_thread(collect))
         told: set[int] = set()
-        while not running.done():
-            await asyncio.wait([running], timeout=PROGRESS_EVERY_S)
-            _tell(finished.value, tasks, told, on_done)
-        return _outcomes(await running)
+        try:
+            while not running.done():
+                await asyncio.wait([running], timeout=PROGRESS_EVERY_S)
+                _tell(finished.value, tasks, told, on_done)
+            return _outcomes(await running)
+        except (Py4JError, PySparkException) as error:
+            raise self._what_failed(error) from error
+        finally:
+            if not running.done():  # cancelled: the executors have better things to do
+                running.cancel()
+                self._context.cancelJobGroup(work)
+
+    def _what_failed(self, error: Exception) -> Exception:
+        """A job that Spark gave up, having lost executors again and again, may do better the next time; a session that has ended cannot."""
+        if isinstance(error, Py4JNetworkError) or self._context._jsc is None or self._context._jsc.sc().isStopped():
+            return RuntimeError("the Spark session has ended")
+        reason = str(error).strip().partition("\n\n")[0]
+        return Unavailable(f"Spark gave up the tasks: {reason[:500]}")
 
 
 @contextmanager

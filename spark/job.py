@@ -1,24 +1,30 @@
 """Parquet compaction of a whole root as a Spark job: everything that is in segments now becomes Parquet.
 
-    spark-submit spark/job.py ROOT [BUNDLE …]
+    spark-submit spark/job.py ROOT [BUNDLE …] [--every INTERVAL] [--output table|json]
 
-ROOT is a root URL such as s3://bucket/prefix or file:///folder; without bundle numbers all bundles are compacted. Executors reach ROOT by
+ROOT is a root URL such as s3://bucket/prefix or file:///folder; without bundle numbers all bundles are compacted. With --every 30s it goes
+on as a service, by the topics' size and lag settings, until SIGTERM. Executors reach ROOT by
 themselves: they need the packages `ledgermq`, `ledger` and `spark` (installed, or by --py-files), pyarrow, and on S3 credentials in their
-environment, for a task carries no secret. Exit status: 0 all done, 1 at least one
+environment, for a task carries no secret. Any number of jobs may run on one root. Exit status: 0 all done, 1 at least one
 bundle could not be compacted or a partition is parked, 2 wrong usage or no cluster at ROOT.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import sys
 from collections.abc import Sequence
 
 from pyspark.sql import SparkSession
 
-from ledger.object_store.open import open_store
+from ledger.commands.compaction_report import compaction_report
+from ledger.commands.compaction_service import parse_interval_s, serve
+from ledger.commands.root import cluster_of, opened
 from ledger.parquet.report import CompactionReport, Progress
 from ledger.parquet.runner import compact_root
+from ledgermq.cli.options import OutputFormat
+from ledgermq.cli.report import show
 from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
 from spark.engine import SparkEngine
@@ -28,40 +34,64 @@ from spark.session import open_session
 async def compact(root: str, spark: SparkSession, bundles: Sequence[int] | None = None) -> CompactionReport:
     """Raises InvalidConfig where `root` is no cluster, the store's errors."""
     sources = Sources()
-    async with await open_store(root, sources=sources) as store:
+    async with opened(root, sources) as store:
         return await compact_root(store, sources, SparkEngine(spark), bundles=bundles, on_progress=_show)
 
 
 def main(arguments: Sequence[str]) -> int:
-    if not arguments or arguments[0].startswith("-") or not all(number.isdigit() for number in arguments[1:]):
+    try:
+        chosen = _parse(arguments)
+        interval_s = parse_interval_s(chosen.every) if chosen.every else None
+    except LedgerMQError as error:
+        print(f"error: {error.message}", file=sys.stderr)
+        return 2
+    except (SystemExit, argparse.ArgumentError):
         print(__doc__, file=sys.stderr)
         return 2
     spark = open_session()
     try:
-        report = asyncio.run(compact(arguments[0], spark, [int(number) for number in arguments[1:]] or None))
+        if interval_s is not None:
+            asyncio.run(_serve(chosen, spark, interval_s))
+            return 0
+        return asyncio.run(_once(chosen, spark))
     except LedgerMQError as error:
         print(f"error: {error.message}", file=sys.stderr)
         return 2
     finally:
         spark.stop()
-    return _summarize(report)
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
+    parser.add_argument("root")
+    parser.add_argument("bundles", nargs="*", type=int)
+    parser.add_argument("--every")
+    parser.add_argument("--output", type=OutputFormat, default=OutputFormat.TABLE)
+    return parser.parse_args(arguments)
+
+
+async def _serve(chosen: argparse.Namespace, spark: SparkSession, interval_s: float) -> None:
+    sources = Sources()
+    async with opened(chosen.root, sources) as store:
+        cluster = await cluster_of(store)
+        await serve(store, cluster, sources, SparkEngine(spark), interval_s, chosen.output, chosen.bundles or None)
+
+
+async def _once(chosen: argparse.Namespace, spark: SparkSession) -> int:
+    """Exit status."""
+    started = asyncio.get_running_loop().time()
+    done = await compact(chosen.root, spark, chosen.bundles or None)
+    show(compaction_report(done, "spark", asyncio.get_running_loop().time() - started, Sources().now_ms()), chosen.output)
+    return 1 if done.failures or done.parked else 0
 
 
 def _show(progress: Progress) -> None:
     print(
         f"bundle {progress.bundle} plan {progress.plan}: {progress.files_done} of {progress.files_total} files, "
         f"{progress.records_done} of {progress.records_total} records",
+        file=sys.stderr,
         flush=True,
     )
-
-
-def _summarize(report: CompactionReport) -> int:
-    print(f"{report.records} records in {report.files} Parquet files, {report.source_bytes} bytes became {report.stored_bytes}")
-    for parked in report.parked:
-        print(f"parked: {parked.topic} partition {parked.partition}: {parked.object_key}: {parked.reason}", file=sys.stderr)
-    for bundle, error in report.failures.items():
-        print(f"bundle {bundle}: {error.message}", file=sys.stderr)
-    return 1 if report.failures or report.parked else 0
 
 
 if __name__ == "__main__":

@@ -1,22 +1,34 @@
 """Where the tasks of a round run: one seam, two engines. `LocalEngine` here, in this process; `SparkEngine` in `spark/`.
 
-An engine runs every task once and returns their outcomes, in any order. It raises what a task raised: the round stops, and whoever
-comes next finishes it.
+A task is a value that can be pickled, names its store, and is safe to run twice, side by side, anywhere: of Parquet compaction, or of the
+cleaning of keyed topics. An engine runs every task once and returns their outcomes, in order. It raises what a task raised: the
+round stops, and whoever comes next finishes it.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.group_build import RunBlocking
-from ledger.parquet.task import CompactionTask, TaskOutcome, run_task
 from ledgermq.sources import Sources
 
-OnTaskDone = Callable[[CompactionTask, TaskOutcome], None]
-"""Progress only: a task may be reported twice, or late, but never before its files are stored."""
+
+class StoreTask(Protocol):
+    """What an engine runs; the outcome can be pickled, too."""
+
+    @property
+    def store_url(self) -> str:
+        """By which another process opens the store."""
+
+    async def run(self, store: ObjectStore, sources: Sources, run_blocking: RunBlocking) -> Any:
+        """The outcome. Raises typed errors only."""
+
+
+OnTaskDone = Callable[[Any, Any], None]
+"""(task, outcome). Progress only: a task may be reported twice, or late, but never before its files are stored."""
 
 TASKS_AT_ONCE = 2
 
@@ -26,8 +38,8 @@ class Engine(Protocol):
     def parallel(self) -> int:
         """Tasks that run at the same time: the plan is cut into at least as many, where it can be."""
 
-    async def run(self, store: ObjectStore, tasks: Sequence[CompactionTask], on_done: OnTaskDone) -> list[TaskOutcome]:
-        """The outcome of every task. Raises PlanOvertaken, DataDamaged, Unavailable, the store's errors."""
+    async def run(self, store: ObjectStore, tasks: Sequence[Any], on_done: OnTaskDone) -> list[Any]:
+        """`tasks`: of one kind of `StoreTask`. Their outcomes. Raises PlanOvertaken, DataDamaged, Unavailable, the store's errors."""
 
 
 class LocalEngine:
@@ -43,10 +55,10 @@ class LocalEngine:
     def parallel(self) -> int:
         return self._tasks_at_once
 
-    async def run(self, store: ObjectStore, tasks: Sequence[CompactionTask], on_done: OnTaskDone) -> list[TaskOutcome]:
-        async def run_one(task: CompactionTask) -> TaskOutcome:
+    async def run(self, store: ObjectStore, tasks: Sequence[Any], on_done: OnTaskDone) -> list[Any]:
+        async def run_one(task: StoreTask) -> Any:
             async with self._room:
-                outcome = await run_task(task, store, self._sources, self._run_blocking)
+                outcome = await task.run(store, self._sources, self._run_blocking)
             on_done(task, outcome)
             return outcome
 

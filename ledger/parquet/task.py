@@ -44,6 +44,16 @@ class CompactionTask:
     files: int
     source_bytes: int
 
+    @property
+    def work(self) -> str:
+        """What it is part of, as Spark names the job."""
+        plan = fmt.CompactionPlan.FromString(self.plan)
+        return f"Parquet compaction: bundle {plan.bundle}, plan {plan.number} ({plan.put_id.hex()[:8]})"
+
+    async def run(self, store: ObjectStore, sources: Sources, run_blocking: RunBlocking) -> TaskOutcome:
+        """As `run_task`."""
+        return await run_task(self, store, sources, run_blocking)
+
 
 @dataclass(frozen=True, slots=True)
 class TaskOutcome:

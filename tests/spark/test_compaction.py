@@ -151,6 +151,10 @@ async def test_a_task_of_a_finished_plan_writes_nothing(spark: SparkSession, tmp
             await store.delete([file.key])
         found = spark.sparkContext.parallelize(tasks, len(tasks)).map(run_on_executor).collect()
         assert [outcome.code for outcome in found if isinstance(outcome, TaskFailure)] == [PlanOvertaken.code] * len(tasks)
+        with pytest.raises(PlanOvertaken):
+            await SparkEngine(spark).run(store, tasks, lambda *_: None)
+        assert tasks[0].work == f"Parquet compaction: bundle 1, plan 1 ({plan.put_id.hex()[:8]})"
+        assert len(spark.sparkContext.statusTracker().getJobIdsForGroup(tasks[0].work)) == 2, "the job has the name of the round"
         assert not [info.key async for info in store.list(keys.parquet_topic("flights"))]
 
 

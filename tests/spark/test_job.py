@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -30,15 +31,22 @@ async def test_the_script_compacts_a_root_and_says_what_it_did(tmp_path: Path) -
         await root.create_topic("u", bundle=2)
         await root.produce("t", (0, [b"a", b"b"]), (1, [b"c"]))
         await root.produce("u", (0, [b"d"]))
-        done = _run(store.url, "1")
+        done = _run(store.url, "1", "--output", "json")
         assert done.returncode == 0, done.stderr
-        assert "bundle 1 plan 1: 2 of 2 files, 3 of 3 records" in done.stdout
-        assert "3 records in 2 Parquet files" in done.stdout
+        assert "bundle 1 plan 1: 2 of 2 files, 3 of 3 records" in done.stderr
+        told = json.loads(done.stdout)
+        assert (told["engine"], told["records"], told["files"], told["records_left"], told["findings"]) == ("spark", 3, 2, 0, [])
+        assert [(row["bundle"], row["plan"], row["records"]) for row in told["round_list"]] == [(1, 1, 3)]
         rows = await read_parquet_rows(store)
         assert {part: list(found.values()) for part, found in rows.items()} == {("t", 0): [b"a", b"b"], ("t", 1): [b"c"]}, "bundle 1 only"
 
 
-@pytest.mark.parametrize("arguments", [[], ["--help"], ["file:///x", "one"]])
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["file:///x", "one"], ["file:///x", "--output", "xml"]])
 def test_wrong_usage_is_told_without_starting_spark(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert job.main(arguments) == 2
     assert "spark-submit spark/job.py ROOT" in capsys.readouterr().err
+
+
+def test_an_interval_that_is_none_is_told_without_starting_spark(capsys: pytest.CaptureFixture[str]) -> None:
+    assert job.main(["file:///x", "--every", "often"]) == 2
+    assert "give one as 30s, 5m or 1h" in capsys.readouterr().err
