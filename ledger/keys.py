@@ -192,6 +192,59 @@ def parse_parquet(key: str) -> ParquetName | None:
     return ParquetName(found[1], *(int(found[i]) for i in range(2, 7))) if found else None
 
 
+@dataclass(frozen=True, slots=True)
+class KeyedPlace:
+    """A partition of a keyed topic: where its versions and their files are (docs/decisions/0022)."""
+
+    topic: str
+    topic_id: int
+    partition: int
+
+    @property
+    def folder(self) -> str:
+        return f"{KEYED}topic={self.topic}/partition={self.partition}/_{self.topic_id}/"
+
+    @property
+    def versions(self) -> str:
+        return f"{self.folder}versions/"
+
+    @property
+    def files(self) -> str:
+        return f"{self.folder}files/"
+
+    def version(self, number: int) -> str:
+        return f"{self.versions}{number:020d}"
+
+    def file(self, first: int, last: int, number: int, attempt: bytes) -> str:
+        """Of offsets from `first` to `last`, not all of which it need hold."""
+        return f"{self.files}{first:020d}-{last:020d}-{number}-{attempt.hex()}.parquet"
+
+
+_KEYED = re.compile(r"keyed/topic=([^/]+)/partition=(\d+)/_(\d+)/(versions|files)/(.+)\Z")
+_KEYED_FILE = re.compile(r"(\d{20})-(\d{20})-(\d+)-[0-9a-f]{32}\.parquet\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedName:
+    """What a key below `keyed/` says. `number`: of the version that this is, or for which this file was made."""
+
+    place: KeyedPlace
+    number: int
+    is_file: bool
+
+
+def parse_keyed(key: str) -> KeyedName | None:
+    """None for a key that no LedgerMQ process wrote."""
+    found = _KEYED.match(key)
+    if found is None:
+        return None
+    place = KeyedPlace(found[1], int(found[3]), int(found[2]))
+    if found[4] == "versions":
+        return KeyedName(place, int(found[5]), False) if _NUMBER.match(found[5]) else None
+    file = _KEYED_FILE.match(found[5])
+    return KeyedName(place, int(file[3]), True) if file else None
+
+
 def sink_staged(write: str) -> str:
     return f"{SINKS}{write}/staged/"
 

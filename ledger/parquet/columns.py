@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -127,19 +127,19 @@ class ParquetBuilder:
         if self._next != self._file.last_offset + 1:
             raise AssertionError(f"{self._file.key}: it would end at {self._next - 1}")
         self.flush()
-        return _close(self._open(), self._sink, note)
+        return close_writer(self._open(), self._sink, note)
 
     def _open(self) -> pq.ParquetWriter:
         if self._writer is None:
             rows = self._file.last_offset + 1 - self._file.first_offset
-            self._writer = _open_writer(self._sink, dict.fromkeys(self._file.bloom_columns, rows))
+            self._writer = open_writer(self._sink, dict.fromkeys(self._file.bloom_columns, rows))
         return self._writer
 
 
 def empty_file(note: FooterNote) -> pa.Buffer:
     """A file without rows, whose note says why."""
     sink = pa.BufferOutputStream()
-    return _close(_open_writer(sink, {}), sink, note)
+    return close_writer(open_writer(sink, {}), sink, note)
 
 
 def _with_place(batch: pa.RecordBatch, topic: str, partition: int, first: int) -> pa.RecordBatch:
@@ -160,7 +160,12 @@ def _with_place(batch: pa.RecordBatch, topic: str, partition: int, first: int) -
     )
 
 
-def _open_writer(sink: pa.BufferOutputStream, bloom: dict[str, int]) -> pq.ParquetWriter:
+class Note(Protocol):
+    def encode(self) -> dict[bytes, bytes]:
+        """Key-value metadata of the footer, with room for the checksums."""
+
+
+def open_writer(sink: pa.BufferOutputStream, bloom: dict[str, int]) -> pq.ParquetWriter:
     """`bloom`: columns that get a Bloom filter, with the number of different values to expect."""
     options = {name: {"ndv": max(1, rows), "fpp": BLOOM_FALSE_POSITIVES} for name, rows in bloom.items()}
     return pq.ParquetWriter(
@@ -178,7 +183,7 @@ def _open_writer(sink: pa.BufferOutputStream, bloom: dict[str, int]) -> pq.Parqu
     )
 
 
-def _close(writer: pq.ParquetWriter, sink: pa.BufferOutputStream, note: FooterNote) -> pa.Buffer:
+def close_writer(writer: pq.ParquetWriter, sink: pa.BufferOutputStream, note: Note) -> pa.Buffer:
     writer.add_key_value_metadata(note.encode())
     writer.close()
     file = sink.getvalue()

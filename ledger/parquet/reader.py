@@ -8,7 +8,6 @@ offsets, other bytes than the producer's.
 from __future__ import annotations
 
 import asyncio
-import io
 from collections import OrderedDict
 from dataclasses import dataclass
 from functools import partial
@@ -23,13 +22,13 @@ from ledger.checkpoint import partition_of
 from ledger.fold import PartitionKey
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.object_store.contract import ObjectStore
-from ledger.parquet.columns import SCHEMA as PARQUET_SCHEMA
 from ledger.parquet.group_build import RunBlocking
 from ledger.parquet.pages import PageReader
+from ledger.parquet.row_group import read_row_group
 from ledger.parquet.stored_file import read_footer
 from ledger.stored_batch import StoredBatch
 from ledgermq.errors import DataDamaged, OffsetOutOfRange
-from ledgermq.protocol.records import SCHEMA, Compression, encode_batch
+from ledgermq.protocol.records import Compression, encode_batch
 
 DECODED_BYTES_MAX = 256 * 1024 * 1024
 FOOTERS_MAX = 256
@@ -84,9 +83,7 @@ class ParquetCache:
         async with self._room:
             found = self._groups.get((key, number))
             if found is None:
-                start, length = _bytes_of(footer.row_group(number))
-                data = await self._store.get_range(key, start, length)
-                table = await self._run_blocking(partial(_decode, footer, number, start, data, key))
+                table = await read_row_group(self._store, key, footer, number, self._run_blocking)
                 found = _RowGroup(first, table, table.get_total_buffer_size())
                 self._groups[key, number] = found
                 self._evict()
@@ -147,57 +144,6 @@ async def _group_at(cache: ParquetCache, bundle: int, checkpoint: fmt.Checkpoint
     if parsed is None or (parsed.topic_id, parsed.partition) != key or file.first_offset > offset:
         raise DataDamaged(f"{file.key} is listed for topic id {key[0]} partition {key[1]}, offset {offset}", object_key=file.key)
     return await cache.row_group(file.key, file.first_offset, offset), file.last_offset + 1
-
-
-def _bytes_of(group: pq.RowGroupMetaData) -> tuple[int, int]:
-    """Where the column chunks of a row group stand: start and length."""
-    columns = [group.column(i) for i in range(group.num_columns)]
-    starts = [c.dictionary_page_offset if c.has_dictionary_page else c.data_page_offset for c in columns]
-    starts = [min(start, c.data_page_offset) for start, c in zip(starts, columns, strict=True)]
-    ends = [start + c.total_compressed_size for start, c in zip(starts, columns, strict=True)]
-    return min(starts), max(ends) - min(starts)
-
-
-class _Part(io.RawIOBase):
-    """A file of which only some bytes are here; enough for a reader that has the footer already."""
-
-    def __init__(self, start: int, data: bytes) -> None:
-        self._start = start
-        self._data = memoryview(data)
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._start + len(self._data)}[whence]
-        self._at = base + offset
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def read(self, size: int = -1) -> bytes:
-        begin = self._at - self._start
-        if begin < 0:
-            raise OSError(f"byte {self._at} was not fetched")
-        found = bytes(self._data[begin:] if size < 0 else self._data[begin : begin + size])
-        self._at += len(found)
-        return found
-
-
-def _decode(footer: pq.FileMetaData, number: int, start: int, data: bytes, key: str) -> pa.Table:
-    try:
-        columns = [name for name in PARQUET_SCHEMA.names if name in SCHEMA.names]
-        file = pq.ParquetFile(_Part(start, data), metadata=footer, pre_buffer=False, page_checksum_verification=True)
-        table = file.read_row_group(number, columns=columns, use_threads=False).select(SCHEMA.names).cast(SCHEMA)
-        table.validate(full=True)
-    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
-        raise DataDamaged(f"{key}: row group {number} cannot be read: {error}", object_key=key) from error
-    return table
 
 
 def _encode(group: _RowGroup, offset: int, bytes_max: int, end: int, compression: Compression) -> list[StoredBatch]:

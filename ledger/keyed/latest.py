@@ -1,0 +1,38 @@
+"""The last offset of each key in the dirty part of a log, and which records it leaves alive. Blocking; keys are compared as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+@dataclass(frozen=True, slots=True)
+class LatestOffsets:
+    """`keys`: each once, large binary; `offsets`: of its last record, in the same order."""
+
+    keys: pa.Array
+    offsets: pa.Array
+
+    def survivors(self, keys: pa.ChunkedArray, offsets: pa.ChunkedArray) -> pa.ChunkedArray:
+        """True for each record without a later one of its key in the dirty part, and for each without a key."""
+        compute: Any = pc
+        place = compute.index_in(keys.cast(pa.large_binary()), value_set=self.keys, skip_nulls=True)
+        last = compute.take(self.offsets, place)
+        return compute.fill_null(compute.less_equal(last, offsets), True)
+
+
+def latest_of(parts: Sequence[pa.Table]) -> LatestOffsets:
+    """`parts`: columns key (binary) and offset (int64)."""
+    schema = pa.schema([("key", pa.large_binary()), ("offset", pa.int64())])
+    whole = pa.concat_tables([part.select(["key", "offset"]).cast(schema) for part in parts]) if parts else schema.empty_table()
+    known = whole.filter(pc.is_valid(whole.column("key")))
+    last = known.group_by("key", use_threads=False).aggregate([("offset", "max")])
+    return LatestOffsets(_one(last.column("key")), _one(last.column("offset_max")))
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)

@@ -1,0 +1,138 @@
+"""What one round of cleaning does with a partition: which files it reads, in which groups, and what it may leave out. Pure.
+
+The dirty part is the log from the base version's end on, whole files of Parquet; a record of the base or of the dirty part stays if the
+dirty part holds no later one of its key. Besides, these go: records below the log start, tombstones that have been in a version for
+`delete.retention.ms`, and, with `compact,delete`, what is older than `retention.ms`.
+
+Must not know: stores; clocks (times are given, by the store's clock).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.keyed.version import KeyedFile, KeyedVersion, Published, aged_end, earlier_of, nothing_yet
+from ledger.keys import KeyedPlace
+from ledger.topic_settings import TopicSettings
+
+DIRTY_RECORDS_MAX = 8 * 1024 * 1024
+"""Of one round: every task holds their keys in memory, some 100 bytes each where keys have 40."""
+DIRTY_BYTES_MAX = 4 * 1024 * 1024 * 1024
+"""The same, for large keys: of the files that hold them."""
+
+
+@dataclass(frozen=True, slots=True)
+class CleaningInput:
+    """A file that a task reads: of the base version (`clean`), or of the log, where it holds every offset from `first` to `last`."""
+
+    key: str
+    first: int
+    last: int
+    size: int
+    clean: KeyedFile | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CleaningPlan:
+    """Leads to version `base.number + 1`. `groups`: neighbouring files, each group becomes one file, or none.
+
+    `floor`, `aged_end`: offsets below which all records, or tombstones, go. `expired_us`: records of before that go; 0 = none.
+    """
+
+    base: KeyedVersion
+    end: int
+    groups: tuple[tuple[CleaningInput, ...], ...]
+    dirty: tuple[CleaningInput, ...]
+    floor: int
+    aged_end: int
+    expired_us: int
+    earlier: tuple[tuple[int, int], ...]
+
+
+def make_cleaning_plan(
+    place: KeyedPlace,
+    cluster: str,
+    published: Published | None,
+    counters: fmt.PartitionCheckpoint,
+    log: Sequence[fmt.ParquetFile],
+    settings: TopicSettings,
+    *,
+    everything: bool,
+    now_ms: int,
+    min_age_ms: int,
+) -> CleaningPlan | None:
+    """The next round, or None where none is due. `log`: the Parquet files of the partition from the base's end on.
+
+    `min_age_ms`: for so long versions are remembered by those after them, or for `delete.retention.ms`.
+    """
+    base = published.version if published is not None else nothing_yet(place, cluster, counters.parquet_start)
+    start = max(base.end, counters.parquet_start)
+    kept = [file for file in log if file.last_offset >= counters.log_start]
+    if kept and kept[0].first_offset > max(start, counters.log_start):
+        raise AssertionError(f"{place.folder}: the log begins at {kept[0].first_offset}, it is needed from {start}")
+    ripe = list(_ripe(kept, now_ms - settings.min_compaction_lag_ms))
+    earlier = earlier_of(published, max(settings.delete_retention_ms, min_age_ms), now_ms)
+    expired_us = (now_ms - settings.retention_ms) * 1000 if settings.forgets_keys else 0
+    dirty = tuple(_some(ripe))
+    plan = CleaningPlan(
+        base=base,
+        end=dirty[-1].last + 1 if dirty else start,
+        groups=(),
+        dirty=dirty,
+        floor=counters.log_start,
+        aged_end=max(base.tombstones_to, aged_end(earlier, settings.delete_retention_ms, now_ms)),
+        expired_us=max(0, expired_us),
+        earlier=earlier,
+    )
+    if not _is_due(plan, ripe, settings, everything):
+        return None
+    clean = [CleaningInput(file.key, file.first, file.last, file.size, file) for file in base.files]
+    inputs = [each for each in (*clean, *dirty) if each.last >= plan.floor]
+    return replace(plan, groups=tuple(_grouped(inputs, settings.parquet_target_bytes)))
+
+
+def _ripe(log: Iterable[fmt.ParquetFile], written_ms_max: int) -> Iterable[CleaningInput]:
+    """Those that are old enough, up to the first that is not."""
+    for file in log:
+        if (file.timestamp_max_us // 1000 or file.committed_ms) > written_ms_max:
+            return
+        yield CleaningInput(file.key, file.first_offset, file.last_offset, file.size)
+
+
+def _some(ripe: Iterable[CleaningInput]) -> Iterable[CleaningInput]:
+    """As many as one round takes, and one at least."""
+    records = size_bytes = 0
+    for file in ripe:
+        records += file.last + 1 - file.first
+        size_bytes += file.size
+        if records > file.last + 1 - file.first and (records > DIRTY_RECORDS_MAX or size_bytes > DIRTY_BYTES_MAX):
+            return
+        yield file
+
+
+def _is_due(plan: CleaningPlan, ripe: Sequence[CleaningInput], settings: TopicSettings, everything: bool) -> bool:
+    if everything and ripe:
+        return True
+    base = plan.base
+    dirty_bytes = sum(file.size for file in ripe)
+    if dirty_bytes and dirty_bytes >= settings.min_cleanable_dirty_ratio * (dirty_bytes + base.size):
+        return True
+    if any(file.last < plan.floor for file in base.files):
+        return True
+    if plan.aged_end > base.tombstones_to and any(file.tombstones and file.first < plan.aged_end for file in base.files):
+        return True
+    slack_us = 0 if everything else settings.retention_ms * 100  # a tenth of it: not for every record that grows too old
+    return any(0 < file.timestamp_min_us < plan.expired_us - slack_us for file in base.files)
+
+
+def _grouped(inputs: Iterable[CleaningInput], bytes_max: int) -> Iterable[tuple[CleaningInput, ...]]:
+    group: list[CleaningInput] = []
+    for each in inputs:
+        if group and sum(file.size for file in group) + each.size > bytes_max:
+            yield tuple(group)
+            group = []
+        group.append(each)
+    if group:
+        yield tuple(group)

@@ -1,0 +1,189 @@
+"""One round of cleaning of one partition: read the newest version, write the files of the next, publish it by one put.
+
+    newest version n | what the log holds above its end | tasks, under an attempt id of their own | put version n+1, unless somebody has
+
+Rivals may do the same at the same time; each has its own files, one wins the number. What a round that ends early leaves behind is
+garbage: nobody has to finish it. Safety (docs/decisions/0022): every version holds the latest record of each key below its end, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from ledger.catalog import Topic
+from ledger.checkpoint import newest_checkpoint, partition_of
+from ledger.cluster import ClusterSettings
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.keyed.plan import CleaningPlan, make_cleaning_plan
+from ledger.keyed.task import CleaningOutcome, CleaningTask
+from ledger.keyed.version import KeyedVersion, Published, encode_version, newest_version
+from ledger.keys import KeyedPlace
+from ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledger.object_store.settle import PutOutcome, settle_put
+from ledger.parquet.engine import Engine
+from ledger.parquet.pages import PageReader
+from ledgermq.errors import DataDamaged, Unavailable
+from ledgermq.sources import Sources
+
+ATTEMPTS_MAX = 10
+
+OnCleaned = Callable[[CleaningTask, CleaningOutcome], None]
+
+
+@dataclass(frozen=True, slots=True)
+class CleaningReport:
+    """A published version. `read`: records looked at. `dirty_bytes`: of what was cleaned of the log; `stored_bytes`: of the files."""
+
+    bundle: int
+    topic: str
+    partition: int
+    number: int
+    end: int
+    read: int
+    records: int
+    dirty_bytes: int
+    stored_bytes: int
+
+
+def place_of(topic: Topic, partition: int) -> KeyedPlace:
+    return KeyedPlace(topic.name, topic.id, partition)
+
+
+async def clean_partition(
+    store: ObjectStore,
+    cluster: ClusterSettings,
+    topic: Topic,
+    partition: int,
+    sources: Sources,
+    engine: Engine,
+    *,
+    everything: bool,
+    bytes_max: int | None = None,
+    on_done: OnCleaned = lambda task, outcome: None,
+) -> CleaningReport | None:
+    """The next version; None where none is due, or where a rival published it. `everything`: whatever the dirty ratio is.
+
+    `bytes_max`: None also where the round would read more than this.
+    Raises DataDamaged (naming the object), Unavailable, the store's errors.
+    """
+    place, bundle = place_of(topic, partition), topic.bundles[partition]
+    for _ in range(ATTEMPTS_MAX):
+        published, counters, log = await _look(store, place, bundle)
+        now_ms = await store.store_time_ms()
+        plan = make_cleaning_plan(
+            place,
+            cluster.cluster_id,
+            published,
+            counters,
+            log,
+            topic.settings,
+            everything=everything,
+            now_ms=now_ms,
+            min_age_ms=cluster.parquet_min_age_ms,
+        )
+        if plan is None or (bytes_max is not None and _bytes_of(plan) > bytes_max):
+            return None
+        try:
+            return await _run(store, bundle, plan, topic, sources, engine, on_done)
+        except ObjectMissing as error:
+            await _explain(store, place, bundle, plan, error)
+    raise Unavailable(f"{place.folder}: others clean it faster than it can be read")
+
+
+async def _look(
+    store: ObjectStore, place: KeyedPlace, bundle: int
+) -> tuple[Published | None, fmt.PartitionCheckpoint, list[fmt.ParquetFile]]:
+    """The newest version, the partition's counters, and the log above the version's end: of one moment, or so that nobody can tell."""
+    for _ in range(ATTEMPTS_MAX):
+        published = await newest_version(store, place)
+        counters = partition_of(await newest_checkpoint(store, bundle), place.topic_id, place.partition)
+        start = max(published.version.end if published is not None else 0, counters.parquet_start)
+        try:
+            log = await PageReader(store, bundle).files_from(counters, start)
+        except ObjectMissing:
+            continue  # a page was replaced: a newer checkpoint says so
+        if published is None or start == published.version.end or start <= counters.log_start:
+            return published, counters, log
+    raise Unavailable(f"{place.folder}: others clean it faster than it can be read")
+
+
+def _bytes_of(plan: CleaningPlan) -> int:
+    return sum(each.size for group in plan.groups for each in group)
+
+
+async def _run(
+    store: ObjectStore, bundle: int, plan: CleaningPlan, topic: Topic, sources: Sources, engine: Engine, on_done: OnCleaned
+) -> CleaningReport | None:
+    attempt, number = sources.new_id(), plan.base.number + 1
+    tasks = [
+        CleaningTask(
+            store_url=store.url,
+            cluster_id=plan.base.cluster,
+            place=plan.base.place,
+            number=number,
+            attempt=attempt,
+            inputs=group,
+            dirty=plan.dirty,
+            floor=plan.floor,
+            aged_end=plan.aged_end,
+            expired_us=plan.expired_us,
+            bloom=topic.settings.parquet_bloom_key,
+        )
+        for group in plan.groups
+    ]
+    outcomes: list[CleaningOutcome] = await engine.run(store, tasks, on_done) if tasks else []
+    version = replace(
+        plan.base,
+        number=number,
+        attempt=attempt,
+        end=plan.end,
+        files=tuple(outcome.file for outcome in outcomes if outcome.file is not None),
+        earlier=plan.earlier,
+        tombstones_to=plan.aged_end,
+    )
+    check_version(plan, version)
+    if not await _publish(store, version, sources):
+        return None
+    return CleaningReport(
+        bundle=bundle,
+        topic=topic.name,
+        partition=version.place.partition,
+        number=number,
+        end=version.end,
+        read=sum(outcome.read for outcome in outcomes),
+        records=sum(file.rows for file in version.files),
+        dirty_bytes=sum(each.size for each in plan.dirty),
+        stored_bytes=version.size,
+    )
+
+
+def check_version(plan: CleaningPlan, version: KeyedVersion) -> None:
+    """What never goes back, and what the files must be. A violation is a bug of ours, so it stops the caller."""
+    base = plan.base
+    if version.end < base.end or version.tombstones_to < base.tombstones_to:
+        raise AssertionError(f"{version.key}: its end would go back from {base.end} to {version.end}")
+    start = base.end
+    for each in plan.dirty:
+        if each.first > max(start, plan.floor):
+            raise AssertionError(f"{version.key}: offsets {start} to {each.first - 1} would be left out")
+        start = each.last + 1
+    if plan.dirty and start != version.end:
+        raise AssertionError(f"{version.key}: it ends at {version.end}, what was read at {start}")
+
+
+async def _publish(store: ObjectStore, version: KeyedVersion, sources: Sources) -> bool:
+    """False: a rival's version has the number."""
+    outcome = await settle_put(store, version.key, [encode_version(version)], sources=sources)
+    if outcome is PutOutcome.UNKNOWN:
+        raise Unavailable(f"{version.key}: it cannot be told whether it was put")
+    return outcome is PutOutcome.WON
+
+
+async def _explain(store: ObjectStore, place: KeyedPlace, bundle: int, plan: CleaningPlan, missing: ObjectMissing) -> None:
+    """A file was gone that version n, or the log above it, must have. Raises DataDamaged unless others have gone on meanwhile."""
+    newest = await newest_version(store, place)
+    counters = partition_of(await newest_checkpoint(store, bundle), place.topic_id, place.partition)
+    if (newest.version.number if newest is not None else 0) > plan.base.number or counters.log_start > plan.floor:
+        return
+    raise DataDamaged(f"{missing.message}, and {plan.base.key} is still the newest version", object_key=missing.object_key) from missing

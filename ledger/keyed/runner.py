@@ -1,0 +1,51 @@
+"""Cleans the keyed topics of a bundle, or of a root: round after round, then what they have replaced is deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ledger.catalog import Catalog, Topic
+from ledger.cluster import ClusterSettings
+from ledger.keyed.delete import tidy_partition
+from ledger.keyed.round import CleaningReport, OnCleaned, clean_partition
+from ledger.object_store.contract import ObjectStore
+from ledger.parquet.engine import Engine
+from ledgermq.sources import Sources
+
+ROUNDS_MAX = 1000
+"""Of one partition in one run."""
+
+
+def keyed_partitions(catalog: Catalog, bundles: Sequence[int]) -> list[tuple[Topic, int]]:
+    """Partitions of living keyed topics in these bundles."""
+    topics = sorted((topic for topic in catalog.living_topics() if topic.settings.keyed), key=lambda topic: topic.id)
+    return [(topic, partition) for topic in topics for partition, bundle in enumerate(topic.bundles) if bundle in bundles]
+
+
+async def clean_bundle(
+    store: ObjectStore,
+    bundle: int,
+    cluster: ClusterSettings,
+    catalog: Catalog,
+    sources: Sources,
+    engine: Engine,
+    *,
+    everything: bool,
+    bytes_max: int | None = None,
+    on_done: OnCleaned = lambda task, outcome: None,
+) -> list[CleaningReport]:
+    """All rounds that are due in the bundle. Raises DataDamaged (naming the object), Unavailable, the store's errors.
+
+    `everything`: whatever the dirty ratios are. `bytes_max`: leave out rounds that would read more.
+    """
+    reports = []
+    for topic, partition in keyed_partitions(catalog, [bundle]):
+        for _ in range(ROUNDS_MAX):
+            report = await clean_partition(
+                store, cluster, topic, partition, sources, engine, everything=everything, bytes_max=bytes_max, on_done=on_done
+            )
+            if report is None:
+                break
+            reports.append(report)
+        await tidy_partition(store, cluster, topic, partition, sources)
+    return reports

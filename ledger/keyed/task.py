@@ -1,0 +1,247 @@
+"""One task of a round of cleaning: a group of neighbouring files becomes one file of the version. A plain function of (task, store).
+
+It reads the keys of the dirty part, then of its own files, says which records stay, and writes those, row group by row group. A group
+that is one file of the base in which every record stays is named again as it is. A file's name holds the attempt that was drawn for the
+round, and what it holds follows from its name: whoever finds it there already, perhaps put by the same task elsewhere, reads what it says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ledger.keyed.latest import LatestOffsets, latest_of
+from ledger.keyed.note import KeyedNote
+from ledger.keyed.plan import CleaningInput
+from ledger.keyed.version import KeyedFile
+from ledger.keys import KeyedPlace
+from ledger.object_store.contract import AlreadyExists, ObjectMissing, ObjectStore, StoreUncertain
+from ledger.parquet.columns import ROW_GROUP_BYTES, ROW_GROUP_ROWS_MAX, SCHEMA, close_writer, open_writer
+from ledger.parquet.group_build import RunBlocking
+from ledger.parquet.row_group import read_columns
+from ledger.parquet.stored_file import parse_footer, read_footer
+from ledgermq.errors import DataDamaged, Unavailable
+from ledgermq.sources import Sources
+
+PUT_ATTEMPTS_MAX = 12
+BACKOFF_FIRST_S = 0.05
+BACKOFF_MAX_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class CleaningTask:
+    """Picklable. `inputs`: the group. `dirty`: the log files whose keys decide. The rest as in `CleaningPlan`."""
+
+    store_url: str
+    cluster_id: str
+    place: KeyedPlace
+    number: int
+    attempt: bytes
+    inputs: tuple[CleaningInput, ...]
+    dirty: tuple[CleaningInput, ...]
+    floor: int
+    aged_end: int
+    expired_us: int
+    bloom: bool = False
+
+    @property
+    def source_bytes(self) -> int:
+        return sum(each.size for each in self.inputs)
+
+    @property
+    def work(self) -> str:
+        """For people."""
+        return f"clean {self.place.topic}-{self.place.partition}"
+
+    async def run(self, store: ObjectStore, sources: Sources, run_blocking: RunBlocking) -> CleaningOutcome:
+        """Raises ObjectMissing, DataDamaged (naming the object), Unavailable, the store's errors."""
+        return await _Run(self, store, sources, run_blocking).run()
+
+
+@dataclass(frozen=True, slots=True)
+class CleaningOutcome:
+    """What stands for the group in the version; None: nothing of it stays. `read`: records that were looked at."""
+
+    file: KeyedFile | None
+    read: int
+
+
+class _Run:
+    def __init__(self, task: CleaningTask, store: ObjectStore, sources: Sources, run_blocking: RunBlocking) -> None:
+        self.task = task
+        self.store = store
+        self.sources = sources
+        self.run_blocking = run_blocking
+
+    async def run(self) -> CleaningOutcome:
+        first, last = max(self.task.inputs[0].first, self.task.floor), self.task.inputs[-1].last
+        key = self.task.place.file(first, last, self.task.number, self.task.attempt)
+        latest = await self._latest()
+        kept: list[tuple[CleaningInput, pq.FileMetaData, pa.ChunkedArray]] = []
+        read = stays = 0
+        for each in self.task.inputs:
+            footer, mask = await self._mask(each, latest)
+            read += len(mask)
+            stays += _count(mask)
+            kept.append((each, footer, mask))
+        del latest
+        only = self.task.inputs[0].clean
+        if only is not None and len(self.task.inputs) == 1 and stays == read and only.first >= self.task.floor:
+            return CleaningOutcome(only, read)
+        if not stays:
+            return CleaningOutcome(None, read)
+        if (found := await self._stored(key)) is not None:
+            return CleaningOutcome(found, read)
+        builder = _Builder(self.task.bloom, stays)
+        async for rows in self._rows(kept):
+            await self.run_blocking(partial(builder.add, rows))
+        note = builder.note(self.task, first, last)
+        data = await self.run_blocking(partial(builder.finish, note))
+        return CleaningOutcome(await self._put(key, data, note), read)
+
+    async def _latest(self) -> LatestOffsets:
+        parts = []
+        for each in self.task.dirty:
+            offset = each.first
+            async for table in self._columns(each, await self._footer(each), ["key"]):
+                parts.append(table.append_column("offset", pa.arange(offset, offset + table.num_rows)))
+                offset += table.num_rows
+        latest: LatestOffsets = await self.run_blocking(partial(latest_of, parts))
+        return latest
+
+    async def _footer(self, each: CleaningInput) -> pq.FileMetaData:
+        footer = await read_footer(self.store, each.key)
+        expected = each.clean.rows if each.clean is not None else each.last + 1 - each.first
+        if footer.num_rows != expected:
+            raise DataDamaged(f"{each.key}: it has {footer.num_rows} rows, not {expected}", object_key=each.key)
+        return footer
+
+    async def _columns(self, each: CleaningInput, footer: pq.FileMetaData, names: Sequence[str]) -> AsyncIterator[pa.Table]:
+        for number in range(footer.num_row_groups):
+            yield await read_columns(self.store, each.key, footer, number, names, self.run_blocking)
+
+    async def _mask(self, each: CleaningInput, latest: LatestOffsets) -> tuple[pq.FileMetaData, pa.ChunkedArray]:
+        """Which of its records stay."""
+        footer = await self._footer(each)
+        names = ["key", "offset", "timestamp"]
+        whole = pa.concat_tables([table async for table in self._columns(each, footer, names)])
+        dead = await self._dead_values(each, footer)
+        return footer, await self.run_blocking(partial(self._decide, whole, dead, latest))
+
+    async def _dead_values(self, each: CleaningInput, footer: pq.FileMetaData) -> pa.ChunkedArray | None:
+        """Which values are null; None: no tombstone of this file can have aged."""
+        if each.first >= self.task.aged_end or (each.clean is not None and not each.clean.tombstones):
+            return None
+        found = []
+        async for table in self._columns(each, footer, ["value"]):
+            found += pc.is_null(table.column("value")).chunks
+        return pa.chunked_array(found, pa.bool_())
+
+    def _decide(self, rows: pa.Table, dead: pa.ChunkedArray | None, latest: LatestOffsets) -> pa.ChunkedArray:
+        compute: Any = pc
+        offsets = rows.column("offset")
+        mask = compute.and_(latest.survivors(rows.column("key"), offsets), compute.greater_equal(offsets, self.task.floor))
+        if dead is not None:
+            aged = compute.and_(dead, compute.less(offsets, self.task.aged_end))
+            keyed = compute.is_valid(rows.column("key"))
+            mask = compute.and_(mask, compute.invert(compute.and_(aged, keyed)))
+        if self.task.expired_us:
+            old = compute.less(rows.column("timestamp").cast(pa.int64()), self.task.expired_us)
+            mask = compute.and_(mask, compute.invert(compute.fill_null(old, False)))
+        return mask
+
+    async def _rows(self, kept: Iterable[tuple[CleaningInput, pq.FileMetaData, pa.ChunkedArray]]) -> AsyncIterator[pa.Table]:
+        for each, footer, mask in kept:
+            at = 0
+            for number in range(footer.num_row_groups):
+                count = footer.row_group(number).num_rows
+                part = mask.slice(at, count)
+                at += count
+                if _count(part):
+                    table = await read_columns(self.store, each.key, footer, number, SCHEMA.names, self.run_blocking)
+                    yield await self.run_blocking(partial(table.filter, part))
+
+    async def _put(self, key: str, data: pa.Buffer, note: KeyedNote) -> KeyedFile:
+        for attempt in range(PUT_ATTEMPTS_MAX):
+            try:
+                await self.store.put_if_absent(key, [memoryview(data)])
+                return described(parse_footer(data, key), key, data.size)
+            except (AlreadyExists, StoreUncertain):
+                if (found := await self._stored(key)) is not None:
+                    return found
+            pause_s = min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2**attempt)
+            await asyncio.sleep(pause_s * self.sources.random.uniform(0.5, 1.0))
+        raise Unavailable(f"{key}: it could not be put in {PUT_ATTEMPTS_MAX} tries")
+
+    async def _stored(self, key: str) -> KeyedFile | None:
+        try:
+            size = (await self.store.head(key)).size
+            return described(await read_footer(self.store, key), key, size)
+        except (ObjectMissing, StoreUncertain):
+            return None
+
+
+def described(footer: pq.FileMetaData, key: str, size: int) -> KeyedFile:
+    """Raises DataDamaged where it is no file of a version, or not as it says."""
+    note = KeyedNote.decode(footer.metadata)
+    if note is None or footer.num_rows != note.rows:
+        raise DataDamaged(f"{key}: it is no file of a keyed partition, or lacks rows", object_key=key)
+    return KeyedFile(key, note.first, note.last, note.rows, note.tombstones, size, note.timestamp_min_us, note.timestamp_max_us)
+
+
+def _count(mask: pa.ChunkedArray) -> int:
+    return int(pc.sum(mask, min_count=0).as_py())
+
+
+class _Builder:
+    """One file in memory. Blocking."""
+
+    def __init__(self, bloom: bool, rows: int) -> None:
+        self._sink = pa.BufferOutputStream()
+        self._writer = open_writer(self._sink, {"key": rows} if bloom else {})
+        self._pending: list[pa.Table] = []
+        self._pending_bytes = 0
+        self._rows = self._tombstones = 0
+        self._times: list[int] = []
+
+    def add(self, rows: pa.Table) -> None:
+        rows = rows.combine_chunks()
+        self._rows += rows.num_rows
+        self._tombstones += rows.column("value").null_count
+        times: Any = pc.min_max(rows.column("timestamp").cast(pa.int64())).as_py()
+        self._times += [time for time in times.values() if time is not None]
+        self._pending.append(rows)
+        self._pending_bytes += rows.nbytes
+        if self._pending_bytes >= ROW_GROUP_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._pending:
+            self._writer.write_table(pa.concat_tables(self._pending).cast(SCHEMA), row_group_size=ROW_GROUP_ROWS_MAX)
+            self._pending, self._pending_bytes = [], 0
+
+    def note(self, task: CleaningTask, first: int, last: int) -> KeyedNote:
+        return KeyedNote(
+            cluster=task.cluster_id,
+            topic_id=task.place.topic_id,
+            partition=task.place.partition,
+            first=first,
+            last=last,
+            number=task.number,
+            attempt=task.attempt.hex(),
+            rows=self._rows,
+            tombstones=self._tombstones,
+            timestamp_min_us=min(self._times, default=0),
+            timestamp_max_us=max(self._times, default=0),
+        )
+
+    def finish(self, note: KeyedNote) -> pa.Buffer:
+        self._flush()
+        return close_writer(self._writer, self._sink, note)

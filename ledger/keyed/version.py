@@ -1,0 +1,184 @@
+"""Versions of a keyed partition: a numbered chain `versions/<number>`, each put once; the highest number counts (docs/decisions/0022).
+
+    {"attempt": "<32 hex digits>", "checksum": "<8 hex digits>", "cluster": …, "earlier": [[end, published ms], …], "end": …,
+     "files": [{"key": …, "first": …, "last": …, "rows": …, "tombstones": …, "size": …, "timestamp_min_us": …, "timestamp_max_us": …}, …],
+     "format": 1, "number": …, "partition": …, "tombstones_to": …, "topic": …, "topic_id": …}
+
+JSON, so that readers of plain Parquet need nothing of ours. The checksum is the CRC-32C of the whole object with zeros for its digits.
+Invariants: files ascend and do not overlap; all lie below `end`; together they hold each key once (that is the tasks' business).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import Any
+
+from crc32c import crc32c
+
+from ledger.keys import KeyedPlace
+from ledger.numbered import list_numbered
+from ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledgermq.errors import DataDamaged, FormatNotSupported, Unavailable
+
+LOOKS_MAX = 100
+FORMAT = 1
+EARLIER_MAX = 64
+_BLANK = "00000000"
+_MARK = b'"checksum": "'
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedFile:
+    """Records with offsets from `first` to `last`, not all of them; `size` in bytes; timestamps are 0 where no record has one."""
+
+    key: str
+    first: int
+    last: int
+    rows: int
+    tombstones: int
+    size: int
+    timestamp_min_us: int
+    timestamp_max_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedVersion:
+    """The latest record of each key below `end`.
+
+    `earlier`: ends of versions before it, with the store's time of their publication. `tombstones_to`: below it none is left.
+    """
+
+    place: KeyedPlace
+    cluster: str
+    number: int
+    attempt: bytes
+    end: int
+    files: tuple[KeyedFile, ...] = ()
+    earlier: tuple[tuple[int, int], ...] = ()
+    tombstones_to: int = 0
+
+    @property
+    def key(self) -> str:
+        return self.place.version(self.number)
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files)
+
+    def check(self) -> None:
+        """Raises ValueError."""
+        for before, after in pairwise(self.files):
+            if after.first <= before.last:
+                raise ValueError(f"{after.key} overlaps {before.key}")
+        if any(file.first > file.last or file.rows < 1 for file in self.files) or (self.files and self.files[-1].last >= self.end):
+            raise ValueError("its files do not fit its end")
+
+
+def nothing_yet(place: KeyedPlace, cluster: str, end: int) -> KeyedVersion:
+    """What stands for number 0, which no object holds."""
+    return KeyedVersion(place, cluster, 0, bytes(16), end)
+
+
+def encode_version(version: KeyedVersion) -> bytes:
+    version.check()
+    found = {
+        "format": FORMAT,
+        "checksum": _BLANK,
+        "cluster": version.cluster,
+        "topic": version.place.topic,
+        "topic_id": version.place.topic_id,
+        "partition": version.place.partition,
+        "number": version.number,
+        "attempt": version.attempt.hex(),
+        "end": version.end,
+        "earlier": version.earlier,
+        "tombstones_to": version.tombstones_to,
+        "files": [asdict(file) for file in version.files],
+    }
+    data = json.dumps(found, sort_keys=True).encode() + b"\n"
+    return _filled(data, f"{crc32c(data):08x}")
+
+
+def decode_version(data: bytes, key: str, place: KeyedPlace) -> KeyedVersion:
+    """Raises DataDamaged, FormatNotSupported, naming `key`."""
+    try:
+        found: Any = json.loads(data)
+        if found["format"] != FORMAT:
+            raise FormatNotSupported(f"{key}: format {found['format']!r}, this software reads {FORMAT}", object_key=key)
+        if f"{crc32c(_filled(data, _BLANK)):08x}" != found["checksum"]:
+            raise ValueError("its checksum does not fit")
+        version = KeyedVersion(
+            place=KeyedPlace(found["topic"], found["topic_id"], found["partition"]),
+            cluster=found["cluster"],
+            number=found["number"],
+            attempt=bytes.fromhex(found["attempt"]),
+            end=found["end"],
+            files=tuple(KeyedFile(**file) for file in found["files"]),
+            earlier=tuple((end, published_ms) for end, published_ms in found["earlier"]),
+            tombstones_to=found["tombstones_to"],
+        )
+        version.check()
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise DataDamaged(f"{key}: it is no version of a keyed partition: {error!r}", object_key=key) from error
+    if version.place != place or version.key != key:
+        raise DataDamaged(f"{key}: it says that it is {version.key}", object_key=key)
+    return version
+
+
+def _filled(data: bytes, digits: str) -> bytes:
+    """With these digits for its checksum. Raises ValueError."""
+    at = data.index(_MARK) + len(_MARK)
+    return data[:at] + digits.encode() + data[at + len(digits) :]
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A version as it was found: when it was put, by the store's clock."""
+
+    version: KeyedVersion
+    published_ms: int
+
+
+async def read_version(store: ObjectStore, place: KeyedPlace, number: int) -> KeyedVersion:
+    """Raises ObjectMissing, DataDamaged, FormatNotSupported."""
+    key = place.version(number)
+    return decode_version(await store.get(key), key, place)
+
+
+async def newest_version(store: ObjectStore, place: KeyedPlace) -> Published | None:
+    """Looks now; None: there is none yet. A damaged newest version is an error that names it."""
+    for _ in range(LOOKS_MAX):
+        newest = [found async for found in list_numbered(store, place.versions)][-1:]
+        if not newest:
+            return None
+        number, info = newest[0]
+        try:
+            return Published(await read_version(store, place, number), info.modified_ms)
+        except ObjectMissing:
+            continue  # a higher one exists
+    raise Unavailable(f"{place.folder}: its versions vanish faster than they can be read")
+
+
+def earlier_of(base: Published | None, keep_ms: int, now_ms: int) -> tuple[tuple[int, int], ...]:
+    """For the version after `base`: every version that may still have to grow old, and the newest that has."""
+    if base is None:
+        return ()
+    known = (*base.version.earlier, (base.version.end, base.published_ms))
+    aged = [each for each in known if each[1] <= now_ms - keep_ms]
+    young = [each for each in known if each[1] > now_ms - keep_ms]
+    return (*aged[-1:], *_thinned(young))
+
+
+def _thinned(young: Sequence[tuple[int, int]]) -> Sequence[tuple[int, int]]:
+    """At most `EARLIER_MAX`: forgetting one only lets tombstones stay longer. The oldest is the next to have aged, so it stays."""
+    while len(young) > EARLIER_MAX:
+        young = [each for i, each in enumerate(young) if i % 2 == 0 or i == len(young) - 1]
+    return young
+
+
+def aged_end(earlier: Sequence[tuple[int, int]], keep_ms: int, now_ms: int) -> int:
+    """Tombstones below this offset have been in a version for `keep_ms`."""
+    return max((end for end, published_ms in earlier if published_ms <= now_ms - keep_ms), default=0)

@@ -1,0 +1,104 @@
+"""Reads one row group of a Parquet file of ours, or some of its columns, by range GETs of what is wanted."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import Sequence
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ledger.object_store.contract import ObjectStore
+from ledger.parquet.group_build import RunBlocking
+from ledgermq.errors import DataDamaged
+from ledgermq.protocol.records import SCHEMA
+
+GAP_BYTES = 256 * 1024
+"""What is rather read in vain than asked for in another request."""
+
+
+async def read_row_group(
+    store: ObjectStore, key: str, footer: pq.FileMetaData, number: int, run_blocking: RunBlocking = asyncio.to_thread
+) -> pa.Table:
+    """In the record schema. Raises ObjectMissing, DataDamaged."""
+    table: pa.Table = await read_columns(store, key, footer, number, SCHEMA.names, run_blocking)
+    return table.cast(SCHEMA)
+
+
+async def read_columns(
+    store: ObjectStore,
+    key: str,
+    footer: pq.FileMetaData,
+    number: int,
+    columns: Sequence[str],
+    run_blocking: RunBlocking = asyncio.to_thread,
+) -> pa.Table:
+    """These columns, in their order. Raises ObjectMissing, DataDamaged."""
+    runs = _runs_of(footer.row_group(number), columns)
+    data = await asyncio.gather(*(store.get_range(key, start, length) for start, length in runs))
+    parts = [(start, each) for (start, _), each in zip(runs, data, strict=True)]
+    return await run_blocking(partial(_decode, footer, number, columns, parts, key))
+
+
+def _runs_of(group: pq.RowGroupMetaData, wanted: Sequence[str]) -> list[tuple[int, int]]:
+    """Where the chunks of these columns stand, near ones together: starts and lengths."""
+    found = [group.column(i) for i in range(group.num_columns)]
+    runs: list[tuple[int, int]] = []
+    for column in sorted((c for c in found if c.path_in_schema.partition(".")[0] in wanted), key=_start_of):
+        start, length = _start_of(column), column.total_compressed_size
+        if runs and start - sum(runs[-1]) <= GAP_BYTES:
+            runs[-1] = (runs[-1][0], start + length - runs[-1][0])
+        else:
+            runs.append((start, length))
+    return runs
+
+
+def _start_of(column: pq.ColumnChunkMetaData) -> int:
+    start: int = column.data_page_offset
+    return min(start, column.dictionary_page_offset) if column.has_dictionary_page else start
+
+
+class _Parts(io.RawIOBase):
+    """A file of which only some bytes are here; enough for a reader that has the footer already."""
+
+    def __init__(self, parts: Sequence[tuple[int, bytes]]) -> None:
+        self._parts = [(start, memoryview(data)) for start, data in parts]
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        last, data = self._parts[-1]
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: last + len(data)}[whence]
+        self._at = base + offset
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        for start, data in self._parts:
+            begin = self._at - start
+            if 0 <= begin < len(data):
+                found = bytes(data[begin:] if size < 0 else data[begin : begin + size])
+                self._at += len(found)
+                return found
+        if self._at == self._parts[-1][0] + len(self._parts[-1][1]):
+            return b""
+        raise OSError(f"byte {self._at} was not fetched")
+
+
+def _decode(footer: pq.FileMetaData, number: int, columns: Sequence[str], parts: Sequence[tuple[int, bytes]], key: str) -> pa.Table:
+    try:
+        file = pq.ParquetFile(_Parts(parts), metadata=footer, pre_buffer=False, page_checksum_verification=True)
+        table = file.read_row_group(number, columns=list(columns), use_threads=False).select(columns)
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+        raise DataDamaged(f"{key}: row group {number} cannot be read: {error}", object_key=key) from error
+    return table

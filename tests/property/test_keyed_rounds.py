@@ -1,0 +1,138 @@
+"""Random lives of a keyed partition against a dict; a plain reader looks whenever an object comes or goes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ledger.catalog import Topic
+from ledger.keyed.runner import clean_bundle
+from ledger.object_store.contract import Buffer, ObjectStore
+from ledger.object_store.memory import MemoryStore
+from ledger.parquet.engine import LocalEngine
+from ledger.parquet.gc import collect_garbage
+from ledger.parquet.group_build import run_inline
+from ledger.parquet.runner import compact_bundle
+from ledgermq.sources import Sources
+from tests.keyed_topics import Pair, Written, judge_plain, put_pairs
+from tests.passing_store import PassingStore
+from tests.roots import Root
+from tests.unit.parquet.test_crashes import Crash, DyingStore
+from tests.virtual_time import run_virtual
+
+_pairs = st.lists(
+    st.tuples(st.sampled_from([b"a", b"b", b"c", b"dd", b""]), st.sampled_from([b"1", b"22", b"x" * 300, None])), min_size=1, max_size=6
+)
+_steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), _pairs),
+        st.tuples(st.just("put"), _pairs),
+        st.tuples(st.just("compact"), st.none()),
+        st.tuples(st.just("clean"), st.booleans()),
+        st.tuples(st.just("clean"), st.just(True)),
+        st.tuples(st.just("crash"), st.integers(1, 60)),
+        st.tuples(st.just("wait"), st.sampled_from([1, 15, 30, 4000])),
+        st.tuples(st.just("collect"), st.none()),
+    ),
+    max_size=25,
+)
+
+
+@dataclass
+class _Clock:
+    now_us: int = 1_764_547_200_000_000
+
+    def __call__(self) -> int:
+        return self.now_us
+
+
+class WatchedStore(PassingStore):
+    """A plain reader looks after every put and every single delete."""
+
+    def __init__(self, inner: ObjectStore) -> None:
+        super().__init__(inner)
+        self.looks = 0
+        self.world: _World | None = None
+
+    async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
+        await self.inner.put_if_absent(key, buffers)
+        await self.look()
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            await self.inner.delete([key])
+            await self.look()
+
+    async def look(self) -> None:
+        if self.world is not None:
+            self.looks += 1
+            await judge_plain(self.inner, self.world.topic, self.world.written)
+
+
+@dataclass
+class _World:
+    root: Root
+    topic: Topic
+    store: WatchedStore
+    clock: _Clock
+    written: Written = field(default_factory=Written)
+
+    async def compact(self, store: ObjectStore) -> None:
+        catalog = await self.root.catalog()
+        engine = LocalEngine(self.root.sources, run_inline)
+        while await compact_bundle(store, 1, self.root.cluster, catalog, self.root.sources, engine, everything=True):
+            pass
+
+    async def clean(self, store: ObjectStore, everything: bool) -> None:
+        catalog = await self.root.catalog()
+        engine = LocalEngine(self.root.sources, run_inline)
+        await clean_bundle(store, 1, self.root.cluster, catalog, self.root.sources, engine, everything=everything)
+
+    async def crash(self, dies_at: int) -> None:
+        """A compactor that dies."""
+        for work in (self.compact, lambda store: self.clean(store, True)):
+            try:
+                await work(DyingStore(self.store, dies_at, after_effect=dies_at % 2 == 0))
+            except Crash:
+                pass
+
+
+@pytest.mark.parametrize("retention_ms", ["0", "20000", "86400000"])
+@settings(max_examples=40, deadline=None)
+@given(steps=_steps)
+def test_a_plain_reader_sees_each_key_once_at_every_instant(retention_ms: str, steps: list[tuple[str, object]]) -> None:
+    async def main() -> None:
+        clock = _Clock()
+        sources = Sources(clock, random.Random(1))
+        memory = MemoryStore("test", sources)
+        store = WatchedStore(memory)
+        root = await Root.open(store, sources)
+        topic = await root.create_topic("t", cleanup_policy="compact", parquet_target_bytes="4000", delete_retention_ms=retention_ms)
+        world = _World(root, topic, store, clock)
+        store.world = world
+        for step, value in [*steps, ("compact", None), ("clean", True), ("wait", 4000), ("clean", True), ("collect", None)]:
+            await _do(world, step, value)
+        assert await judge_plain(memory, topic, world.written) == len(world.written.rows)
+
+    run_virtual(main)
+
+
+async def _do(world: _World, step: str, value: object) -> None:
+    if step == "put":
+        pairs: list[Pair] = value  # type: ignore[assignment]
+        await put_pairs(world.root, world.topic, world.written, pairs, timestamp_ms=world.clock.now_us // 1000)
+    elif step == "compact":
+        await world.compact(world.store)
+    elif step == "clean":
+        await world.clean(world.store, bool(value))
+    elif step == "crash":
+        await world.crash(int(value))  # type: ignore[call-overload]
+    elif step == "wait":
+        world.clock.now_us += int(value) * 1_000_000  # type: ignore[call-overload]
+    else:
+        await collect_garbage(world.store, world.root.cluster)
