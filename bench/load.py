@@ -3,7 +3,7 @@
     python -m bench.load produce TARGET TOPIC --records 1000000 --value-bytes 100 --via send_batch
     python -m bench.load consume TARGET TOPIC --records 1000000 --via arrow
 
-Values are words of real text in random order, so they compress about as text does; `--random` makes them incompressible.
+Values are words of real text in random order, so they compress about as text does; `--values random` does not compress.
 Time counts from the first record until the last acknowledgement (or the last record read); making the values is not in it.
 """
 
@@ -41,13 +41,18 @@ def values(count: int, size: int, *, random_bytes: bool) -> list[bytes]:
 
 
 async def produce(client: Client, topic: str, options: argparse.Namespace) -> dict[str, float]:
-    made = values(DISTINCT_VALUES, options.value_bytes, random_bytes=options.random)
+    made = values(DISTINCT_VALUES, options.value_bytes, random_bytes=options.values == "random")
     async with client.producer(compression=options.compression, linger_ms=options.linger_ms) as producer:
         await (await producer.send_batch(topic, pa.record_batch({"value": pa.array([b"first"], pa.binary())})))
         begun_s, cpu_s = time.perf_counter(), time.process_time()
         if options.via == "send":
             for number in range(options.records):
                 producer.send(topic, made[number % DISTINCT_VALUES])
+                if number % SEND_AT_ONCE == 0:
+                    await producer.wait_for_room()
+        elif options.via == "spread":
+            for number in range(options.records):
+                producer.send(topic, made[number % DISTINCT_VALUES], partition=number % options.partitions)
                 if number % SEND_AT_ONCE == 0:
                     await producer.wait_for_room()
         elif options.via == "send_many":
@@ -59,13 +64,13 @@ async def produce(client: Client, topic: str, options: argparse.Namespace) -> di
                 await producer.send_batch(topic, rows)
         await producer.flush()
         seconds, cpu_s = time.perf_counter() - begun_s, time.process_time() - cpu_s
-    records = options.records if options.via == "send" else -(-options.records // DISTINCT_VALUES) * DISTINCT_VALUES
+    records = options.records if options.via in ("send", "spread") else -(-options.records // DISTINCT_VALUES) * DISTINCT_VALUES
     return {"records": records, "seconds": seconds, "cpu_s": cpu_s}
 
 
 async def paced(client: Client, topic: str, options: argparse.Namespace) -> dict[str, object]:
     """Acknowledgement latency at `--rate` records a second: each record is due at a fixed time, and its wait counts from then."""
-    value = values(1, options.value_bytes, random_bytes=options.random)[0]
+    value = values(1, options.value_bytes, random_bytes=options.values == "random")[0]
     latencies_ms: list[float] = []
     async with client.producer(compression=options.compression, linger_ms=options.linger_ms) as producer:
         await producer.send(topic, b"first")
@@ -115,11 +120,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("topic")
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--value-bytes", type=int, default=100)
-    parser.add_argument("--via", default="send_batch", choices=["send", "send_many", "send_batch", "messages", "arrow"])
+    parser.add_argument("--via", default="send_batch", choices=["send", "send_many", "send_batch", "spread", "messages", "arrow"])
+    parser.add_argument("--partitions", type=int, default=1, help="with --via spread: record n goes to partition n modulo this")
     parser.add_argument("--rate", type=float, default=0.0, help="records a second, each waited for by itself")
     parser.add_argument("--compression", default="lz4")
     parser.add_argument("--linger-ms", type=float)
-    parser.add_argument("--random", action="store_true", help="values that do not compress")
+    parser.add_argument("--values", default="text", choices=["text", "random"], help="random ones do not compress")
     parser.add_argument("--profile", help="write a profile to this file")
     options = parser.parse_args(arguments)
     if options.profile:

@@ -1,15 +1,13 @@
-"""A real HDFS for tests: fetch Hadoop's jars once with Maven (`install`), run a NameNode and a DataNode (`running`).
+"""A real HDFS for tests: a NameNode and a DataNode (`running`), of jars (68 MB) that `infra.maven` fetches once.
 
-The jars (68 MB) are kept in .cache/hadoop/. Java 17 or newer is `infra.java`'s business.
+Java 17 or newer is `infra.java`'s business.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
-import sys
 import tempfile
 import time
 import urllib.request
@@ -18,32 +16,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from infra import debian, java
+from infra import java, maven
 from infra.ports import free_port
 
-POM = Path(__file__).resolve().parent / "hadoop.pom.xml"
-JARS = Path(__file__).resolve().parent.parent / ".cache" / "hadoop"
-INSTALL_SECONDS_MAX = 900
 START_SECONDS_MAX = 120
 NAMENODE = "org.apache.hadoop.hdfs.server.namenode.NameNode"
 DATANODE = "org.apache.hadoop.hdfs.server.datanode.DataNode"
-
-
-def install() -> Path:
-    """The folder with the jars. Exits with one clear sentence when they cannot be had."""
-    done = JARS / ".complete"
-    if done.exists():
-        return JARS
-    if shutil.which("mvn") is None:
-        debian.install("maven")
-    if shutil.which("mvn") is None:
-        sys.exit("There are no Hadoop jars in .cache/hadoop/, and no Maven (mvn) on PATH to fetch them.")
-    print("Fetching Hadoop's jars with Maven (a minute, once) …", file=sys.stderr)
-    command = ["mvn", "-q", "-B", "-f", str(POM), "dependency:copy-dependencies", f"-DoutputDirectory={JARS}", "-DincludeScope=runtime"]
-    if subprocess.run(command, timeout=INSTALL_SECONDS_MAX, stdout=sys.stderr, check=False).returncode != 0:
-        sys.exit("Maven could not fetch Hadoop's jars, see above.")
-    done.touch()
-    return JARS
 
 
 @dataclass
@@ -102,7 +80,7 @@ class Hdfs:
     def _command(self, main: str, *arguments: str) -> list[str]:
         found = java.installed()
         assert found is not None, "Java is needed: python infra/java.py installs it"
-        classes = os.pathsep.join([str(self.folder / "conf"), str(self.folder / "classes"), f"{install()}/*"])
+        classes = os.pathsep.join([str(self.folder / "conf"), str(self.folder / "classes"), f"{maven.jars('hadoop')}/*"])
         return [str(found / "bin" / "java"), "-Xmx512m", "-cp", classes, main, *arguments]
 
 
@@ -138,7 +116,3 @@ def _configure(hdfs: Hdfs) -> None:
     for file, properties in (("core-site.xml", core), ("hdfs-site.xml", site)):
         lines = [f"<property><name>{key}</name><value>{value}</value></property>" for key, value in properties.items()]
         (hdfs.folder / "conf" / file).write_text("<configuration>\n" + "\n".join(lines) + "\n</configuration>\n")
-
-
-if __name__ == "__main__":
-    print(install())

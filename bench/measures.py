@@ -1,0 +1,85 @@
+"""What a benchmark found: one value a round, of several subjects that took turns; and the file that keeps it.
+
+Values of one round were measured within the same minutes on the same machine, so ratios of a round mean something where values do not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """`row`: of the table of targets, as P1. `values`: one a round, in `unit`. `command`: what gives it again."""
+
+    row: str
+    what: str
+    subject: str
+    unit: str
+    values: list[float]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.values)
+
+
+@dataclass(slots=True)
+class Results:
+    machine: str = ""
+    date: str = ""
+    commit: str = ""
+    load_before: float = 0.0
+    """Processes that wanted to run in the minute before: above 0.5 others were at work."""
+    measures: list[Measure] = field(default_factory=list)
+
+    @classmethod
+    def begin(cls) -> Results:
+        return cls(_machine(), f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC", _commit(), round(os.getloadavg()[0], 1))
+
+    def of(self, row: str, what: str, subject: str) -> Measure | None:
+        return next((m for m in self.measures if (m.row, m.what, m.subject) == (row, what, subject)), None)
+
+    def ratio(self, row: str, what: str, subject: str, to: str) -> float | None:
+        """Median over the rounds of value / the other's value of the same round."""
+        ours, theirs = self.of(row, what, subject), self.of(row, what, to)
+        if ours is None or theirs is None:
+            return None
+        return statistics.median(a / b for a, b in zip(ours.values, theirs.values, strict=False) if b)
+
+    def save(self, path: Path) -> None:
+        path.write_text(json.dumps(asdict(self), indent=1) + "\n")
+
+    @classmethod
+    def load(cls, path: Path) -> Results:
+        given = json.loads(path.read_text())
+        return cls(**{**given, "measures": [Measure(**each) for each in given["measures"]]})
+
+
+def alternate(results: Results, row: str, what: str, unit: str, subjects: Mapping[str, Callable[[], float]], rounds: int) -> None:
+    """Each subject once a round, in turn; the order turns around every round, for whoever is first finds a rested machine."""
+    values: dict[str, list[float]] = {name: [] for name in subjects}
+    for number in range(rounds):
+        order = list(subjects) if number % 2 == 0 else list(reversed(subjects))
+        for name in order:
+            values[name].append(subjects[name]())
+            print(f"{row} {what:44} {name:24} {values[name][-1]:14,.2f} {unit}", file=sys.stderr, flush=True)
+    results.measures += [Measure(row, what, name, unit, found) for name, found in values.items()]
+
+
+def _machine() -> str:
+    cpu = next((line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line), "?")
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return f"{os.cpu_count()} cores ({cpu}), {memory:.0f} GiB, Linux {platform.release()}, Python {platform.python_version()}"
+
+
+def _commit() -> str:
+    return subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()

@@ -1,0 +1,68 @@
+"""LedgerMQ under measurement: broker processes with their defaults on a root, and client processes (`bench.load`)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.processes import BrokerProcesses
+
+RUN_S_MAX = 600
+CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Cluster:
+    """`root`: a root URL. One broker unless told otherwise, with every default: fsync, checks and idempotence on."""
+
+    def __init__(self, folder: Path, root: str, brokers: int = 1, *options: str) -> None:
+        self.brokers = BrokerProcesses(folder, root, options)
+        self.brokers.start_all(brokers)
+        self._topics = 0
+
+    def new_topic(self, partitions: int) -> str:
+        self._topics += 1
+        name = f"bench-{self._topics}"
+        command = [sys.executable, "-m", "ledgermq.cli.main", "topic", "create", name, "-p", str(partitions), "-t", self.brokers.addresses]
+        subprocess.run(command, check=True, capture_output=True, timeout=60)
+        return name
+
+    def start_client(self, what: str, topic: str, **options: object) -> subprocess.Popen[str]:
+        given = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
+        command = [sys.executable, "-m", "bench.load", what, self.brokers.addresses, topic, *given]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+    def client(self, what: str, topic: str, **options: object) -> dict[str, Any]:
+        return answer(self.start_client(what, topic, **options))
+
+    def cpu_s(self) -> float:
+        """Of all brokers, since they began."""
+        return sum(_cpu_s(broker.pid) for broker in self.brokers.running)
+
+    def rss_bytes(self) -> int:
+        return max(_rss_bytes(broker.pid) for broker in self.brokers.running)
+
+    def close(self) -> None:
+        self.brokers.close()
+
+
+def answer(client: subprocess.Popen[str]) -> dict[str, Any]:
+    """Raises RuntimeError where the client failed; what it said is on stderr."""
+    text, _ = client.communicate(timeout=RUN_S_MAX)
+    if client.returncode != 0:
+        raise RuntimeError(f"the client ended with {client.returncode}")
+    found: dict[str, Any] = json.loads(text.splitlines()[-1])
+    return found
+
+
+def _cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
+
+
+def _rss_bytes(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmRSS"))

@@ -1,0 +1,131 @@
+"""Kafka as a peer: one broker in KRaft mode, measured with its own Java performance tools.
+
+Settings: acks=all and idempotence, linger 5 ms, batches of 256 KiB, as its own guide to throughput recommends; an fsync for each write
+(`log.flush.interval.messages=1`), for that is the durability of the broker that it is held against. Payloads are the same text.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import time
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from infra import java, maven
+from infra.ports import free_port
+
+START_S_MAX = 60.0
+RUN_S_MAX = 300.0
+PRODUCER = ("acks=all", "linger.ms=5", "batch.size=262144", "buffer.memory=67108864", "enable.idempotence=true")
+_SENT = re.compile(r"^(\d+) records sent, ([\d.]+) records/sec .*? ([\d.]+) ms avg latency.*? (\d+) ms 50th.*? (\d+) ms 99th", re.MULTILINE)
+
+
+@dataclass
+class Kafka:
+    folder: Path
+    port: int
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def create_topic(self, name: str, partitions: int) -> None:
+        self.run(
+            "org.apache.kafka.tools.TopicCommand",
+            "--bootstrap-server", self.address, "--create", "--topic", name, "--partitions", str(partitions), "--replication-factor", "1",
+        )  # fmt: skip
+
+    def produce(self, topic: str, records: int, payloads: Path, rate: int = -1) -> dict[str, float]:
+        """Records a second, and latencies in ms. `payloads`: a file with a value a line."""
+        text = self.run(
+            "org.apache.kafka.tools.ProducerPerformance",
+            "--topic", topic, "--num-records", str(records), "--payload-file", str(payloads), "--throughput", str(rate),
+            "--producer-props", f"bootstrap.servers={self.address}", *PRODUCER,
+        )  # fmt: skip
+        _, per_s, _, median, late = _SENT.findall(text)[-1]
+        return {"per_s": float(per_s), "p50_ms": float(median), "p99_ms": float(late)}
+
+    def consume(self, topic: str, records: int) -> dict[str, float]:
+        """Records a second while fetching: joining the group, which takes Kafka three seconds, is left out."""
+        text = self.run(
+            "org.apache.kafka.tools.ConsumerPerformance",
+            "--bootstrap-server", self.address, "--topic", topic, "--messages", str(records), "--timeout", "60000",
+        )  # fmt: skip
+        names, *rows = [[cell.strip() for cell in line.split(",")] for line in text.splitlines() if line.count(",") >= 8]
+        return {"per_s": float(dict(zip(names, rows[-1], strict=False))["fetch.nMsg.sec"])}
+
+    def run(self, main: str, *arguments: str) -> str:
+        done = subprocess.run(_command(main, *arguments), capture_output=True, text=True, timeout=RUN_S_MAX, check=False)
+        if done.returncode != 0:
+            raise RuntimeError(f"{main} failed:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
+        return done.stdout
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None, "the broker runs"
+        return self.process.pid
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[Kafka]:
+    """`folder` takes the data and the log."""
+    kafka = Kafka(folder, free_port())
+    controller = free_port()
+    properties = folder / "server.properties"
+    properties.write_text(
+        "\n".join(
+            (
+                "process.roles=broker,controller",
+                "node.id=1",
+                f"controller.quorum.voters=1@127.0.0.1:{controller}",
+                f"listeners=PLAINTEXT://127.0.0.1:{kafka.port},CONTROLLER://127.0.0.1:{controller}",
+                f"advertised.listeners=PLAINTEXT://127.0.0.1:{kafka.port}",
+                "controller.listener.names=CONTROLLER",
+                "listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+                f"log.dirs={folder / 'logs'}",
+                "offsets.topic.replication.factor=1",
+                "transaction.state.log.replication.factor=1",
+                "transaction.state.log.min.isr=1",
+                "log.flush.interval.messages=1",
+                "num.network.threads=3",
+                "num.io.threads=8",
+            )
+        )
+    )
+    identity = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    kafka.run("kafka.tools.StorageTool", "format", "-t", identity, "-c", str(properties))
+    with (folder / "kafka.log").open("wb") as log:
+        kafka.process = subprocess.Popen(_command("kafka.Kafka", str(properties)), stdout=log, stderr=subprocess.STDOUT, cwd=folder)
+    try:
+        _wait(kafka)
+        yield kafka
+    finally:
+        kafka.process.kill()
+        kafka.process.wait()
+
+
+def _wait(kafka: Kafka) -> None:
+    until = time.monotonic() + START_S_MAX
+    while time.monotonic() < until:
+        try:
+            with socket.create_connection(("127.0.0.1", kafka.port), timeout=1):
+                return
+        except OSError:
+            time.sleep(0.2)
+    raise RuntimeError(f"Kafka did not start: see {kafka.folder / 'kafka.log'}")
+
+
+def _command(main: str, *arguments: str) -> list[str]:
+    home = java.installed()
+    assert home is not None, "Java is needed: python infra/java.py installs it"
+    classes = f"{maven.jars('kafka')}/*"
+    heap = ("-Xmx1g", "-Xms1g") if main == "kafka.Kafka" else ("-Xmx512m",)
+    return [os.fspath(home / "bin" / "java"), *heap, "-XX:+UseG1GC", "-cp", classes, main, *arguments]

@@ -1,0 +1,89 @@
+"""P1 to P3: records a second through one broker on local files with fsync, beside Kafka where it is wanted.
+
+Both get the same values (words of text), eight partitions, idempotent producers and acknowledgements that mean "on disk"; LedgerMQ's own
+compression (lz4) is its default, Kafka's is none, which is its default and is faster for it here.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+from bench.load import DISTINCT_VALUES, values
+from bench.measures import Results, alternate
+from bench.ours import Cluster, answer
+from bench.peers import kafka
+
+PARTITIONS = 8
+OURS, KAFKA = "LedgerMQ", "Kafka 4.1 (Java tools)"
+
+
+class Throughput:
+    """`scale`: a quick run takes a fraction of the records."""
+
+    def __init__(self, results: Results, rounds: int, scale: float, *, peers: bool) -> None:
+        self._results, self._rounds, self._scale, self._peers = results, rounds, scale, peers
+
+    def run(self) -> None:
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ledgermq-bench-")))
+            (folder / "root").mkdir()
+            ours = Cluster(folder, (folder / "root").as_uri())
+            stack.callback(ours.close)
+            peer = stack.enter_context(kafka.running(_sub(folder, "kafka"))) if self._peers else None
+            for size, records in ((1000, 300_000), (100, 2_000_000)):
+                self._size(ours, peer, folder, size, int(records * self._scale))
+
+    def _size(self, ours: Cluster, peer: kafka.Kafka | None, folder: Path, size: int, records: int) -> None:
+        payloads = folder / f"payloads-{size}"
+        payloads.write_bytes(b"\n".join(values(DISTINCT_VALUES, size, random_bytes=False)))
+        topics: list[str] = []
+
+        def produce(via: str) -> Callable[[], float]:
+            def once() -> float:
+                topics.append(ours.new_topic(PARTITIONS))
+                return _rate(ours.client("produce", topics[-1], records=records, value_bytes=size, via=via))
+
+            return once
+
+        def kafka_produce() -> float:
+            assert peer is not None
+            topics_of_kafka.append(f"bench-{size}-{len(topics_of_kafka)}")
+            peer.create_topic(topics_of_kafka[-1], PARTITIONS)
+            return peer.produce(topics_of_kafka[-1], records, payloads)["per_s"]
+
+        topics_of_kafka: list[str] = []
+        row = "P1" if size == 1000 else "P2"
+        producing = {f"{OURS} {via}": produce(via) for via in ("send", "send_many", "send_batch")}
+        if peer is not None:
+            producing[KAFKA] = kafka_produce
+        alternate(self._results, row, f"produce {size} B", "records/s", producing, self._rounds)
+
+        def both() -> float:
+            """Until a consumer that began at the same time has read the last record."""
+            topic = ours.new_topic(PARTITIONS)
+            reading = ours.start_client("consume", topic, records=records, via="messages")
+            ours.client("produce", topic, records=records, value_bytes=size, via="send_batch")
+            return _rate(answer(reading))
+
+        alternate(self._results, row, f"produce and consume {size} B", "records/s", {OURS: both}, self._rounds)
+        full = topics[-1]
+        consuming = {
+            f"{OURS} {via}": lambda via=via: _rate(ours.client("consume", full, records=records, via=via))  # type: ignore[misc]
+            for via in ("messages", "arrow")
+        }
+        if peer is not None:
+            consuming[KAFKA] = lambda: peer.consume(topics_of_kafka[-1], records)["per_s"]
+        alternate(self._results, "P3" if size == 100 else "P1", f"consume {size} B", "records/s", consuming, self._rounds)
+
+
+def _rate(found: dict[str, float]) -> float:
+    return found["records"] / found["seconds"]
+
+
+def _sub(folder: Path, name: str) -> Path:
+    made = folder / name
+    made.mkdir()
+    return made

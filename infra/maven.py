@@ -1,0 +1,32 @@
+"""Jars of a server or tool, fetched once with Maven into .cache/NAME/ from a list of coordinates in a pom beside this file."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from infra import debian
+
+CACHE = Path(__file__).resolve().parent.parent / ".cache"
+SECONDS_MAX = 900
+
+
+def jars(name: str) -> Path:
+    """The folder with the jars of `infra/NAME.pom.xml` and of all that they need. Exits with one clear sentence when they cannot be had."""
+    folder = CACHE / name
+    done = folder / ".complete"
+    if done.exists():
+        return folder
+    if shutil.which("mvn") is None:
+        debian.install("maven")
+    if shutil.which("mvn") is None:
+        sys.exit(f"There are no jars in .cache/{name}/, and no Maven (mvn) on PATH to fetch them.")
+    print(f"Fetching the jars of {name} with Maven (a minute, once) …", file=sys.stderr)
+    pom = Path(__file__).resolve().parent / f"{name}.pom.xml"
+    command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={folder}", "-DincludeScope=runtime"]
+    if subprocess.run(command, timeout=SECONDS_MAX, stdout=sys.stderr, check=False).returncode != 0:
+        sys.exit(f"Maven could not fetch the jars of {name}, see above.")
+    done.touch()
+    return folder
