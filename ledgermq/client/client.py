@@ -28,9 +28,9 @@ from ledgermq.client.groups.start_rule import StartRule, check_rule
 from ledgermq.client.groups.subscription import Topics, topics_of
 from ledgermq.client.grpc_connection import GrpcConnector
 from ledgermq.client.offsets import At, Offsets
-from ledgermq.client.producing.producer import Producer
 from ledgermq.client.producing.given_sessions import GivenSessions, open_sessions
 from ledgermq.client.producing.partition_queue import Session
+from ledgermq.client.producing.producer import Producer
 from ledgermq.client.routing import Routing
 from ledgermq.client.settings import ClientSettings, ConsumerSettings, GroupSettings, ProducerSettings, settings_from
 from ledgermq.client.target import is_root_url, open_embedded, parse_addresses
@@ -125,6 +125,21 @@ class Client:
         self._made.append(producer)
         return producer
 
+    async def open_sessions(self, producer_id: bytes, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Session]:
+        """How a producer of this identity (16 bytes) stands: to be kept before its first batch, and asked again by a process that goes on.
+
+        Raises UnknownTopic, UnknownPartition, Unavailable.
+        """
+        return await open_sessions(self._connections, self._routing, producer_id, partitions, self._connections.deadline())
+
+    def resumed_producer(self, sessions: Mapping[TopicPartition, Session], **settings: Any) -> Producer:
+        """Goes on with these sessions, by `send_encoded` alone; see `given_sessions`. Raises InvalidConfig."""
+        self._forget_closed()
+        parsed = settings_from(ProducerSettings, settings)
+        producer = Producer(self._routing, self._connections, parsed, self._sources, GivenSessions(sessions))
+        self._made.append(producer)
+        return producer
+
     @overload
     def consumer(
         self,
@@ -142,21 +157,6 @@ class Client:
 
     def consumer(
         self,
-    async def open_sessions(self, producer_id: bytes, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Session]:
-        """How a producer of this identity (16 bytes) stands: to be kept before its first batch, and asked again by a process that goes on.
-
-        Raises UnknownTopic, UnknownPartition, Unavailable.
-        """
-        return await open_sessions(self._connections, self._routing, producer_id, partitions, self._connections.deadline())
-
-    def resumed_producer(self, sessions: Mapping[TopicPartition, Session], **settings: Any) -> Producer:
-        """Goes on with these sessions, by `send_encoded` alone; see `given_sessions`. Raises InvalidConfig."""
-        self._forget_closed()
-        parsed = settings_from(ProducerSettings, settings)
-        producer = Producer(self._routing, self._connections, parsed, self._sources, GivenSessions(sessions))
-        self._made.append(producer)
-        return producer
-
         topics: Topics,
         partitions: Iterable[int] | None = None,
         start: Start | StartRule = "earliest",
