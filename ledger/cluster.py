@@ -54,18 +54,31 @@ async def read_cluster(store: ObjectStore) -> ClusterSettings:
     return _decode(await store.get(keys.CLUSTER))
 
 
-async def open_cluster(store: ObjectStore, sources: Sources, defaults: ClusterDefaults | None = None) -> ClusterSettings:
-    """The cluster of this root, made now if there is none; `defaults` count only then. Raises also InvalidConfig, Unavailable."""
+async def open_cluster(
+    store: ObjectStore, sources: Sources, defaults: ClusterDefaults | None = None, cluster_id: str | None = None
+) -> ClusterSettings:
+    """The cluster of this root, made now if there is none; `defaults` count only then. `cluster_id`: it has to be this one, and exist.
+
+    Raises also InvalidConfig, Unavailable.
+    """
     try:
-        return await read_cluster(store)
-    except ObjectMissing:
-        pass
+        return check_cluster_id(await read_cluster(store), cluster_id, store.url)
+    except ObjectMissing as error:
+        if cluster_id is not None:
+            raise InvalidConfig(f"{store.url}: there is no cluster here, and by the setting cluster_id there is one") from error
     chosen = defaults or ClusterDefaults()
     chosen.check()
     cluster = ClusterSettings(**asdict(chosen), cluster_id=sources.new_id().hex(), created_ms=sources.now_ms())
     if await settle_put(store, keys.CLUSTER, [_encode(cluster)], sources=sources) is PutOutcome.UNKNOWN:
         raise Unavailable(f"{store.url}: it cannot be told whether {keys.CLUSTER} was created")
     return await read_cluster(store)
+
+
+def check_cluster_id(cluster: ClusterSettings, wanted: str | None, url: str) -> ClusterSettings:
+    """`cluster`, unless another one is wanted: then InvalidConfig."""
+    if wanted is not None and cluster.cluster_id != wanted:
+        raise InvalidConfig(f"{url}: this root is of cluster {cluster.cluster_id}, by the setting cluster_id it should be of {wanted}")
+    return cluster
 
 
 def _encode(cluster: ClusterSettings) -> bytes:

@@ -93,7 +93,7 @@ class Broker:
 
         Raises FormatNotSupported, DataDamaged, the store's errors.
         """
-        cluster = await open_cluster(store, sources, settings.cluster_defaults())
+        cluster = await open_cluster(store, sources, settings.cluster_defaults(), settings.cluster_id)
         broker = cls(store, sources, settings, cluster, address, connector, run_blocking, metrics)
         await broker.membership.join()
         broker._run = asyncio.create_task(broker._main(), name=f"broker {broker.broker_id}")

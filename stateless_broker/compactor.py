@@ -6,7 +6,7 @@ import asyncio
 import signal
 from collections.abc import Callable
 
-from ledger.cluster import ClusterSettings, read_cluster
+from ledger.cluster import ClusterSettings, check_cluster_id, read_cluster
 from ledger.commands.engines import find_engine
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.object_store.open import open_store
@@ -48,7 +48,7 @@ async def _serve(url: str, settings: CompactionSettings, read: Callable[[], Comp
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, live.reload)
     apply(settings)
     async with admin_port(settings, health, metrics), await open_store(url, sources=sources, meter=metrics.store) as store:
-        starting = asyncio.create_task(when_store_answers(lambda: _cluster(store), url, health, sources), name="start")
+        starting = asyncio.create_task(when_store_answers(lambda: _cluster(store, settings), url, health, sources), name="start")
         cluster = await unless(stopping, starting)
         if cluster is None:
             return
@@ -70,9 +70,9 @@ async def _stop_when(stopping: asyncio.Event, compactor: Compactor, live: LiveSe
     compactor.stop(live.in_force.shutdown_ms / 1000)
 
 
-async def _cluster(store: ObjectStore) -> ClusterSettings:
+async def _cluster(store: ObjectStore, settings: CompactionSettings) -> ClusterSettings:
     try:
-        return await read_cluster(store)
+        return check_cluster_id(await read_cluster(store), settings.cluster_id, store.url)
     except ObjectMissing as error:
         raise Unavailable("there is no cluster here yet; the first broker makes it") from error
 

@@ -33,6 +33,12 @@ class ProcessSettings(BaseSettings):
         """Plain data: only `load_settings` looks at the environment."""
         return (init_settings,)
 
+    cluster_id: str | None = Field(
+        None,
+        pattern=r"^[0-9a-f]{32}$",
+        description="Refuse every root but the one of this cluster, an empty one too; `ledgermq inspect cluster ROOT` shows the id",
+    )
+
     log_format: Literal["console", "json"] = Field("console", description="How log lines on stderr look: for people or for programs")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="The least level that is logged")
 

@@ -1,0 +1,192 @@
+"""Faults of the store and mistakes of its operator, on real broker processes: nothing is restarted, nothing is lost or doubled."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+import ledgermq
+from infra.minio import Minio
+from ledger import keys
+from ledgermq.cli.exit_codes import ExitCode
+from ledgermq.errors import LedgerMQError, StoreUnusable
+from tests.e2e.admin_port import ADMIN, AdminPort
+from tests.e2e.processes import QUICK, BrokerProcesses
+from tests.throttling_proxy import throttling_proxy
+
+PARTITIONS = 4
+
+
+class Steady:
+    """One record after the other to each partition; `stored`: what was acknowledged, by partition."""
+
+    def __init__(self, client: ledgermq.Client) -> None:
+        self._client = client
+        self.stored: dict[int, list[bytes]] = {partition: [] for partition in range(PARTITIONS)}
+        self.errors: Counter[str] = Counter()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        stop = asyncio.Event()
+        async with asyncio.TaskGroup() as tasks:
+            for partition in range(PARTITIONS):
+                tasks.create_task(self._produce(partition, stop))
+            yield
+            stop.set()
+
+    async def _produce(self, partition: int, stop: asyncio.Event) -> None:
+        number = 0
+        async with self._client.producer(linger_ms=0) as producer:
+            while not stop.is_set():
+                value = b"%d" % number
+                done = await producer.send("t", value, partition=partition)
+                assert done.offset == len(self.stored[partition])
+                self.stored[partition].append(value)
+                number += 1
+                await asyncio.sleep(0.02)
+
+    async def check(self) -> None:
+        """Everything once, in order."""
+        found: dict[int, list[bytes | None]] = {partition: [] for partition in range(PARTITIONS)}
+        async with self._client.consumer("t") as consumer, asyncio.timeout(60):
+            ends = await consumer.end_offsets()
+            while consumer.positions() != ends:
+                for message in await consumer.fetch(1000, timeout=30):
+                    found[message.partition].append(message.value)
+        assert found == self.stored
+
+
+async def survives_a_storm(folder: Path, server: Minio, root: str, storm_s: float) -> None:
+    """Half of all requests answer 503, then every single one, then half again; the same processes go on."""
+    async with throttling_proxy(server.endpoint, seed=1) as proxy:
+        with BrokerProcesses(folder, root.replace(server.endpoint, proxy.endpoint), QUICK) as brokers:
+            for _ in range(2):
+                await asyncio.to_thread(brokers.start, *ADMIN)
+            async with ledgermq.connect(brokers.addresses, timeout_s=60) as client:
+                await client.create_topic("t", PARTITIONS)
+                steady = Steady(client)
+                async with steady.running():
+                    for share in (0.5, 1.0, 0.5):
+                        proxy.share = share
+                        await asyncio.sleep(storm_s)
+                    proxy.share = 0.0
+                    await asyncio.sleep(1)
+                assert all(len(values) > 1 for values in steady.stored.values())
+                await steady.check()
+            assert proxy.answers["refused"] > 20
+            for broker in brokers.running:
+                assert broker.process.poll() is None, broker.text()
+                metrics = await asyncio.to_thread(AdminPort(broker).metrics)
+                refused = sum(value for labels, value in metrics["ledgermq_store_requests_total"].items() if "STORE_THROTTLED" in labels)
+                assert refused > 0, "and the operator sees it"
+
+
+@pytest.mark.timeout(240)
+async def test_a_storm_of_503_is_survived_with_no_restart(tmp_path: Path, moto: Minio, moto_root: str) -> None:
+    await survives_a_storm(tmp_path, moto, moto_root, 2.0)
+
+
+@pytest.mark.real
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+async def test_a_storm_of_a_minute_is_survived_with_no_restart(tmp_path: Path, minio: Minio, minio_root: str) -> None:
+    await survives_a_storm(tmp_path, minio, minio_root, 20.0)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of four MiB, where we may mount one."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("no right to mount a small file system")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+async def test_a_full_disk_is_told_to_producers_and_needs_no_restart(tmp_path: Path, small_disk: Path) -> None:
+    with BrokerProcesses(tmp_path, (small_disk / "root").as_uri()) as brokers:
+        broker = await asyncio.to_thread(brokers.start, *ADMIN)
+        async with ledgermq.connect(broker.address) as client:
+            await client.create_topic("t", 1)
+            stored = []
+            async with client.producer(delivery_timeout_s=30, linger_ms=0) as producer:
+                for number in range(10):
+                    stored.append(b"%d" % number)
+                    await producer.send("t", stored[-1])
+            filler = small_disk / "filler"
+            fill(filler)
+            async with client.producer(delivery_timeout_s=30) as producer:
+                with pytest.raises(LedgerMQError) as told:
+                    await producer.send("t", b"x" * 20_000)
+            assert isinstance(told.value, StoreUnusable), repr(told.value)
+            assert "no space is left" in told.value.message
+            assert broker.process.poll() is None
+            filler.unlink()
+            async with asyncio.timeout(60):
+                while True:
+                    try:
+                        async with client.producer(delivery_timeout_s=5) as producer:
+                            await producer.send("t", b"room again")
+                            break
+                    except LedgerMQError:
+                        await asyncio.sleep(0.2)
+            async with client.consumer("t") as consumer:
+                values: list[bytes | None] = []
+                while not values or values[-1] != b"room again":
+                    values += [message.value for message in await consumer.fetch(timeout=10)]
+            assert values == [*stored, b"room again"]
+        assert await asyncio.to_thread(brokers.stop, broker) == 0
+
+
+def fill(path: Path) -> None:
+    """Until not one block is left."""
+    with path.open("wb", buffering=0) as file:
+        try:
+            while file.write(b"x" * 4096):
+                pass
+        except OSError:
+            return
+
+
+async def test_two_clusters_on_one_root_are_one_and_lose_nothing(tmp_path: Path) -> None:
+    """Somebody starts the brokers of a new cluster on the root of another: what they were told of theirs does not count."""
+    root = (tmp_path / "root").as_uri()
+    with BrokerProcesses(tmp_path, root) as ours, BrokerProcesses(tmp_path / "theirs", root) as theirs:
+        (tmp_path / "theirs").mkdir()
+        first = await asyncio.to_thread(ours.start, "--bundles", "3")
+        stranger = await asyncio.to_thread(theirs.start, "--bundles", "9", "--url-life-ms", "5000")
+        cluster = json.loads((tmp_path / "root" / keys.CLUSTER).read_text())
+        assert cluster["bundles"] == 3
+        async with ledgermq.connect(first.address) as here, ledgermq.connect(stranger.address) as there:
+            await here.create_topic("t", PARTITIONS)
+            steady = Steady(here)
+            async with steady.running():
+                await asyncio.sleep(2)
+            assert [topic.name for topic in await there.list_topics()] == ["t"]
+            ids = {(await client.describe_cluster()).cluster_id for client in (here, there)}
+            assert ids == {cluster["cluster_id"]}
+            assert await asyncio.to_thread(theirs.stop, stranger) == 0
+            async with steady.running():
+                await asyncio.sleep(0.5)
+            await steady.check()
+
+
+def test_a_broker_that_was_told_its_cluster_refuses_another_root(tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    cluster = b'{"format": "ledgermq", "bundles": 5, "producer_states_max": 9, "url_life_ms": 5000, "parquet_min_age_ms": 20000, '
+    (tmp_path / "root" / keys.CLUSTER).write_bytes(cluster + b'"cluster_id": "ours", "format_version": 1, "created_ms": 1}')
+    with BrokerProcesses(tmp_path, (tmp_path / "root").as_uri()) as brokers:
+        broker = brokers.spawn("--cluster-id", "0" * 32)
+        assert brokers.wait(broker) == ExitCode.USAGE
+        assert "this root is of cluster ours" in broker.text().splitlines()[-1]
+    assert [path.name for path in (tmp_path / "root").iterdir() if not path.name.startswith(".")] == [keys.CLUSTER]
