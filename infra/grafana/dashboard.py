@@ -67,7 +67,7 @@ def stat(title: str, expression: str, unit: str = "short") -> Panel:
 
 ROWS: dict[str, tuple[Panel, ...]] = {
     "Is it well?": (
-        stat("Brokers ready", total("ready")),
+        stat("Brokers ready", or_zero(f"sum({metric('ready')} and on (job, instance) {metric('broker_info')})")),
         stat("Bundles owned", total("owned_bundles")),
         stat("Bundles in trouble", total("bundle_trouble")),
         stat("Partitions parked", total("parked_partitions")),
