@@ -42,7 +42,9 @@ from ledgermq.client.producing.delivery import BatchResult, Delivery, SendResult
 from ledgermq.client.producing.producer import Producer
 from ledgermq.client.producing.unrouted import BatchDelivery
 from ledgermq.client.record import Record
-from ledgermq.client.settings import ClientSettings, ConsumerSettings, GroupSettings, ProducerSettings
+from ledgermq.client.settings import ClientSettings, ConsumerSettings, GroupSettings, ProducerSettings, TableSettings
+from ledgermq.client.tables.rows import Change
+from ledgermq.client.tables.table import Table
 from ledgermq.errors import LedgerMQError
 
 try:
@@ -55,6 +57,7 @@ __all__ = [
     "BatchResult",
     "BrokerDescription",
     "BundleDescription",
+    "Change",
     "Client",
     "ClientSettings",
     "ClusterDescription",
@@ -85,6 +88,8 @@ __all__ = [
     "SendResult",
     "Shift",
     "StoredOffset",
+    "Table",
+    "TableSettings",
     "TopicDescription",
     "TopicPartition",
     "__version__",

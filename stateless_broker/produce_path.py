@@ -18,7 +18,7 @@ from ledger.catalog import Topic
 from ledger.parquet.group_build import RunBlocking
 from ledger.producers import ProducerSession
 from ledger.segment import Batch
-from ledgermq.errors import CorruptFrame, InvalidRequest, LedgerMQError, MessageTooLarge, NotOwner, PublishNotAccepted
+from ledgermq.errors import CorruptFrame, InvalidRecord, InvalidRequest, LedgerMQError, MessageTooLarge, NotOwner, PublishNotAccepted
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.batch_header import check_crc, walk_batch
 from ledgermq.protocol.frames import ProduceFrame
@@ -154,6 +154,7 @@ class ProducePath:
             raise CorruptFrame(f"the batch has {records.num_rows} records, the frame says {header.record_count}")
         if header.timestamp_min_us > header.timestamp_max_us:
             raise CorruptFrame(f"the frame says timestamps from {header.timestamp_min_us} to {header.timestamp_max_us}")
+        _check_keys(topic, records)
         _check_largest_record(topic, records)
         timestamp_min_us, timestamp_max_us = timestamps_of(records) or (header.timestamp_min_us, header.timestamp_max_us)
         batch = Batch(
@@ -237,6 +238,11 @@ def _session(header: pb.ProduceBatch, durable: bool) -> ProducerSession | None:
     if len(session.id) != PRODUCER_ID_BYTES:
         raise InvalidRequest(f"a producer id has {PRODUCER_ID_BYTES} bytes, not {len(session.id)}")
     return ProducerSession(session.id, session.epoch, session.sequence, session.opened_slot)
+
+
+def _check_keys(topic: Topic, records: pa.RecordBatch) -> None:
+    if topic.settings.keyed and (without := records.column("key").null_count):
+        raise InvalidRecord(f"{without} records without a key; topic {topic.name!r} is keyed (cleanup.policy) and takes none")
 
 
 def _check_largest_record(topic: Topic, records: pa.RecordBatch) -> None:

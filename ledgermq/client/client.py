@@ -32,7 +32,8 @@ from ledgermq.client.producing.given_sessions import GivenSessions, open_session
 from ledgermq.client.producing.partition_queue import Session
 from ledgermq.client.producing.producer import Producer
 from ledgermq.client.routing import Routing
-from ledgermq.client.settings import ClientSettings, ConsumerSettings, GroupSettings, ProducerSettings, settings_from
+from ledgermq.client.settings import ClientSettings, ConsumerSettings, GroupSettings, ProducerSettings, TableSettings, settings_from
+from ledgermq.client.tables.table import Table
 from ledgermq.client.target import is_root_url, open_embedded, parse_addresses
 from ledgermq.errors import InvalidConfig, LedgerMQError
 from ledgermq.protocol.api import Connector
@@ -59,7 +60,7 @@ class Client:
         self.groups = GroupAdmin(self._connections, self._routing, self._offsets, self._sources)
         """Administration of consumer groups: list, describe, reset, delete."""
         self._handlers: list[Handler] = []
-        self._made: list[Producer | Consumer | GroupConsumer] = []
+        self._made: list[Producer | Consumer | GroupConsumer | Table] = []
 
     async def create_topic(self, name: str, partitions: int = 0, settings: Mapping[str, object] | None = None) -> TopicDescription:
         """`partitions=0`: the cluster's default. `settings`: topic settings by their names, as {"retention.ms": 3600000}.
@@ -242,6 +243,24 @@ class Client:
     def _consumer_of(self, handler: Handler) -> GroupConsumer:
         settings = {"commit": "acked", **handler.settings.consumer}
         return self.consumer(handler.settings.topics, group=handler.settings.group, **settings)
+
+    def table(self, topic: str, **settings: Any) -> Table:
+        """A live key → value view of a keyed topic (cleanup.policy=compact), held in memory.
+
+            async with client.table("prices") as table:    # everything that was there is in it
+                table.get("EUR")
+
+        Settings: the fields of `TableSettings`. Raises InvalidConfig.
+        """
+        self._forget_closed()
+        parsed = settings_from(TableSettings, settings)
+        made = Table(
+            lambda: Consumer(self._connections, self._routing, self._offsets, [topic], None, "earliest", parsed),
+            topic,
+            parsed.table_bytes_max,
+        )
+        self._made.append(made)
+        return made
 
     def _forget_closed(self) -> None:
         self._made = [made for made in self._made if not made.closed]

@@ -112,6 +112,19 @@ class ConsumerSettings:
         _between(self, "fetch_bytes_max", 1, FRAME_PAYLOAD_BYTES_MAX)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSettings(ConsumerSettings):
+    """Of one table."""
+
+    table_bytes_max: int = 1024 * MIB
+    """About what its rows may take in memory: key, value, headers and some 500 bytes each. Above it the table ends: ResourceExhausted."""
+
+    def __post_init__(self) -> None:
+        ConsumerSettings.__post_init__(self)
+        _one_of(self, "auto_offset_reset", "error")  # a table that went on elsewhere would not be one: it reads everything again
+        _above_zero(self, "table_bytes_max")
+
+
 PartitionsCallback = Callable[[list[TopicPartition]], Awaitable[None] | None]
 
 
@@ -174,7 +187,7 @@ class GroupSettings(ConsumerSettings):
                 raise InvalidConfig(f"{name} is a function of a list of partitions, not {getattr(self, name)!r}")
 
 
-S = TypeVar("S", ClientSettings, ProducerSettings, ConsumerSettings, GroupSettings)
+S = TypeVar("S", ClientSettings, ProducerSettings, ConsumerSettings, GroupSettings, TableSettings)
 
 
 def settings_from(kind: type[S], given: Mapping[str, Any]) -> S:

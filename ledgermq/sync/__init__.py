@@ -16,5 +16,6 @@ from ledgermq.sync.client import Client, connect
 from ledgermq.sync.consuming import Consumer, GroupConsumer
 from ledgermq.sync.listening import Listener
 from ledgermq.sync.producing import Delivery, Producer
+from ledgermq.sync.tables import Table
 
-__all__ = ["Client", "Consumer", "Delivery", "GroupConsumer", "Listener", "Producer", "connect"]
+__all__ = ["Client", "Consumer", "Delivery", "GroupConsumer", "Listener", "Producer", "Table", "connect"]

@@ -21,6 +21,7 @@ from ledgermq.sync.background import Background, as_coroutine
 from ledgermq.sync.consuming import Consumer, GroupConsumer
 from ledgermq.sync.listening import Listener, run_until
 from ledgermq.sync.producing import Producer
+from ledgermq.sync.tables import Table
 
 CALLBACKS = ("on_assigned", "on_revoked", "on_lost")
 
@@ -110,6 +111,10 @@ class Client:
         callbacks = {name: in_thread(settings[name]) for name in CALLBACKS if settings.get(name) is not None}
         made = self._background.run(as_coroutine(lambda: inner(topics, partitions, start, group, **(settings | callbacks))))
         return Consumer(self._background, made) if group is None else GroupConsumer(self._background, made)
+
+    def table(self, topic: str, **settings: Any) -> Table:
+        """See `ledgermq.Client.table`."""
+        return Table(self._background, self._background.run(as_coroutine(lambda: self._inner.table(topic, **settings))))
 
     def handler(self, topics: Topics, *, group: str, **settings: Any) -> Callable[[HandlerFunction], ledgermq.Handler]:
         """See `ledgermq.Client.handler`; the function runs in a thread."""

@@ -25,7 +25,7 @@ def client() -> Iterator[ledgermq.sync.Client]:
         yield client
 
 
-@pytest.mark.parametrize("name", ["Client", "Producer", "Consumer", "GroupConsumer"])
+@pytest.mark.parametrize("name", ["Client", "Producer", "Consumer", "GroupConsumer", "Table"])
 def test_both_clients_have_the_same_names(name: str) -> None:
     def public(kind: type) -> dict[str, list[str]]:
         members = {n: m for n, m in vars(kind).items() if not n.startswith("_") and n not in ("refused", "add_row")}

@@ -1,0 +1,1 @@
+"""Tables: live views of keyed topics."""

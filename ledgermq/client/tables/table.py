@@ -1,0 +1,321 @@
+"""The table: a live key → value view of a keyed topic, kept in memory by reading the topic from its begin and following it.
+
+Invariant: once it has caught up, the table is what a dict would be that had applied every message up to `positions`, in the order of each
+partition. What was cleaned, brokers give without what is superseded, and tombstones for a limited time only. So a table that was behind
+and finds offsets left out cannot know whether a tombstone was among them: it reads everything again, and puts the result in place of what
+it had in one step. The same where the log begins later than it had read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from types import TracebackType
+from typing import Literal, Self, overload
+
+from ledgermq.client.consuming.consumer import Consumer
+from ledgermq.client.consuming.message import Message
+from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.ending import end
+from ledgermq.client.record import as_bytes
+from ledgermq.client.tables.rows import Change, Rows
+from ledgermq.errors import DeadlineExceeded, LedgerMQError, OffsetOutOfRange, Unavailable
+
+FETCH_RECORDS = 5000
+FETCH_WAIT_S = 1.0
+RELOADS_PAUSE_S = 1.0
+
+TableState = Literal["loading", "following", "failing", "failed", "closed"]
+
+
+class Table:
+    """Made by `client.table(…)`. Use within one event loop; any number of tasks may look at it and wait for it.
+
+    `async with` starts it and waits until everything is in it that was in the topic then. Keys are bytes; text stands for its UTF-8.
+    """
+
+    def __init__(self, make_consumer: Callable[[], Consumer], topic: str, bytes_max: int) -> None:
+        self.topic = topic
+        self._make_consumer = make_consumer
+        self._bytes_max = bytes_max
+        self._rows = Rows(bytes_max)
+        self._consumer = make_consumer()
+        self._next: dict[TopicPartition, int] = {}
+        self._loading: dict[TopicPartition, int] | None = None
+        self._listeners: set[_Listener] = set()
+        self._moved = asyncio.Condition()
+        self._work: asyncio.Task[None] | None = None
+        self._failure: LedgerMQError | None = None
+        self._trouble: LedgerMQError | None = None
+        self.caught_up = False
+        """Whether it has been up to date once; from then on it follows."""
+        self.closed = False
+
+    # -- looking -------------------------------------------------------------------------------------------------------
+
+    @overload
+    def get(self, key: bytes | str) -> bytes | None: ...
+    @overload
+    def get(self, key: bytes | str, default: bytes) -> bytes: ...
+
+    def get(self, key: bytes | str, default: bytes | None = None) -> bytes | None:
+        """The value of a key. Raises what ended the table: ResourceExhausted, UnknownTopic, DataDamaged, …"""
+        found = self.message(key)
+        return default if found is None else found.value
+
+    def message(self, key: bytes | str) -> Message | None:
+        """The message that holds the value: with its partition, offset, timestamp and headers."""
+        self._check()
+        return self._rows.messages.get(as_bytes("key", key) or b"")
+
+    def __getitem__(self, key: bytes | str) -> bytes:
+        found = self.get(key)
+        if found is None:
+            raise KeyError(key)
+        return found
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, bytes | str) and self.message(key) is not None
+
+    def __len__(self) -> int:
+        self._check()
+        return len(self._rows.messages)
+
+    def __iter__(self) -> Iterator[bytes]:
+        """The keys of this moment, in no order."""
+        return iter(self.keys())
+
+    def keys(self) -> list[bytes]:
+        self._check()
+        return list(self._rows.messages)
+
+    def values(self) -> list[bytes]:
+        self._check()
+        return [message.value for message in list(self._rows.messages.values()) if message.value is not None]
+
+    def items(self) -> list[tuple[bytes, bytes]]:
+        """A copy of this moment."""
+        self._check()
+        return [(key, message.value) for key, message in list(self._rows.messages.items()) if message.value is not None]
+
+    @property
+    def size_bytes(self) -> int:
+        """About what the rows take in memory."""
+        return self._rows.size_bytes
+
+    @property
+    def state(self) -> TableState:
+        """failing: some partition is not served at present; `last_error` says why. failed: every call raises `last_error`."""
+        if self.closed:
+            return "closed"
+        if self._failure is not None:
+            return "failed"
+        if self._trouble is not None or self._consumer.state == "failing":
+            return "failing"
+        return "following" if self.caught_up and self._loading is None else "loading"
+
+    @property
+    def last_error(self) -> LedgerMQError | None:
+        return self._failure or self._trouble or self._consumer.last_error
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """By partition: the offset of the next message that is not in the table."""
+        return dict(self._next)
+
+    # -- waiting -------------------------------------------------------------------------------------------------------
+
+    async def wait_caught_up(self, timeout_s: float | None = None) -> None:
+        """Until everything is in the table that was in the topic when this was called.
+
+        Raises DeadlineExceeded after `timeout_s`, and what ends the table.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._wait_for(await self._ends())
+        except TimeoutError as error:
+            why = f": {self.last_error.message}" if self.last_error is not None else ""
+            raise DeadlineExceeded(f"the table of {self.topic!r} has not caught up within {timeout_s} s{why}") from error
+
+    async def _ends(self) -> dict[TopicPartition, int]:
+        while True:
+            self._start()
+            try:
+                return await self._consumer.end_offsets()
+            except LedgerMQError as error:
+                self._check()
+                if not error.retriable:
+                    raise
+                await asyncio.sleep(FETCH_WAIT_S)
+
+    async def _wait_for(self, ends: dict[TopicPartition, int]) -> None:
+        async with self._moved:
+            await self._moved.wait_for(lambda: self._is_over or (self._loading is None and _reached(self._next, ends)))
+        self._check()
+        self.caught_up = True
+
+    async def changes(self, *, existing: bool = False) -> AsyncIterator[Change]:
+        """Every change from the first look on, for ever; `existing`: first the rows that there are.
+
+        A listener that is slower than the topic gets the newest change of each key, so it never holds more than the table does.
+        Raises what ends the table.
+        """
+        self._start()
+        self._check()
+        listener = _Listener()
+        if existing:
+            listener.pending = {key: Change(key, message.value, message) for key, message in self._rows.messages.items()}
+        self._listeners.add(listener)
+        try:
+            while True:
+                while listener.pending:
+                    yield listener.pending.pop(next(iter(listener.pending)))
+                listener.woken.clear()
+                self._check()
+                await listener.woken.wait()
+        finally:
+            self._listeners.discard(listener)
+
+    # -- the background ------------------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        if self._work is None and not self.closed:
+            self._work = asyncio.get_running_loop().create_task(self._run(), name=f"ledgermq table {self.topic}")
+
+    async def _run(self) -> None:
+        try:
+            while True:
+                try:
+                    await self._follow()
+                except OffsetOutOfRange:
+                    await self._reload()
+        except LedgerMQError as error:
+            self._failure = error
+        except Exception as error:  # a bug of ours must not look like a topic that stands still
+            self._failure = LedgerMQError(f"the table of {self.topic!r} ended: {error!r}")
+            raise
+        finally:
+            await self._tell_all()
+
+    async def _follow(self) -> None:
+        """For ever. Raises what time does not cure."""
+        while True:
+            messages = await self._fetch()
+            if self._has_gap(messages):
+                await self._reload()
+                continue
+            for message in messages:
+                self._apply(message)
+            self._next = self._consumer.positions()
+            async with self._moved:
+                self._moved.notify_all()
+
+    async def _fetch(self) -> list[Message]:
+        """Some messages, or none for a while; what a retry may cure is waited out."""
+        try:
+            messages = await self._consumer.fetch(FETCH_RECORDS, FETCH_WAIT_S)
+            self._trouble = None
+            return messages
+        except LedgerMQError as error:
+            if not error.retriable or self.closed:
+                raise
+            self._trouble = error
+            await asyncio.sleep(FETCH_WAIT_S)
+            return []
+
+    def _has_gap(self, messages: list[Message]) -> bool:
+        """Were offsets left out, where the table was up to date before?"""
+        if not self.caught_up:
+            return False
+        expected = dict(self._next)
+        for message in messages:
+            partition = TopicPartition(message.topic, message.partition)
+            if message.offset > expected.get(partition, message.offset):
+                return True
+            expected[partition] = message.offset + 1
+        return False
+
+    def _apply(self, message: Message) -> None:
+        change = self._rows.apply(message)
+        if change is not None:
+            for listener in self._listeners:
+                listener.tell(change)
+
+    async def _reload(self) -> None:
+        """Read everything again beside the rows that there are, then put it in their place."""
+        await self._consumer.close()
+        self._consumer = self._make_consumer()
+        rows = Rows(self._bytes_max)
+        self._loading = ends = await self._ends_of_reload()
+        while not _reached(self._consumer.positions(), ends):
+            for message in await self._fetch():
+                rows.apply(message)
+        changes = list(self._rows.changes_to(rows.messages))
+        self._rows, self._next, self._loading = rows, self._consumer.positions(), None
+        for change in changes:
+            for listener in self._listeners:
+                listener.tell(change)
+        async with self._moved:
+            self._moved.notify_all()
+
+    async def _ends_of_reload(self) -> dict[TopicPartition, int]:
+        while True:
+            try:
+                return await self._consumer.end_offsets()
+            except LedgerMQError as error:
+                if not error.retriable or self.closed:
+                    raise
+                self._trouble = error
+                await asyncio.sleep(RELOADS_PAUSE_S)
+
+    @property
+    def _is_over(self) -> bool:
+        return self.closed or self._failure is not None
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        if self.closed:
+            raise Unavailable(f"the table of {self.topic!r} is closed")
+
+    async def _tell_all(self) -> None:
+        for listener in self._listeners:
+            listener.woken.set()
+        async with self._moved:
+            self._moved.notify_all()
+
+    # -- end -----------------------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        self.closed = True
+        if self._work is not None:
+            await end(self._work)
+        await self._consumer.close()
+        await self._tell_all()
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.wait_caught_up()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+
+class _Listener:
+    """`pending`: the newest change of each key that the listener has not had."""
+
+    def __init__(self) -> None:
+        self.pending: dict[bytes, Change] = {}
+        self.woken = asyncio.Event()
+
+    def tell(self, change: Change) -> None:
+        self.pending.pop(change.key, None)
+        self.pending[change.key] = change
+        self.woken.set()
+
+
+def _reached(positions: dict[TopicPartition, int], ends: dict[TopicPartition, int]) -> bool:
+    return all(positions.get(partition, -1) >= end for partition, end in ends.items())
