@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 import ledgermq
 from ledger.object_store.contract import ObjectStore
@@ -14,10 +15,21 @@ from spark.shared_root import shared_root
 from spark.sink.options import SinkOptions
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a write works: brokers, the store behind them, and what it was told."""
+
+    client: Client
+    store: ObjectStore
+    sources: Sources
+    options: SinkOptions
+
+
 @asynccontextmanager
-async def opened(options: SinkOptions, sources: Sources) -> AsyncIterator[tuple[Client, ObjectStore]]:
+async def opened(options: SinkOptions) -> AsyncIterator[Place]:
     """Raises InvalidConfig, Unavailable, the store's errors."""
+    sources = Sources()
     async with ledgermq.connect(options.servers, sources=sources) as client:
         root = options.root or (await client.describe_cluster()).root
         async with await open_store(shared_root(root), sources=sources) as store:
-            yield client, store
+            yield Place(client, store, sources, options)

@@ -20,8 +20,8 @@ from ledgermq.client.producing.partition_queue import Session
 from ledgermq.client.producing.producer import Producer
 from ledgermq.errors import DataDamaged, LedgerMQError, OutcomeUnknown, OutOfOrderSequence, RetriableError, UnknownProducer
 from ledgermq.sources import Sources
+from spark.sink.cluster import Place
 from spark.sink.decision import Decision
-from spark.sink.options import SinkOptions
 from spark.sink.staging import StagedBatch, read_staged
 
 log = logging.getLogger("ledgermq.sink")
@@ -39,19 +39,17 @@ async def is_done(store: ObjectStore, write: str, epoch: int) -> bool:
     return True
 
 
-async def publish(
-    store: ObjectStore, client: Client, options: SinkOptions, write: str, epoch: int, decision: Decision, sources: Sources
-) -> None:
+async def publish(place: Place, write: str, epoch: int, decision: Decision) -> None:
     """Returns when every record of the epoch is stored, and the epoch marked as done.
 
     Raises Unavailable, DeadlineExceeded (begin again), OutcomeUnknown (brokers have forgotten how far it came), what a topic refuses.
     """
-    names = await _living(client, decision)
+    names = await _living(place.client, decision)
     opened = {each: slot for each, slot in decision.opened_slots.items() if each.topic in names.values()}
     for attempt in range(1, ATTEMPTS_MAX + 1):
         try:
-            stored = await client.open_sessions(decision.put_id, list(opened))
-            await _Publisher(store, client, options, decision, names).run(
+            stored = await place.client.open_sessions(decision.put_id, list(opened))
+            await _Publisher(place, decision, names).run(
                 {each: Session(decision.put_id, opened[each], next_sequence=found.next_sequence) for each, found in stored.items()}
             )
             break
@@ -61,7 +59,7 @@ async def publish(
             if attempt == ATTEMPTS_MAX:
                 raise
             log.warning("epoch %d of %s is begun again: %s", epoch, write, error)
-    await _mark_done(store, sources, write, epoch)
+    await _mark_done(place.store, place.sources, write, epoch)
 
 
 async def _living(client: Client, decision: Decision) -> dict[int, str]:
@@ -77,17 +75,15 @@ async def _living(client: Client, decision: Decision) -> dict[int, str]:
 
 
 class _Publisher:
-    def __init__(self, store: ObjectStore, client: Client, options: SinkOptions, decision: Decision, names: Mapping[int, str]) -> None:
-        self._store = store
-        self._client = client
-        self._settings = options.producer_settings()
+    def __init__(self, place: Place, decision: Decision, names: Mapping[int, str]) -> None:
+        self._place = place
         self._decision = decision
         self._names = names
         self._sequences: dict[TopicPartition, int] = {}
         self._waiting: deque[Outcome] = deque()
 
     async def run(self, sessions: Mapping[TopicPartition, Session]) -> None:
-        async with self._client.resumed_producer(sessions, **self._settings) as producer:
+        async with self._place.client.resumed_producer(sessions, **self._place.options.producer_settings()) as producer:
             async for staged in self._staged():
                 await self._send(producer, staged, sessions)
             await producer.flush()
@@ -97,7 +93,7 @@ class _Publisher:
     async def _staged(self) -> AsyncIterator[StagedBatch]:
         for key in self._decision.objects:
             try:
-                batches = await read_staged(self._store, key)
+                batches = await read_staged(self._place.store, key)
             except ObjectMissing as error:
                 raise DataDamaged(f"{key}: rows that were staged, and are not published, are gone", object_key=key) from error
             for staged in batches:
@@ -107,15 +103,15 @@ class _Publisher:
         name = self._names.get(staged.topic_id)
         if name is None:
             return
-        place = TopicPartition(name, staged.partition)
-        sequence = self._sequences.get(place, 0)
-        self._sequences[place] = end = sequence + staged.batch.record_count
-        stored = sessions[place].next_sequence
+        partition = TopicPartition(name, staged.partition)
+        sequence = self._sequences.get(partition, 0)
+        self._sequences[partition] = end = sequence + staged.batch.record_count
+        stored = sessions[partition].next_sequence
         if end <= stored:
             return
         if sequence < stored:
             raise DataDamaged(f"{name}/{staged.partition}: {stored} records are stored, which is amid a batch of {sequence} to {end - 1}")
-        self._waiting.append(await producer.send_encoded(*place, staged.batch))
+        self._waiting.append(await producer.send_encoded(*partition, staged.batch))
         while self._waiting and self._waiting[0].settled:
             self._waiting.popleft().raise_error()
 
@@ -138,8 +134,8 @@ async def clean_up(store: ObjectStore, write: str, epoch: int) -> None:
     """After `epoch` is done: staged rows up to it, also what tasks left that were tried again, and decisions that nobody can ask for."""
     await _delete(store, keys.sink_staged(write), epoch)
     if epoch >= EPOCHS_KEPT:
-        await _delete(store, keys.sink_done(write), epoch - EPOCHS_KEPT)
         await _delete(store, keys.sink_decided(write), epoch - EPOCHS_KEPT)
+        await _delete(store, keys.sink_done(write), epoch - EPOCHS_KEPT)
 
 
 async def _delete(store: ObjectStore, folder: str, last_epoch: int) -> None:
@@ -156,5 +152,5 @@ async def _delete(store: ObjectStore, folder: str, last_epoch: int) -> None:
 
 async def forget(store: ObjectStore, write: str) -> None:
     """A write that nobody repeats: nothing of it stays."""
-    for folder in (keys.sink_staged(write), keys.sink_done(write), keys.sink_decided(write)):
+    for folder in (keys.sink_staged(write), keys.sink_decided(write), keys.sink_done(write)):
         await _delete(store, folder, 10**20 - 1)

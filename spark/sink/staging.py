@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from crc32c import crc32c
@@ -19,7 +20,7 @@ from ledger.object_store.contract import ObjectStore
 from ledger.object_store.settle import PutOutcome, settle_put
 from ledger.segment import decode_tail, encode_segment, first_batch_position
 from ledgermq.client.producing.given_sessions import EncodedBatch
-from ledgermq.errors import DataDamaged, FormatNotSupported, Unavailable
+from ledgermq.errors import DataDamaged, FormatNotSupported, LedgerMQError, Unavailable
 from ledgermq.protocol.records import Compression, encode_batch, timestamps_of
 from ledgermq.sources import Sources
 from spark.sink.rows import Routed
@@ -99,9 +100,12 @@ class StagedWriter:
         await self._wait()
 
     async def abort(self) -> None:
+        """The task fails: nobody will hear of what it has put, so that no decision names it. What cannot be deleted now is left."""
         if self._putting is not None:
             self._putting.cancel()
             await asyncio.gather(self._putting, return_exceptions=True)
+        with suppress(LedgerMQError):
+            await self._store.delete(self.objects)
 
 
 async def read_staged(store: ObjectStore, key: str) -> list[StagedBatch]:

@@ -18,7 +18,7 @@ from ledgermq.client.producing.producer import Producer
 from ledgermq.client.producing.unrouted import BatchDelivery
 from ledgermq.client.routing import TopicRoute
 from ledgermq.sources import Sources
-from spark.sink.cluster import opened
+from spark.sink.cluster import Place, opened
 from spark.sink.collecting import Collector
 from spark.sink.decision import is_settled
 from spark.sink.options import SinkOptions
@@ -28,26 +28,30 @@ from spark.sink.staging import StagedWriter
 
 
 async def stage(options: SinkOptions, write: str, epoch: int, batches: Iterator[pa.RecordBatch]) -> Staged:
+    """As `stage_rows`, by the executor's own connections."""
+    async with opened(options) as place:
+        return await stage_rows(place, write, epoch, drawn(batches))
+
+
+async def stage_rows(place: Place, write: str, epoch: int, batches: AsyncIterator[pa.RecordBatch]) -> Staged:
     """Durable on return, and seen by nobody. Rows of an epoch that is decided are not looked at.
 
     Raises InvalidRecord, MessageTooLarge, UnknownTopic, UnknownPartition, Unavailable, the store's errors.
     """
-    sources = Sources()
     staged = Staged(write, epoch)
-    async with opened(options, sources) as (client, store):
-        if await is_settled(store, write, epoch):
-            return staged
-        writer = StagedWriter(store, sources, write, epoch, options.compression)
-        try:
-            async for routed in _collected(options, client, sources, batches):
-                await writer.add(routed)
-                staged.records += routed.rows.num_rows
-                staged.topics[routed.topic.name] = routed.topic.topic_id
-                staged.partitions.add(TopicPartition(routed.topic.name, routed.partition))
-            await writer.finish()
-        except BaseException:
-            await writer.abort()
-            raise
+    if await is_settled(place.store, write, epoch):
+        return staged
+    writer = StagedWriter(place.store, place.sources, write, epoch, place.options.compression)
+    try:
+        async for routed in _collected(place.options, place.client, place.sources, batches):
+            await writer.add(routed)
+            staged.records += routed.rows.num_rows
+            staged.topics[routed.topic.name] = routed.topic.topic_id
+            staged.partitions.add(TopicPartition(routed.topic.name, routed.partition))
+        await writer.finish()
+    except BaseException:
+        await writer.abort()
+        raise
     staged.objects = writer.objects
     return staged
 
@@ -58,7 +62,7 @@ async def send(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Sent:
     sent = Sent(0)
     async with ledgermq.connect(options.servers, sources=sources) as client, client.producer(**options.producer_settings()) as producer:
         waiting: deque[BatchDelivery] = deque()
-        async for routed in _collected(options, client, sources, batches):
+        async for routed in _collected(options, client, sources, drawn(batches)):
             sent.records += routed.rows.num_rows
             waiting.append(await _send(producer, routed))
             while waiting and all(batch.outcome.settled for batch in waiting[0].batches):
@@ -72,11 +76,18 @@ async def _send(producer: Producer, routed: Routed) -> BatchDelivery:
     return await producer.send_batch(routed.topic.name, routed.rows.drop_columns(["timestampType"]), partition=routed.partition)
 
 
-async def _collected(options: SinkOptions, client: Client, sources: Sources, batches: Iterator[pa.RecordBatch]) -> AsyncIterator[Routed]:
+async def drawn(batches: Iterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:
+    while (batch := await asyncio.to_thread(next, batches, None)) is not None:
+        yield batch
+
+
+async def _collected(
+    options: SinkOptions, client: Client, sources: Sources, batches: AsyncIterator[pa.RecordBatch]
+) -> AsyncIterator[Routed]:
     """The rows of a task, by partition, in batches worth sending."""
     router = RowRouter(options.topic, _Topics(client).find, sources)
     collector = Collector(options.batch_bytes_max, options.buffer_bytes_max)
-    while (batch := await asyncio.to_thread(next, batches, None)) is not None:
+    async for batch in batches:
         for routed in await router.route(batch):
             for complete in collector.add(routed):
                 yield complete

@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 from ledgermq.errors import InvalidConfig, LedgerMQError
 from ledgermq.sources import Sources
 from spark.sink.columns import check_columns
-from spark.sink.driver import abort, commit
+from spark.sink.driver import commit, discard
 from spark.sink.options import SinkOptions, parse_options
 from spark.sink.staged import Sent, Staged
 from spark.sink.task import send, stage
@@ -72,7 +72,7 @@ class StagingWriter(DataSourceArrowWriter):
             raise type(error)(text) from error
 
     def abort(self, messages: Messages) -> None:
-        asyncio.run(abort(self.options, self.name, 0))
+        _discard(self.options, messages)
 
 
 class StagingStreamWriter(DataSourceStreamArrowWriter):
@@ -89,9 +89,7 @@ class StagingStreamWriter(DataSourceStreamArrowWriter):
             asyncio.run(commit(self.options, staged[0].write, batchId, staged, repeatable=True))
 
     def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803
-        staged = _staged(messages)
-        if staged:
-            asyncio.run(abort(self.options, staged[0].write, batchId))
+        _discard(self.options, messages)
 
 
 class SendingWriter(DataSourceArrowWriter):
@@ -112,6 +110,11 @@ class SendingStreamWriter(DataSourceStreamArrowWriter):
 
 def _staged(messages: Messages) -> list[Staged]:
     return [message for message in messages if isinstance(message, Staged)]
+
+
+def _discard(options: SinkOptions, messages: Messages) -> None:
+    if None in messages:
+        asyncio.run(discard(options, _staged(messages)))
 
 
 def _place() -> tuple[str, int]:

@@ -1,0 +1,227 @@
+"""The promise of the Spark sink, in virtual time: whatever dies, comes again or comes late, an epoch is in its topics once, and as one run
+of it made it.
+
+Each epoch is run again and again, with other rows in other tasks each time, as a query does that is not deterministic; tasks fail
+half-way or run twice, drivers die at any await or go on beside their successors, brokers are killed, the sink's view of the store
+fails before and after the effect. At the end the topics hold, for each epoch, all rows of exactly one run, each once, in the order of
+its tasks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+import pytest
+
+from ledger.object_store.contract import ObjectStore
+from ledger.object_store.resilient import ResilientStore
+from ledgermq.client.client import Client
+from ledgermq.client.settings import ClientSettings
+from ledgermq.errors import LedgerMQError
+from ledgermq.sources import Sources
+from spark.sink import driver
+from spark.sink.cluster import Place
+from spark.sink.decision import Decision
+from spark.sink.driver import commit_epoch
+from spark.sink.options import SinkOptions
+from spark.sink.publishing import publish
+from spark.sink.staged import Staged
+from spark.sink.task import stage_rows
+from stateless_broker.in_process import InProcessConnector
+from tests.broker.cluster import Cluster, cluster_of
+from tests.faulty_store import Faults, FaultyStore
+from tests.virtual_time import run_virtual, virtual_sources
+
+TOPICS = {"t": 3, "u": 2}
+QUERY = "7e3afc91-a1ed-48aa-8b26-3784e3c39607"
+EPOCHS = 3
+FAULTS = Faults(before=0.03, after=0.03, throttle=0.02, delay_s_max=0.05)
+
+
+@dataclass
+class Life:
+    """One query on one cluster. `tasks[epoch, run]`: what the tasks were given whose messages a commit of that run may have had."""
+
+    cluster: Cluster
+    random: random.Random
+    tasks: dict[tuple[int, int], list[list[str]]] = field(default_factory=dict)
+    zombies: list[asyncio.Task[None]] = field(default_factory=list)
+
+    @asynccontextmanager
+    async def place(self) -> AsyncIterator[Place]:
+        """What a process of Spark has."""
+        sources = virtual_sources(next(self.cluster.client_seeds))
+        store: ObjectStore = ResilientStore(FaultyStore(self.cluster.store, sources, FAULTS), sources)
+        settings = ClientSettings(timeout_s=20)
+        options = SinkOptions("a:1", batch_bytes_max=200, buffer_bytes_max=2000, delivery_timeout_s=20)
+        async with Client(InProcessConnector(self.cluster.network), ["a:1", "b:1"], settings, sources) as client:
+            yield Place(client, store, sources, options)
+
+    async def query(self) -> None:
+        for epoch in range(EPOCHS):
+            run = 0
+            while not await self._run(epoch, run):
+                run += 1
+                assert run < 40, f"epoch {epoch} does not come to its end"
+            if self.random.random() < 0.5:
+                await self._run(epoch, run + 1)
+
+    async def _run(self, epoch: int, run: int) -> bool:
+        """Whether the driver has heard that the epoch is committed."""
+        given = self._rows(epoch, run)
+        messages = []
+        for rows in given:
+            for _ in range(self.random.choice((0, 0, 0, 1))):
+                await self._dies(self._stage(epoch, rows))
+            for _ in range(20):
+                with suppress(LedgerMQError):
+                    messages.append(await self._stage(epoch, rows))
+                    break
+        assert len(messages) == len(given), "a task failed for good"
+        self.tasks[epoch, run] = given
+        commit = asyncio.create_task(self._commit(epoch, messages))
+        fate = self.random.random()
+        if fate < 0.5:
+            with suppress(LedgerMQError):
+                await commit
+                return True
+        elif fate < 0.8:
+            await asyncio.sleep(self.random.uniform(0, 0.5))
+            commit.cancel()
+            await asyncio.gather(commit, return_exceptions=True)
+        else:
+            self.zombies.append(commit)
+        return False
+
+    def _rows(self, epoch: int, run: int) -> list[list[str]]:
+        """By task: topic, key, and a value that no other run has."""
+        names = [f"{self.random.choice('ttu')} {self.random.randrange(4)} {epoch}/{run}/{i}" for i in range(self.random.randrange(1, 60))]
+        tasks: list[list[str]] = [[] for _ in range(self.random.randrange(1, 4))]
+        for name in names:
+            self.random.choice(tasks).append(name)
+        return tasks
+
+    async def _stage(self, epoch: int, rows: list[str]) -> Staged:
+        async def batches() -> AsyncIterator[pa.RecordBatch]:
+            for at in range(0, len(rows), 7):
+                parts = [row.split() for row in rows[at : at + 7]]
+                arrays = [pa.array(column) for column in zip(*parts, strict=True)]
+                yield pa.RecordBatch.from_arrays(arrays, names=["topic", "key", "value"])
+
+        async with self.place() as place:
+            return await stage_rows(place, QUERY, epoch, batches())
+
+    async def _commit(self, epoch: int, messages: list[Staged]) -> None:
+        async with self.place() as place:
+            await commit_epoch(place, QUERY, epoch, messages, repeatable=True)
+
+    async def _dies(self, work: Awaitable[object]) -> None:
+        task = asyncio.ensure_future(work)
+        await asyncio.sleep(self.random.uniform(0, 0.3))
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    async def trouble(self) -> None:
+        """Brokers die and come back, for ever."""
+        while True:
+            await asyncio.sleep(self.random.uniform(1, 6))
+            address = self.random.choice(("a:1", "b:1"))
+            await self.cluster.stop(address, graceful=self.random.random() < 0.3)
+            await asyncio.sleep(self.random.uniform(0, 3))
+            await self.cluster.start(address)
+
+    async def stored(self) -> dict[tuple[str, int], list[str]]:
+        return {
+            (topic, partition): [value.decode() for value in await self.cluster.read_all(topic, partition)]
+            for topic, partitions in TOPICS.items()
+            for partition in range(partitions)
+        }
+
+
+def check(life: Life, stored: dict[tuple[str, int], list[str]]) -> None:
+    runs: defaultdict[int, set[int]] = defaultdict(set)
+    for values in stored.values():
+        for value in values:
+            epoch, run, _ = map(int, value.split("/"))
+            runs[epoch].add(run)
+    everything = [value for values in stored.values() for value in values]
+    assert len(everything) == len(set(everything)), "a row is stored twice"
+    for epoch, found in runs.items():
+        assert len(found) == 1, f"epoch {epoch} is a mixture of its runs {found}"
+        tasks = life.tasks[epoch, next(iter(found))]
+        wanted = sorted(row.split()[2] for task in tasks for row in task)
+        assert sorted(value for value in everything if value.startswith(f"{epoch}/")) == wanted
+        for values in stored.values():
+            for task in tasks:
+                names = [row.split()[2] for row in task]
+                mine = [value for value in values if value in names]
+                assert mine == [name for name in names if name in mine], "a task's rows lost their order"
+    assert set(runs) == set(range(EPOCHS))
+
+
+async def live(seed: int) -> None:
+    async with cluster_of("a:1", "b:1") as cluster:
+        for topic, partitions in TOPICS.items():
+            await cluster.create(topic, partitions)
+        life = Life(cluster, random.Random(seed))
+        trouble = asyncio.create_task(life.trouble())
+        try:
+            await life.query()
+            await asyncio.gather(*life.zombies, return_exceptions=True)
+        finally:
+            trouble.cancel()
+            await asyncio.gather(trouble, *life.zombies, return_exceptions=True)
+        for address in {"a:1", "b:1"} - set(cluster.brokers):
+            await cluster.start(address)
+        await cluster.settled()
+        check(life, await life.stored())
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_each_epoch_is_one_run_of_it_once(seed: int) -> None:
+    run_virtual(lambda: live(seed))
+
+
+async def _each_for_itself(store: ObjectStore, sources: Sources, write: str, epoch: int, wanted: Decision) -> Decision:
+    return wanted
+
+
+async def _undecided(store: ObjectStore, write: str, epoch: int) -> None:
+    return None
+
+
+async def _as_somebody_else(place: Place, write: str, epoch: int, decision: Decision) -> None:
+    """Publishes under an identity of its own, as an ordinary producer would."""
+    put_id = place.sources.new_id()
+    sessions = await place.client.open_sessions(put_id, list(decision.opened_slots))
+    opened = {each: session.opened_slot for each, session in sessions.items()}
+    await publish(place, write, epoch, replace(decision, put_id=put_id, opened_slots=opened))
+
+
+async def _never(store: ObjectStore, write: str, epoch: int) -> bool:
+    return False
+
+
+BROKEN: dict[str, tuple[tuple[object, str, object], ...]] = {
+    "every driver decides for itself": ((driver, "decide", _each_for_itself), (driver, "read_decision", _undecided)),
+    "every driver publishes under its own name": ((driver, "publish", _as_somebody_else),),
+    "what is done is done again": ((driver, "is_done", _never),),
+}
+
+
+@pytest.mark.parametrize("rule", BROKEN)
+def test_each_rule_is_needed(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for owner, name, replacement in BROKEN[rule]:
+        monkeypatch.setattr(owner, name, replacement)
+    for seed in range(40):
+        try:
+            run_virtual(lambda: live(seed))  # noqa: B023
+        except (AssertionError, LedgerMQError):
+            return
+    pytest.fail(f"no life shows what goes wrong when {rule}")
