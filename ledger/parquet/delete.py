@@ -11,7 +11,7 @@ checkpoints, snapshots      older than the newest checkpoint and the one that it
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 
 from ledger import keys
 from ledger.catalog import Catalog, Topic
@@ -151,6 +151,26 @@ def deletion_move(topic: Topic, befores: Mapping[int, int]) -> Move:
     return move
 
 
+async def expired_files(
+    store: ObjectStore, checkpoint: fmt.Checkpoint, catalog: Catalog, parts: Iterable[fmt.PartitionCheckpoint] | None = None
+) -> AsyncIterator[tuple[Topic, fmt.ParquetFile, bool]]:
+    """Files wholly below the log start, ascending by partition, whatever their age; and whether each goes to the archive.
+
+    Not those of topics that are not known yet, or that leave another way; nor where a hold or newer settings forbid it.
+    """
+    pages = PageReader(store, checkpoint.bundle)
+    for part in checkpoint.partitions if parts is None else parts:
+        topic = catalog.topics_by_id.get(part.topic_id)
+        if part.parquet_start >= min(part.log_start, part.parquet_end) or topic is None or topic.removed:
+            continue
+        if not may_remove(checkpoint, topic):
+            continue
+        for file in await pages.files_from(part, part.parquet_start):
+            if file.last_offset >= part.log_start:
+                break
+            yield topic, file, topic.settings.delete_action == "archive" and file.last_offset >= part.deleted_to
+
+
 async def delete_expired_parquet(
     store: ObjectStore, bundle: int, cluster: ClusterSettings, catalog: Catalog, sources: Sources, open_archive: OpenArchive | None = None
 ) -> int:
@@ -187,21 +207,17 @@ class _Expiry:
         self._old_enough = old_enough
         self._catalog = catalog
         self._archives = archives
-        self._pages = PageReader(store, checkpoint.bundle)
 
     async def delete_files(self, part: fmt.PartitionCheckpoint) -> None:
         """In ascending order, each archived before it goes where the topic wants that, and gone before the next."""
-        topic = self._catalog.topics_by_id.get(part.topic_id)
-        if topic is None or topic.removed:  # not known yet; or it leaves another way
-            return
         key = (part.topic_id, part.partition)
-        for file in await self._pages.files_from(part, part.parquet_start):
-            if file.last_offset >= part.log_start or file.plan > self._old_enough:
+        async for topic, file, archives in expired_files(self._store, self._checkpoint, self._catalog, [part]):
+            if file.plan > self._old_enough:
                 break
             if file.first_offset > self.starts.get(key, part.parquet_start):
                 raise AssertionError(f"{file.key} is not the oldest file of its partition")
             try:
-                if topic.settings.delete_action == "archive" and file.last_offset >= part.deleted_to:
+                if archives:
                     await self._archives.keep(file.key, topic.settings.archive_url)
             except LedgerMQError as error:
                 self.failed = error

@@ -14,7 +14,7 @@ A file that is no LedgerMQ file, of another cluster, or of a plan that is not fi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ledger import keys
@@ -22,12 +22,13 @@ from ledger.checkpoint import newest_checkpoint
 from ledger.cluster import ClusterSettings
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.numbered import list_numbered
-from ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledger.object_store.contract import ObjectInfo, ObjectMissing, ObjectStore
 from ledger.parquet.columns import FooterNote
 from ledger.parquet.delete import close_finished_fences, finished_long_ago
 from ledger.parquet.pages import PageReader
 from ledger.parquet.plan_chain import read_plan
 from ledger.parquet.stored_file import read_footer
+from ledger.topic_facts import is_held
 from ledgermq.errors import DataDamaged, Unavailable
 
 ATTEMPTS_MAX = 10
@@ -35,15 +36,22 @@ ATTEMPTS_MAX = 10
 
 @dataclass(slots=True)
 class Garbage:
-    """`parquet`: files by (bundle, plan), keys ascending. `records`: pages and snapshots. `foreign`: files that are not ours to judge."""
+    """`parquet`: files by (bundle, plan), keys ascending. `records`: pages and snapshots. `foreign`: files that are not ours to judge.
+
+    `infos`: what the LIST said of each object, by its key.
+    """
 
     parquet: dict[tuple[int, int], list[str]] = field(default_factory=dict)
     records: list[str] = field(default_factory=list)
     foreign: list[str] = field(default_factory=list)
+    infos: dict[str, ObjectInfo] = field(default_factory=dict)
 
 
-async def collect_garbage(store: ObjectStore, cluster: ClusterSettings) -> list[str]:
-    """Delete what may be deleted now; the keys. Raises DataDamaged, Unavailable, the store's errors: then nothing more is deleted."""
+async def collect_garbage(store: ObjectStore, cluster: ClusterSettings, grace_ms: int = 0) -> list[str]:
+    """Delete what may be deleted now, and is older than the grace; the keys.
+
+    Raises DataDamaged, Unavailable, the store's errors: then nothing more is deleted.
+    """
     garbage = await find_garbage(store, cluster)
     deleted = []
     for bundle in range(cluster.bundles):
@@ -54,9 +62,11 @@ async def collect_garbage(store: ObjectStore, cluster: ClusterSettings) -> list[
         for key in sorted(expired):
             await store.delete([key])
             deleted.append(key)
-    if garbage.records:
-        await store.delete(garbage.records)
-    return deleted + garbage.records
+    limit_ms = await store.store_time_ms() - grace_ms if grace_ms else None
+    records = [key for key in garbage.records if limit_ms is None or garbage.infos[key].modified_ms <= limit_ms]
+    if records:
+        await store.delete(records)
+    return deleted + records
 
 
 async def find_garbage(store: ObjectStore, cluster: ClusterSettings) -> Garbage:
@@ -76,23 +86,32 @@ class _Listed:
     pages: dict[int, list[int]]
     snapshots: dict[int, list[int]]
     plans: dict[int, list[int]]
+    infos: dict[str, ObjectInfo] = field(default_factory=dict)
 
     @classmethod
     async def take(cls, store: ObjectStore, bundles: Iterable[int]) -> _Listed:
         """Parquet first: a file that shows was made by a plan that was there before."""
-        listed = cls([info.key async for info in store.list(keys.PARQUET)], {}, {}, {})
+        listed = cls([], {}, {}, {})
+        async for info in store.list(keys.PARQUET):
+            listed.infos[info.key] = info
+            listed.parquet.append(info.key)
         for bundle in bundles:
-            listed.pages[bundle] = [number async for number, _ in list_numbered(store, keys.file_pages(bundle))]
-            listed.snapshots[bundle] = [number async for number, _ in list_numbered(store, keys.snapshots(bundle))]
+            listed.pages[bundle] = [number async for number in listed._numbers(store, keys.file_pages(bundle))]
+            listed.snapshots[bundle] = [number async for number in listed._numbers(store, keys.snapshots(bundle))]
         for bundle in bundles:
-            listed.plans[bundle] = [number async for number, _ in list_numbered(store, keys.compactions(bundle))]
+            listed.plans[bundle] = [number async for number in listed._numbers(store, keys.compactions(bundle))]
         return listed
+
+    async def _numbers(self, store: ObjectStore, prefix: str) -> AsyncIterator[int]:
+        async for number, info in list_numbered(store, prefix):
+            self.infos[info.key] = info
+            yield number
 
 
 async def _judge(store: ObjectStore, cluster: ClusterSettings, listed: _Listed) -> Garbage:
     plans = {bundle: [await read_plan(store, bundle, number) for number in numbers] for bundle, numbers in listed.plans.items()}
     checkpoints = {bundle: await newest_checkpoint(store, bundle) for bundle in listed.pages}
-    garbage = Garbage()
+    garbage = Garbage(infos=listed.infos)
     live: set[str] = set()
     for bundle, checkpoint in checkpoints.items():
         pages = PageReader(store, bundle)
@@ -129,7 +148,11 @@ async def _add(store: ObjectStore, cluster: ClusterSettings, checkpoints: dict[i
         return  # deleted meanwhile
     if name is None or note is None or (note.cluster, note.topic_id, note.plan) != (cluster.cluster_id, name.topic_id, name.plan):
         garbage.foreign.append(key)
-    elif note.bundle in checkpoints and note.plan <= checkpoints[note.bundle].finished_plan:
+    elif (
+        note.bundle in checkpoints
+        and note.plan <= checkpoints[note.bundle].finished_plan
+        and not is_held(checkpoints[note.bundle], note.topic_id)
+    ):
         garbage.parquet.setdefault((note.bundle, note.plan), []).append(key)
 
 

@@ -1,0 +1,92 @@
+"""`ledgermq gc ROOT`: remove what nothing refers to any more, beside brokers and compactors or without any."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from ledger.commands.engines import find_engine
+from ledger.commands.root import Root, cluster_of, opened
+from ledgermq.cli.exit_codes import exit_code
+from ledgermq.cli.options import Debug, Output, OutputFormat
+from ledgermq.cli.report import Finding, Report, Rows, show
+from ledgermq.cli.reporting import command
+from ledgermq.errors import InvalidRequest, LedgerMQError
+from ledgermq.sources import Sources
+
+DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Show what would be removed, remove nothing.")]
+Grace = Annotated[
+    str | None,
+    typer.Option("--grace", metavar="AGE", help="Leave what is younger by the store's clock, as 15m. Default: parquet_min_age."),
+]
+
+_AGE = re.compile(r"(\d{1,9})(ms|s|m|h|d)\Z")
+_UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "gc")(gc)
+
+
+async def gc(root: Root, dry_run: DryRun = False, grace: Grace = None, output: Output = OutputFormat.TABLE, debug: Debug = False) -> None:
+    """Remove what nothing needs any more: segments that are in Parquet, replaced checkpoints, files below log starts, and so on.
+
+    What no LedgerMQ process puts is only shown. Brokers and compactors may go on meanwhile.
+    """
+    from ledger.catalog import read_catalog  # late: every command of the application loads this module
+    from ledger.sweep.find import find_removable
+    from ledger.sweep.sweep import Swept, sweep
+
+    chosen_ms = None if grace is None else parse_age_ms(grace)
+    sources = Sources()
+    async with opened(root, sources) as store:
+        cluster = await cluster_of(store)
+        grace_ms = cluster.parquet_min_age_ms if chosen_ms is None else chosen_ms
+        if dry_run:
+            catalog = await read_catalog(store, cluster.producer_states_max)
+            swept = Swept(await find_removable(store, cluster, catalog, grace_ms))
+        else:
+            with find_engine("local")(sources) as engine:
+                swept = await sweep(store, cluster, sources, engine, grace_ms=grace_ms)
+    show(sweep_report(store.url, swept, dry_run=dry_run, keys=output is OutputFormat.JSON), output)
+    if swept.failures:
+        raise typer.Exit(exit_code(next(iter(swept.failures.values()))))
+
+
+def parse_age_ms(text: str) -> int:
+    """Raises InvalidRequest."""
+    found = _AGE.match(text)
+    if found is None:
+        raise InvalidRequest(f"--grace {text!r}: give an age, as 30s, 15m, 2h or 0s")
+    return int(found[1]) * _UNIT_MS[found[2]]
+
+
+def sweep_report(url: str, swept: Any, *, dry_run: bool, keys: bool) -> Report:
+    """`keys`: every object, not only how many there are of each kind."""
+    found = swept.found
+    gone = {each.key for each in (found.removable if dry_run else swept.removed)}
+    facts = {
+        "dry_run": dry_run,
+        "objects": len(gone),
+        "bytes": sum(each.size for each in found.removable if each.key in gone),
+        "within_grace": found.young,
+        "not_removed": len(found.removable) - len(gone),
+        "archived": found.archived,
+        "fences_kept": found.fences_kept,
+        "foreign": len(found.foreign),
+    }
+    kinds = [{"kind": kind.value, "objects": objects, "bytes": size} for kind, objects, size in found.by_kind()]
+    tables = [Rows("kinds", ("kind", "objects", "bytes"), kinds)] if kinds else []
+    if keys:
+        rows = [asdict(each) | {"kind": each.kind.value, "removed": each.key in gone and not dry_run} for each in found.removable]
+        tables.append(Rows("found", ("kind", "key", "size", "modified_ms", "why", "removed"), rows))
+    findings = [Finding(key, "FOREIGN_OBJECT", "no LedgerMQ process puts it here; it is left alone") for key in found.foreign]
+    findings += [_failure(where, error) for where, error in sorted(swept.failures.items())]
+    return Report(f"garbage of {url}", facts, tables, findings)
+
+
+def _failure(where: str, error: LedgerMQError) -> Finding:
+    return Finding(error.object_key or where, error.code, error.message)

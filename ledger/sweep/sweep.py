@@ -1,0 +1,104 @@
+"""Garbage collection of a whole root: removes what `find` finds, each kind by the rules that keep everything else whole.
+
+segments, plans      again below the trim slot of the newest checkpoint, segments before the plan that names them
+fences               before any Parquet file of their plans
+Parquet files        ascending, each gone before the next, `parquet_min_age` after their commit; archived first where the topic wants it
+removed topics       step by step, as the controller does it; their names are freed by the controller
+heartbeats           only where they are still the same
+Safe to be cut off anywhere, beside brokers, compactors and others of its kind: what one has removed is missing for nobody.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from ledger import keys
+from ledger.catalog import read_catalog
+from ledger.checkpoint import newest_checkpoint
+from ledger.cluster import ClusterSettings
+from ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledger.parquet.archive import OpenArchive
+from ledger.parquet.delete import DELETE_BATCH, close_finished_fences, delete_expired_parquet
+from ledger.parquet.engine import Engine
+from ledger.parquet.gc import collect_garbage
+from ledger.parquet.removal import remove_topics
+from ledger.sweep.find import find_removable
+from ledger.sweep.removable import Found, Kind, Removable
+from ledgermq.errors import LedgerMQError
+from ledgermq.sources import Sources
+
+
+@dataclass(slots=True)
+class Swept:
+    """`removed`: what is gone now, of what was found; others may have removed it. `failures`: what could not be done, by where."""
+
+    found: Found
+    removed: list[Removable] = field(default_factory=list)
+    failures: dict[str, LedgerMQError] = field(default_factory=dict)
+
+
+async def sweep(
+    store: ObjectStore,
+    cluster: ClusterSettings,
+    sources: Sources,
+    engine: Engine,
+    *,
+    grace_ms: int,
+    open_archive: OpenArchive | None = None,
+) -> Swept:
+    """Remove what may be removed now. `engine` finishes open plans that removed topics wait for. Raises as `find_removable` does."""
+    catalog = await read_catalog(store, cluster.producer_states_max)
+    found = await find_removable(store, cluster, catalog, grace_ms)
+    swept = Swept(found)
+    aged = replace(cluster, parquet_min_age_ms=max(cluster.parquet_min_age_ms, grace_ms))
+    for bundle in range(cluster.bundles):
+        try:
+            await close_finished_fences(store, bundle)
+            await _delete_segments(store, bundle, found)
+            await _delete_replaced(store, bundle, found)
+            await delete_expired_parquet(store, bundle, aged, catalog, sources, open_archive)
+        except LedgerMQError as error:
+            swept.failures[f"bundle {bundle}"] = error
+    try:
+        await remove_topics(store, aged, catalog, sources, engine)
+        await collect_garbage(store, aged, grace_ms)
+        await _delete_heartbeats(store, found)
+    except LedgerMQError as error:
+        swept.failures["root"] = error
+    swept.removed = await _gone(store, found)
+    return swept
+
+
+async def _delete_segments(store: ObjectStore, bundle: int, found: Found) -> None:
+    segments = [key for key in found.keys(Kind.SEGMENT) if key.startswith(keys.segments(bundle))]
+    trim_slot = (await newest_checkpoint(store, bundle)).trim_slot
+    if segments and keys.number(segments[-1]) >= trim_slot:
+        raise AssertionError(f"bundle {bundle}: slot {keys.number(segments[-1])} is found removable, the trim slot is {trim_slot}")
+    for i in range(0, len(segments), DELETE_BATCH):
+        await store.delete(segments[i : i + DELETE_BATCH])
+    plans = [key for key in found.keys(Kind.PLAN) if key.startswith(keys.compactions(bundle))]
+    if plans:
+        await store.delete(plans)
+
+
+async def _delete_replaced(store: ObjectStore, bundle: int, found: Found) -> None:
+    """Checkpoints and snapshots: those that were found to be replaced are replaced for ever."""
+    replaced = [*found.keys(Kind.CHECKPOINT), *found.keys(Kind.SNAPSHOT)]
+    if own := [key for key in replaced if key.startswith(keys.ledger(bundle))]:
+        await store.delete(own)
+
+
+async def _delete_heartbeats(store: ObjectStore, found: Found) -> None:
+    for each in found.removable:
+        if each.kind is not Kind.HEARTBEAT:
+            continue
+        try:
+            if (await store.head(each.key)).modified_ms == each.modified_ms:
+                await store.delete([each.key])
+        except ObjectMissing:
+            continue
+
+
+async def _gone(store: ObjectStore, found: Found) -> list[Removable]:
+    there = {info.key async for info in store.list("")} | {f"{keys.FENCES}{name}" for name in await store.list_fences()}
+    return [each for each in found.removable if each.key not in there]

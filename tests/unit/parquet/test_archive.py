@@ -1,0 +1,191 @@
+"""Archives: a file is copied, the copy read back, and only then it goes; whatever breaks, no record is nowhere."""
+
+from __future__ import annotations
+
+import io
+
+import pyarrow.parquet as pq
+import pytest
+
+from ledger import keys
+from ledger.checkpoint import partition_of
+from ledger.object_store.contract import ObjectStore
+from ledger.object_store.memory import MemoryStore
+from ledger.parquet.archive import archived_files
+from ledger.parquet.delete import apply_retention, delete_expired_parquet, deletion_move, tidy_bundle
+from ledger.recovery import advance_checkpoint
+from ledgermq.errors import DataDamaged, LedgerMQError, StoreUnusable
+from ledgermq.sources import Sources
+from tests.passing_store import PassingStore
+from tests.roots import Root, read_parquet_rows
+from tests.stores import memory_store, seeded_sources
+from tests.unit.parquet.test_crashes import Crash, DyingStore
+from tests.unit.parquet.test_gc import Clock
+from tests.virtual_time import run_virtual
+
+FILES = 3
+VALUES = {i: b"%d" % i for i in range(2 * FILES)}
+
+
+async def filled(store: ObjectStore, clock: Clock, sources: Sources, deleted: int = 0, files: int = FILES, **settings: str) -> Root:
+    """Topic t with some files, all of them below the log start and old enough to go, and the first records deleted on demand."""
+    root = await Root.open(store, sources)
+    await root.create_topic("t", delete_action="archive", retention_ms="1000", **settings)
+    for i in range(files):
+        await root.produce("t", (0, [VALUES[2 * i], VALUES[2 * i + 1]]), timestamp_ms=clock.now_us // 1000)
+        assert not (await root.compact()).failures
+    clock.now_us += 10**9
+    if deleted:
+        move = deletion_move(root.topics["t"], {0: deleted})
+        await advance_checkpoint(store, 1, sources, root.cluster.producer_states_max, move)
+    await apply_retention(store, 1, root.cluster, await root.catalog(), sources)
+    clock.now_us += 10**9
+    return root
+
+
+async def archived_rows(store: ObjectStore) -> dict[int, bytes]:
+    """What a plain reader of the archive sees."""
+    found: dict[int, bytes] = {}
+    async for info in store.list(keys.ARCHIVE):
+        rows = pq.ParquetFile(io.BytesIO(await store.get(info.key))).read(columns=["topic", "offset", "value"]).to_pylist()
+        assert {row["topic"] for row in rows} == {"t"}
+        assert not found.keys() & {row["offset"] for row in rows}
+        found |= {row["offset"]: row["value"] for row in rows}
+    return found
+
+
+async def live_rows(store: ObjectStore) -> dict[int, bytes]:
+    return (await read_parquet_rows(store)).get(("t", 0), {})
+
+
+async def tidy(root: Root, store: ObjectStore, sources: Sources) -> None:
+    await tidy_bundle(store, 1, root.cluster, await root.catalog(), sources)
+
+
+async def test_what_retention_takes_is_in_the_archive_and_nowhere_else(sources: Sources) -> None:
+    clock = Clock()
+    sources = Sources(clock, sources.random)
+    async with memory_store(sources) as store:
+        root = await filled(store, clock, sources)
+        await tidy(root, store, sources)
+        counters = partition_of(await root.newest(), root.topics["t"].id, 0)
+        assert (counters.log_start, counters.parquet_start) == (6, 6)
+        assert await live_rows(store) == {}
+        assert await archived_rows(store) == VALUES
+        names = await archived_files(store, "t", root.topics["t"].id, 0)
+        assert [(name.first_offset, name.last_offset) for name in names] == [(0, 1), (2, 3), (4, 5)]
+        assert await archived_files(store, "t", 98, 0) == [], "another topic of the same name"
+
+
+async def test_another_store_may_be_the_archive(sources: Sources) -> None:
+    clock = Clock()
+    sources = Sources(clock, sources.random)
+    other = MemoryStore("vault", sources)
+
+    async def open_archive(url: str) -> ObjectStore:
+        assert url == "memory://vault"
+        return other
+
+    async with memory_store(sources) as store:
+        root = await filled(store, clock, sources, archive_url="memory://vault")
+        await delete_expired_parquet(store, 1, root.cluster, await root.catalog(), sources, open_archive)
+        assert await live_rows(store) == {}
+        assert (await archived_rows(other), await archived_rows(store)) == (VALUES, {})
+
+
+@pytest.mark.parametrize("after_effect", [False, True])
+def test_a_process_may_die_at_every_operation(after_effect: bool) -> None:
+    async def lives(dies_at: int) -> int:
+        """How many operations a whole run takes; 0: it died."""
+        clock = Clock()
+        sources = Sources(clock, seeded_sources().random)
+        async with memory_store(sources) as store:
+            root = await filled(store, clock, sources, files=2)
+            values = {offset: VALUES[offset] for offset in range(4)}
+            dying = DyingStore(store, dies_at, after_effect)
+            died = False
+            try:
+                await tidy(root, dying, sources)
+            except Crash:
+                died = True
+            live, archived = await live_rows(store), await archived_rows(store)
+            assert live | archived == values, f"a record is nowhere after operation {dies_at}"
+            counters = partition_of(await root.newest(), root.topics["t"].id, 0)
+            assert min(live, default=4) >= counters.parquet_start
+            await tidy(root, store, sources)
+            assert (await live_rows(store), await archived_rows(store)) == ({}, values)
+            return 0 if died else dying.calls
+
+    async def main() -> None:
+        dies_at = 1
+        while not await lives(dies_at):
+            dies_at += 1
+        assert dies_at > 30
+
+    run_virtual(main)
+
+
+class _BadArchive(PassingStore):
+    """What is put below archive/ is not what is read there."""
+
+    async def get(self, key: str) -> bytes:
+        data = await self.inner.get(key)
+        return data[:-1] + b"?" if key.startswith(keys.ARCHIVE) else data
+
+
+class _FullArchive(PassingStore):
+    async def put_if_absent(self, key: str, buffers: object) -> None:
+        if key.startswith(keys.ARCHIVE):
+            raise StoreUnusable("the disk is full")
+        await self.inner.put_if_absent(key, buffers)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("broken", "error"), [(_BadArchive, DataDamaged), (_FullArchive, StoreUnusable)])
+async def test_without_a_good_copy_nothing_goes(sources: Sources, broken: type[PassingStore], error: type[LedgerMQError]) -> None:
+    clock = Clock()
+    sources = Sources(clock, sources.random)
+    async with memory_store(sources) as store:
+        root = await filled(store, clock, sources)
+        with pytest.raises(error):
+            await tidy(root, broken(store), sources)
+        assert await live_rows(store) == VALUES
+
+
+async def test_something_else_under_the_name_keeps_the_file(sources: Sources) -> None:
+    clock = Clock()
+    sources = Sources(clock, sources.random)
+    async with memory_store(sources) as store:
+        root = await filled(store, clock, sources)
+        first = min([info.key async for info in store.list(keys.PARQUET)])
+        await store.put_if_absent(keys.archived(first), [b"PAR1 something else PAR1"])
+        with pytest.raises(DataDamaged, match="something else"):
+            await tidy(root, store, sources)
+        assert await live_rows(store) == VALUES
+
+
+async def test_one_topic_that_cannot_archive_holds_up_no_other(sources: Sources) -> None:
+    clock = Clock()
+    sources = Sources(clock, sources.random)
+    async with memory_store(sources) as store:
+        root = await filled(store, clock, sources)
+        await root.create_topic("u", retention_bytes="0")
+        await root.produce("u", (0, [b"x"]))
+        full = _FullArchive(store)
+        assert isinstance((await root.compact(full, sources)).failures[1], StoreUnusable)
+        clock.now_us += 10**9
+        assert ("u", 0) in await read_parquet_rows(store)
+        with pytest.raises(StoreUnusable):
+            await tidy(root, full, sources)
+        rows = await read_parquet_rows(store)
+        assert rows == {("t", 0): VALUES}
+
+
+async def test_what_was_deleted_on_demand_is_not_archived(sources: Sources) -> None:
+    """Rounded down to a file, as all that plain readers see."""
+    clock = Clock()
+    sources = Sources(clock, sources.random)
+    async with memory_store(sources) as store:
+        root = await filled(store, clock, sources, deleted=3)
+        await tidy(root, store, sources)
+        assert await live_rows(store) == {}
+        assert sorted(await archived_rows(store)) == [2, 3, 4, 5]

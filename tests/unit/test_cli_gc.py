@@ -1,0 +1,93 @@
+"""`ledgermq gc`: what it would remove, what it removed, as a table or as JSON; bad input."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from ledger import keys
+from ledger.commands import gc
+from ledger.commands.gc import parse_age_ms
+from ledger.parquet.engine import LocalEngine
+from ledger.parquet.round import run_round
+from ledgermq.errors import InvalidRequest
+from ledgermq.sources import Sources
+from tests.filled_root import fill_root
+from tests.root_commands import RootCommand
+from tests.roots import Root
+from tests.stores import file_store
+
+run = RootCommand(gc)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """One round was run, and nobody has tidied up behind it."""
+
+    async def fill() -> None:
+        sources = Sources()
+        async with file_store(tmp_path / "root") as store:
+            filled = await Root.open(store, sources)
+            await filled.create_topic("t")
+            await filled.produce("t", (0, [b"a", b"b"]))
+            engine, catalog = LocalEngine(sources), await filled.catalog()
+            await run_round(store, 1, filled.cluster, catalog, sources, engine, everything=True)
+            await store.put_if_absent("notes.txt", [b"mine"])
+
+    asyncio.run(fill())
+    return tmp_path / "root"
+
+
+def segments(root: Path) -> list[str]:
+    return sorted(str(path.relative_to(root)) for path in (root / "ledgers" / "0001" / "segments").iterdir())
+
+
+def test_a_dry_run_removes_nothing(root: Path) -> None:
+    before = segments(root)
+    code, found = run.json(root, "--dry-run", "--grace", "0s")
+    assert code == 0
+    assert {row["kind"]: row["objects"] for row in found["kinds"]} == {"segment": 1, "plan": 1, "fence": 1}
+    assert [row["key"] for row in found["found"] if row["kind"] == "segment"] == [keys.segment(1, 2)]
+    assert not any(row["removed"] for row in found["found"])
+    assert (found["dry_run"], found["objects"]) == (True, 3)
+    assert [finding["object_key"] for finding in found["findings"]] == ["notes.txt"]
+    assert segments(root) == before
+
+
+def test_a_run_removes_what_the_dry_run_said(root: Path) -> None:
+    code, found = run.json(root, "--grace", "0s")
+    assert (code, found["objects"], found["not_removed"], found["fences_kept"]) == (0, 3, 0, 1)
+    assert segments(root) == [keys.segment(1, 1)]
+    assert (root / "notes.txt").read_bytes() == b"mine"
+    assert run.json(root, "--grace", "0s")[1]["objects"] == 0
+
+
+def test_by_default_what_is_young_stays(root: Path) -> None:
+    code, found = run.json(root)
+    assert (code, found["within_grace"]) == (0, 1)
+    assert len(segments(root)) == 2
+
+
+def test_the_table_names_kinds_and_strangers(root: Path) -> None:
+    code, text, _ = run(root, "--dry-run", "--grace", "0s")
+    assert code == 0
+    for word in ("segment", "plan", "notes.txt", "FOREIGN_OBJECT"):
+        assert word in text
+
+
+@pytest.mark.parametrize("text", ["", "5", "-1s", "1w", "s", "1.5h", "99999999999d"])
+def test_what_is_no_age(text: str) -> None:
+    with pytest.raises(InvalidRequest, match="--grace"):
+        parse_age_ms(text)
+
+
+def test_a_folder_without_a_cluster(tmp_path: Path) -> None:
+    code, _, errors = run(tmp_path)
+    assert (code, "cluster.json" in errors) == (4, True)
+
+
+def test_a_root_as_brokers_leave_it(tmp_path: Path) -> None:
+    asyncio.run(fill_root(tmp_path / "root"))
+    assert run.json(tmp_path / "root", "--grace", "0s")[1]["objects"] == 0, "one checkpoint, no rounds, a heartbeat of now"
