@@ -9,8 +9,8 @@
     ledgers/<bundle:04d>/snapshots/<plan:020d>
     parquet/topic=<topic>/partition=<p>/<first:020d>-<last:020d>-<topic id>-<plan>.parquet
     archive/topic=<topic>/partition=<p>/<name as below parquet/>        what retention took, where it archives
-    keyed/topic=<topic>/partition=<p>/_<topic id>/versions/<number:020d>
-    keyed/topic=<topic>/partition=<p>/_<topic id>/files/<first:020d>-<last:020d>-<number>-<attempt hex>.parquet
+    keyed/_<topic id>/partition=<p>/versions/<number:020d>
+    keyed/_<topic id>/partition=<p>/files/<first:020d>-<last:020d>-<number>-<attempt hex>.parquet
     sinks/<write>/staged/<epoch:020d>-<put id hex>         rows of a task of a Spark sink, not published yet
     sinks/<write>/decided/<epoch:020d>                     which of them are epoch's, once and for all
     sinks/<write>/done/<epoch:020d>                        all of them are in their topics
@@ -196,13 +196,12 @@ def parse_parquet(key: str) -> ParquetName | None:
 class KeyedPlace:
     """A partition of a keyed topic: where its versions and their files are (docs/decisions/0022)."""
 
-    topic: str
     topic_id: int
     partition: int
 
     @property
     def folder(self) -> str:
-        return f"{KEYED}topic={self.topic}/partition={self.partition}/_{self.topic_id}/"
+        return f"{KEYED}_{self.topic_id}/partition={self.partition}/"
 
     @property
     def versions(self) -> str:
@@ -220,7 +219,7 @@ class KeyedPlace:
         return f"{self.files}{first:020d}-{last:020d}-{number}-{attempt.hex()}.parquet"
 
 
-_KEYED = re.compile(r"keyed/topic=([^/]+)/partition=(\d+)/_(\d+)/(versions|files)/(.+)\Z")
+_KEYED = re.compile(r"keyed/_(\d+)/partition=(\d+)/(versions|files)/(.+)\Z")
 _KEYED_FILE = re.compile(r"(\d{20})-(\d{20})-(\d+)-[0-9a-f]{32}\.parquet\Z")
 
 
@@ -238,10 +237,10 @@ def parse_keyed(key: str) -> KeyedName | None:
     found = _KEYED.match(key)
     if found is None:
         return None
-    place = KeyedPlace(found[1], int(found[3]), int(found[2]))
-    if found[4] == "versions":
-        return KeyedName(place, int(found[5]), False) if _NUMBER.match(found[5]) else None
-    file = _KEYED_FILE.match(found[5])
+    place = KeyedPlace(int(found[1]), int(found[2]))
+    if found[3] == "versions":
+        return KeyedName(place, int(found[4]), False) if _NUMBER.match(found[4]) else None
+    file = _KEYED_FILE.match(found[4])
     return KeyedName(place, int(file[3]), True) if file else None
 
 

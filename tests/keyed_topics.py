@@ -61,7 +61,7 @@ async def put_pairs(root: Root, topic: Topic, written: Written, pairs: Sequence[
 
 async def read_plain_version(store: ObjectStore, topic: Topic, partition: int = 0) -> tuple[int, list[Row]] | None:
     """(end, rows in order of offset) of the version that counts; None: there is none yet. Raises ObjectMissing: look again."""
-    folder = f"keyed/topic={topic.name}/partition={partition}/_{topic.id}/versions/"
+    folder = f"keyed/_{topic.id}/partition={partition}/versions/"
     listed = [info.key async for info in store.list(folder)]
     if not listed:
         return None

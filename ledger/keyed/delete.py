@@ -31,7 +31,7 @@ from ledgermq.sources import Sources
 
 async def tidy_partition(store: ObjectStore, cluster: ClusterSettings, topic: Topic, partition: int, sources: Sources) -> list[str]:
     """Everything that may go now; the keys. Safe to be cut off anywhere and to be run by several at once."""
-    bundle, place = topic.bundles[partition], KeyedPlace(topic.name, topic.id, partition)
+    bundle, place = topic.bundles[partition], KeyedPlace(topic.id, partition)
     if not may_remove(await newest_checkpoint(store, bundle), topic):
         return []
     deleted = await delete_replaced(store, cluster, place)

@@ -53,6 +53,7 @@ class CleaningPlan:
 
 def make_cleaning_plan(
     place: KeyedPlace,
+    topic: str,
     cluster: str,
     published: Published | None,
     counters: fmt.PartitionCheckpoint,
@@ -67,7 +68,7 @@ def make_cleaning_plan(
 
     `min_age_ms`: for so long versions are remembered by those after them, or for `delete.retention.ms`.
     """
-    base = published.version if published is not None else nothing_yet(place, cluster, counters.parquet_start)
+    base = published.version if published is not None else nothing_yet(place, topic, cluster, counters.parquet_start)
     start = max(base.end, counters.parquet_start)
     kept = [file for file in log if file.last_offset >= counters.log_start]
     if kept and kept[0].first_offset > max(start, counters.log_start):

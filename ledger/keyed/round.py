@@ -47,7 +47,7 @@ class CleaningReport:
 
 
 def place_of(topic: Topic, partition: int) -> KeyedPlace:
-    return KeyedPlace(topic.name, topic.id, partition)
+    return KeyedPlace(topic.id, partition)
 
 
 async def clean_partition(
@@ -73,6 +73,7 @@ async def clean_partition(
         now_ms = await store.store_time_ms()
         plan = make_cleaning_plan(
             place,
+            topic.name,
             cluster.cluster_id,
             published,
             counters,
@@ -121,10 +122,12 @@ async def _run(
             store_url=store.url,
             cluster_id=plan.base.cluster,
             place=plan.base.place,
+            topic=topic.name,
             number=number,
             attempt=attempt,
             inputs=group,
             dirty=plan.dirty,
+            end=plan.end,
             floor=plan.floor,
             aged_end=plan.aged_end,
             expired_us=plan.expired_us,

@@ -1,7 +1,8 @@
 """One task of a round of cleaning: a group of neighbouring files becomes one file of the version. A plain function of (task, store).
 
 It reads the keys of the dirty part, then of its own files, says which records stay, and writes those, row group by row group. A group
-that is one file of the base in which every record stays is named again as it is. A file's name holds the attempt that was drawn for the
+that is one file of the base in which every record stays is named again as it is. The last record below the version's end always stays,
+so that whoever reads on from any offset finds the next record, and comes to the end. A file's name holds the attempt that was drawn for the
 round, and what it holds follows from its name: whoever finds it there already, perhaps put by the same task elsewhere, reads what it says.
 """
 
@@ -42,10 +43,12 @@ class CleaningTask:
     store_url: str
     cluster_id: str
     place: KeyedPlace
+    topic: str
     number: int
     attempt: bytes
     inputs: tuple[CleaningInput, ...]
     dirty: tuple[CleaningInput, ...]
+    end: int
     floor: int
     aged_end: int
     expired_us: int
@@ -58,7 +61,7 @@ class CleaningTask:
     @property
     def work(self) -> str:
         """For people."""
-        return f"clean {self.place.topic}-{self.place.partition}"
+        return f"clean {self.topic}-{self.place.partition}"
 
     async def run(self, store: ObjectStore, sources: Sources, run_blocking: RunBlocking) -> CleaningOutcome:
         """Raises ObjectMissing, DataDamaged (naming the object), Unavailable, the store's errors."""
@@ -147,15 +150,15 @@ class _Run:
     def _decide(self, rows: pa.Table, dead: pa.ChunkedArray | None, latest: LatestOffsets) -> pa.ChunkedArray:
         compute: Any = pc
         offsets = rows.column("offset")
-        mask = compute.and_(latest.survivors(rows.column("key"), offsets), compute.greater_equal(offsets, self.task.floor))
+        gone = compute.invert(latest.survivors(rows.column("key"), offsets))
+        gone = compute.or_(gone, compute.less(offsets, self.task.floor))
         if dead is not None:
             aged = compute.and_(dead, compute.less(offsets, self.task.aged_end))
-            keyed = compute.is_valid(rows.column("key"))
-            mask = compute.and_(mask, compute.invert(compute.and_(aged, keyed)))
+            gone = compute.or_(gone, compute.and_(aged, compute.is_valid(rows.column("key"))))
         if self.task.expired_us:
             old = compute.less(rows.column("timestamp").cast(pa.int64()), self.task.expired_us)
-            mask = compute.and_(mask, compute.invert(compute.fill_null(old, False)))
-        return mask
+            gone = compute.or_(gone, compute.fill_null(old, False))
+        return compute.or_(compute.invert(gone), compute.equal(offsets, self.task.end - 1))
 
     async def _rows(self, kept: Iterable[tuple[CleaningInput, pq.FileMetaData, pa.ChunkedArray]]) -> AsyncIterator[pa.Table]:
         for each, footer, mask in kept:

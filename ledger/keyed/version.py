@@ -52,6 +52,7 @@ class KeyedVersion:
     """
 
     place: KeyedPlace
+    topic: str
     cluster: str
     number: int
     attempt: bytes
@@ -77,9 +78,9 @@ class KeyedVersion:
             raise ValueError("its files do not fit its end")
 
 
-def nothing_yet(place: KeyedPlace, cluster: str, end: int) -> KeyedVersion:
+def nothing_yet(place: KeyedPlace, topic: str, cluster: str, end: int) -> KeyedVersion:
     """What stands for number 0, which no object holds."""
-    return KeyedVersion(place, cluster, 0, bytes(16), end)
+    return KeyedVersion(place, topic, cluster, 0, bytes(16), end)
 
 
 def encode_version(version: KeyedVersion) -> bytes:
@@ -88,7 +89,7 @@ def encode_version(version: KeyedVersion) -> bytes:
         "format": FORMAT,
         "checksum": _BLANK,
         "cluster": version.cluster,
-        "topic": version.place.topic,
+        "topic": version.topic,
         "topic_id": version.place.topic_id,
         "partition": version.place.partition,
         "number": version.number,
@@ -111,7 +112,8 @@ def decode_version(data: bytes, key: str, place: KeyedPlace) -> KeyedVersion:
         if f"{crc32c(_filled(data, _BLANK)):08x}" != found["checksum"]:
             raise ValueError("its checksum does not fit")
         version = KeyedVersion(
-            place=KeyedPlace(found["topic"], found["topic_id"], found["partition"]),
+            place=KeyedPlace(found["topic_id"], found["partition"]),
+            topic=found["topic"],
             cluster=found["cluster"],
             number=found["number"],
             attempt=bytes.fromhex(found["attempt"]),
