@@ -2,8 +2,8 @@
 
     python -m bench.freshness ROOT [--seconds 60] [--rate 200] [--broker-options "…"]
 
-ROOT is a new root: file:///…, s3://…, hdfs://… One broker process, one producer process at a steady rate, and a query without a trigger of its own
-in this process (local[2]). The first ten seconds, in which Spark warms up, do not count. Prints one JSON line.
+ROOT is a new root: file:///…, s3://…, hdfs://… One broker process, one producer process at a steady rate, and in this process a query on local[2]
+that runs batch after batch. The first ten seconds, in which Spark warms up, do not count. Prints one JSON line.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import time
 from pathlib import Path
 
 import ledgermq
+from tests.e2e.processes import BrokerProcesses
 
 TOPIC = "freshness"
 WARM_UP_S = 10.0
@@ -48,27 +49,10 @@ async def create(servers: str) -> None:
 
 
 def measure(root: str, seconds: float, rate: int, broker_options: list[str]) -> dict[str, object]:
-    with tempfile.TemporaryDirectory() as folder:
-        broker, servers = start_broker(root, Path(folder), broker_options)
-        try:
-            asyncio.run(create(servers))
-            return stream(root, folder, servers, seconds, rate)
-        finally:
-            broker.terminate()
-            broker.wait()
-
-
-def start_broker(root: str, folder: Path, options: list[str]) -> tuple[subprocess.Popen[bytes], str]:
-    log = folder / "broker.log"
-    command = [sys.executable, "-m", "ledgermq.cli.main", "broker", root, "--port", "0", *options]
-    with log.open("wb") as output:
-        broker = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
-    while broker.poll() is None:
-        for line in log.read_text().splitlines():
-            if line.startswith("broker listens on "):
-                return broker, line.split()[3].rstrip(",")
-        time.sleep(0.1)
-    raise RuntimeError(log.read_text())
+    with tempfile.TemporaryDirectory() as folder, BrokerProcesses(Path(folder), root, broker_options) as brokers:
+        servers = brokers.start().address
+        asyncio.run(create(servers))
+        return stream(root, folder, servers, seconds, rate)
 
 
 def stream(root: str, folder: str, servers: str, seconds: float, rate: int) -> dict[str, object]:
@@ -100,7 +84,7 @@ def stream(root: str, folder: str, servers: str, seconds: float, rate: int) -> d
     waits = sorted(seen[name] - at for name, at in acknowledged.items() if at >= begun)
     steps = {name: round(sum(each.get(name, 0) for each in durations) / len(durations)) for name in durations[-1]}
     return {
-        "root": root.split("?")[0],
+        "root": root.split("?", maxsplit=1)[0],
         "records": len(waits),
         "rate": rate,
         "p50_s": round(waits[len(waits) // 2], 3),

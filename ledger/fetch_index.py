@@ -91,6 +91,22 @@ class PartitionIndex:
             column.append(value)
         self.size_bytes += batch.length
 
+    def between(self, first: int, end: int) -> PartitionIndex:
+        """A copy of those that hold offsets from `first` up to, without, `end`."""
+        places = slice(max(0, bisect_right(self._columns[0], first) - 1), bisect_left(self._columns[0], end))
+        found = PartitionIndex()
+        found._columns = tuple(column[places] for column in self._columns)
+        if len(found) and found[0].end <= first:
+            found.drop_first(1)
+        found.size_bytes = sum(found._columns[4])
+        return found
+
+    def extend(self, more: PartitionIndex) -> None:
+        assert not len(self) or not len(more) or more.begin == self.end, (more.begin, self.end)
+        for column, values in zip(self._columns, more._columns, strict=True):
+            column.extend(values)
+        self.size_bytes += more.size_bytes
+
     def at(self, offset: int) -> int | None:
         """Place of the batch that holds `offset`; None where it is below `begin` or not below `end`."""
         place = bisect_right(self._columns[0], offset) - 1

@@ -8,17 +8,15 @@ else: then the newest checkpoint says where they are now. A range gives the same
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_right
 from collections.abc import AsyncGenerator, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import islice
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
 from ledger import keys
 from ledger.checkpoint import newest_checkpoint
 from ledger.cold_reader import BATCHES_MAX, ColdReader
-from ledger.fetch_index import IndexedBatch
+from ledger.fetch_index import IndexedBatch, PartitionIndex
 from ledger.fold import PartitionKey
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.object_store.contract import ObjectMissing, ObjectStore
@@ -32,24 +30,24 @@ from ledgermq.protocol.records import decode_batch
 ATTEMPTS_MAX = 10
 COLD_READS = 4
 READ_BYTES = 8 * 1024 * 1024
+JOINED_BYTES = 512 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """Offsets `first` up to, without, `end`. `batches`: where those were that were in segments, ascending. `bytes`: about. Picklable."""
+    """Offsets `first` up to, without, `end`. `batches`: where those were that were in segments. `bytes`: about. Picklable."""
 
     bundle: int
     key: PartitionKey
     first: int
     end: int
     bytes: int = 0
-    batches: tuple[IndexedBatch, ...] = ()
+    batches: PartitionIndex = field(default_factory=PartitionIndex)
 
     def part(self, first: int, end: int) -> OffsetRange:
         """Some of it."""
         share = self.bytes * (end - first) // max(1, self.end - self.first)
-        batches = tuple(batch for batch in self.batches if batch.end > first and batch.base_offset < end)
-        return replace(self, first=first, end=end, bytes=share, batches=batches)
+        return replace(self, first=first, end=end, bytes=share, batches=self.batches.between(first, end))
 
 
 async def plan_ranges(reader: LedgerReader, key: PartitionKey, first: int, end: int) -> list[OffsetRange]:
@@ -70,7 +68,7 @@ def _ranges(
     border: int,
     end: int,
     files: Sequence[fmt.ParquetFile],
-    batches: Sequence[IndexedBatch],
+    batches: PartitionIndex,
 ) -> list[OffsetRange]:
     ranges = [
         OffsetRange(bundle, key, max(first, file.first_offset), min(border, file.last_offset + 1), file.size)
@@ -78,7 +76,7 @@ def _ranges(
         if file.first_offset < border
     ]
     if border < end:
-        ranges.append(OffsetRange(bundle, key, border, end, sum(batch.length for batch in batches), tuple(batches)))
+        ranges.append(OffsetRange(bundle, key, border, end, batches.size_bytes, batches))
     return ranges
 
 
@@ -132,7 +130,7 @@ class RangeReader:
             return []
         try:
             stored = await ColdReader(self._store, wanted.bundle, self._pool).read(batches)
-            return [(batch.base_offset, _rows_of(batch, keys.segment(wanted.bundle, batches[0].slot))) for batch in stored]
+            return _joined([(batch.base_offset, _rows_of(batch, keys.segment(wanted.bundle, batches[0].slot))) for batch in stored])
         except (ObjectMissing, DataDamaged):
             checkpoint = await self._newest(wanted.bundle)
             if checkpoint.trim_slot <= batches[0].slot:
@@ -178,14 +176,30 @@ def _rows_of(batch: StoredBatch, object_key: str) -> pa.RecordBatch:
         raise DataDamaged(f"{object_key}: offset {batch.base_offset}: {error.message}", object_key=object_key) from error
 
 
-def _some_from(batches: Sequence[IndexedBatch], offset: int) -> Iterator[IndexedBatch]:
-    """From the batch that holds `offset` on, as many as one read takes."""
+def _joined(parts: Sequence[tuple[int, pa.RecordBatch]]) -> list[tuple[int, pa.RecordBatch]]:
+    """Small neighbours as one: whoever reads tiny batches pays for each of them once, and not at every step."""
+    found: list[tuple[int, pa.RecordBatch]] = []
+    small: list[pa.RecordBatch] = []
     size_bytes = 0
-    place = bisect_right(batches, offset, key=lambda batch: batch.base_offset) - 1
-    if place < 0 or batches[place].end <= offset:
-        return
-    for batch in islice(batches, place, place + BATCHES_MAX):
+    for at, (_, rows) in enumerate(parts):
+        small.append(rows)
+        size_bytes += rows.nbytes
+        if size_bytes >= JOINED_BYTES or at + 1 == len(parts):
+            found.append((parts[at + 1 - len(small)][0], small[0] if len(small) == 1 else pa.concat_batches(small)))
+            small, size_bytes = [], 0
+    return found
+
+
+def _some_from(batches: PartitionIndex, offset: int) -> Iterator[IndexedBatch]:
+    """From the batch that holds `offset` on, as many as one read takes: a bound on bytes, and on requests where segments are small."""
+    place = batches.at(offset)
+    size_bytes = runs = 0
+    last: IndexedBatch | None = None
+    for at in range(len(batches) if place is None else place, len(batches)):
+        batch = batches[at]
         size_bytes += batch.length
-        if size_bytes > READ_BYTES and batch is not batches[place]:
+        runs += last is None or (last.slot, last.position + last.length) != (batch.slot, batch.position)
+        if last is not None and (size_bytes > READ_BYTES or runs > BATCHES_MAX):
             return
         yield batch
+        last = batch

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from ledger.checkpoint import newest_checkpoint, partitions_by_key
 from ledger.cold_reader import ColdReader, choose_batches
-from ledger.fetch_index import FetchIndex, IndexedBatch, PartitionIndex, far_index
+from ledger.fetch_index import FetchIndex, PartitionIndex, far_index
 from ledger.fold import PartitionKey
 from ledger.follow import Follower
 from ledger.format import ledgermq_format_pb2 as fmt
@@ -34,7 +34,7 @@ SLOTS_AHEAD_MAX = 16
 COLD_READS = 8
 INDEX_BATCHES_MAX = 500_000
 """Some 30 MB; what does not fit is looked up again when it is wanted."""
-FAR_BATCHES_MAX = 20_000
+FAR_BATCHES_MAX = 100_000
 READ_BYTES = 4 * 1024 * 1024
 POLL_S = 0.2
 
@@ -133,17 +133,16 @@ class LedgerReader:
                 return found
         raise Unavailable(f"bundle {self.bundle}: its records move faster than they can be read", retry_after_ms=100)
 
-    async def batches(self, key: PartitionKey, first: int, end: int) -> list[IndexedBatch]:
-        """Where the batches of these offsets are, ascending; fewer where they have moved to Parquet (look at `parquet_end` again).
+    async def batches(self, key: PartitionKey, first: int, end: int) -> PartitionIndex:
+        """Where the batches of these offsets are, a copy; fewer where they have moved to Parquet (look at `parquet_end` again).
 
         Raises DataDamaged, Unavailable, the store's errors.
         """
-        found: list[IndexedBatch] = []
+        found = PartitionIndex()
         offset = first
         while offset < end and (place := await self._place(key, offset)) is not None:
-            index, at = place
-            found += [index[each] for each in range(at, len(index)) if index[each].base_offset < end]
-            offset = found[-1].end
+            found.extend(place[0].between(offset, end))
+            offset = found.end
         return found
 
     async def parquet_files(self, key: PartitionKey, offset: int) -> list[fmt.ParquetFile]:

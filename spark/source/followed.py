@@ -17,7 +17,7 @@ from ledger.fold import PartitionKey
 from ledger.object_store.contract import ObjectStore
 from ledger.reader import LedgerReader
 from spark.source.options import SourceOptions
-from spark.source.planning import BUNDLES_AT_ONCE
+from spark.source.planning import BUNDLES_AT_ONCE, INDEX_BATCHES_MAX
 
 POLL_S = 0.1
 POLL_IDLE_S = 1.0
@@ -93,7 +93,7 @@ class FollowedTopics:
         def wanted(key: PartitionKey) -> bool:
             return key[0] in topic_ids
 
-        return LedgerReader(self._store, bundle, self._states_max, wanted=wanted)
+        return LedgerReader(self._store, bundle, self._states_max, wanted=wanted, index_batches_max=INDEX_BATCHES_MAX)
 
 
 async def in_turn(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:

@@ -6,7 +6,7 @@ Needs the store, no broker and no Spark.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ledger.catalog import Catalog, Topic, read_catalog
@@ -18,8 +18,12 @@ from ledger.reader import LedgerReader
 from ledgermq.errors import InvalidConfig, OffsetOutOfRange, UnknownPartition
 from spark.source.options import EARLIEST, LATEST, AtTime, Offsets, SourceOptions
 
+TASK_BATCHES = 50_000
+"""Their places travel to the executors with the task, some 60 bytes each."""
 TASK_BYTES = 128 * 1024 * 1024
 BUNDLES_AT_ONCE = 8
+INDEX_BATCHES_MAX = 2_000_000
+"""Of one bundle, in the driver; some 60 bytes each. What does not fit is looked up again when it is planned, at the price of a recovery."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +54,28 @@ async def plan_query(store: ObjectStore, options: SourceOptions) -> list[list[To
 def deal(ranges: Sequence[TopicRange], tasks_min: int, task_bytes: int = TASK_BYTES) -> list[list[TopicRange]]:
     """Neighbouring ranges together, up to a size; at least `tasks_min` tasks, as far as there are records."""
     names = {each.range.key: each.topic for each in ranges}
-    parts = [TopicRange(names[part.key], part) for part in split([each.range for each in ranges], tasks_min)]
+    parts = [TopicRange(names[part.key], part) for part in split([*_few_batches(ranges)], tasks_min)]
     total = sum(part.range.bytes for part in parts)
     bytes_max = min(task_bytes, total // tasks_min)
     tasks: list[list[TopicRange]] = []
-    size_bytes = 0
+    size_bytes = batches = 0
     for part in parts:
-        if not tasks or size_bytes + part.range.bytes > bytes_max:
+        if not tasks or size_bytes + part.range.bytes > bytes_max or batches + len(part.range.batches) > TASK_BATCHES:
             tasks.append([])
-            size_bytes = 0
+            size_bytes = batches = 0
         tasks[-1].append(part)
         size_bytes += part.range.bytes
+        batches += len(part.range.batches)
     return tasks if len(tasks) >= min(tasks_min, len(parts)) else [[part] for part in parts]
+
+
+def _few_batches(ranges: Iterable[TopicRange]) -> Iterator[OffsetRange]:
+    for each in ranges:
+        whole, first = each.range, each.range.first
+        for at in range(TASK_BATCHES, len(whole.batches), TASK_BATCHES):
+            yield whole.part(first, whole.batches[at].base_offset)
+            first = whole.batches[at].base_offset
+        yield whole if first == whole.first else whole.part(first, whole.end)
 
 
 def topics_of(catalog: Catalog, options: SourceOptions) -> list[Topic]:
@@ -78,7 +92,10 @@ async def _readers(store: ObjectStore, topics: Sequence[Topic], producer_states_
     """Of each bundle that holds partitions of these topics, open."""
     wanted = {topic.id for topic in topics}
     bundles = sorted({bundle for topic in topics for bundle in topic.bundles})
-    readers = {bundle: LedgerReader(store, bundle, producer_states_max, wanted=lambda key: key[0] in wanted) for bundle in bundles}
+    readers = {
+        bundle: LedgerReader(store, bundle, producer_states_max, wanted=lambda key: key[0] in wanted, index_batches_max=INDEX_BATCHES_MAX)
+        for bundle in bundles
+    }
     room = asyncio.Semaphore(BUNDLES_AT_ONCE)
 
     async def open_one(reader: LedgerReader) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger.fetch_index import FetchIndex, indexed
+from ledger.fetch_index import FetchIndex, IndexedBatch, PartitionIndex, indexed
 from ledger.format import ledgermq_format_pb2 as fmt
 
 KEYS = [(1, 0), (1, 1), (2, 0)]
@@ -94,3 +96,22 @@ def test_times_find_the_first_batch_that_may_hold_them(shape: list[list[tuple[in
         partition = index.partitions[key]
         expected = next((i for i in range(from_place, len(partition)) if partition[i].timestamp_max_us >= timestamp_us), None)
         assert partition.first_at_or_after(timestamp_us, from_place) == expected
+
+
+@given(st.lists(st.integers(1, 5), max_size=12), st.integers(0, 70), st.integers(0, 70), st.integers(0, 60))
+def test_a_part_of_a_partition_is_what_holds_its_offsets(counts: list[int], first: int, end: int, middle: int) -> None:
+    """In two halves, and put together again, it is the same; a pickle is a copy."""
+    batches, at = [], 0
+    for slot, count in enumerate(counts):
+        batches.append(IndexedBatch(at, count, slot, 100 * slot, 10 * count, slot, 0, 0))
+        at += count
+    index = PartitionIndex(batches)
+    part = pickle.loads(pickle.dumps(index.between(first, end)))
+    wanted = [batch for batch in batches if batch.end > first and batch.base_offset < end]
+    assert [part[place] for place in range(len(part))] == wanted
+    assert part.size_bytes == sum(batch.length for batch in wanted)
+    border = next((batch.end for batch in batches if batch.end > middle), at)
+    joined = index.between(0, border)
+    joined.extend(index.between(border, at + 1))
+    assert [joined[place] for place in range(len(joined))] == batches
+    assert joined.size_bytes == index.size_bytes
