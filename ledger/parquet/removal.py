@@ -53,12 +53,14 @@ class _Removal:
             await self._finish_a_plan(engine)
             checkpoint = await newest_checkpoint(self._store, self._bundle)
         note = note_of(checkpoint, self._topic.id)
-        if note is not None and not note.barrier_ms:
+        if note is not None and not note.barrier_ms and is_past_barrier(checkpoint, self._topic.id):
             await close_finished_fences(self._store, self._bundle)
             checkpoint = await self._move(note_barrier(self._topic.id, await self._store.store_time_ms()))
             note = note_of(checkpoint, self._topic.id)
-        if note is None or note.files_deleted:
-            return note is not None
+        if note is None or not note.barrier_ms:
+            return False  # the plan may be open still: its commit was put under a number that had become free again
+        if note.files_deleted:
+            return True
         if not await self._late_puts_are_over(checkpoint, note):
             return False
         await self._delete_files()
@@ -81,9 +83,9 @@ class _Removal:
         )
 
     async def _move(self, move: Move) -> fmt.Checkpoint:
-        """The checkpoint that was put, or the newest one where another process has made the move."""
-        put = await advance_checkpoint(self._store, self._bundle, self._sources, self._cluster.producer_states_max, move)
-        return put if put is not None else await newest_checkpoint(self._store, self._bundle)
+        """The newest checkpoint after it: a number that was won need not be the newest one."""
+        await advance_checkpoint(self._store, self._bundle, self._sources, self._cluster.producer_states_max, move)
+        return await newest_checkpoint(self._store, self._bundle)
 
     async def _late_puts_are_over(self, checkpoint: fmt.Checkpoint, note: fmt.RemovedTopic) -> bool:
         """Could a task that sleeps since before the barrier still create a file of the topic?"""

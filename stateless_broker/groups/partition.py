@@ -56,6 +56,8 @@ class PartitionCoordinator:
         self._ends = ends
         self._on_failed = on_failed
         self._timer: asyncio.TimerHandle | None = None
+        self._rings_s = 0.0
+        """When the timer does; uvloop's handles for what is due at once do not know."""
         core.start(self._now_s())
         self._arm()
 
@@ -204,18 +206,17 @@ class PartitionCoordinator:
 
     def _arm(self) -> None:
         next_s = self._core.next_tick_s()
-        if self._timer is None or self._timer.cancelled() or next_s < self._timer.when():
+        if self._timer is None or self._timer.cancelled() or next_s < self._rings_s:
             self._arm_at(next_s)
 
     def _arm_at(self, when_s: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        when_s = max(when_s, self._now_s() + TICK_PAUSE_S_MIN)
-        self._timer = asyncio.get_running_loop().call_at(when_s, self._ring)
+        self._rings_s = max(when_s, self._now_s() + TICK_PAUSE_S_MIN)
+        self._timer = asyncio.get_running_loop().call_at(self._rings_s, self._ring)
 
     def _ring(self) -> None:
-        assert self._timer is not None
-        late_s = self._now_s() - self._timer.when()
+        late_s = self._now_s() - self._rings_s
         self._timer = None
         if late_s > LATE_S:
             self._arm_at(self._now_s() + LATE_GRACE_S)
