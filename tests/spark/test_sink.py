@@ -1,4 +1,4 @@
-"""`df.write.format("ledgermq")`: rows of a frame into topics of real brokers."""
+"""`df.write.format("ledgermq")` and `writeStream`: rows of a frame into topics of real brokers."""
 
 from __future__ import annotations
 
@@ -77,4 +77,80 @@ def test_rows_come_to_their_partitions_with_all_that_they_have(spark: SparkSessi
     assert found[b"k1"].tag == "red"
     assert (bytes(found[b""].value), found[b""].headers, found[b""].tag) == (b"", [], "")
     assert abs(found[b"k2"].timestamp.timestamp() - datetime.now(UTC).timestamp()) < 300
-    assert not list((cluster.root / "sinks").rglob("0*")), "nothing is left of a write that is done"
+    assert not [file for file in (cluster.root / "sinks").rglob("*") if file.is_file()], "nothing is left of a write that is done"
+
+
+def test_what_cannot_be_written_is_told_before_any_task_runs_or_with_its_row(spark: SparkSession, cluster: Cluster) -> None:
+    cluster.create("small", 1, max_message_bytes=1000)
+    frame = spark.range(10).selectExpr("string(id) AS value", "IF(id = 7, 3, 0) AS partition", "repeat('x', int(id) * 200) AS tag")
+    with pytest.raises(Exception, match=r"column 'id' .bigint.: a record has no such part"):
+        write(spark.range(1), cluster, topic="small")
+    with pytest.raises(Exception, match="did you mean 'compression'"):
+        write(frame, cluster, topic="small", compresion="zstd")
+    with pytest.raises(Exception, match=r'use mode."append".'):
+        frame.write.format("ledgermq").options(servers=cluster.servers, topic="small").mode("overwrite").save()
+    with pytest.raises(Exception, match=r"row 7 of this task: column partition is 3; topic small has the partitions 0 to 0"):
+        write(frame.coalesce(1), cluster, topic="small")
+    assert read(spark, cluster, "small") == [], "all or nothing"
+    with pytest.raises(Exception, match=r"row 9 of this task has 1801 bytes .columns key 0, value 1801"):
+        write(frame.selectExpr("concat(tag, value) AS value").coalesce(1), cluster, topic="small")
+
+
+class Query:
+    """Files, one a micro-batch, into a topic."""
+
+    def __init__(self, spark: SparkSession, cluster: Cluster, folder: Path, topic: str) -> None:
+        self.spark = spark
+        self.cluster = cluster
+        self.folder = folder
+        self.topic = topic
+        self.files = 0
+        self.runs = 0
+        (folder / "in").mkdir()
+
+    def add(self, rows: int) -> None:
+        """A file more. Its values say the file, so that values of all files differ."""
+        self.files += 1
+        text = "".join(f'{{"key": "k{i % 5}", "value": "{self.files}/{i}"}}\n' for i in range(rows))
+        (self.folder / "in" / f"{self.files}.json").write_text(text)
+
+    def run(self) -> None:
+        """All that is there, then end; in another number of tasks each time."""
+        self.runs += 1
+        files = self.spark.readStream.schema("key string, value string").option("maxFilesPerTrigger", 1)
+        frame = files.json(str(self.folder / "in")).repartition(self.runs)
+        writer = frame.writeStream.format("ledgermq").options(servers=self.cluster.servers, topic=self.topic)
+        query = writer.option("checkpointLocation", str(self.folder / "checkpoint")).trigger(availableNow=True).start()
+        query.awaitTermination()
+
+    def forget_commit(self, epoch: int) -> None:
+        """As if the driver had died after the data was written, and before Spark noted that."""
+        for name in (f"{epoch}", f".{epoch}.crc"):
+            (self.folder / "checkpoint" / "commits" / name).unlink(missing_ok=True)
+
+    def stored(self) -> list[str]:
+        return sorted(bytes(row.value).decode() for row in read(self.spark, self.cluster, self.topic))
+
+    def sink_files(self, kind: str) -> list[str]:
+        [write] = [write for write in (self.cluster.root / "sinks").iterdir() if any((write / "decided").iterdir())]
+        return sorted(file.name for file in (write / kind).iterdir())
+
+
+def test_a_micro_batch_that_comes_again_adds_nothing(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+    """Although its rows come in other tasks then."""
+    cluster.create("stream", 3)
+    query = Query(spark, cluster, tmp_path, "stream")
+    query.add(20)
+    query.add(30)
+    query.run()
+    everything = sorted([f"1/{i}" for i in range(20)] + [f"2/{i}" for i in range(30)])
+    assert query.stored() == everything
+    query.forget_commit(1)
+    query.run()
+    assert query.stored() == everything, "published: nothing is added"
+    query.add(10)
+    query.run()
+    everything = sorted(everything + [f"3/{i}" for i in range(10)])
+    assert query.stored() == everything
+    assert query.sink_files("decided") == query.sink_files("done") == [f"{epoch:020d}" for epoch in range(3)]
+    assert query.sink_files("staged") == []

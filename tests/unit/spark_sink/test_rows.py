@@ -1,0 +1,139 @@
+"""Rows find the partitions that the SDK would give them, whole columns at a time; what cannot be stored is named by its row."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ledgermq.client.partitioner import partition_of_key
+from ledgermq.client.routing import TopicRoute
+from ledgermq.errors import InvalidRecord, MessageTooLarge, UnknownPartition, UnknownTopic
+from spark.sink.collecting import Collector
+from spark.sink.key_hash import partitions_of_keys
+from spark.sink.rows import Routed, RowRouter
+from tests.virtual_time import virtual_sources
+
+T = TypeVar("T")
+
+
+class Topics:
+    """`grown`: partitions of a topic once brokers are asked again."""
+
+    def __init__(self, grown: int = 0, **partitions: int) -> None:
+        self.partitions = partitions
+        self.grown = grown
+        self.asked_again = 0
+
+    async def find(self, name: str, again: bool) -> TopicRoute:
+        self.asked_again += again
+        if name not in self.partitions:
+            raise UnknownTopic(f"there is no topic {name!r}")
+        count = self.grown if again and self.grown else self.partitions[name]
+        return TopicRoute(name, sorted(self.partitions).index(name) + 1, count, {"max.message.bytes": "1000"}, 0.0)
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(work)
+
+
+def route(topics: Topics, topic: str, *batches: pa.RecordBatch) -> list[Routed]:
+    async def work() -> list[Routed]:
+        router = RowRouter(topic, topics.find, virtual_sources(1))
+        return [routed for batch in batches for routed in await router.route(batch)]
+
+    return run(work())
+
+
+@given(st.lists(st.none() | st.binary(max_size=40), min_size=1, max_size=60), st.integers(1, 20), st.integers(0, 5))
+def test_many_keys_at_once_go_where_each_would_go(keys: list[bytes | None], partitions: int, skipped: int) -> None:
+    column = pa.array(keys, pa.binary()).slice(min(skipped, len(keys) - 1))
+    found = partitions_of_keys(column, partitions)
+    for key, number in zip(column.to_pylist(), found, strict=True):
+        assert key is None or number == partition_of_key(key, partitions)
+
+
+ROW = st.tuples(st.sampled_from(("a", "b")), st.none() | st.sampled_from([b"x", b"yy", b""]), st.none() | st.integers(0, 1))
+
+
+@given(st.lists(ROW, min_size=1, max_size=40))
+def test_each_row_comes_out_once_in_order_where_it_belongs(rows: list[tuple[str, bytes | None, int | None]]) -> None:
+    names, keys, partitions = (list(column) for column in zip(*rows, strict=True))
+    batch = pa.record_batch(
+        {
+            "topic": pa.array(names),
+            "partition": pa.array(partitions, pa.int32()),
+            "key": pa.array(keys, pa.binary()),
+            "value": pa.array([str(i) for i in range(len(rows))]),
+            "offset": pa.array(range(len(rows))),
+        }
+    )
+    routed = route(Topics(a=2, b=3), "", batch)
+    seen = []
+    for part in routed:
+        numbers = [int(value) for value in part.rows.column("value").to_pylist()]
+        assert numbers == sorted(numbers)
+        seen += numbers
+        for number in numbers:
+            name, key, partition = rows[number]
+            assert part.topic.name == name
+            if partition is not None:
+                assert part.partition == partition
+            elif key is not None:
+                assert part.partition == partition_of_key(key, part.topic.partitions)
+    assert sorted(seen) == list(range(len(rows)))
+    assert len({(part.topic.name, part.partition) for part in routed}) == len(routed)
+
+
+def test_errors_name_the_row_of_the_task_and_bounds() -> None:
+    good = pa.record_batch({"value": pa.array(["x"] * 5)})
+    big = pa.record_batch({"value": pa.array(["x", "y" * 5000, "z"]), "key": pa.array(["k"] * 3)})
+    with pytest.raises(MessageTooLarge, match=r"row 6 of this task has 5001 bytes \(columns key 1, value 5000.* topic t takes up to 1000"):
+        route(Topics(t=1), "t", good, big)
+    beyond = pa.record_batch({"value": pa.array(["x", "y"]), "partition": pa.array([None, 4], pa.int32())})
+    with pytest.raises(UnknownPartition, match="row 6 of this task: column partition is 4; topic t has the partitions 0 to 2"):
+        route(Topics(t=3), "t", good, beyond)
+    with pytest.raises(UnknownPartition, match="column partition is -1;"):
+        route(Topics(t=3), "t", pa.record_batch({"value": pa.array(["x"]), "partition": pa.array([-1])}))
+    nowhere = pa.record_batch({"value": pa.array(["x", "y"]), "topic": pa.array(["t", "s"])})
+    with pytest.raises(UnknownTopic, match="row 1 of this task, column topic: there is no topic 's'"):
+        route(Topics(t=3), "", nowhere)
+    with pytest.raises(UnknownTopic, match="the option topic: there is no topic 'u'"):
+        route(Topics(t=3), "u", nowhere)
+    unsaid = pa.record_batch({"value": pa.array(["x", "y"]), "topic": pa.array(["t", None])})
+    with pytest.raises(InvalidRecord, match="row 1 of this task: column topic is null"):
+        route(Topics(t=3), "", unsaid)
+    assert len(route(Topics(t=3), "t", unsaid)) == 1, "the option goes before the column"
+
+
+def test_a_partition_that_was_added_meanwhile_is_asked_for() -> None:
+    topics = Topics(grown=8, t=2)
+    [routed] = route(topics, "t", pa.record_batch({"value": pa.array(["x"]), "partition": pa.array([7])}))
+    assert (routed.partition, topics.asked_again) == (7, 1)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 300), st.integers(1, 9)), max_size=40))
+def test_a_collector_is_bounded_and_keeps_order(adds: list[tuple[int, int, int]]) -> None:
+    route_ = TopicRoute("t", 1, 4, {}, 0.0)
+    collector = Collector(500, 2000)
+    given_rows: dict[int, list[str]] = {}
+    got: dict[int, list[str]] = {}
+    held = 0
+    for at, (partition, size, count) in enumerate(adds):
+        values = [f"{at}.{i}".ljust(size, "-") for i in range(count)]
+        given_rows.setdefault(partition, []).extend(values)
+        rows = pa.RecordBatch.from_arrays([pa.array(values)], names=["value"])
+        held += rows.nbytes
+        for out in collector.add(Routed(route_, partition, rows)):
+            assert out.rows.nbytes <= 550 or out.rows.num_rows == 1
+            held -= out.rows.nbytes
+            got.setdefault(out.partition, []).extend(out.rows.column("value").to_pylist())
+        assert held <= 2000 + 100 * len(adds)
+    for out in collector.rest():
+        got.setdefault(out.partition, []).extend(out.rows.column("value").to_pylist())
+    assert got == given_rows
