@@ -8,7 +8,7 @@ PROTOS := ledgermq/protocol/ledgermq.proto ledger/format/ledgermq_format.proto o
 # Processes that tests run side by side. Spark tests share one session and run alone.
 WORKERS ?= 2
 
-.PHONY: help setup lint format proto pages test test-fast test-spark test-real fuzz powercut simulate mutants chaos golden demo lock clean
+.PHONY: help setup lint format proto pages test test-fast test-spark test-real compose-test fuzz powercut simulate mutants chaos golden demo lock clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,7 +41,7 @@ pages: $(STAMP) ## Generate docs/settings.md, docs/metrics.md and the Grafana da
 test: lint test-fast test-spark ## lint and every test that needs no server (under ten minutes on two cores)
 
 test-fast: $(STAMP) ## Unit, contract, property and end-to-end tests, without Spark
-	$(PYTHON) -m pytest -m "not spark and not real" -n $(WORKERS) --dist loadscope tests
+	$(PYTHON) -m pytest -m "not spark and not real and not compose" -n $(WORKERS) --dist loadscope tests
 
 test-spark: $(STAMP) ## Tests that need Spark; installs Java 17 or newer when there is none
 	@java_home=$$($(PYTHON) infra/java.py) && JAVA_HOME=$$java_home $(PYTHON) -m pytest -m "spark and not real" tests
@@ -49,6 +49,10 @@ test-spark: $(STAMP) ## Tests that need Spark; installs Java 17 or newer when th
 test-real: $(STAMP) ## Contract and end-to-end tests, Spark over s3a:// included, on a real MinIO
 	@java_home=$$($(PYTHON) infra/java.py) && minio=$$($(PYTHON) infra/minio.py install) && \
 	  JAVA_HOME=$$java_home LEDGERMQ_MINIO=$$minio $(PYTHON) -m pytest -m real tests
+
+compose-test: $(STAMP) ## infra/compose/ in real containers: killed, cut off, read by Spark; needs root on Debian
+	@$(PYTHON) -m infra.docker
+	@java_home=$$($(PYTHON) infra/java.py) && JAVA_HOME=$$java_home $(PYTHON) -m pytest -m compose tests/compose
 
 # A nightly run takes FUZZ_INPUTS=1000000; a seed gives the same inputs again.
 FUZZ_INPUTS ?= 100000

@@ -12,3 +12,4 @@ if grep -nE 'file:/|--(find-links|index-url|extra-index-url)|://' requirements.l
   echo "requirements.lock names a host or a path" >&2
   exit 1
 fi
+.venv/bin/python -m infra.image_locks

@@ -1,0 +1,109 @@
+"""infra/compose/ without a Docker daemon: what its files say of each other, of the project and of secrets."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from infra import image_locks
+from stateless_broker.settings import NAMES, load_compaction_settings, load_settings
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "infra" / "compose"
+COMPOSE = (FOLDER / "compose.yaml").read_text()
+EXAMPLE = (FOLDER / ".env.example").read_text()
+FOR_GOOD = {"minio", "broker-1", "broker-2", "broker-3", "compactor", "prometheus", "grafana"}
+SECRETS = {"STORE_ACCESS_KEY", "STORE_SECRET_KEY", "GRAFANA_PASSWORD"}
+
+
+def services() -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = yaml.safe_load(COMPOSE)["services"]
+    return found
+
+
+def test_the_images_install_what_is_locked() -> None:
+    for path, text in image_locks.locks().items():
+        assert path.read_text() == text, "run: make lock"
+        assert text.count("==") > 3
+        assert "--hash=sha256:" in text
+
+
+def test_spark_is_not_in_the_image_of_brokers() -> None:
+    broker, spark = ((FOLDER / f"{name}.lock").read_text() for name in ("broker", "spark"))
+    names = [set(re.findall(r"^([a-z0-9-]+)==", text, re.MULTILINE)) for text in (broker, spark)]
+    assert {"grpcio", "pyarrow", "botocore", "hdfs-native"} <= names[0]
+    assert {"pyspark", "pandas"} <= names[1]
+    assert not names[0] & names[1]
+
+
+def test_the_image_takes_in_every_package() -> None:
+    packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include"]
+    dockerfile, ignored = (FOLDER / "Dockerfile").read_text(), (ROOT / ".dockerignore").read_text().splitlines()
+    for package in packages:
+        assert f"COPY {package} /project/{package}\n" in dockerfile
+        assert f"!{package}" in ignored
+
+
+def test_the_example_names_every_variable_with_its_default_and_no_other() -> None:
+    named = dict(re.findall(r"^#?([A-Z][A-Z0-9_]+)=(.*)$", EXAMPLE, re.MULTILINE))
+    used = dict(re.findall(r"\$\{([A-Z][A-Z0-9_]+)(?::[-?]([^}]*))?\}", COMPOSE))
+    assert named.keys() == used.keys() | {"COMPOSE_PROJECT_NAME"}
+    assert {name: value for name, value in used.items() if name not in SECRETS} == {
+        name: value for name, value in named.items() if name not in SECRETS | {"COMPOSE_PROJECT_NAME"}
+    }
+    for path in ("Dockerfile", "minio/Dockerfile"):
+        for name, value in re.findall(r"^ARG ([A-Z_]+)=(\S+)$", (FOLDER / path).read_text(), re.MULTILINE):
+            assert named[name] == value
+
+
+def test_no_secret_is_in_the_files() -> None:
+    assert set(re.findall(r"^([A-Z_]+)=$", EXAMPLE, re.MULTILINE)) == SECRETS
+    assert {name for name in SECRETS if f"${{{name}:?" in COMPOSE} == SECRETS
+    for service in services().values():
+        for name, value in (service.get("environment") or {}).items():
+            if re.search("PASSWORD|SECRET|ACCESS_KEY|ROOT_USER", name):
+                assert str(value).startswith("${"), name
+    ignored = (ROOT / ".gitignore").read_text().splitlines()
+    assert "/infra/compose/.env" in ignored
+
+
+@pytest.mark.parametrize("service", sorted(FOR_GOOD))
+def test_a_service_is_bounded_and_watched(service: str) -> None:
+    found = services()[service]
+    assert found["restart"] == "unless-stopped"
+    assert found["read_only"] is True
+    assert found["cap_drop"] == ["ALL"]
+    assert found["user"].partition(":")[0] not in ("", "0", "root")
+    assert {"healthcheck", "mem_limit", "cpus", "pids_limit", "logging", "security_opt"} <= found.keys()
+
+
+def test_what_is_passed_to_processes_is_a_setting() -> None:
+    passed = {name for service in services().values() for name in service.get("environment") or () if name.startswith("LEDGERMQ_")}
+    assert {name.removeprefix("LEDGERMQ_").lower() for name in passed} - {"root", "config"} <= set(NAMES)
+
+
+def test_the_settings_file_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = FOLDER / "settings" / "ledgermq.toml"
+    assert load_settings(file).background_compaction is False
+    assert load_compaction_settings(file).compaction_engine == "spark"
+
+
+def test_grafana_is_given_the_dashboard_and_its_source() -> None:
+    [provider] = yaml.safe_load((FOLDER / "grafana" / "dashboards" / "ledgermq.yaml").read_text())["providers"]
+    mounts = dict(volume.split(":")[:2] for volume in services()["grafana"]["volumes"])
+    assert mounts["../grafana/ledgermq.json"].startswith(provider["options"]["path"])
+    assert (FOLDER / "../grafana/ledgermq.json").exists()
+    [source] = yaml.safe_load((FOLDER / "grafana" / "datasources" / "prometheus.yaml").read_text())["datasources"]
+    assert source["url"] == "http://prometheus:9090"
+    assert source["isDefault"] is True
+
+
+def test_prometheus_scrapes_every_process() -> None:
+    jobs = yaml.safe_load((ROOT / "infra" / "prometheus" / "prometheus.yml").read_text())["scrape_configs"]
+    targets = {target for job in jobs for scraped in job["static_configs"] for target in scraped["targets"]}
+    assert targets == {f"{name}:9651" for name in FOR_GOOD if name.startswith("broker-") or name == "compactor"}
