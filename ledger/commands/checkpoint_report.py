@@ -56,6 +56,9 @@ def _facts(checkpoint: fmt.Checkpoint) -> dict[str, Any]:
 
 def _tables(checkpoint: fmt.Checkpoint) -> list[Rows]:
     tables = [Rows("partitions", PARTITION_COLUMNS, _partitions(checkpoint))]
+    lost = [_lost(counter, each) for counter in checkpoint.partitions for each in counter.lost]
+    if lost:
+        tables.append(Rows("given_up", tuple(lost[0]), lost))
     if checkpoint.state.claims:
         claims = [{"slot": c.slot, "epoch": c.epoch, "created": from_ms(c.created_ms), "broker": c.broker} for c in checkpoint.state.claims]
         tables.append(Rows("claims", ("slot", "epoch", "created", "broker"), claims))
@@ -84,6 +87,19 @@ def _partitions(checkpoint: fmt.Checkpoint) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def _lost(counter: fmt.PartitionCheckpoint, lost: fmt.LostRecords) -> dict[str, Any]:
+    return {
+        "topic_id": counter.topic_id,
+        "partition": counter.partition,
+        "first_offset": lost.first_offset,
+        "last_offset": lost.last_offset,
+        "object": lost.object_key,
+        "reason": lost.reason,
+        "by": lost.decided_by,
+        "at": from_ms(lost.decided_ms),
+    }
 
 
 def note_parked(checkpoint: fmt.Checkpoint, findings: Findings) -> None:

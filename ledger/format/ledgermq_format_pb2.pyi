@@ -194,7 +194,7 @@ class TopicFact(_message.Message):
     def __init__(self, topic_id: _Optional[int] = ..., version: _Optional[int] = ..., held: _Optional[bool] = ...) -> None: ...
 
 class PartitionCheckpoint(_message.Message):
-    __slots__ = ("topic_id", "partition", "log_start", "parquet_start", "parquet_end", "newest_page", "parked", "deleted_to")
+    __slots__ = ("topic_id", "partition", "log_start", "parquet_start", "parquet_end", "newest_page", "parked", "deleted_to", "lost")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     LOG_START_FIELD_NUMBER: _ClassVar[int]
@@ -203,6 +203,7 @@ class PartitionCheckpoint(_message.Message):
     NEWEST_PAGE_FIELD_NUMBER: _ClassVar[int]
     PARKED_FIELD_NUMBER: _ClassVar[int]
     DELETED_TO_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
     topic_id: int
     partition: int
     log_start: int
@@ -211,7 +212,24 @@ class PartitionCheckpoint(_message.Message):
     newest_page: int
     parked: Parked
     deleted_to: int
-    def __init__(self, topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., log_start: _Optional[int] = ..., parquet_start: _Optional[int] = ..., parquet_end: _Optional[int] = ..., newest_page: _Optional[int] = ..., parked: _Optional[_Union[Parked, _Mapping]] = ..., deleted_to: _Optional[int] = ...) -> None: ...
+    lost: _containers.RepeatedCompositeFieldContainer[LostRecords]
+    def __init__(self, topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., log_start: _Optional[int] = ..., parquet_start: _Optional[int] = ..., parquet_end: _Optional[int] = ..., newest_page: _Optional[int] = ..., parked: _Optional[_Union[Parked, _Mapping]] = ..., deleted_to: _Optional[int] = ..., lost: _Optional[_Iterable[_Union[LostRecords, _Mapping]]] = ...) -> None: ...
+
+class LostRecords(_message.Message):
+    __slots__ = ("first_offset", "last_offset", "object_key", "reason", "decided_by", "decided_ms")
+    FIRST_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LAST_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    OBJECT_KEY_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    DECIDED_BY_FIELD_NUMBER: _ClassVar[int]
+    DECIDED_MS_FIELD_NUMBER: _ClassVar[int]
+    first_offset: int
+    last_offset: int
+    object_key: str
+    reason: str
+    decided_by: str
+    decided_ms: int
+    def __init__(self, first_offset: _Optional[int] = ..., last_offset: _Optional[int] = ..., object_key: _Optional[str] = ..., reason: _Optional[str] = ..., decided_by: _Optional[str] = ..., decided_ms: _Optional[int] = ...) -> None: ...
 
 class Parked(_message.Message):
     __slots__ = ("plan", "first_slot", "object_key", "reason")
@@ -280,7 +298,7 @@ class PlannedSlot(_message.Message):
     def __init__(self, slot: _Optional[int] = ..., put_id: _Optional[bytes] = ..., kind: _Optional[_Union[SegmentKind, str]] = ..., tail_length: _Optional[int] = ...) -> None: ...
 
 class PlannedFile(_message.Message):
-    __slots__ = ("topic_id", "topic", "partition", "first_offset", "last_offset", "key", "slots", "first_slot_after", "bloom_columns", "source_bytes")
+    __slots__ = ("topic_id", "topic", "partition", "first_offset", "last_offset", "key", "slots", "first_slot_after", "bloom_columns", "source_bytes", "lost")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
@@ -291,6 +309,7 @@ class PlannedFile(_message.Message):
     FIRST_SLOT_AFTER_FIELD_NUMBER: _ClassVar[int]
     BLOOM_COLUMNS_FIELD_NUMBER: _ClassVar[int]
     SOURCE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
     topic_id: int
     topic: str
     partition: int
@@ -301,7 +320,8 @@ class PlannedFile(_message.Message):
     first_slot_after: int
     bloom_columns: _containers.RepeatedScalarFieldContainer[str]
     source_bytes: int
-    def __init__(self, topic_id: _Optional[int] = ..., topic: _Optional[str] = ..., partition: _Optional[int] = ..., first_offset: _Optional[int] = ..., last_offset: _Optional[int] = ..., key: _Optional[str] = ..., slots: _Optional[_Iterable[int]] = ..., first_slot_after: _Optional[int] = ..., bloom_columns: _Optional[_Iterable[str]] = ..., source_bytes: _Optional[int] = ...) -> None: ...
+    lost: _containers.RepeatedCompositeFieldContainer[LostRecords]
+    def __init__(self, topic_id: _Optional[int] = ..., topic: _Optional[str] = ..., partition: _Optional[int] = ..., first_offset: _Optional[int] = ..., last_offset: _Optional[int] = ..., key: _Optional[str] = ..., slots: _Optional[_Iterable[int]] = ..., first_slot_after: _Optional[int] = ..., bloom_columns: _Optional[_Iterable[str]] = ..., source_bytes: _Optional[int] = ..., lost: _Optional[_Iterable[_Union[LostRecords, _Mapping]]] = ...) -> None: ...
 
 class PlannedInternal(_message.Message):
     __slots__ = ("topic_id", "topic", "partition", "end", "slots")

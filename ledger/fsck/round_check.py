@@ -26,6 +26,9 @@ async def check_rounds(store: ObjectStore, view: LedgerView, problems: Problems)
         if part.HasField("parked"):
             where = f"topic id {part.topic_id} partition {part.partition} waits for repair since plan {part.parked.plan}"
             problems.damage(part.parked.object_key, "PARKED", f"{where}: {part.parked.reason}")
+        for lost in part.lost:
+            where = f"topic id {part.topic_id} partition {part.partition}, offsets {lost.first_offset} to {lost.last_offset}"
+            problems.note(lost.object_key, "GIVEN_UP", f"{where}: given up by {lost.decided_by}: {lost.reason}")
     return live
 
 

@@ -14,17 +14,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import pyarrow as pa
+
 from ledger import keys
 from ledger.fold import PartitionKey
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.parquet.columns import ParquetBuilder
+from ledger.parquet.lost import decode_stored, is_lost, rows_in_place
 from ledger.parquet.plan import end_of
 from ledger.parquet.plan_chain import refuse, require_open
 from ledger.segment import decode_tail
 from ledgermq.errors import CorruptFrame, DataDamaged, MessageTooLarge
 from ledgermq.protocol.batch_header import check_crc
-from ledgermq.protocol.records import decode_batch
 
 SLOTS_AHEAD = 4
 PENDING_BYTES_MAX = 256 * 1024 * 1024
@@ -79,19 +81,23 @@ class _Group:
             if key in self.failures:
                 continue
             try:
-                check_crc(piece.data, piece.entry.crc)
-                batch = decode_batch(piece.data)
-                if batch.num_rows != piece.entry.record_count:
-                    raise CorruptFrame(f"it has {batch.num_rows} rows, the index says {piece.entry.record_count}")
+                batch = decode_stored(piece.data, piece.entry)
             except (CorruptFrame, MessageTooLarge) as error:
+                if is_lost(piece.entry, piece.file.lost):
+                    self._add(piece, rows_in_place(piece.entry, object_key))
+                    continue
                 self.builders.pop(key, None)
                 self.failures[key] = Built(piece.file, None, f"batch at byte {piece.entry.position}: {error.message}", object_key)
                 continue
-            if key not in self.builders:
-                self.builders[key] = ParquetBuilder(piece.file)
-            self.builders[key].add(batch, piece.entry.base_offset)
+            self._add(piece, batch)
         while sum(builder.pending_bytes for builder in self.builders.values()) > PENDING_BYTES_MAX:
             max(self.builders.values(), key=lambda builder: builder.pending_bytes).flush()
+
+    def _add(self, piece: _Piece, batch: pa.RecordBatch) -> None:
+        key = (piece.entry.topic_id, piece.entry.partition)
+        if key not in self.builders:
+            self.builders[key] = ParquetBuilder(piece.file)
+        self.builders[key].add(batch, piece.entry.base_offset)
 
     def built(self) -> list[Built]:
         return [self.failures.get(key) or Built(file, self.builders[key]) for key, file in self.files.items()]

@@ -184,6 +184,7 @@ def _file(backlog: Backlog, plan: int) -> fmt.PlannedFile:
     else:
         file.key = keys.ParquetName(topic.name, backlog.partition, first, end - 1, topic.id, plan).key
     file.last_offset = end - 1
+    file.lost.extend(lost for lost in counters.lost if lost.last_offset >= first and lost.first_offset < end)
     if topic.settings.parquet_bloom_key:
         file.bloom_columns.append("key")
     return file

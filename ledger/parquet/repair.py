@@ -1,0 +1,125 @@
+"""Repair of parked partitions: let compaction try again, and give up records that nobody can bring back.
+
+A checkpoint move, as every decision is: it takes the parking back, and names the records that are lost, by whom, when and why. What it was
+made from must still be so, else it declines. The next plan carries the lost ranges, so all of its runners write the same rows (`lost`).
+
+Safe at any time, beside brokers and compaction: nothing is deleted, no offset changes, a batch that can be read is never given up, and one
+that becomes readable after all (its object was put back) before the round is written as it is. Must not be used for, and refuses, damaged
+indexes, checkpoints and missing segments: there nobody knows what is lost; put the object back from a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ledger import keys
+from ledger.checkpoint import Move, newest_checkpoint
+from ledger.cluster import ClusterSettings
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.history import read_history
+from ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledger.parquet.group_build import RunBlocking
+from ledger.parquet.lost import decode_stored, is_lost
+from ledger.parquet.plan import end_of
+from ledger.recovery import advance_checkpoint
+from ledgermq.errors import CorruptFrame, DataDamaged, MessageTooLarge
+from ledgermq.sources import Sources
+
+LOST_KEPT = 1000
+"""Ranges of a partition that are remembered after they are in Parquet."""
+READS_MAX = 2
+
+
+@dataclass(slots=True)
+class ParkedPartition:
+    """`damaged`: the batches behind the end of Parquet that cannot be read now; none: whatever parked it is mended."""
+
+    bundle: int
+    part: fmt.PartitionCheckpoint
+    damaged: list[fmt.LostRecords] = field(default_factory=list)
+
+    @property
+    def records(self) -> int:
+        return sum(each.last_offset + 1 - each.first_offset for each in self.damaged)
+
+
+async def find_parked(store: ObjectStore, cluster: ClusterSettings, run_blocking: RunBlocking) -> list[ParkedPartition]:
+    """Every one of the cluster, each batch of it read now. Raises DataDamaged (naming what only a copy can mend), the store's errors."""
+    found = []
+    for bundle in range(cluster.bundles):
+        checkpoint = await newest_checkpoint(store, bundle)
+        for part in checkpoint.partitions:
+            if part.HasField("parked"):
+                damaged = await _find_damaged(store, bundle, cluster, part, run_blocking)
+                found.append(ParkedPartition(bundle, part, damaged))
+    return found
+
+
+async def repair_partition(
+    store: ObjectStore, cluster: ClusterSettings, found: ParkedPartition, sources: Sources, *, decided_by: str = ""
+) -> bool:
+    """Let compaction take it up again, without what `found` names as damaged. False: it is no longer as it was found; look again.
+
+    Raises Unavailable, DataDamaged, the store's errors.
+    """
+    for each in found.damaged:
+        each.decided_by, each.decided_ms = decided_by, sources.now_ms()
+    done = await advance_checkpoint(store, found.bundle, sources, cluster.producer_states_max, repair_move(found.part, found.damaged))
+    return done is not None
+
+
+def repair_move(before: fmt.PartitionCheckpoint, damaged: Sequence[fmt.LostRecords]) -> Move:
+    """Declines where the partition is not parked as it was `before`."""
+
+    def move(draft: fmt.Checkpoint) -> bool:
+        for part in draft.partitions:
+            if (part.topic_id, part.partition) == (before.topic_id, before.partition):
+                if not part.HasField("parked") or part.parked != before.parked or part.parquet_end != before.parquet_end:
+                    return False
+                part.ClearField("parked")
+                _note_lost(part, damaged)
+                return True
+        return False
+
+    return move
+
+
+def _note_lost(part: fmt.PartitionCheckpoint, damaged: Sequence[fmt.LostRecords]) -> None:
+    past = [each for each in part.lost if each.last_offset < part.parquet_end][-LOST_KEPT:]
+    waiting = [each for each in part.lost if each.last_offset >= part.parquet_end]
+    kept = sorted([*past, *waiting, *damaged], key=lambda each: each.first_offset)
+    copies = fmt.PartitionCheckpoint(lost=kept)
+    del part.lost[:]
+    part.lost.MergeFrom(copies.lost)
+
+
+async def _find_damaged(
+    store: ObjectStore, bundle: int, cluster: ClusterSettings, part: fmt.PartitionCheckpoint, run_blocking: RunBlocking
+) -> list[fmt.LostRecords]:
+    history = await read_history(store, bundle, cluster.producer_states_max)
+    found = []
+    for segment in history.segments:
+        for entry in segment.index.batches:
+            if (entry.topic_id, entry.partition) != (part.topic_id, part.partition) or end_of(entry) <= part.parquet_end:
+                continue
+            key = keys.segment(bundle, segment.index.slot)
+            why = "" if is_lost(entry, part.lost) else await _why_unreadable(store, key, entry, run_blocking)
+            if why:
+                found.append(fmt.LostRecords(first_offset=entry.base_offset, last_offset=end_of(entry) - 1, object_key=key, reason=why))
+    return found
+
+
+async def _why_unreadable(store: ObjectStore, key: str, entry: fmt.BatchEntry, run_blocking: RunBlocking) -> str:
+    """Empty where it can be read: damage on the way here is no damage."""
+    why = ""
+    for _ in range(READS_MAX):
+        try:
+            data = await store.get_range(key, entry.position, entry.length)
+            await run_blocking(lambda data=data: decode_stored(data, entry))  # type: ignore[misc]
+            return ""
+        except (CorruptFrame, MessageTooLarge) as error:
+            why = f"batch at byte {entry.position}: {error.message}"
+        except ObjectMissing as error:
+            raise DataDamaged(f"{key} is missing: only a copy of it can mend that", object_key=key) from error
+    return why
