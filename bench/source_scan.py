@@ -1,0 +1,104 @@
+"""How fast Spark reads a topic through the data source, beside its own Parquet reader on the same files.
+
+    python -m bench.source_scan FOLDER [--records 1000000] [--value-bytes 1024] [--rounds 5] [--tail]
+
+FOLDER takes a new root, or one that an earlier run filled, which is used again. Everything is compacted before it is read; with `--tail`
+nothing is, and there is no other reader to compare with.
+Both count rows and add up the lengths of values, in turns, on local[2]. Prints one JSON line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+
+import ledgermq
+from bench.load import DISTINCT_VALUES, values
+from ledger.object_store.open import open_store
+from ledger.parquet.engine import LocalEngine
+from ledger.parquet.runner import compact_root
+from ledgermq.sources import Sources
+
+TOPIC = "scanned"
+PARTITIONS = 4
+
+
+async def fill(root: str, records: int, value_bytes: int) -> None:
+    rows = pa.record_batch({"value": pa.array(values(DISTINCT_VALUES, value_bytes, random_bytes=False), pa.binary())})
+    async with ledgermq.connect(root) as client:
+        await client.create_topic(TOPIC, PARTITIONS)
+        async with client.producer() as producer:
+            for number in range(records // DISTINCT_VALUES):
+                await producer.send_batch(TOPIC, rows, partition=number % PARTITIONS)
+            await producer.flush()
+
+
+async def compact(root: str) -> None:
+    async with await open_store(root, sources=Sources()) as store:
+        assert not (await compact_root(store, Sources(), LocalEngine(Sources()))).failures
+
+
+def scan(root: str, rounds: int, *, tail: bool) -> dict[str, object]:
+    from pyspark.sql import DataFrame, SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    subjects: dict[str, Callable[[], DataFrame]] = {
+        "source": lambda: spark.read.format("ledgermq").option("root", root).option("topic", TOPIC).option("minPartitions", 4).load()
+    }
+    if not tail:
+        subjects["native"] = lambda: spark.read.parquet(f"{root}/parquet/topic={TOPIC}")
+    seconds: dict[str, list[float]] = {name: [] for name in subjects}
+    found = set()
+    for number in range(rounds + 1):
+        for name, frame in subjects.items():
+            begun_s = time.perf_counter()
+            row = frame().selectExpr("count(*)", "sum(length(value))", "sum(offset)").collect()[0]
+            found.add(tuple(row))
+            if number:  # the first warms up
+                seconds[name].append(time.perf_counter() - begun_s)
+    spark.stop()
+    assert len(found) == 1, found
+    [(count, value_bytes, _)] = found
+    rates = {name: [round(value_bytes / each / 1e6) for each in took] for name, took in seconds.items()}
+    result: dict[str, object] = {
+        "records": count,
+        "value_mb": round(value_bytes / 1e6),
+        "mb_per_s": rates,
+        "load_average": os.getloadavg()[0],
+    }
+    if not tail:
+        ratios = [native / ours for ours, native in zip(seconds["source"], seconds["native"], strict=True)]
+        result["source_by_native"] = round(statistics.median(ratios), 2)
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--records", type=int, default=1_000_000)
+    parser.add_argument("--value-bytes", type=int, default=1024)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--tail", action="store_true", help="read segments")
+    options = parser.parse_args()
+    root = options.folder.absolute().as_uri()
+    if not (options.folder / "cluster.json").exists():
+        asyncio.run(fill(root, options.records, options.value_bytes))
+        if not options.tail:
+            asyncio.run(compact(root))
+    print(json.dumps(scan(root, options.rounds, tail=options.tail)))
+
+
+if __name__ == "__main__":
+    main()
