@@ -197,4 +197,5 @@ def _bundle_limits(settings: BrokerSettings, root_url: str) -> BundleLimits:
         checkpoint_slots=settings.checkpoint_slots,
         checkpoint_bytes=settings.checkpoint_bytes,
         background_compaction=settings.background_compaction,
+        cleaning_bytes_max=settings.cleaning_bytes_max,
     )

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from ledger.cluster import ClusterSettings, check_cluster_id, read_cluster
 from ledger.commands.engines import find_engine
+from ledger.keyed.report import CleaningReport
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.object_store.open import open_store
 from ledger.parquet.engine import Engine
@@ -77,6 +78,18 @@ async def _cluster(store: ObjectStore, settings: CompactionSettings) -> ClusterS
         raise Unavailable("there is no cluster here yet; the first broker makes it") from error
 
 
+def tell_cleaned(report: CleaningReport) -> None:
+    log.info(
+        "cleaned",
+        bundle=report.bundle,
+        topic=report.topic,
+        partition=report.partition,
+        version=report.number,
+        end=report.end,
+        records=report.records,
+    )
+
+
 class Compactor(CompactionService):
     """`metrics` hears of finished rounds and of what failed."""
 
@@ -105,6 +118,9 @@ class _Told(ServiceEvents):
 
     def bundle_done(self, bundle: int, left: Lag) -> None:
         log.info("left in segments", bundle=bundle, records=left.records, bytes=left.bytes, oldest_ms=left.written_ms)
+
+    def version_published(self, report: CleaningReport) -> None:
+        tell_cleaned(report)
 
     def bundle_failed(self, bundle: int, error: LedgerMQError) -> None:
         self._metrics.upkeep_failed(bundle, "compaction", error)

@@ -111,6 +111,9 @@ class BrokerSettings(ProcessSettings):
     )
     group_members_max: int = Field(1000, ge=1, le=100_000, description="Most members of one group")
     background_compaction: bool = Field(True, description="Move segments to Parquet in this process, slowly")
+    cleaning_bytes_max: int = Field(
+        256 * MIB, ge=0, description="Keyed partitions whose files take more are cleaned by the compaction service, not in this process"
+    )
     checkpoint_slots: int = Field(256, ge=1, description="A checkpoint at the latest after this many segments")
     checkpoint_bytes: int = Field(64 * MIB, ge=KIB, description="A checkpoint at the latest after this many bytes")
 
@@ -150,7 +153,7 @@ LIVE = frozenset(
         *("fetch_bytes", "fetch_wait_ms_max", "produce_window"),
         *("holding_ms", "ownership_wait_ms", "trouble_retry_ms", "shutdown_ms"),
         *("auto_create_topics", "default_partitions", "partitions_max", "topics_max"),
-        *("checkpoint_slots", "checkpoint_bytes", "background_compaction", "compaction_interval_ms"),
+        *("checkpoint_slots", "checkpoint_bytes", "background_compaction", "cleaning_bytes_max", "compaction_interval_ms"),
     }
 )
 """What SIGHUP changes in a running process; everything else needs a restart."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from rich.progress import Progress as ProgressBar
 from rich.progress import TaskID
 
+from ledger.keyed.report import CleaningReport
 from ledger.parquet.report import CompactionReport, Lag, Progress, RoundReport
 from ledgermq.cli.report import Finding, Report, Rows
 
+CLEANING_COLUMNS = ("topic", "partition", "number", "end", "read", "records", "dirty_bytes", "stored_bytes")
 ROUND_COLUMNS = ("bundle", "plan", "files", "records", "segment_bytes", "parquet_bytes", "seconds")
 
 
@@ -57,6 +60,17 @@ def round_line(r: RoundReport) -> str:
     )
 
 
+def cleaning_row(r: CleaningReport) -> dict[str, Any]:
+    return asdict(r)
+
+
+def cleaning_line(r: CleaningReport) -> str:
+    return (
+        f"bundle {r.bundle} {r.topic}-{r.partition}: version {r.number} holds the latest record of each key below offset {r.end}: "
+        f"{r.records:,} of {r.read:,} records, {r.stored_bytes:,} bytes"
+    )
+
+
 def lag_facts(lag: Lag, now_ms: int) -> dict[str, Any]:
     """The lag that is left, flat."""
     return {
@@ -85,8 +99,13 @@ def compaction_report(done: CompactionReport, engine: str, seconds: float, now_m
         "megabytes_per_s": round(done.source_bytes / 1e6 / seconds, 1) if seconds else None,
         **lag_facts(done.left_in_all, now_ms),
     }
+    if done.cleaned:
+        facts["versions_of_keyed_topics"] = len(done.cleaned)
     rows = [round_row(r) for r in done.rounds]
     findings = [
         Finding(error.object_key or f"bundle {bundle}", error.code, error.message) for bundle, error in sorted(done.failures.items())
     ] + [Finding(parked.object_key, "PARKED", f"{parked.topic}-{parked.partition}: {parked.reason}") for parked in done.parked]
-    return Report("Parquet compaction", facts, [Rows("round_list", ROUND_COLUMNS, rows)] if rows else [], findings)
+    parts = [Rows("round_list", ROUND_COLUMNS, rows)] if rows else []
+    if done.cleaned:
+        parts.append(Rows("version_list", CLEANING_COLUMNS, [cleaning_row(r) for r in done.cleaned]))
+    return Report("Parquet compaction", facts, parts, findings)

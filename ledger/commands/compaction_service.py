@@ -14,7 +14,8 @@ import sys
 from collections.abc import Sequence
 
 from ledger.cluster import ClusterSettings
-from ledger.commands.compaction_report import ProgressOfRounds, lag_facts, lag_line, round_line, round_row
+from ledger.commands.compaction_report import ProgressOfRounds, cleaning_line, cleaning_row, lag_facts, lag_line, round_line, round_row
+from ledger.keyed.report import CleaningReport
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.engine import Engine
 from ledger.parquet.report import Lag, RoundReport
@@ -84,6 +85,9 @@ class _Printed(ServiceEvents):
     def bundle_done(self, bundle: int, left: Lag) -> None:
         now_ms = self._sources.now_ms()
         self._print({"event": "left", "bundle": bundle, **lag_facts(left, now_ms)}, lag_line(bundle, left, now_ms))
+
+    def version_published(self, report: CleaningReport) -> None:
+        self._print({"event": "cleaned", **cleaning_row(report)}, cleaning_line(report))
 
     def bundle_failed(self, bundle: int, error: LedgerMQError) -> None:
         self._print({"event": "failed", "bundle": bundle, "code": error.code, "error": error.message}, "")

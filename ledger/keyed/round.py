@@ -9,13 +9,14 @@ garbage: nobody has to finish it. Safety (docs/decisions/0022): every version ho
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ledger.catalog import Topic
 from ledger.checkpoint import newest_checkpoint, partition_of
 from ledger.cluster import ClusterSettings
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keyed.plan import CleaningPlan, make_cleaning_plan
+from ledger.keyed.report import CleaningReport
 from ledger.keyed.task import CleaningOutcome, CleaningTask
 from ledger.keyed.version import KeyedVersion, Published, encode_version, newest_version
 from ledger.keys import KeyedPlace
@@ -29,21 +30,6 @@ from ledgermq.sources import Sources
 ATTEMPTS_MAX = 10
 
 OnCleaned = Callable[[CleaningTask, CleaningOutcome], None]
-
-
-@dataclass(frozen=True, slots=True)
-class CleaningReport:
-    """A published version. `read`: records looked at. `dirty_bytes`: of what was cleaned of the log; `stored_bytes`: of the files."""
-
-    bundle: int
-    topic: str
-    partition: int
-    number: int
-    end: int
-    read: int
-    records: int
-    dirty_bytes: int
-    stored_bytes: int
 
 
 def place_of(topic: Topic, partition: int) -> KeyedPlace:

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from ledger.catalog import Catalog, Topic
 from ledger.cluster import ClusterSettings
 from ledger.keyed.delete import tidy_partition
-from ledger.keyed.round import CleaningReport, OnCleaned, clean_partition
+from ledger.keyed.report import CleaningReport
+from ledger.keyed.round import OnCleaned, clean_partition
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.engine import Engine
+from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
 
 ROUNDS_MAX = 1000
@@ -34,18 +36,25 @@ async def clean_bundle(
     bytes_max: int | None = None,
     on_done: OnCleaned = lambda task, outcome: None,
 ) -> list[CleaningReport]:
-    """All rounds that are due in the bundle. Raises DataDamaged (naming the object), Unavailable, the store's errors.
+    """All rounds that are due in the bundle. Where partitions fail the others go on; then the first error is raised.
 
     `everything`: whatever the dirty ratios are. `bytes_max`: leave out rounds that would read more.
+    Raises DataDamaged (naming the object), Unavailable, the store's errors.
     """
-    reports = []
+    reports: list[CleaningReport] = []
+    failures: list[LedgerMQError] = []
     for topic, partition in keyed_partitions(catalog, [bundle]):
-        for _ in range(ROUNDS_MAX):
-            report = await clean_partition(
-                store, cluster, topic, partition, sources, engine, everything=everything, bytes_max=bytes_max, on_done=on_done
-            )
-            if report is None:
-                break
-            reports.append(report)
-        await tidy_partition(store, cluster, topic, partition, sources)
+        try:
+            for _ in range(ROUNDS_MAX):
+                report = await clean_partition(
+                    store, cluster, topic, partition, sources, engine, everything=everything, bytes_max=bytes_max, on_done=on_done
+                )
+                if report is None:
+                    break
+                reports.append(report)
+            await tidy_partition(store, cluster, topic, partition, sources)
+        except LedgerMQError as error:
+            failures.append(error)
+    if failures:
+        raise failures[0]
     return reports

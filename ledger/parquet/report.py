@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from ledger.keyed.report import CleaningReport
 from ledgermq.errors import LedgerMQError
 
 
@@ -62,11 +63,12 @@ OnProgress = Callable[[Progress], None]
 class CompactionReport:
     """A run over a root: finished rounds, and bundles that could not be compacted with the reason.
 
-    `left`: by bundle, what was not in Parquet at the end: produced meanwhile, or of a parked partition. `collected`: keys of garbage that
-    was deleted; `not_collected`: why it could not be told, or not all be deleted.
+    `cleaned`: published versions of keyed topics. `left`: by bundle, what was not in Parquet at the end: produced meanwhile, or of
+    a parked partition. `collected`: keys of garbage that was deleted; `not_collected`: why it could not be told, or not all be deleted.
     """
 
     rounds: list[RoundReport] = field(default_factory=list)
+    cleaned: list[CleaningReport] = field(default_factory=list)
     failures: dict[int, LedgerMQError] = field(default_factory=dict)
     left: dict[int, Lag] = field(default_factory=dict)
     collected: list[str] = field(default_factory=list)

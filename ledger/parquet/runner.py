@@ -11,6 +11,8 @@ from ledger.checkpoint import newest_checkpoint, partitions_by_key
 from ledger.cluster import ClusterSettings, read_cluster
 from ledger.fold import PartitionKey
 from ledger.history import read_history
+from ledger.keyed.delete import delete_removed
+from ledger.keyed.runner import clean_bundle
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.parquet.delete import tidy_bundle, tidy_snapshots
 from ledger.parquet.engine import Engine
@@ -37,7 +39,7 @@ async def compact_root(
     bundles: Sequence[int] | None = None,
     on_progress: OnProgress | None = None,
 ) -> CompactionReport:
-    """Take all that is there now to Parquet, whatever the lag settings, and delete what is no longer needed.
+    """Take all that is there now to Parquet, whatever the lag settings, clean keyed topics, and delete what is no longer needed.
 
     What is produced meanwhile may or may not be taken. A bundle that cannot be compacted is reported, the others go on.
     Raises InvalidConfig (no cluster at this root), FormatNotSupported.
@@ -69,7 +71,7 @@ async def compact_root(
         raise errors.exceptions[0] from None
     report.rounds.sort(key=lambda done: (done.bundle, done.plan))
     try:
-        report.collected = await collect_garbage(store, cluster)
+        report.collected = [*await collect_garbage(store, cluster), *await delete_removed(store, catalog)]
     except LedgerMQError as error:
         report.not_collected = error
     return report
@@ -153,6 +155,7 @@ async def _compact_all(
             break
     report.left[bundle] = await lag_of_bundle(store, bundle, cluster, catalog, known)
     await tidy_bundle(store, bundle, cluster, catalog, sources)
+    report.cleaned += await clean_bundle(store, bundle, cluster, catalog, sources, engine, everything=True)
 
 
 async def lag_of_bundle(store: ObjectStore, bundle: int, cluster: ClusterSettings, catalog: Catalog, known: SegmentIndexes) -> Lag:

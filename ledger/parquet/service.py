@@ -12,6 +12,9 @@ from collections.abc import Callable, Sequence
 
 from ledger.catalog import Catalog, read_catalog
 from ledger.cluster import ClusterSettings
+from ledger.keyed.delete import delete_removed
+from ledger.keyed.report import CleaningReport
+from ledger.keyed.runner import clean_bundle
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.engine import Engine
 from ledger.parquet.gc import collect_garbage
@@ -34,6 +37,8 @@ class ServiceEvents:
 
     def bundle_done(self, bundle: int, left: Lag) -> None:
         """After the rounds of a run, if there were any: what of the bundle is not yet in Parquet."""
+
+    def version_published(self, report: CleaningReport) -> None: ...
 
     def bundle_failed(self, bundle: int, error: LedgerMQError) -> None:
         """It is tried again in the next run."""
@@ -102,7 +107,7 @@ class CompactionService:
             except LedgerMQError as error:
                 self._events.bundle_failed(bundle, error)
         if collect and not self._stopping.is_set():
-            await self._collect()
+            await self._collect(catalog)
 
     async def _runs(self, interval_s: Callable[[], float]) -> None:
         runs = 0
@@ -135,9 +140,12 @@ class CompactionService:
             self._events.round_finished(report)
         if rounds:
             self._events.bundle_done(bundle, await lag_of_bundle(self._store, bundle, self._cluster, catalog, self._known))
+        for cleaned in await clean_bundle(self._store, bundle, self._cluster, catalog, self._sources, self._engine, everything=False):
+            self._events.version_published(cleaned)
 
-    async def _collect(self) -> None:
+    async def _collect(self, catalog: Catalog) -> None:
         try:
-            self._events.garbage_collected(len(await collect_garbage(self._store, self._cluster)))
+            deleted = [*await collect_garbage(self._store, self._cluster), *await delete_removed(self._store, catalog)]
+            self._events.garbage_collected(len(deleted))
         except LedgerMQError as error:
             self._events.garbage_not_collected(error)

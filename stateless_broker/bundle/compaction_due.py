@@ -48,13 +48,11 @@ def wants_snapshot(reads: BundleReads, catalog: Catalog) -> bool:
 
 
 def wants_retention(checkpoint: fmt.Checkpoint, catalog: Catalog) -> bool:
-    """Is there anything in Parquet that may grow too old or too much?"""
+    """Is there anything in Parquet that may grow too old or too much, or that cleaning may replace?"""
     for part in checkpoint.partitions:
         topic = catalog.topics_by_id.get(part.topic_id)
-        if (
-            topic is not None
-            and part.parquet_start < part.parquet_end
-            and has_retention(topic.settings)
-        ):
+        if topic is not None and part.parquet_start < part.parquet_end and has_retention(topic.settings):
+            return True
+        if topic is not None and topic.settings.keyed and part.parquet_end:
             return True
     return False

@@ -13,6 +13,7 @@ from functools import cached_property
 from ledger.catalog import Catalog
 from ledger.cluster import ClusterSettings
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.keyed.reader import KeyedReader
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.group_build import RunBlocking
@@ -49,6 +50,8 @@ class BundleLimits:
     look_interval_s: float = 15.0
     """How often a bundle that is written to or read looks for checkpoints that others made."""
     background_compaction: bool = True
+    cleaning_bytes_max: int = 256 * MIB
+    """Keyed partitions with larger files are left to the compaction service."""
     compaction_interval_s: float = 10.0
     """How often the owner considers, without a request, whether a round is due."""
     retention_interval_s: float = 600.0
@@ -76,7 +79,7 @@ class BundleMetrics:
         """Produce was answered with ResourceExhausted."""
 
     def fetched(self, bundle: int, source: str, size_bytes: int) -> None:
-        """`source`: cache, segment or parquet."""
+        """`source`: cache, segment, parquet or keyed (a version of a keyed topic)."""
 
     def claimed(self, bundle: int, epoch: int, seconds: float) -> None:
         """This broker owns the bundle now; the claim took `seconds`."""
@@ -171,6 +174,10 @@ class BundleContext:
     @cached_property
     def parquet_cache(self) -> ParquetCache:
         return ParquetCache(self.store, self.run_blocking)
+
+    @cached_property
+    def keyed_reader(self) -> KeyedReader:
+        return KeyedReader(self.store, self.run_blocking)
 
     @cached_property
     def compaction_engine(self) -> LocalEngine:

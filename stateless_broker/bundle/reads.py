@@ -18,6 +18,7 @@ from ledger.fetch_index import FetchIndex, PartitionIndex, far_index
 from ledger.fold import PartitionKey
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.history import read_history
+from ledger.keys import KeyedPlace
 from ledger.object_store.contract import Buffer, ObjectMissing
 from ledger.parquet.reader import read_parquet
 from ledger.recovery import Recovered
@@ -80,6 +81,11 @@ class BundleReads:
         counters = self.counters.get(key)
         return counters.parquet_end if counters else 0
 
+    def parquet_start(self, key: PartitionKey) -> int:
+        """What is below, down to the log start, was cleaned: it is in a version of the partition."""
+        counters = self.counters.get(key)
+        return counters.parquet_start if counters else 0
+
     def log_start(self, topic: Topic, partition: int) -> int:
         """Of an internal topic only what is behind its snapshot can be fetched: who needs more begins with the snapshot."""
         counters = self.counters.get((topic.id, partition))
@@ -105,7 +111,8 @@ class BundleReads:
             except ObjectMissing as error:
                 await self.look_for(error, known)
                 continue
-            assert batches[0].base_offset <= offset < batches[0].end, (key, offset)
+            assert offset < batches[0].end, (key, offset)
+            assert batches[0].base_offset <= max(offset, self.parquet_start(key)), (key, offset)  # only what was cleaned has gaps
             return self._below_high_watermark(key, start, batches)
         raise Unavailable(f"bundle {self.bundle}: its segments are trimmed faster than they can be read", retry_after_ms=100)
 
@@ -149,6 +156,10 @@ class BundleReads:
     async def _read(self, topic: Topic, partition: int, offset: int, bytes_max: int) -> list[StoredBatch]:
         key = (topic.id, partition)
         found = self._find(key, offset)
+        if found is None and offset < (border := self.parquet_start(key)):
+            if cleaned := await self._from_version(topic, partition, offset, border, bytes_max):
+                return self._told("keyed", cleaned)
+            offset, found = border, self._find(key, border)
         if found is None and offset >= self.parquet_end(key):
             found = await self._find_older(key, offset)
         if found is not None:
@@ -215,6 +226,11 @@ class BundleReads:
 
     async def _candidate(self, key: PartitionKey, offset: int, timestamp_us: int) -> tuple[int, int] | None:
         counters = self.counters.get(key)
+        if offset < (border := self.parquet_start(key)) and self._find(key, offset) is None:
+            cleaned = await self.context.keyed_reader.candidate(KeyedPlace(*key), offset, border, timestamp_us)
+            if cleaned is not None:
+                return cleaned
+            offset = border
         if counters is not None and max(offset, counters.parquet_start) < counters.parquet_end and self._find(key, offset) is None:
             for file in await self.context.parquet_cache.pages(self.bundle).files_from(counters, offset):
                 if file.timestamp_max_us >= timestamp_us:
@@ -258,10 +274,13 @@ class BundleReads:
             batches.append(StoredBatch(batch.base_offset, batch.record_count, batch.crc, data))
         return self._told("cache", batches)
 
+    async def _from_version(self, topic: Topic, partition: int, offset: int, border: int, bytes_max: int) -> list[StoredBatch]:
+        async with self.context.cold_reads:
+            place = KeyedPlace(topic.id, partition)
+            return await self.context.keyed_reader.read(place, offset, border, bytes_max, _compression_of(topic))
+
     async def _from_parquet(self, topic: Topic, partition: int, offset: int, bytes_max: int) -> list[StoredBatch]:
         context = self.context
-        kind = topic.settings.compression_type
-        compression: Compression = "lz4" if kind == "lz4" else "zstd" if kind == "zstd" else "none"
         async with context.cold_reads:
             return await read_parquet(
                 context.store,
@@ -271,7 +290,7 @@ class BundleReads:
                 partition,
                 offset,
                 bytes_max,
-                compression=compression,
+                compression=_compression_of(topic),
                 cache=context.parquet_cache,
             )
 
@@ -279,6 +298,11 @@ class BundleReads:
         if batches:
             self.context.metrics.fetched(self.bundle, source, sum(len(batch.data) for batch in batches))
         return batches
+
+
+def _compression_of(topic: Topic) -> Compression:
+    kind = topic.settings.compression_type
+    return "lz4" if kind == "lz4" else "zstd" if kind == "zstd" else "none"
 
 
 def _parked(checkpoint: fmt.Checkpoint) -> list[fmt.PartitionCheckpoint]:

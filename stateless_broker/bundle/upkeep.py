@@ -14,6 +14,7 @@ from functools import partial
 
 from ledger.checkpoint import delete_older_checkpoints
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.keyed.runner import clean_bundle
 from ledger.parquet.runner import compact_bundle
 from ledger.recovery import advance_checkpoint
 from ledger.segment_indexes import SegmentIndexes
@@ -176,6 +177,7 @@ class Upkeep:
         async with context.compaction_turn:
             self._retention_s = asyncio.get_running_loop().time()
             report = await compact(context.catalog(), context.sources, context.compaction_engine, everything=False, known=self._known)
+            await self._clean()
         await self._look()
         usual_s = self._limits.compaction_interval_s
         self._compaction_pause_s = usual_s if report else min(COMPACTION_PAUSE_S_MAX, 2 * self._compaction_pause_s)
@@ -184,6 +186,19 @@ class Upkeep:
             log.info("compacted", bundle=self.bundle, plan=report.plan, files=report.files, records=report.records)
             for parked in report.parked:
                 log.error("parked", bundle=self.bundle, topic=parked.topic, partition=parked.partition, damaged=parked.object_key)
+
+    async def _clean(self) -> None:
+        """Keyed topics, as far as they are small. What fails is told, and tried again with the next round."""
+        context = self._context
+        clean = partial(clean_bundle, context.store, self.bundle, context.cluster, context.catalog(), context.sources)
+        try:
+            cleaned = await clean(context.compaction_engine, everything=False, bytes_max=self._limits.cleaning_bytes_max)
+        except LedgerMQError as error:
+            context.metrics.upkeep_failed(self.bundle, "cleaning", error)
+            log.warning("upkeep failed", bundle=self.bundle, work="cleaning", error=repr(error))
+            return
+        for each in cleaned:
+            log.info("cleaned", bundle=self.bundle, topic=each.topic, partition=each.partition, version=each.number)
 
     async def _insist(self, work: str, step: Callable[[], Awaitable[object]]) -> None:
         """Do it until it succeeds; only the end of the term ends that."""

@@ -1,0 +1,183 @@
+"""Reads records back from versions, for fetches below what is left of a partition's log.
+
+Offsets have gaps there: each batch holds a run of consecutive offsets, and the first may begin above the offset that was asked for. A
+version is looked for by one LIST and kept; where a file of it is gone, or it ends too low, there is a newer one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from crc32c import crc32c
+
+from ledger.keyed.version import KeyedFile, KeyedVersion, newest_version
+from ledger.keys import KeyedPlace
+from ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledger.parquet.columns import SCHEMA as PARQUET_SCHEMA
+from ledger.parquet.group_build import RunBlocking
+from ledger.parquet.row_group import read_columns
+from ledger.parquet.stored_file import read_footer
+from ledger.stored_batch import StoredBatch
+from ledgermq.errors import DataDamaged, Unavailable
+from ledgermq.protocol.records import SCHEMA, Compression, encode_batch
+
+ATTEMPTS_MAX = 5
+VERSIONS_MAX = 1024
+FOOTERS_MAX = 256
+DECODED_BYTES_MAX = 64 * 1024 * 1024
+BATCHES_MAX = 1000
+"""Of one read: a sparse version makes many small ones."""
+BATCH_BYTES_MAX = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedRows:
+    """Rows in the record schema, with their offsets, ascending."""
+
+    offsets: list[int]
+    rows: pa.Table
+
+    def slice(self, first: int, end: int) -> KeyedRows:
+        return KeyedRows(self.offsets[first:end], self.rows.slice(first, end - first))
+
+    def runs(self) -> Iterator[tuple[int, pa.Table]]:
+        """(offset of the first row, rows) of each run of consecutive offsets."""
+        begin = 0
+        for at in range(1, len(self.offsets) + 1):
+            if at == len(self.offsets) or self.offsets[at] != self.offsets[at - 1] + 1:
+                yield self.offsets[begin], self.rows.slice(begin, at - begin)
+                begin = at
+
+
+class KeyedReader:
+    """Of one store. What it keeps is bounded: by counts, decoded rows by their bytes."""
+
+    def __init__(self, store: ObjectStore, run_blocking: RunBlocking = asyncio.to_thread) -> None:
+        self._store = store
+        self._run_blocking = run_blocking
+        self._versions: OrderedDict[KeyedPlace, KeyedVersion] = OrderedDict()
+        self._footers: OrderedDict[str, pq.FileMetaData] = OrderedDict()
+        self._groups: OrderedDict[tuple[str, int], KeyedRows] = OrderedDict()
+        self._room = asyncio.Semaphore(1)
+        """One row group is decoded at a time: it may be large, and cold readers must not take the memory of producers."""
+
+    async def read(
+        self, place: KeyedPlace, offset: int, border: int, bytes_max: int, compression: Compression = "none"
+    ) -> list[StoredBatch]:
+        """The next batches at or above `offset` and below `border`, where the log begins; none: nothing is left there.
+
+        Raises DataDamaged, Unavailable, the store's errors.
+        """
+        found = await self.rows(place, offset, border)
+        if found is None:
+            return []
+        return list(await self._run_blocking(partial(_encode, found, bytes_max, compression)))
+
+    async def rows(self, place: KeyedPlace, offset: int, border: int) -> KeyedRows | None:
+        """The next rows, at most to the end of their row group; None: nothing is left below `border`. Raises as `read` does."""
+        for _ in range(ATTEMPTS_MAX):
+            version = await self.version(place, border)
+            try:
+                return await self._rows(version, offset, border)
+            except ObjectMissing as missing:
+                await self._look_again(version, missing)
+        raise Unavailable(f"{place.folder}: its versions change faster than they can be read", retry_after_ms=100)
+
+    async def version(self, place: KeyedPlace, border: int) -> KeyedVersion:
+        """One that holds everything below `border`. Raises DataDamaged where there is none."""
+        known = self._versions.get(place)
+        if known is None or known.end < border:
+            newest = await newest_version(self._store, place)
+            if newest is None or newest.version.end < border:
+                raise DataDamaged(f"{place.folder}: the log begins at {border}, no version holds what was before", object_key=place.folder)
+            known = self._keep(newest.version)
+        self._versions.move_to_end(place)
+        return known
+
+    def _keep(self, version: KeyedVersion) -> KeyedVersion:
+        self._versions[version.place] = version
+        while len(self._versions) > VERSIONS_MAX:
+            self._versions.popitem(last=False)
+        return version
+
+    async def _look_again(self, version: KeyedVersion, missing: ObjectMissing) -> None:
+        newest = await newest_version(self._store, version.place)
+        if newest is None or newest.version.number == version.number:
+            raise DataDamaged(f"{missing.message}, and {version.key} names it", object_key=missing.object_key) from missing
+        self._keep(newest.version)
+
+    async def candidate(self, place: KeyedPlace, offset: int, border: int, timestamp_us: int) -> tuple[int, int] | None:
+        """The next range of offsets that may hold a record of this time or a later one: first and end. As `ledger.time_search` asks."""
+        version = await self.version(place, border)
+        for file in version.files:
+            if file.last >= offset and file.first < border and file.timestamp_max_us >= timestamp_us:
+                return max(offset, file.first), min(border, file.last + 1)
+        return None
+
+    async def _rows(self, version: KeyedVersion, offset: int, border: int) -> KeyedRows | None:
+        for file in version.files:
+            if file.last < offset or file.first >= border:
+                continue
+            footer = await self._footer(file)
+            for number in range(footer.num_row_groups):
+                if _last_offset(footer, number, file) < offset:
+                    continue
+                group = await self._group(file, footer, number)
+                first, end = bisect_left(group.offsets, offset), bisect_left(group.offsets, border)
+                if first < end:
+                    return group.slice(first, end)
+        return None
+
+    async def _footer(self, file: KeyedFile) -> pq.FileMetaData:
+        if file.key not in self._footers:
+            self._footers[file.key] = await read_footer(self._store, file.key)
+            while len(self._footers) > FOOTERS_MAX:
+                self._footers.popitem(last=False)
+        self._footers.move_to_end(file.key)
+        return self._footers[file.key]
+
+    async def _group(self, file: KeyedFile, footer: pq.FileMetaData, number: int) -> KeyedRows:
+        async with self._room:
+            found = self._groups.get((file.key, number))
+            if found is None:
+                names = ["offset", *SCHEMA.names]
+                table = await read_columns(self._store, file.key, footer, number, names, self._run_blocking)
+                found = await self._run_blocking(partial(_decoded, table))
+                self._groups[file.key, number] = found
+                while len(self._groups) > 1 and sum(group.rows.nbytes for group in self._groups.values()) > DECODED_BYTES_MAX:
+                    self._groups.popitem(last=False)
+            self._groups.move_to_end((file.key, number))
+        return found
+
+
+def _last_offset(footer: pq.FileMetaData, number: int, file: KeyedFile) -> int:
+    statistics = footer.row_group(number).column(PARQUET_SCHEMA.get_field_index("offset")).statistics
+    if statistics is None or not statistics.has_min_max:
+        raise DataDamaged(f"{file.key}: row group {number} has no statistics of its offsets", object_key=file.key)
+    return int(statistics.max)
+
+
+def _decoded(table: pa.Table) -> KeyedRows:
+    return KeyedRows(table.column("offset").to_pylist(), table.select(SCHEMA.names).cast(SCHEMA))
+
+
+def _encode(found: KeyedRows, bytes_max: int, compression: Compression) -> Iterator[StoredBatch]:
+    """Batches of consecutive offsets, of about BATCH_BYTES_MAX at most, up to `bytes_max`, one at least."""
+    sent = count = 0
+    for first, rows in found.runs():
+        step = max(1, rows.num_rows * min(bytes_max, BATCH_BYTES_MAX) // max(1, rows.nbytes))
+        for at in range(0, rows.num_rows, step):
+            part = rows.slice(at, step)
+            data = encode_batch(part.combine_chunks().to_batches()[0], compression)
+            if count and (sent + len(data) > bytes_max or count >= BATCHES_MAX):
+                return
+            yield StoredBatch(first + at, part.num_rows, crc32c(data), data)
+            sent += len(data)
+            count += 1
