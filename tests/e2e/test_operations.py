@@ -62,22 +62,40 @@ async def test_the_admin_port_tells_of_health_and_what_was_done(tmp_path: Path) 
         assert brokers.wait(broker) == 0
 
 
-async def test_one_message_can_be_followed_through_the_log(tmp_path: Path) -> None:
-    with BrokerProcesses(tmp_path, (tmp_path / "root").as_uri()) as brokers:
+async def test_one_message_can_be_followed_by_its_ids_from_end_to_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The producer's log → the broker's log → the segment, by `ledgermq inspect` → whoever fetched it."""
+    root = tmp_path / "root"
+    with BrokerProcesses(tmp_path, root.as_uri()) as brokers:
         broker = brokers.start(*ADMIN[2:], "--log-level", "debug", "--broker-id", "b-log")
-        async with RawClient(broker.address) as client:
-            info = await client.create("t", 1)
-            await client.produce("t", 0, b"x", b"y")
-            await client.read_all("t", 0)
-        [answered] = [line for line in lines(broker, "batch answered") if line["topic_id"] == info.topic_id]
-        assert (answered["broker"], answered["method"], answered["base_offset"]) == ("b-log", "ProduceOnce", 0)
+        async with ledgermq.connect(broker.address) as client:
+            topic_id = (await client.create_topic("t", 1)).topic_id
+            with caplog.at_level("DEBUG", "ledgermq.producer"):
+                async with client.producer(linger_ms=100) as producer:
+                    first, second = producer.send("t", b"x"), producer.send("t", b"secret")
+                    assert [(await each).offset for each in (first, second)] == [0, 1]
+            async with client.consumer("t") as consumer:
+                assert len(await consumer.fetch(timeout=10)) == 2
+        [said] = [record.getMessage() for record in caplog.records if record.name == "ledgermq.producer"]
+        told = dict(pair.split("=") for pair in said.split() if "=" in pair)
+        assert (told["topic"], told["base_offset"], told["records"], told["broker"]) == ("t", "0", "2", broker.address)
+        [answered] = [line for line in lines(broker, "batch answered") if line["producer"] == told["producer"]]
+        assert (answered["broker"], answered["method"], answered["base_offset"]) == ("b-log", "Produce", 0)
+        assert (str(answered["topic_id"]), str(answered["sequence"])) == (told["topic_id"], told["sequence"]) == (str(topic_id), "0")
         assert str(answered["connection"]).startswith("ipv4:127.0.0.1:")
         [stored] = [line for line in lines(broker, "segment durable") if line["bundle"] == answered["bundle"]]
-        assert (stored["batches"], stored["epoch"]) == ([f"{info.topic_id}-0:0+2"], 1)
+        assert (stored["batches"], stored["epoch"]) == ([f"{topic_id}-0:0+2"], 1)
+        command = [sys.executable, "-m", "ledgermq.cli.main", "inspect", "segment", str(root), str(stored["bundle"]), str(stored["slot"])]
+        shown = await asyncio.to_thread(
+            subprocess.run, [*command, "--output", "json"], capture_output=True, text=True, timeout=60, check=True
+        )
+        [batch] = json.loads(shown.stdout)["batches"]
+        assert (batch["topic_id"], batch["partition"], batch["base_offset"], batch["records"]) == (topic_id, 0, 0, 2)
+        assert told["producer"].startswith(batch["producer"])
         [sent] = [line for line in lines(broker, "batches sent") if line["topic"] == "t"]
-        assert (sent["bundle"], sent["end"], sent["method"]) == (answered["bundle"], 2, "FetchOnce")
+        assert (sent["bundle"], sent["end"], sent["method"]) == (answered["bundle"], 2, "Fetch")
         assert sent["request"] != answered["request"]
         assert "Signature" not in broker.text()
+        assert "secret" not in broker.text() + said
 
 
 def test_an_admin_port_that_is_taken_is_named(tmp_path: Path) -> None:

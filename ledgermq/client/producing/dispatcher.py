@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from ledgermq.client.connections import Connections
 from ledgermq.client.producing.batch import Batch
+from ledgermq.client.producing.batch_log import tell_refused, tell_stored
 from ledgermq.client.producing.given_sessions import GivenSessions
 from ledgermq.client.producing.partition_queue import Failure, PartitionQueue
 from ledgermq.client.producing.produce_stream import Answer, ProduceStream, SentFrame
@@ -211,14 +212,16 @@ class Dispatcher:
                 if result.HasField("error"):
                     self._failed(batch, error_from_proto(result.error), address)
                 else:
-                    self._stored(batch, result.base_offset)
+                    self._stored(batch, result.base_offset, address)
         self._wake.set()
 
-    def _stored(self, batch: Batch, base_offset: int) -> None:
+    def _stored(self, batch: Batch, base_offset: int, address: str) -> None:
         if batch.outcome.settled:
             return
         queue = self._routes.queue_of(batch)
-        failures = queue.stored(batch, -1 if self._settings.acks == "received" else base_offset)
+        known = -1 if self._settings.acks == "received" else base_offset
+        tell_stored(batch, queue, known, address)
+        failures = queue.stored(batch, known)
         self._buffer.release(batch.buffer_bytes)
         self.settle(failures)
 
@@ -226,6 +229,7 @@ class Dispatcher:
         if batch.outcome.settled:
             return
         queue = self._routes.queue_of(batch)
+        tell_refused(batch, queue, error, address)
         now_s = asyncio.get_running_loop().time()
         if isinstance(error, UnknownTopic | UnknownPartition):
             self._routes.refresh(queue.topic)
