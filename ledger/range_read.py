@@ -22,6 +22,7 @@ from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.parquet.group_build import RunBlocking
 from ledger.parquet.reader import ParquetCache, read_parquet_rows
+from ledger.parquet.archive_read import ArchivedFile, ArchiveReader
 from ledger.reader import LedgerReader
 from ledger.stored_batch import StoredBatch
 from ledgermq.errors import CorruptFrame, DataDamaged, MessageTooLarge, OffsetOutOfRange, Unavailable
@@ -35,7 +36,10 @@ JOINED_BYTES = 512 * 1024
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """Offsets `first` up to, without, `end`. `batches`: where those were that were in segments. `bytes`: about. Picklable."""
+    """Offsets `first` up to, without, `end`. `batches`: where those were that were in segments. `bytes`: about. Picklable.
+
+    `archived`: they are below the log start, in this file.
+    """
 
     bundle: int
     key: PartitionKey
@@ -45,6 +49,7 @@ class OffsetRange:
     batches: PartitionIndex = field(default_factory=PartitionIndex)
 
     def part(self, first: int, end: int) -> OffsetRange:
+    archived: ArchivedFile | None = None
         """Some of it."""
         share = self.bytes * (end - first) // max(1, self.end - self.first)
         return replace(self, first=first, end=end, bytes=share, batches=self.batches.between(first, end))
@@ -96,7 +101,8 @@ def split(ranges: Sequence[OffsetRange], count_min: int) -> list[OffsetRange]:
 class RangeReader:
     """Reads ranges from one store. `read` yields (offset of the first row, rows in the record schema), dense and in order."""
 
-    def __init__(self, store: ObjectStore, run_blocking: RunBlocking = asyncio.to_thread) -> None:
+    def __init__(self, store: ObjectStore, run_blocking: RunBlocking = asyncio.to_thread, archive: ArchiveReader | None = None) -> None:
+        """`archive`: for ranges that are archived."""
         self._store = store
         self._parquet = ParquetCache(store, run_blocking)
         self._pool = asyncio.Semaphore(COLD_READS)
@@ -104,13 +110,18 @@ class RangeReader:
 
     async def read(self, wanted: OffsetRange, *, skip_lost: bool = False) -> AsyncGenerator[tuple[int, pa.RecordBatch], None]:
         """`skip_lost`: go on where the log starts when retention has deleted the first of it, or end where the topic is gone.
+        self._archive = archive
 
         Raises OffsetOutOfRange (it was deleted, and must not be skipped), DataDamaged, FormatNotSupported, the store's errors.
         """
         offset = wanted.first
         while offset < wanted.end:
             try:
-                found = await self._from_segments(wanted, offset) or await self._from_parquet(wanted, offset)
+                found = (
+                    await self._from_archive(wanted.archived, offset)
+                    or await self._from_segments(wanted, offset)
+                    or await self._from_parquet(wanted, offset)
+                )
             except OffsetOutOfRange:
                 if not skip_lost:
                     raise
@@ -121,7 +132,14 @@ class RangeReader:
                 rows = rows.slice(skip, wanted.end - first - skip)
                 if rows.num_rows:
                     yield first + skip, rows
-                    offset = first + skip + rows.num_rows
+                offset = max(offset, first + skip + rows.num_rows)
+
+    async def _from_archive(self, file: ArchivedFile | None, offset: int) -> list[tuple[int, pa.RecordBatch]]:
+        if file is None:
+            return []
+        assert self._archive is not None, "the range was planned with an archive"
+        first, rows = await self._archive.rows(file, offset)
+        return [(first, batch) for batch in rows.combine_chunks().to_batches()]
 
     async def _from_segments(self, wanted: OffsetRange, offset: int) -> list[tuple[int, pa.RecordBatch]]:
         """Nothing where it was not in segments, or is no more where it was."""

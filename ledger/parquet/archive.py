@@ -63,12 +63,8 @@ class Archives:
             raise DataDamaged(f"{copy}: the archive holds something else than {key} under its name", object_key=copy)
 
 
-async def archived_files(archive: ObjectStore, topic: str, topic_id: int, partition: int) -> list[ParquetName]:
-    """What an archive holds of a partition, ascending; a file that another covers is left out."""
+async def archived_files(archive: ObjectStore, topic: str, topic_id: int, partition: int) -> list[tuple[ParquetName, int]]:
+    """What an archive holds of a partition, by offset, with sizes in bytes."""
     prefix = keys.archived(keys.parquet_partition(topic, partition))
-    found = [name async for info in archive.list(prefix) if (name := keys.parse_archived(info.key)) is not None]
-    files: list[ParquetName] = []
-    for name in sorted(found, key=lambda name: (name.first_offset, -name.last_offset)):
-        if name.topic_id == topic_id and (not files or name.first_offset > files[-1].last_offset):
-            files.append(name)
-    return files
+    found = [(name, info.size) async for info in archive.list(prefix) if (name := keys.parse_archived(info.key)) is not None]
+    return sorted((each for each in found if each[0].topic_id == topic_id), key=lambda each: each[0].first_offset)

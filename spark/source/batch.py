@@ -10,6 +10,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from ledger.object_store.open import open_store
+from ledger.parquet.archive import Archives
+from ledger.parquet.archive_read import ArchiveReader
 from ledger.range_read import RangeReader
 from ledgermq.sources import Sources
 from spark.source.options import SourceOptions
@@ -47,8 +49,9 @@ class BatchReader(DataSourceReader):
 
 
 async def read_ranges(options: SourceOptions, ranges: list[TopicRange]) -> AsyncGenerator[pa.RecordBatch, None]:
-    async with await open_store(options.root, sources=Sources()) as store:
-        reader = RangeReader(store)
+    sources = Sources()
+    async with await open_store(options.root, sources=sources) as store, Archives(store, sources) as archives:
+        reader = RangeReader(store, archive=ArchiveReader(store, archives.store))
         for wanted in ranges:
             async with aclosing(reader.read(wanted.range, skip_lost=not options.fail_on_data_loss)) as parts:
                 async for first, rows in parts:

@@ -37,7 +37,10 @@ class LedgerMQDataSource(DataSource):
         """As `reader`; `endingOffsets` and `endingTimestamp` are refused: a stream has no end."""
         if given := {"endingoffsets", "endingtimestamp"} & {name.lower() for name in self.options}:
             raise InvalidConfig(f"a stream has no end: {' and '.join(sorted(given))} cannot be given")
-        return StreamReader(self._options())
+        options = self._options()
+        if options.include_archive:
+            raise InvalidConfig("includeArchive is for batch queries: a stream begins at the log start")
+        return StreamReader(options)
 
     def _options(self) -> SourceOptions:
         """With a root that executors can reach. Raises InvalidConfig, Unavailable."""

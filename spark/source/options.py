@@ -14,6 +14,7 @@
 | maxOffsetsPerTrigger | all   | streams: so many records a batch at most, of all partitions together                     |
 | minPartitions     | 1        | at least so many tasks, as far as there are records                                      |
 | failOnDataLoss    | true     | fail when records that are asked for were deleted by retention; else read what is left   |
+| includeArchive    | false    | batches: with records that retention took, of topics that archive them                   |
 | includeHeaders    | true     | with the column `headers`                                                                |
 | tag               |          | only records with this tag; several with "||" between them                               |
 """
@@ -46,6 +47,7 @@ NAMES = (
     "maxOffsetsPerTrigger",
     "minPartitions",
     "failOnDataLoss",
+    "includeArchive",
     "includeHeaders",
     "tag",
 )
@@ -81,6 +83,7 @@ class SourceOptions:
     offsets_per_trigger_max: int | None = None
     servers: str = ""
     group: str = ""
+    include_archive: bool = False
 
     def chosen(self, topics: list[str]) -> list[str]:
         """Those of the cluster's user topics that are to be read; what was named is asked for, whether it is there or not."""
@@ -120,6 +123,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         offsets_per_trigger_max=_number(values, "maxOffsetsPerTrigger", 1, 10**9) if "maxOffsetsPerTrigger" in values else None,
         min_partitions=_number(values, "minPartitions", 1, MIN_PARTITIONS_MAX),
         fail_on_data_loss=_truth(values, "failOnDataLoss"),
+        include_archive=_truth(values, "includeArchive", "false"),
         include_headers=_truth(values, "includeHeaders"),
         tags=frozenset(tag.strip() for tag in values.get("tag", "").split("||") if tag.strip()),
     )
@@ -199,8 +203,8 @@ def _number(values: Mapping[str, str], name: str, least: int, most: int) -> int:
     return int(text)
 
 
-def _truth(values: Mapping[str, str], name: str) -> bool:
-    text = values.get(name, "true").strip().lower()
+def _truth(values: Mapping[str, str], name: str, default: str = "true") -> bool:
+    text = values.get(name, default).strip().lower()
     if text not in ("true", "false"):
         raise InvalidConfig(f"{name} is true or false, not {text!r}")
     return text == "true"

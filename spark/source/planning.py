@@ -8,14 +8,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from ledger.catalog import Catalog, Topic, read_catalog
 from ledger.cluster import read_cluster
 from ledger.fold import PartitionKey
 from ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledger.parquet.archive import Archives
 from ledger.range_read import OffsetRange, plan_ranges, split
 from ledger.reader import LedgerReader
 from ledgermq.errors import InvalidConfig, OffsetOutOfRange, UnknownPartition
+from ledgermq.sources import Sources
+from spark.source.archived_log import ArchivedLog
 from spark.source.options import EARLIEST, LATEST, AtTime, Offsets, SourceOptions
 
 TASK_BATCHES = 50_000
@@ -24,6 +28,16 @@ TASK_BYTES = 128 * 1024 * 1024
 BUNDLES_AT_ONCE = 8
 INDEX_BATCHES_MAX = 2_000_000
 """Of one bundle, in the driver; some 60 bytes each. What does not fit is looked up again when it is planned, at the price of a recovery."""
+
+
+class Log(Protocol):
+    """What offsets are resolved against."""
+
+    def log_start(self, key: PartitionKey) -> int: ...
+
+    def end(self, key: PartitionKey) -> int: ...
+
+    async def offset_at(self, key: PartitionKey, timestamp_us: int) -> int | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +57,16 @@ async def plan_query(store: ObjectStore, options: SourceOptions) -> list[list[To
     topics = topics_of(await read_catalog(store, cluster.producer_states_max), options)
     readers = await _readers(store, topics, cluster.producer_states_max)
     ranges: list[TopicRange] = []
-    for topic in topics:
-        for partition in partitions_of(topic, options):
-            reader, key = readers[topic.bundles[partition]], (topic.id, partition)
-            first, end = await _offsets(reader, topic.name, key, options)
-            ranges += [TopicRange(topic.name, found) for found in await plan_ranges(reader, key, first, end)]
+    async with Archives(store, Sources()) as archives:
+        for topic in topics:
+            for partition in partitions_of(topic, options):
+                reader, key = readers[topic.bundles[partition]], (topic.id, partition)
+                if options.include_archive:
+                    log = await ArchivedLog.open(store, archives, reader, topic, partition)
+                    found = await log.ranges(*await _offsets(log, topic.name, key, options))
+                else:
+                    found = await plan_ranges(reader, key, *await _offsets(reader, topic.name, key, options))
+                ranges += [TopicRange(topic.name, each) for each in found]
     return deal(ranges, options.min_partitions)
 
 
@@ -117,7 +136,7 @@ def partitions_of(topic: Topic, options: SourceOptions) -> list[int]:
     return sorted(options.partitions) if options.partitions is not None else list(range(topic.partitions))
 
 
-async def _offsets(reader: LedgerReader, topic: str, key: PartitionKey, options: SourceOptions) -> tuple[int, int]:
+async def _offsets(reader: Log, topic: str, key: PartitionKey, options: SourceOptions) -> tuple[int, int]:
     """First and end, within what there is; where that is less than was asked for, `failOnDataLoss` decides."""
     start, end = reader.log_start(key), reader.end(key)
     first = await resolve(reader, options.starting_offsets, topic, key, start)
@@ -136,7 +155,7 @@ def _lost(first: int, last: int, start: int, end: int) -> str:
     return next((f"offset {offset} is asked for, the log ends at {end}" for offset in beyond), "")
 
 
-async def resolve(reader: LedgerReader, offsets: Offsets, topic: str, key: PartitionKey, default: int) -> int:
+async def resolve(reader: Log, offsets: Offsets, topic: str, key: PartitionKey, default: int) -> int:
     """A partition that a mapping does not name is read from its begin, or to its end."""
     start, end = reader.log_start(key), reader.end(key)
     if isinstance(offsets, AtTime):

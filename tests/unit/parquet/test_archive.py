@@ -73,7 +73,7 @@ async def test_what_retention_takes_is_in_the_archive_and_nowhere_else(sources: 
         assert await live_rows(store) == {}
         assert await archived_rows(store) == VALUES
         names = await archived_files(store, "t", root.topics["t"].id, 0)
-        assert [(name.first_offset, name.last_offset) for name in names] == [(0, 1), (2, 3), (4, 5)]
+        assert [(name.first_offset, name.last_offset) for name, _ in names] == [(0, 1), (2, 3), (4, 5)]
         assert await archived_files(store, "t", 98, 0) == [], "another topic of the same name"
 
 

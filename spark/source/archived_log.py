@@ -1,0 +1,53 @@
+"""A partition whose log goes on below its log start, in the archive: what `includeArchive` plans with. No Spark."""
+
+from __future__ import annotations
+
+from ledger.catalog import Topic
+from ledger.checkpoint import newest_checkpoint, partition_of
+from ledger.fold import PartitionKey
+from ledger.object_store.contract import ObjectStore
+from ledger.parquet.archive import Archives
+from ledger.parquet.archive_read import ArchivedFile, ArchiveReader, archived_before
+from ledger.parquet.pages import PageReader
+from ledger.range_read import OffsetRange, plan_ranges
+from ledger.reader import LedgerReader
+
+
+class ArchivedLog:
+    """Made by `open`. Its earliest offset is the first that is archived; there may be gaps below the `border`, the log start."""
+
+    def __init__(self, reader: LedgerReader, archive: ArchiveReader, key: PartitionKey, files: list[ArchivedFile], border: int) -> None:
+        self._reader = reader
+        self._archive = archive
+        self._key = key
+        self._files = files
+        self._border = border
+
+    @classmethod
+    async def open(cls, store: ObjectStore, archives: Archives, reader: LedgerReader, topic: Topic, partition: int) -> ArchivedLog:
+        """The checkpoint first, then the archive: what has left the one by then is in the other. Raises the errors of both stores."""
+        key = (topic.id, partition)
+        part = partition_of(await newest_checkpoint(store, reader.bundle), *key)
+        live = await PageReader(store, reader.bundle).files_from(part, part.parquet_start) if part.newest_page else []
+        files = await archived_before(await archives.store(topic.settings.archive_url), topic, part, live)
+        return cls(reader, ArchiveReader(store, archives.store), key, files, max(part.log_start, reader.log_start(key)))
+
+    def log_start(self, key: PartitionKey) -> int:
+        return self._files[0].first if self._files else self._border
+
+    def end(self, key: PartitionKey) -> int:
+        return max(self._border, self._reader.end(key))
+
+    async def offset_at(self, key: PartitionKey, timestamp_us: int) -> int | None:
+        found = await self._archive.offset_at(self._files, timestamp_us)
+        return found if found is not None else await self._reader.offset_at(key, timestamp_us)
+
+    async def ranges(self, first: int, end: int) -> list[OffsetRange]:
+        """Of offsets from `first` up to, without, `end`. Raises as `plan_ranges` does."""
+        found = [
+            OffsetRange(self._reader.bundle, self._key, max(first, file.first), min(end, file.end), file.bytes, archived=file)
+            for file in self._files
+            if file.first < end and file.end > first
+        ]
+        border = max(first, self._border)
+        return found + (await plan_ranges(self._reader, self._key, border, end) if border < end else [])
