@@ -9,6 +9,7 @@ from tests.simulation import (
     mutants_of_idempotence,
     mutants_of_late_puts,
     mutants_of_ledger,
+    mutants_of_retention,
     mutants_of_rounds,
 )
 from tests.simulation.mutants import MUTANTS
@@ -22,5 +23,6 @@ _LOADED = (
     mutants_of_idempotence.LOADED,
     mutants_of_late_puts.LOADED,
     mutants_of_ledger.LOADED,
+    mutants_of_retention.LOADED,
     mutants_of_rounds.LOADED,
 )

@@ -64,6 +64,10 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
         "a topic was deleted",
         "a topic's name became free",
         "garbage was collected",
+        "garbage was swept",
+        "a topic was held",
+        "a deletion was refused by a hold",
+        "a Parquet file was archived",
     ),
     "damage": (
         *(f"damaged: {kind}" for kind in DAMAGED),

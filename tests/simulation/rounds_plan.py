@@ -29,6 +29,12 @@ class RoundsPlan:
     topic_every_s: float
     clock_jump_s_max: float
     ambush: Ambush
+    holds: float
+    """Share of a topic changer's steps that set or end a legal hold."""
+    archives: bool
+    """At some time the topic under retention is told to archive."""
+    sweeps: float
+    """Share of a compactor's steps that collect the garbage of the whole root."""
     clocks_wrong_s: tuple[float, ...] = ()
     """How far the clocks of the first processes are ahead from the beginning: compactors first."""
 
@@ -55,6 +61,7 @@ def rounds_plan_of(seed: int) -> RoundsPlan:
 def _drawn(seed: int) -> RoundsPlan:
     r = random.Random(f"rounds plan {seed}")
     is_s3 = r.random() < 0.5
+    keeping = random.Random(f"holds and archives {seed}")
     url_life_ms = r.choice((3000, 5000)) if is_s3 else 1000
     return RoundsPlan(
         is_s3=is_s3,
@@ -70,4 +77,7 @@ def _drawn(seed: int) -> RoundsPlan:
         topic_every_s=r.choice((1.0, 5.0)),
         clock_jump_s_max=r.choice((1.0, 30.0)) if is_s3 else 3600.0,
         ambush=replace(draw_ambush(r, (*KINDS, "parquet", "parquet", "parquet")), seconds_max=80.0) if r.random() < 0.5 else NO_AMBUSH,
+        holds=keeping.choice((0.0, 0.3, 0.6)),
+        archives=keeping.random() < 0.5,
+        sweeps=keeping.choice((0.0, 0.1, 0.3)),
     )

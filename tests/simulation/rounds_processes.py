@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from dataclasses import replace
 
 import pyarrow as pa
 from crc32c import crc32c
@@ -12,17 +13,18 @@ from ledger import keys
 from ledger.catalog import METADATA, Catalog, Topic, encode_topic_record, read_catalog, removed, topic_key
 from ledger.cluster import ClusterSettings
 from ledger.object_store.contract import ObjectStore
-from ledger.parquet.delete import log_start_move
+from ledger.parquet.delete import deletion_move
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.gc import collect_garbage
 from ledger.parquet.group_build import run_inline
 from ledger.parquet.removal import remove_topics
-from ledger.parquet.runner import compact_bundle, compact_root
+from ledger.parquet.runner import advance_checkpoint_for_facts, compact_bundle, compact_root
 from ledger.recovery import advance_checkpoint, recover
 from ledger.segment import Batch
+from ledger.sweep.sweep import sweep
 from ledger.topic_settings import parse_settings
 from ledger.writer import Append, LedgerWriter, claim
-from ledgermq.errors import LedgerMQError
+from ledgermq.errors import LedgerMQError, LegalHold
 from ledgermq.protocol.records import SCHEMA, encode_batch
 from ledgermq.sources import Sources
 from tests.ledgers import encode_values
@@ -125,13 +127,21 @@ class Producer(Owner):
 
 
 class TopicChanger(Owner):
-    """The controller's work: creates a topic, deletes it, lets it leave its bundles, frees its name, begins again."""
+    """The controller's work: creates a topic, deletes it, lets it leave its bundles, frees its name, begins again; holds and archives."""
 
     def pause_s(self) -> float:
         return self._plan.topic_every_s
 
     async def step(self) -> None:
         catalog = await self._catalog()
+        if self._random.random() < self._plan.holds:
+            await self._hold_or_let_go(catalog.topics_by_name[self._random.choice(LASTING)])
+            return
+        if self._plan.archives and self._random.random() < 0.3:
+            brief = catalog.topics_by_name["brief"]
+            await self._alter(brief, {"delete.action": "archive"})
+            self._world.retention.archive(brief.id)
+            return
         known = catalog.topics_by_name.get(CHURNED)
         if known is None:
             await self._create()
@@ -147,6 +157,22 @@ class TopicChanger(Owner):
                 await self._change(topic.name, None)
                 self._world.freed.add(topic.id)
                 self._world.coverage.saw("a topic's name became free")
+
+    async def _hold_or_let_go(self, topic: Topic) -> None:
+        held = self._random.random() < 0.6
+        if not held:
+            self._world.retention.let_go(topic.id)
+        await self._alter(topic, {"legal.hold": "true" if held else "false"})
+        if held:
+            self._world.retention.hold(topic.id, topic.bundles)
+
+    async def _alter(self, topic: Topic, change: dict[str, str]) -> None:
+        """As the controller does: on return it counts in every bundle."""
+        raw = topic.raw_settings | change
+        await self._change(topic.name, encode_topic_record(replace(topic, raw_settings=raw, altered_ms=self._sources.now_ms())))
+        catalog = await self._catalog()
+        for bundle in sorted(set(topic.bundles)):
+            await advance_checkpoint_for_facts(self._store, bundle, self._cluster, catalog, self._sources)
 
     async def _create(self) -> None:
         topic = topic_of(CHURNED, self._plan)
@@ -166,7 +192,10 @@ class Compactor(Worker):
 
     async def step(self) -> None:
         if self._random.random() < self._plan.log_start_moves:
-            await self._raise_log_start()
+            await self._delete_records()
+            return
+        if self._random.random() < self._plan.sweeps:
+            await self._sweep()
             return
         if self._random.random() < self._plan.by_hand:
             report = await compact_root(self._store, self._sources, self._engine)
@@ -192,13 +221,28 @@ class Compactor(Worker):
         if self._random.random() < 0.2:
             await collect_garbage(self._store, self._cluster)
 
-    async def _raise_log_start(self) -> None:
+    async def _sweep(self) -> None:
+        grace_ms = self._random.choice((0, 0, 5000))
+        swept = await sweep(self._store, self._cluster, self._sources, self._engine, grace_ms=grace_ms)
+        self._world.coverage.saw("garbage was swept", len(swept.removed))
+        for where, error in swept.failures.items():
+            self._world.note(self.name, f"{where}: {type(error).__name__} {error.message[:100]}")
+            self._world.judge_error(error)
+
+    async def _delete_records(self) -> None:
         """To anywhere in the log, as somebody may ask who wants records gone that are not in Parquet yet."""
         bundle = self._random.randrange(1, BUNDLES)
         recovered = await recover(self._store, bundle, self._cluster.producer_states_max)
-        ends = {key: end for key, end in recovered.state.ends.items() if key[0] == self._world.topic_ids["main"]}
-        starts = {key: self._random.randint(0, end) for key, end in ends.items()}
-        if await advance_checkpoint(self._store, bundle, self._sources, self._cluster.producer_states_max, log_start_move(starts)):
+        main = (await self._catalog()).topics_by_name["main"]
+        befores = {key[1]: self._random.randint(0, end) for key, end in recovered.state.ends.items() if key[0] == main.id}
+        try:
+            moved = await advance_checkpoint(
+                self._store, bundle, self._sources, self._cluster.producer_states_max, deletion_move(main, befores)
+            )
+        except LegalHold:
+            self._world.coverage.saw("a deletion was refused by a hold")
+            return
+        if moved:
             self._world.coverage.saw("a log start was raised by hand")
 
 

@@ -13,6 +13,7 @@ from ledger.cluster import ClusterSettings, open_cluster
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
+from ledger.keys import ParquetName
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.group_build import run_inline
 from ledger.parquet.removal import remove_topics
@@ -27,6 +28,7 @@ from tests.simulation.model import Violation
 from tests.simulation.parquet_watch import ParquetWatch, judge_parquet
 from tests.simulation.plan import plan_of
 from tests.simulation.result import Result, finish
+from tests.simulation.retention_watch import RetentionWatch
 from tests.simulation.rounds_plan import BUNDLES, rounds_plan_of
 from tests.simulation.rounds_processes import (
     CHURNED,
@@ -44,6 +46,7 @@ from tests.simulation.watch import ledger_log
 from tests.simulation.world import World
 
 HEALING_S = 300.0
+STRANGER = "parquet/_copied/half.parquet"
 
 
 class RoundsRun:
@@ -52,6 +55,7 @@ class RoundsRun:
         self.plan, self.rounds = plan_of(seed), rounds_plan_of(seed)
         self.world.is_s3 = self.rounds.is_s3
         self.watch = ParquetWatch(self.world)
+        self.world.retention = RetentionWatch(self.world)
         self.workers: dict[str, Worker] = {}
         self.cluster: ClusterSettings
         self._names: dict[int, str] = {}
@@ -59,7 +63,7 @@ class RoundsRun:
 
     async def run(self) -> Result:
         world, plan = self.world, self.plan
-        world.store.on_parquet, world.store.on_checkpoint = self.watch.on_parquet, self._on_checkpoint
+        world.store.on_parquet, world.store.on_checkpoint = self._on_parquet, self._on_checkpoint
         self.cluster = await open_cluster(world.store, world.sources("genesis"), self.rounds.cluster)
         await self._create_topics()
         for name in ["w", "t", *(f"c{i}" for i in range(self.rounds.compactors))]:
@@ -102,6 +106,11 @@ class RoundsRun:
             record = encode_topic_record(topic_of(name, self.rounds), creation=True)
             world.topic_ids[name] = await first.append(0, metadata_batch(name, record))
         first.process.kill()
+        world.store.create_now(STRANGER, [b"PAR1, half written by somebody else"])
+
+    def _on_parquet(self, changed: ParquetName) -> None:
+        self.watch.on_parquet(changed)
+        self.world.retention.on_parquet(changed)
 
     def _on_checkpoint(self, checkpoint: fmt.Checkpoint) -> None:
         for name in LASTING:
@@ -110,6 +119,7 @@ class RoundsRun:
                 if part.topic_id == topic_id and part.log_start:
                     self.world.history.add(LogStart((f"{name}#{topic_id}", part.partition), part.log_start))
         self.watch.on_checkpoint(checkpoint)
+        self.world.retention.on_checkpoint(checkpoint)
 
     async def _heal(self, disturbances: Disturbances) -> None:
         weather = self.world.weather
@@ -150,6 +160,8 @@ class RoundsRun:
     def _conclude(self) -> None:
         world = self.world
         self.watch.look_at_all()
+        if not world.store.has(STRANGER):
+            world.violations.append(Violation("a stranger's object deleted", STRANGER))
         logs: dict[Partition, FinalLog] = {}
         names = {world.topic_ids[name]: name for name in LASTING}
         for bundle in range(1, BUNDLES):

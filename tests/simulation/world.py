@@ -59,6 +59,8 @@ class World:
         """The key of the one object that was damaged on purpose."""
         self.freed: set[int] = set()
         """Ids of topics that were removed and whose names have been free since."""
+        self.retention: Any = None
+        """Holds and archives that were answered: a `RetentionWatch`, where the level has them."""
         self._incarnations: Coverage = Coverage()
 
     def sources(self, name: str, clock: str = "") -> Sources:

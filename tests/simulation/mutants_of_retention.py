@@ -1,0 +1,133 @@
+"""Bugs in legal holds, archives, deletion on demand and the sweep of a whole root (docs/decisions/0024)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import ledger.parquet.archive
+import ledger.parquet.delete
+import ledger.parquet.retention
+import ledger.sweep.find
+import ledger.sweep.sweep
+from ledger import keys, topic_facts, topic_removal
+from ledger.object_store.contract import ObjectMissing, StoreUncertain
+from ledger.sweep.removable import Kind, Removable
+from tests.simulation.mutants import mutant
+from tests.simulation.rounds_plan import rounds_plan_of
+
+LOADED = True
+Patch = pytest.MonkeyPatch
+
+
+def _holds(seed: int) -> bool:
+    return rounds_plan_of(seed).holds > 0
+
+
+def _archives(seed: int) -> bool:
+    return rounds_plan_of(seed).archives
+
+
+def _sweeps(seed: int) -> bool:
+    return rounds_plan_of(seed).sweeps > 0
+
+
+@mutant("rounds", likely=_holds)
+def hold_ignored(patch: Patch) -> None:
+    """Log starts move and files go whatever is held."""
+    for module in (ledger.parquet.delete, ledger.parquet.retention):
+        patch.setattr(module, "may_remove", lambda checkpoint, topic: True)
+    patch.setattr(ledger.parquet.delete, "is_held", lambda checkpoint, topic_id: False)
+    patch.setattr(ledger.parquet.delete, "refuse_held", lambda checkpoint, topic: None)
+
+
+@mutant("rounds", likely=lambda seed: _holds(seed) and rounds_plan_of(seed).stale_catalog > 0)
+def hold_known_from_the_catalog_alone(patch: Patch) -> None:
+    """Checkpoints do not name holds: who read the catalog before the hold goes on deleting."""
+    patch.setattr(topic_removal, "facts_in", lambda catalog, bundle: [])
+
+
+@mutant("rounds", likely=lambda seed: _archives(seed) and rounds_plan_of(seed).stale_catalog > 0)
+def settings_that_were_replaced(patch: Patch) -> None:
+    """Who knows only older settings of a topic deletes by these what has to go to the archive now."""
+
+    def may_remove(checkpoint: Any, topic: Any) -> bool:
+        return not topic.settings.legal_hold and not topic_facts.is_held(checkpoint, topic.id)
+
+    for module in (ledger.parquet.delete, ledger.parquet.retention):
+        patch.setattr(module, "may_remove", may_remove)
+
+
+@mutant("rounds", likely=_archives)
+def archive_not_read_back(patch: Patch) -> None:
+    """A file goes once its copy was sent, whatever became of that."""
+
+    async def keep(self: Any, key: str, url: str) -> None:
+        try:
+            data = await self._store.get(key)
+            await (await self.store(url)).put_if_absent(keys.archived(key), [data])
+        except (ObjectMissing, StoreUncertain):
+            return
+
+    patch.setattr(ledger.parquet.archive.Archives, "keep", keep)
+
+
+@mutant("rounds", likely=_archives)
+def archive_after_the_original_is_gone(patch: Patch) -> None:
+    """A file is moved: read, deleted, then put into the archive."""
+
+    async def keep(self: Any, key: str, url: str) -> None:
+        try:
+            data = await self._store.get(key)
+        except ObjectMissing:
+            return
+        await self._store.delete([key])
+        await (await self.store(url)).put_if_absent(keys.archived(key), [data])
+
+    patch.setattr(ledger.parquet.archive.Archives, "keep", keep)
+
+
+@mutant("rounds", likely=_sweeps)
+def sweep_takes_what_no_plan_names(patch: Patch) -> None:
+    """All slots below the trim slot are taken for garbage, claims and void segments too."""
+    real = ledger.sweep.find._Search._segments_and_plans
+
+    def both(self: Any, listed: Any, plans: Any, checkpoint: Any) -> None:
+        real(self, listed, plans, checkpoint)
+        known = {each.key for each in self._found.removable}
+        for slot, info in listed.segments.items():
+            if slot < checkpoint.trim_slot and info.key not in known:
+                self._found.removable.append(Removable(Kind.SEGMENT, info.key, info.size, info.modified_ms, "below the trim slot"))
+
+    patch.setattr(ledger.sweep.find._Search, "_segments_and_plans", both)
+
+
+@mutant("rounds", likely=_sweeps)
+def sweep_takes_the_newest_for_the_one_in_force(patch: Patch) -> None:
+    """Of numbered objects only the newest is taken to count: a snapshot that no checkpoint names yet, and the one in force goes."""
+
+    def replaced(self: Any, listed: Any, checkpoint: Any) -> None:
+        for kind, found in ((Kind.CHECKPOINT, listed.checkpoints), (Kind.SNAPSHOT, listed.snapshots)):
+            for number, info in found.items():
+                if number < max(found):
+                    self._add(kind, info, "replaced")
+
+    patch.setattr(ledger.sweep.find._Search, "_replaced", replaced)
+
+
+@mutant("rounds", likely=_sweeps)
+def sweep_takes_strangers_for_garbage(patch: Patch) -> None:
+    """What no LedgerMQ process puts is removed, not only shown."""
+    real = ledger.sweep.find._Search._foreign
+
+    async def foreign(self: Any) -> None:
+        await real(self)
+        for key in self._found.foreign:
+            self._found.removable.append(Removable(Kind.PAGE, key, 0, 0, "foreign"))
+
+    async def delete_strangers(store: Any, found: Any) -> None:
+        await store.delete(found.foreign)
+
+    patch.setattr(ledger.sweep.find._Search, "_foreign", foreign)
+    patch.setattr(ledger.sweep.sweep, "_delete_heartbeats", delete_strangers)
