@@ -8,7 +8,7 @@ PROTOS := ledgermq/protocol/ledgermq.proto ledger/format/ledgermq_format.proto o
 # Processes that tests run side by side. Spark tests share one session and run alone.
 WORKERS ?= 2
 
-.PHONY: help setup lint format proto pages test test-fast test-spark test-real compose-test fuzz powercut simulate mutants chaos golden demo lock clean
+.PHONY: help setup lint format proto pages test test-fast test-spark test-real compose-test fuzz powercut simulate mutants chaos soak golden demo lock clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -97,6 +97,9 @@ bench: $(STAMP) ## Measure everything, peers too, and write docs/performance.md 
 
 bench-quick: $(STAMP) ## The same without peers, on fewer records (five minutes); writes nothing
 	$(PYTHON) -m bench.run --quick $(BENCH)
+
+soak: $(STAMP) ## Everything at once for half an hour (SECONDS=1800), brokers and compactors killed, a Spark stream and plain reads beside them
+	@java_home=$$($(PYTHON) infra/java.py) && JAVA_HOME=$$java_home $(PYTHON) -m tests.soak.run --seconds $(or $(SECONDS),1800)
 
 demo: $(STAMP) ## Three brokers, real flights, one broker killed half-way, Spark, a chart
 	@java_home=$$($(PYTHON) infra/java.py) && JAVA_HOME=$$java_home $(PYTHON) examples/demo/main.py

@@ -1,0 +1,186 @@
+"""Parquet compaction against a plain pyarrow write of the same rows, per core; and what its requests cost on S3.
+
+python -m bench.compaction [--megabytes 500] [--segment-megabytes 4] [--partitions 8]
+
+Processor seconds are of this process, all threads: on a shared machine they say more than wall time. The plain conversion reads the same
+segments with pyarrow alone, one thread, and writes files of the same columns, codec, encodings, statistics and page index; it knows no
+checksums, validates nothing, finds nothing by index, and makes nothing durable.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from crc32c import crc32c
+
+from ledger.object_store.file import FileStore
+from ledger.object_store.metered import CountingMeter, MeteredStore
+from ledger.parquet.columns import ROW_GROUP_BYTES, SCHEMA, open_writer
+from ledger.parquet.engine import LocalEngine
+from ledger.parquet.runner import compact_root
+from ledger.segment import Batch
+from ledgermq.protocol.records import SCHEMA as RECORD_SCHEMA
+from ledgermq.protocol.records import encode_batch
+from ledgermq.sources import Sources
+from tests.ledgers import append_and_wait
+from tests.roots import Root
+
+WRITE_DOLLARS, READ_DOLLARS = 5.0 / 1_000_000, 0.4 / 1_000_000
+"""S3 Standard, us-east-1: PUT and LIST; GET and HEAD. Deletes are free."""
+WRITES, READS = ("put_if_absent", "fenced_put", "put", "list"), ("get", "get_range", "get_suffix", "head")
+TARGET_BYTES = 128 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Shape:
+    value_bytes: int
+    total_bytes: int
+    segment_bytes: int
+    partitions: int
+
+
+def rows(count: int, value_bytes: int, seed: int) -> pa.RecordBatch:
+    """Keys of eight digits, values of hexadecimal noise: they compress to a half, as text does."""
+    r = np.random.default_rng(seed)
+    letters = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
+    data = letters[r.integers(0, 16, count * value_bytes, dtype=np.uint8)]
+    ends = np.arange(0, (count + 1) * value_bytes, value_bytes, dtype=np.int32)
+    value = pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(ends), pa.py_buffer(data)])
+    key = pa.array(np.char.zfill(r.integers(0, 10**6, count).astype("S8"), 8), pa.binary())
+    stamp = pa.array(np.arange(count) + seed * 10**6, pa.timestamp("us", tz="UTC"))
+    nulls = {name: pa.nulls(count, RECORD_SCHEMA.field(name).type) for name in ("headers", "tag")}
+    columns = {"key": key, "value": value, "timestamp": stamp, "timestampType": pa.array([0] * count, pa.int32()), **nulls}
+    return pa.RecordBatch.from_arrays([columns[name] for name in RECORD_SCHEMA.names], schema=RECORD_SCHEMA)
+
+
+def batches(shape: Shape) -> Iterator[list[pa.RecordBatch]]:
+    """One list a segment, a batch for each partition."""
+    count = max(1, shape.segment_bytes // shape.partitions // (shape.value_bytes + 8))
+    for segment in range(max(1, shape.total_bytes // shape.segment_bytes)):
+        yield [rows(count, shape.value_bytes, segment * shape.partitions + p) for p in range(shape.partitions)]
+
+
+async def fill(root: Root, shape: Shape) -> int:
+    """Bytes of batches in segments."""
+    topic = await root.create_topic("t", shape.partitions, parquet_target_bytes=str(TARGET_BYTES))
+    writer = await root.writer(1)
+    total = 0
+    for segment in batches(shape):
+        encoded = [(batch, encode_batch(batch)) for batch in segment]
+        total += sum(len(data) for _, data in encoded)
+        entries = [Batch(topic.id, p, batch.num_rows, crc32c(data), 0, 0, data) for p, (batch, data) in enumerate(encoded)]
+        await append_and_wait(writer, *entries)
+    return total
+
+
+def plain_conversion(shape: Shape, root: Path, folder: Path) -> tuple[float, float, int]:
+    """(processor seconds of it all, of the writing alone, rows): every segment's stream, partition by partition, to one file each."""
+    writers: dict[int, pq.ParquetWriter] = {}
+    waiting: dict[int, list[pa.RecordBatch]] = {p: [] for p in range(shape.partitions)}
+    waiting_bytes, ends = dict.fromkeys(waiting, 0), dict.fromkeys(waiting, 0)
+    writing_s = 0.0
+    begun_s = time.process_time()
+
+    def flush(partition: int) -> None:
+        nonlocal writing_s
+        table = pa.Table.from_batches(waiting[partition], SCHEMA)
+        waiting[partition], waiting_bytes[partition] = [], 0
+        flush_s = time.process_time()
+        if partition not in writers:
+            writers[partition] = open_writer(pa.OSFile(str(folder / f"{partition}.parquet"), "wb"), {})
+        writers[partition].write_table(table, row_group_size=table.num_rows)
+        writing_s += time.process_time() - flush_s
+
+    for path in sorted((root / "ledgers" / "0001" / "segments").iterdir()):
+        with pa.OSFile(str(path)) as file, pa.ipc.open_stream(file) as stream:
+            for partition, batch in enumerate(stream):
+                waiting[partition].append(placed(batch, partition, ends[partition]))
+                ends[partition] += batch.num_rows
+                waiting_bytes[partition] += batch.nbytes
+                if waiting_bytes[partition] >= ROW_GROUP_BYTES:
+                    flush(partition)
+    for partition, left in waiting.items():
+        if left:
+            flush(partition)
+    close_s = time.process_time()
+    for writer in writers.values():
+        writer.close()
+    return time.process_time() - begun_s, writing_s + time.process_time() - close_s, sum(ends.values())
+
+
+def placed(batch: pa.RecordBatch, partition: int, first: int) -> pa.RecordBatch:
+    count = batch.num_rows
+    columns = {name: batch.column(name) for name in RECORD_SCHEMA.names}
+    columns["topic"] = pa.repeat(pa.scalar("t", pa.string()), count)
+    columns["partition"] = pa.repeat(pa.scalar(partition, pa.int32()), count)
+    columns["offset"] = pa.array(np.arange(first, first + count))
+    return pa.RecordBatch.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
+
+
+async def measure(shape: Shape, folder: Path) -> dict[str, object]:
+    sources = Sources()
+    async with FileStore(folder / "root", sources) as files:
+        stored = await fill(await Root.open(files, sources), shape)
+        (folder / "plain").mkdir()
+        plain_cpu, writing_cpu, count = plain_conversion(shape, folder / "root", folder / "plain")
+        meter = CountingMeter()
+        begun, begun_wall = time.process_time(), time.perf_counter()
+        report = await compact_root(MeteredStore(files, meter), sources, LocalEngine(sources, tasks_at_once=1))
+        cpu, wall = time.process_time() - begun, time.perf_counter() - begun_wall
+    assert not report.failures
+    assert report.source_bytes == stored
+    assert count == report.records
+    requests = {name: meter.requests(name) for name in (*WRITES, *READS, "delete")}
+    writes, reads = sum(requests[name] for name in WRITES), sum(requests[name] for name in READS)
+    return {
+        "value_bytes": shape.value_bytes,
+        "segment_bytes": stored,
+        "parquet_bytes": report.stored_bytes,
+        "records": report.records,
+        "files": report.files,
+        "compaction_cpu_s": round(cpu, 2),
+        "compaction_wall_s": round(wall, 2),
+        "compaction_mb_per_cpu_s": round(stored / 1e6 / cpu, 1),
+        "plain_cpu_s": round(plain_cpu, 2),
+        "plain_mb_per_cpu_s": round(stored / 1e6 / plain_cpu, 1),
+        "plain_writing_alone_cpu_s": round(writing_cpu, 2),
+        "rate_to_plain": round(plain_cpu / cpu, 3),
+        "requests": {name: number for name, number in requests.items() if number},
+        "requests_per_gb": {"write": round(writes / stored * 1e9, 1), "read": round(reads / stored * 1e9, 1)},
+        "dollars_per_tb": round((writes * WRITE_DOLLARS + reads * READ_DOLLARS) / stored * 1e12, 3),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Parquet compaction against a plain pyarrow write, per core.")
+    parser.add_argument("--megabytes", type=int, default=500)
+    parser.add_argument("--segment-megabytes", type=float, default=4)
+    parser.add_argument("--partitions", type=int, default=8)
+    parser.add_argument("--values", type=int, nargs="+", default=[100, 1000])
+    chosen = parser.parse_args()
+    pa.set_cpu_count(1)
+    pa.set_io_thread_count(1)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    for value_bytes in chosen.values:
+        shape = Shape(value_bytes, chosen.megabytes * 10**6, int(chosen.segment_megabytes * 10**6), chosen.partitions)
+        folder = Path(tempfile.mkdtemp(prefix="ledgermq-bench-"))
+        try:
+            print(json.dumps(asyncio.run(measure(shape, folder)), indent=2), flush=True)
+        finally:
+            shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,313 @@
+"""`make soak`: producers at full speed, brokers killed every 20 s, two rival compactors (one of them Spark), retention, a Spark stream and
+plain reads of Parquet, all at once on a local folder; then the judgement.
+
+python -m tests.soak.run --seconds 1800
+
+Phases: begin; the soak; the producers end, the stream reads to the end; all stop; what is left is compacted; the grace passes; fsck.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import traceback
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import ledgermq
+from tests.chaos.children import LEDGERMQ, PROJECT, Child, Children
+from tests.chaos.judge import compact_all, fsck, judge_logs
+from tests.chaos.stores import FolderStore
+from tests.simulation.model import Violation
+from tests.soak.cluster import GRACE_S, SoakCluster
+from tests.soak.verdict import Witnesses, judge
+
+BROKERS = 3
+KILL_EVERY_S = 20.0
+COMPACTOR_KILL_EVERY_S = 75.0
+STATUS_EVERY_S = 20.0
+DRAIN_S_MAX = 300.0
+STREAM_UP_S_MAX = 400.0
+STOP_S_MAX = 90.0
+BUCKET_BYTES_MAX = 8_000_000_000
+"""Above this the producers rest: compaction, retention and the stream share two cores with them."""
+
+SPARK = {"MASTER": "local[2]", "PYSPARK_SUBMIT_ARGS": "--conf spark.python.authenticate.socketTimeout=120s pyspark-shell"}
+NOT_STARTED = "Python worker failed to connect back"
+
+TOPICS: dict[str, tuple[int, int, float]] = {"kept": (4, 100, 200_000.0), "brief": (8, 1000, 0.0)}
+"""Partitions, bytes of a value, bytes a second (0: full speed). Retention is of `brief` alone."""
+
+
+class SoakRun:
+    def __init__(self, seconds: float, folder: Path, stack: AsyncExitStack, seed: int) -> None:
+        self.seconds, self.folder = seconds, folder
+        self.logs = folder / "logs"
+        self.logs.mkdir()
+        self.children = Children(self.logs)
+        stack.callback(self.children.close)
+        self.store = FolderStore(folder)
+        self.root = folder / "root"
+        self.cluster = SoakCluster(self.children, self.store, self.note)
+        self.violations: list[Violation] = []
+        self.facts: dict[str, Any] = {"seconds": seconds, "kills": 0, "compactor_kills": 0, "stream_restarts": 0, "bucket_bytes_max": 0}
+        self.retention_s = max(150.0, seconds / 8)
+        self.compactors: dict[str, Child] = {}
+        self._ending = False
+        self._random = random.Random(f"soak {seed}")
+        self._begun_s = asyncio.get_running_loop().time()
+
+    def note(self, text: str) -> None:
+        line = f"[soak {asyncio.get_running_loop().time() - self._begun_s:7.1f}] {text}"
+        print(line, flush=True)
+        with (self.folder / "happened.txt").open("a") as out:
+            print(line, file=out)
+
+    async def run(self) -> None:
+        await self._begin()
+        async with _background(self.cluster.keep_running(), self._status(), self._keep_compacting()):
+            async with _background(self._kill_brokers(), self._kill_compactor()):
+                await asyncio.sleep(self.seconds)
+            self.note("the time is over: no more kills")
+            await self.cluster.ready(self.cluster.brokers)
+            await self._end_producers()
+            await self._drain()
+        await self._stop_all()
+        await self._clean_up()
+        self.violations += [*self.cluster.violations, *judge_logs(self.logs)]
+
+    async def _begin(self) -> None:
+        await self.store.start()
+        await self.cluster.prepare_direct(BROKERS)
+        for broker in self.cluster.brokers:
+            self.cluster.start(broker)
+        await self.cluster.ready(self.cluster.brokers)
+        async with ledgermq.connect(self.cluster.target) as client:
+            await client.create_topic("kept", TOPICS["kept"][0], {"parquet.target.bytes": 4_000_000, "parquet.max.lag.ms": 10_000})
+            await client.create_topic(
+                "brief",
+                TOPICS["brief"][0],
+                {"parquet.target.bytes": 32_000_000, "parquet.max.lag.ms": 20_000, "retention.ms": int(self.retention_s * 1000)},
+            )
+        self.note(f"{BROKERS} brokers are up, logs in {self.logs}; retention of brief: {self.retention_s:.0f} s")
+        self.stream_file = self.folder / "stream.jsonl"
+        self.stream = self._start_stream()
+        async with asyncio.timeout(STREAM_UP_S_MAX):
+            while not lines(self.stream_file):  # its first batch says where it began
+                await asyncio.sleep(0.5)
+        self.producers = [
+            self._spawn(
+                f"producer-{topic}", "tests.soak.producer", self.cluster.target, topic, str(count), str(size), str(rate), str(self.folder)
+            )
+            for topic, (count, size, rate) in TOPICS.items()
+        ]
+        parquet = str(self.root / "parquet")
+        self.plain = self._spawn("plain", "tests.soak.plain_reads", parquet, str(self.folder / "plain.jsonl"))
+
+    def _spawn(self, name: str, module: str, *arguments: str) -> Child:
+        return self.children.spawn(name, [sys.executable, "-m", module, *arguments])
+
+    def _start_stream(self) -> Child:
+        place = (
+            self.store.direct_url,
+            str(self.root / "parquet"),
+            ",".join(TOPICS),
+            str(self.folder / "checkpoint"),
+            str(self.stream_file),
+        )
+        return self.children.spawn("stream", [sys.executable, "-m", "tests.soak.stream", *place], SPARK)
+
+    def _begin_again_with_the_stream(self) -> None:
+        """Spark gives a Python process up that takes too long to start: on a busy machine that is nobody's bug, and the
+        checkpoint bears it."""
+        said = self.stream.text()
+        if NOT_STARTED not in said:
+            self.violations.append(Violation("stream ended", said[-1500:]))
+            raise RuntimeError("the stream has ended")
+        self.facts["stream_restarts"] += 1
+        self.note("Spark could not start a Python process in time; the stream is started again")
+        self.stream = self._start_stream()
+
+    async def _keep_compacting(self) -> None:
+        """Two rivals; one that was killed begins again, one that ended by itself is a bug."""
+        killed = {"compact-local": False, "compact-spark": False}
+        while not self._ending:
+            for name in killed:
+                child = self.compactors.get(name)
+                if child is not None and child.code is not None and child.code != -signal.SIGKILL:
+                    self.violations.append(Violation("compactor ended", f"{child.log.name}: exit code {child.code}"))
+                if child is None or child.code is not None:
+                    engine = name.partition("-")[2]
+                    command = [*LEDGERMQ, "compact", self.store.direct_url, "--every", "2s", "--engine", engine, "--output", "json"]
+                    self.compactors[name] = self.children.spawn(name, command, SPARK)
+            await asyncio.sleep(1.0)
+
+    async def _kill_brokers(self) -> None:
+        while True:
+            await asyncio.sleep(KILL_EVERY_S)
+            broker = self._random.choice(self.cluster.brokers)
+            await broker.kill()
+            self.facts["kills"] += 1
+            await asyncio.sleep(self._random.choice((0.0, 1.0, 5.0)))
+            self.cluster.start(broker)
+
+    async def _kill_compactor(self) -> None:
+        """In turn; and once, in the middle, the stream with its whole session."""
+        turn = 0
+        while True:
+            await asyncio.sleep(COMPACTOR_KILL_EVERY_S)
+            turn += 1
+            name = "compact-spark" if turn % 3 == 0 else "compact-local"
+            if name in self.compactors:
+                await self.compactors[name].kill()
+                self.facts["compactor_kills"] += 1
+                self.note(f"{name} killed")
+            if turn == max(1, round(self.seconds / COMPACTOR_KILL_EVERY_S / 2)):
+                await self.stream.kill()
+                self.stream = self._start_stream()
+                self.note("the stream's driver killed and started again")
+
+    async def _status(self) -> None:
+        while True:
+            sizes = await asyncio.to_thread(sizes_of, self.root)
+            total = sum(sizes.values())
+            self.facts["bucket_bytes_max"] = max(self.facts["bucket_bytes_max"], total)
+            pause = self.folder / "pause"
+            if total > BUCKET_BYTES_MAX:
+                pause.touch()
+            elif total < BUCKET_BYTES_MAX * 0.8:
+                pause.unlink(missing_ok=True)
+            if self.stream.code is not None and not self._ending:
+                self._begin_again_with_the_stream()
+            up = [broker.number for broker in self.cluster.brokers if broker.is_up]
+            parts = ", ".join(f"{name} {size / 1e6:.0f} MB" for name, size in sorted(sizes.items()))
+            self.note(f"-- {parts}; brokers up {up}; batches {lines(self.stream_file)}, plain reads {lines(self.folder / 'plain.jsonl')}")
+            await asyncio.sleep(STATUS_EVERY_S)
+
+    async def _end_producers(self) -> None:
+        (self.folder / "pause").unlink(missing_ok=True)
+        for producer in self.producers:
+            producer.signal(signal.SIGTERM)
+        for producer in self.producers:
+            if await producer.ended(DRAIN_S_MAX) != 0:
+                self.violations.append(Violation("producer", f"{producer.log.name}: {producer.text()[-1000:]}"))
+        self.note("the producers have ended")
+
+    async def _drain(self) -> None:
+        """Until the stream has read all that there is."""
+        async with ledgermq.connect(self.cluster.target) as client:
+            self.ends = {(topic, number): end for topic in TOPICS for number, end in (await client.list_offsets(topic, "latest")).items()}
+        try:
+            async with asyncio.timeout(DRAIN_S_MAX):
+                while any(Witnesses.stream_end(self.stream_file, partition) < end for partition, end in self.ends.items()):
+                    await asyncio.sleep(2.0)
+        except TimeoutError:
+            self.violations.append(Violation("stuck", f"the stream is not at the end after {DRAIN_S_MAX:.0f} s"))
+        self._ending = True
+        self.note("the stream has read everything")
+
+    async def _stop_all(self) -> None:
+        (self.folder / f"{self.stream_file.name}.stop").touch()
+        self.plain.signal(signal.SIGTERM)
+        for child in self.compactors.values():
+            child.signal(signal.SIGTERM)
+        for child in (self.stream, self.plain, *self.compactors.values()):
+            try:
+                code = await child.ended(STOP_S_MAX)
+            except TimeoutError:
+                self.violations.append(Violation("stuck", f"{child.log.name}: did not end within {STOP_S_MAX:.0f} s"))
+                continue
+            if code != 0:
+                self.violations.append(Violation("graceful stop", f"{child.log.name}: exit code {code}: {child.text()[-500:]}"))
+        await asyncio.gather(*(self.cluster.stop(broker) for broker in self.cluster.brokers))
+        self.note("everything has stopped")
+
+    async def _clean_up(self) -> None:
+        """What is left goes to Parquet; what is not needed goes, once the grace has passed."""
+        self.violations += await compact_all(self.children, self.store.direct_url)
+        self.facts["bucket_bytes_before_grace"] = sum(sizes_of(self.root).values())
+        await asyncio.sleep(GRACE_S)
+        for _ in range(2):
+            self.violations += await compact_all(self.children, self.store.direct_url)
+        found, verdict = await fsck(self.children, self.store.direct_url)
+        self.violations += found
+        if not verdict.startswith("clean"):
+            self.violations.append(Violation("fsck", f"not clean at the end: {verdict}"))
+        self.facts["fsck"] = verdict
+        sizes = sizes_of(self.root)
+        self.facts["bucket_bytes_at_the_end"] = sizes
+        witnesses = Witnesses.read(self.folder, list(TOPICS))
+        self.violations += await judge(witnesses, self.store.direct_url, self.root / "parquet", self.ends, sizes, self.facts)
+
+
+def sizes_of(root: Path) -> dict[str, int]:
+    """Bytes by folder: parquet, segments, checkpoints, …"""
+    found: dict[str, int] = {}
+    for path in root.rglob("*"):
+        parts = path.relative_to(root).parts
+        name = parts[2] if parts[0] == "ledgers" and len(parts) > 2 else parts[0]
+        try:
+            size = path.stat().st_size if path.is_file() else 0
+        except FileNotFoundError:
+            continue
+        found[name] = found.get(name, 0) + size
+    return found
+
+
+def lines(file: Path) -> int:
+    return sum(1 for _ in file.open("rb")) if file.exists() else 0
+
+
+@asynccontextmanager
+async def _background(*work: Coroutine[None, None, None]) -> AsyncIterator[None]:
+    """Ends the work with the block; what fails in it fails the block."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(each) for each in work]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+async def soak(seconds: float, folder: Path, seed: int) -> bool:
+    async with AsyncExitStack() as stack:
+        run = SoakRun(seconds, folder, stack, seed)
+        try:
+            await run.run()
+        except Exception as error:
+            run.violations.append(Violation("crash", f"the run itself failed: {error!r}"))
+            traceback.print_exc()
+        print(json.dumps(run.facts, indent=2))
+        (folder / "facts.json").write_text(json.dumps(run.facts, indent=2))
+    for violation in run.violations[:30]:
+        print(f"  {str(violation)[:800]}")
+    print(f"{len(run.violations)} violations; logs are in {folder}" if run.violations else "clean")
+    return not run.violations
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Everything at once for a long time, and what is left of it.")
+    parser.add_argument("--seconds", type=float, default=1800)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--keep", action="store_true", help="keep the root and the logs of a clean run, too")
+    chosen = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="ledgermq-soak-"))
+    clean = asyncio.run(soak(chosen.seconds, folder, chosen.seed))
+    if clean and not chosen.keep:
+        shutil.rmtree(folder)
+    return 0 if clean else 1
+
+
+assert PROJECT.is_dir()
+
+if __name__ == "__main__":
+    sys.exit(main())
