@@ -20,9 +20,9 @@ from ledger.fetch_index import IndexedBatch, PartitionIndex
 from ledger.fold import PartitionKey
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledger.parquet.archive_read import ArchivedFile, ArchiveReader
 from ledger.parquet.group_build import RunBlocking
 from ledger.parquet.reader import ParquetCache, read_parquet_rows
-from ledger.parquet.archive_read import ArchivedFile, ArchiveReader
 from ledger.reader import LedgerReader
 from ledger.stored_batch import StoredBatch
 from ledgermq.errors import CorruptFrame, DataDamaged, MessageTooLarge, OffsetOutOfRange, Unavailable
@@ -47,9 +47,9 @@ class OffsetRange:
     end: int
     bytes: int = 0
     batches: PartitionIndex = field(default_factory=PartitionIndex)
+    archived: ArchivedFile | None = None
 
     def part(self, first: int, end: int) -> OffsetRange:
-    archived: ArchivedFile | None = None
         """Some of it."""
         share = self.bytes * (end - first) // max(1, self.end - self.first)
         return replace(self, first=first, end=end, bytes=share, batches=self.batches.between(first, end))
