@@ -104,13 +104,13 @@ class RangeReader:
     def __init__(self, store: ObjectStore, run_blocking: RunBlocking = asyncio.to_thread, archive: ArchiveReader | None = None) -> None:
         """`archive`: for ranges that are archived."""
         self._store = store
+        self._archive = archive
         self._parquet = ParquetCache(store, run_blocking)
         self._pool = asyncio.Semaphore(COLD_READS)
         self._checkpoints: dict[int, fmt.Checkpoint] = {}
 
     async def read(self, wanted: OffsetRange, *, skip_lost: bool = False) -> AsyncGenerator[tuple[int, pa.RecordBatch], None]:
         """`skip_lost`: go on where the log starts when retention has deleted the first of it, or end where the topic is gone.
-        self._archive = archive
 
         Raises OffsetOutOfRange (it was deleted, and must not be skipped), DataDamaged, FormatNotSupported, the store's errors.
         """
