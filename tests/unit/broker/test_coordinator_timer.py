@@ -1,0 +1,49 @@
+"""A coordinator's timer on the loop that brokers run on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Any, cast
+
+import pytest
+import uvloop
+
+from ledgermq.sources import Sources
+from offsets.coordinator import GroupCoordinator
+from offsets.limits import GroupLimits
+from stateless_broker.groups import partition
+from stateless_broker.groups.append_log import AppendLog
+from stateless_broker.groups.partition import PartitionCoordinator
+from tests.coordinators import Catalog
+
+
+def test_a_timer_that_is_due_when_it_is_set_rings_all_the_same(
+    sources: Sources, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The process lost its processor between the look at the clock and the timer: uvloop then answers with a handle that has no time."""
+    monkeypatch.setattr(partition, "TICK_PAUSE_S_MIN", 0.0)
+    ticks: list[float] = []
+
+    async def main() -> None:
+        core = GroupCoordinator(GroupLimits(), Catalog())
+        core.start(asyncio.get_running_loop().time())
+        owner = cast(Any, None)
+        failed: list[str] = []
+        coordinator = PartitionCoordinator(
+            core, owner, lambda on_failed: AppendLog(owner, 1, 0, sources, on_failed), sources, owner, lambda: failed.append("failed")
+        )
+        monkeypatch.setattr(core, "next_tick_s", lambda: asyncio.get_running_loop().time() + (0.0 if len(ticks) < 3 else 1000.0))
+        tick = core.tick
+        monkeypatch.setattr(core, "tick", lambda now_s, now_ms: (ticks.append(now_s), tick(now_s, now_ms))[1])
+        coordinator.tick()
+        until = time.monotonic() + 10
+        while len(ticks) < 3 and time.monotonic() < until:
+            await asyncio.sleep(0.001)
+        assert not failed
+
+    with caplog.at_level(logging.ERROR):
+        uvloop.run(main())
+    assert len(ticks) == 3
+    assert not caplog.records
