@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
+from ledger import keys
 from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
 from stateless_broker.health import Health
@@ -97,6 +98,8 @@ def _notes(node: Node) -> list[str]:
     if age_s > STALE_INTERVALS * ownership.times.interval_s:
         notes.append(f"no heartbeat has reached the object store for {age_s:.1f} s")
     notes += [f"bundle {bundle}: {trouble.error.message}" for bundle, trouble in sorted(ownership.terms.troubles.items())]
+    refused = sorted(node.broker.groups.refused().items())
+    notes += [f"groups of partition {partition} of {keys.OFFSETS_TOPIC}: {error.message}" for partition, error in refused]
     return notes
 
 

@@ -71,6 +71,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         stat("Bundles owned", total("owned_bundles")),
         stat("Bundles in trouble", total("bundle_trouble")),
         stat("Partitions parked", total("parked_partitions")),
+        stat("Group partitions refused", total("refused_group_partitions")),
         stat("In", f"sum({rate('produced_bytes_total')})", "Bps"),
         stat("Store, dollars per hour", total("store_dollars_per_hour"), "currencyUSD"),
     ),

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import TypeVar
 
 from ledger.catalog import Topic
-from ledgermq.errors import NotOwner, UnknownGroup, UnknownPartition
+from ledgermq.errors import LedgerMQError, NotOwner, UnknownGroup, UnknownPartition
 from ledgermq.protocol import ledgermq_pb2 as pb
 from offsets.names import check_group_name
 from stateless_broker.bundle.owner import BundleOwner
@@ -132,6 +132,10 @@ class Groups:
         self.ownership_changed()  # the topic itself may be new
         for term in self._terms.values():
             term.tick()
+
+    def refused(self) -> dict[int, LedgerMQError]:
+        """Partitions of `__consumer_offsets` that this broker coordinates and cannot read, and why: their groups are not served."""
+        return {partition: error for term in self._terms.values() for partition, error in sorted(term.refused.items())}
 
     async def close(self) -> None:
         """Leaves no task behind."""

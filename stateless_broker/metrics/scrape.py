@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -78,6 +79,17 @@ def _bundles(broker: Broker | None) -> Iterable[Metric]:
     yield from (trouble, epoch, slot, untrimmed, parked, age, backlog)
 
 
+def _groups(broker: Broker | None) -> Iterable[Metric]:
+    refused = GaugeMetricFamily(
+        "ledgermq_refused_group_partitions",
+        "Partitions of __consumer_offsets whose records cannot be read: their groups are not served; the label says why",
+        labels=("code",),
+    )
+    for code, count in Counter(error.code for error in broker.groups.refused().values()).items() if broker else ():
+        refused.add_metric((code,), count)
+    yield refused
+
+
 def _by_topic(broker: Broker | None, topics: TopicTotals) -> Iterable[Metric]:
     def counter(name: str, text: str) -> CounterMetricFamily:
         return CounterMetricFamily(f"ledgermq_{name}", text, labels=("topic",))
@@ -95,4 +107,4 @@ def _by_topic(broker: Broker | None, topics: TopicTotals) -> Iterable[Metric]:
     yield from families
 
 
-_FAMILIES: tuple[Callable[[Broker | None], Iterable[Metric]], ...] = (_info, _memory, _membership, _bundles)
+_FAMILIES: tuple[Callable[[Broker | None], Iterable[Metric]], ...] = (_info, _memory, _membership, _bundles, _groups)

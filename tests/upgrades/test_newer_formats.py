@@ -37,6 +37,7 @@ from ledgermq.sources import Sources
 from offsets.format import ledgermq_offsets_pb2 as offsets_fmt
 from spark.source.data_source import LedgerMQDataSource
 from stateless_broker.groups.offsets_topic import partition_of
+from tests.e2e.admin_port import ADMIN, AdminPort
 from tests.e2e.processes import BrokerProcesses
 from tests.ledgers import append_and_wait
 from tests.root_commands import RootCommand
@@ -136,13 +137,20 @@ async def test_a_bundle_with_a_newer_object_is_left_alone_and_the_others_are_ser
     assert contents(root / keys.ledger(BUNDLE)) == before
 
 
-async def test_groups_in_a_newer_snapshot_are_refused_and_their_bundle_is_served(root: Path) -> None:
+async def test_groups_in_a_newer_snapshot_are_refused_and_their_bundle_is_served(root: Path, tmp_path: Path) -> None:
     path = newer_sealed(newest(root, keys.snapshots(BUNDLE)))
     partition = await partition_in(root, BUNDLE)
     group = await group_in(root, BUNDLE)
-    async with ledgermq.connect(root.as_uri(), timeout_s=10) as client:
-        await produce(client, partition)
-        assert_names(await error_of(client.groups.describe(group)), path)
+    with BrokerProcesses(tmp_path, root.as_uri()) as brokers:
+        broker = await asyncio.to_thread(brokers.start, *ADMIN)
+        async with ledgermq.connect(broker.address, timeout_s=20) as client:
+            await produce(client, partition)
+            assert_names(await error_of(client.groups.describe(group)), path)
+        admin = AdminPort(broker)
+        status, found = await asyncio.to_thread(admin.ready)
+        assert status == 200, "the rest of it works"
+        assert path.name in str(found["notes"]), "and the operator is told"
+        assert (await asyncio.to_thread(admin.metrics))["ledgermq_refused_group_partitions"][("FORMAT_NOT_SUPPORTED",)] >= 1
     failures = await compaction_errors(root)
     assert_names(failures[BUNDLE], path)
 
