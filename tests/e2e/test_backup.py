@@ -1,4 +1,7 @@
-"""The backup of docs/operations.md as an operator does it: settings file and SIGHUP, a copying tool, `fsck`, brokers on the copy."""
+"""The backup of docs/operations.md as an operator does it: settings file and SIGHUP, a copying tool, `fsck`, brokers on the copy.
+
+`tests/broker/test_backup.py` does the same in virtual time, and in every test run.
+"""
 
 from __future__ import annotations
 
@@ -65,6 +68,7 @@ async def read_all(client: ledgermq.Client) -> dict[int, list[bytes | None]]:
     return found
 
 
+@pytest.mark.real
 @pytest.mark.timeout(240)
 async def test_a_copy_of_a_folder_that_is_written_to_is_a_whole_cluster(tmp_path: Path) -> None:
     root, target, settings = tmp_path / "root", tmp_path / "copy", tmp_path / "broker.toml"

@@ -89,11 +89,6 @@ async def survives_a_storm(folder: Path, server: Minio, root: str, storm_s: floa
                 assert refused > 0, "and the operator sees it"
 
 
-@pytest.mark.timeout(240)
-async def test_a_storm_of_503_is_survived_with_no_restart(tmp_path: Path, moto: Minio, moto_root: str) -> None:
-    await survives_a_storm(tmp_path, moto, moto_root, 2.0)
-
-
 @pytest.mark.real
 @pytest.mark.slow
 @pytest.mark.timeout(400)
@@ -171,7 +166,7 @@ async def test_two_clusters_on_one_root_are_one_and_lose_nothing(tmp_path: Path)
             await here.create_topic("t", PARTITIONS)
             steady = Steady(here)
             async with steady.running():
-                await asyncio.sleep(2)
+                await asyncio.sleep(1)
             assert [topic.name for topic in await there.list_topics()] == ["t"]
             ids = {(await client.describe_cluster()).cluster_id for client in (here, there)}
             assert ids == {cluster["cluster_id"]}
