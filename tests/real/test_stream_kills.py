@@ -35,6 +35,8 @@ pytestmark = pytest.mark.real
 
 REPOSITORY = Path(__file__).parents[2]
 PARTITIONS = 3
+NOT_STARTED = "Python worker failed to connect back"
+"""Spark waits ten seconds for the reader beside the driver, which may be too short on a busy machine."""
 DEFAULTS = ClusterDefaults(bundles=3, url_life_ms=1_000, parquet_min_age_ms=4_000)
 
 
@@ -51,7 +53,7 @@ class Query:
 
     def start(self, trigger: str = "always") -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "tests.spark.query_process", str(self.sink), str(self._checkpoint), trigger, *self._options]
-        with self._log.open("ab") as log:
+        with self._log.open("wb") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd=REPOSITORY, start_new_session=True)
         return self._process
 
@@ -159,7 +161,7 @@ async def running(folder: Path, root_url: str) -> AsyncIterator[tuple[BrokerProc
             stop.set()
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1500)
 @pytest.mark.parametrize("place", ["minio_root", "hdfs_root"])
 async def test_the_sink_is_the_log(request: pytest.FixtureRequest, tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     home = java.installed()
@@ -182,8 +184,8 @@ async def test_the_sink_is_the_log(request: pytest.FixtureRequest, tmp_path: Pat
             await log.compact()
             await batches(query, 2)
             query.kill()
-    last = query.start("now")
-    assert await asyncio.to_thread(last.wait, 300) == 0, query.text()
+    while await asyncio.to_thread(query.start("now").wait, 300):
+        assert NOT_STARTED in query.text(), query.text()
     assert not (query.sink / "DIFFERENT").exists()
     assert query.rows() == log.sent
     assert executors == 3
@@ -194,7 +196,9 @@ async def test_the_sink_is_the_log(request: pytest.FixtureRequest, tmp_path: Pat
 async def batches(query: Query, count: int) -> None:
     """Until it has run so many more."""
     wanted = len(query.numbers()) + count
-    async with asyncio.timeout(300):
+    async with asyncio.timeout(400):
         while len(query.numbers()) < wanted:
-            assert query.is_running(), query.text()
+            if not query.is_running():
+                assert NOT_STARTED in query.text(), query.text()
+                query.start()
             await asyncio.sleep(0.05)
