@@ -14,11 +14,13 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from ledger import keys
-from ledger.checkpoint import newest_checkpoint
+from ledger.checkpoint import newest_checkpoint, partition_of
 from ledger.cold_reader import BATCHES_MAX, ColdReader
 from ledger.fetch_index import IndexedBatch, PartitionIndex
 from ledger.fold import PartitionKey
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.keyed.reader import KeyedReader
+from ledger.keys import KeyedPlace
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.parquet.archive_read import ArchivedFile, ArchiveReader
 from ledger.parquet.group_build import RunBlocking
@@ -26,7 +28,7 @@ from ledger.parquet.reader import ParquetCache, read_parquet_rows
 from ledger.reader import LedgerReader
 from ledger.stored_batch import StoredBatch
 from ledgermq.errors import CorruptFrame, DataDamaged, MessageTooLarge, OffsetOutOfRange, Unavailable
-from ledgermq.protocol.records import decode_batch
+from ledgermq.protocol.records import SCHEMA, decode_batch
 
 ATTEMPTS_MAX = 10
 COLD_READS = 4
@@ -75,7 +77,9 @@ def _ranges(
     files: Sequence[fmt.ParquetFile],
     batches: PartitionIndex,
 ) -> list[OffsetRange]:
-    ranges = [
+    log = min(border, max(first, files[0].first_offset)) if files else border
+    ranges = [OffsetRange(bundle, key, first, log)] if first < log else []  # what was cleaned
+    ranges += [
         OffsetRange(bundle, key, max(first, file.first_offset), min(border, file.last_offset + 1), file.size)
         for file in files
         if file.first_offset < border
@@ -99,13 +103,16 @@ def split(ranges: Sequence[OffsetRange], count_min: int) -> list[OffsetRange]:
 
 
 class RangeReader:
-    """Reads ranges from one store. `read` yields (offset of the first row, rows in the record schema), dense and in order."""
+    """Reads ranges from one store. `read` yields (offset of the first row, rows in the record schema), in order, and dense but for what
+    was cleaned of keyed topics: of that each time the latest record of each key, as it is when the range is read.
+    """
 
     def __init__(self, store: ObjectStore, run_blocking: RunBlocking = asyncio.to_thread, archive: ArchiveReader | None = None) -> None:
         """`archive`: for ranges that are archived."""
         self._store = store
         self._archive = archive
         self._parquet = ParquetCache(store, run_blocking)
+        self._keyed = KeyedReader(store, run_blocking)
         self._pool = asyncio.Semaphore(COLD_READS)
         self._checkpoints: dict[int, fmt.Checkpoint] = {}
 
@@ -129,7 +136,7 @@ class RangeReader:
                 continue
             for first, rows in found:
                 skip = max(0, offset - first)
-                rows = rows.slice(skip, wanted.end - first - skip)
+                rows = rows.slice(skip, max(0, wanted.end - first - skip))
                 if rows.num_rows:
                     yield first + skip, rows
                 offset = max(offset, first + skip + rows.num_rows)
@@ -159,6 +166,9 @@ class RangeReader:
         checkpoint = self._checkpoints.get(wanted.bundle) or await self._newest(wanted.bundle)
         for _ in range(ATTEMPTS_MAX):
             try:
+                border = min(wanted.end, partition_of(checkpoint, *wanted.key).parquet_start)
+                if partition_of(checkpoint, *wanted.key).log_start <= offset < border:
+                    return await self._from_version(wanted.key, offset, border)
                 rows = await read_parquet_rows(self._parquet, wanted.bundle, checkpoint, wanted.key, offset)
             except (ObjectMissing, OffsetOutOfRange) as error:
                 newer = await self._newest(wanted.bundle)
@@ -168,6 +178,13 @@ class RangeReader:
                 continue
             return [(offset, batch) for batch in rows.combine_chunks().to_batches()]
         raise Unavailable(f"bundle {wanted.bundle}: its file lists change faster than they can be read", retry_after_ms=100)
+
+    async def _from_version(self, key: PartitionKey, offset: int, border: int) -> list[tuple[int, pa.RecordBatch]]:
+        """What cleaning has left below the border; where that is nothing, no row at the border."""
+        found = await self._keyed.rows(KeyedPlace(*key), offset, border)
+        if found is None:
+            return [(border, pa.RecordBatch.from_pylist([], SCHEMA))]
+        return [(first, batch) for first, rows in found.runs() for batch in rows.combine_chunks().to_batches()]
 
     def _log_start(self, wanted: OffsetRange) -> int:
         """By the checkpoint that was read last; the end of the range where the topic is gone."""

@@ -21,6 +21,8 @@ from ledger.fold import PartitionKey
 from ledger.follow import Follower
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.history import read_history
+from ledger.keyed.reader import KeyedReader
+from ledger.keys import KeyedPlace
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.parquet.group_build import RunBlocking
 from ledger.parquet.reader import ParquetCache, read_parquet
@@ -69,6 +71,7 @@ class LedgerReader:
         self._cold = ColdReader(store, bundle, asyncio.Semaphore(COLD_READS))
         self._run_blocking = run_blocking
         self._parquet = ParquetCache(store, run_blocking)
+        self._keyed = KeyedReader(store, run_blocking)
         self._turn = asyncio.Lock()
         self._checkpoint = fmt.Checkpoint()
         self._counters: dict[PartitionKey, fmt.PartitionCheckpoint] = {}
@@ -97,9 +100,14 @@ class LedgerReader:
         return counters.log_start if counters else 0
 
     def parquet_end(self, key: PartitionKey) -> int:
-        """Everything from the log start up to here is in Parquet, as far as is known; the rest is in segments."""
+        """Everything from `parquet_start` up to here is in Parquet, as far as is known; the rest is in segments."""
         counters = self._counters.get(key)
         return counters.parquet_end if counters else 0
+
+    def parquet_start(self, key: PartitionKey) -> int:
+        """What is below, down to the log start, was cleaned: of a keyed topic only the latest record of each key can be read."""
+        counters = self._counters.get(key)
+        return counters.parquet_start if counters else 0
 
     async def refresh(self) -> bool:
         """Take in what has become durable; True: there was something. Raises as `open` does."""
@@ -111,6 +119,8 @@ class LedgerReader:
 
     async def read(self, key: PartitionKey, offset: int, bytes_max: int = READ_BYTES) -> list[StoredBatch]:
         """Batches from the one that holds `offset` on, at least one, about `bytes_max` bytes; none where `offset` is the end.
+
+        Below `parquet_start` offsets are left out, so the first batch may begin above `offset`.
 
         Raises OffsetOutOfRange (below the log start, or above the end), DataDamaged, Unavailable, the store's errors.
         """
@@ -129,7 +139,8 @@ class LedgerReader:
                 await self._look_for(missing, known)
                 continue
             if found:
-                assert found[0].base_offset <= offset < found[0].end, (key, offset)
+                assert offset < found[0].end, (key, offset)
+                assert found[0].base_offset <= max(offset, self.parquet_start(key)), (key, offset)
                 return found
         raise Unavailable(f"bundle {self.bundle}: its records move faster than they can be read", retry_after_ms=100)
 
@@ -162,6 +173,11 @@ class LedgerReader:
 
     async def candidate(self, key: PartitionKey, offset: int, timestamp_us: int) -> tuple[int, int] | None:
         """As `ledger.time_search` asks."""
+        if offset < (border := self.parquet_start(key)):
+            cleaned = await self._keyed.candidate(KeyedPlace(*key), offset, border, timestamp_us)
+            if cleaned is not None:
+                return cleaned
+            offset = border
         if offset < self.parquet_end(key):
             for file in await self.parquet_files(key, offset):
                 if file.timestamp_max_us >= timestamp_us:
@@ -277,6 +293,11 @@ class LedgerReader:
 
     async def _read(self, key: PartitionKey, offset: int, bytes_max: int) -> list[StoredBatch]:
         """Nothing: it moved to Parquet while it was looked for."""
+        if offset < (border := self.parquet_start(key)):
+            cleaned = await self._keyed.read(KeyedPlace(*key), offset, border, bytes_max)
+            if cleaned:
+                return cleaned
+            offset = border
         if offset < self.parquet_end(key):
             return await read_parquet(self._store, self.bundle, self._checkpoint, *key, offset, bytes_max, cache=self._parquet)
         found = await self._place(key, offset)

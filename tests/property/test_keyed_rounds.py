@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,9 +19,13 @@ from ledger.parquet.engine import LocalEngine
 from ledger.parquet.gc import collect_garbage
 from ledger.parquet.group_build import run_inline
 from ledger.parquet.runner import compact_bundle
+from ledger.range_read import OffsetRange, RangeReader, plan_ranges
+from ledger.reader import LedgerReader
+from ledgermq.protocol.records import decode_batch
 from ledgermq.sources import Sources
-from tests.keyed_topics import Pair, Written, judge_plain, put_pairs
+from tests.keyed_topics import Pair, Row, Written, fold, judge_plain, put_pairs
 from tests.passing_store import PassingStore
+from tests.reading import opened_reader
 from tests.roots import Root
 from tests.unit.parquet.test_crashes import Crash, DyingStore
 from tests.virtual_time import run_virtual
@@ -38,6 +43,8 @@ _steps = st.lists(
         st.tuples(st.just("crash"), st.integers(1, 60)),
         st.tuples(st.just("wait"), st.sampled_from([1, 15, 30, 4000])),
         st.tuples(st.just("collect"), st.none()),
+        st.tuples(st.just("plan"), st.none()),
+        st.tuples(st.just("read"), st.none()),
     ),
     max_size=25,
 )
@@ -81,6 +88,38 @@ class _World:
     store: WatchedStore
     clock: _Clock
     written: Written = field(default_factory=Written)
+    reader: LedgerReader | None = None
+    """Opened once, so that it learns of everything by itself."""
+    planned: list[OffsetRange] = field(default_factory=list)
+    """Ranges that were planned some time ago."""
+
+    async def read(self) -> None:
+        """As readers without a broker do: from the begin, and what was planned before."""
+        if self.reader is None:
+            self.reader = await opened_reader(self.store)
+        await self.reader.refresh()
+        key = (self.topic.id, 0)
+        self._judge_older(await _rows_by_reader(self.reader, key), self.reader.end(key))
+        assert fold(await _rows_by_reader(await opened_reader(self.store), key)) == self.written.table(len(self.written.rows))
+        ranges = RangeReader(self.store, run_inline)
+        rows: list[Row] = []
+        for each in self.planned:
+            async for first, part in ranges.read(each):
+                rows += [Row(first + i, *pair) for i, pair in enumerate(_pairs_of(part))]
+        self._judge_older(rows, self.planned[-1].end if self.planned else 0)
+
+    def _judge_older(self, rows: list[Row], end: int) -> None:
+        """Read up to an end of some time ago: a record that a later one has replaced since then may be gone, nothing else."""
+        offsets = [row.offset for row in rows]
+        assert offsets == sorted(set(offsets))
+        last, found = self.written.latest(len(self.written.rows)), fold(rows)
+        for key, value in self.written.table(end).items():
+            if last[key].offset < end:
+                assert found[key] == value
+
+    async def plan(self) -> None:
+        reader = await opened_reader(self.store)
+        self.planned = await plan_ranges(reader, (self.topic.id, 0), 0, reader.end((self.topic.id, 0)))
 
     async def compact(self, store: ObjectStore) -> None:
         catalog = await self.root.catalog()
@@ -115,11 +154,27 @@ def test_a_plain_reader_sees_each_key_once_at_every_instant(retention_ms: str, s
         topic = await root.create_topic("t", cleanup_policy="compact", parquet_target_bytes="4000", delete_retention_ms=retention_ms)
         world = _World(root, topic, store, clock)
         store.world = world
-        for step, value in [*steps, ("compact", None), ("clean", True), ("wait", 4000), ("clean", True), ("collect", None)]:
+        for step, value in [*steps, ("compact", None), ("clean", True), ("wait", 4000), ("clean", True), ("collect", None), ("read", None)]:
             await _do(world, step, value)
         assert await judge_plain(memory, topic, world.written) == len(world.written.rows)
 
     run_virtual(main)
+
+
+async def _rows_by_reader(reader: LedgerReader, key: tuple[int, int]) -> list[Row]:
+    rows: list[Row] = []
+    offset = 0
+    while batches := await reader.read(key, offset, 2000):
+        for batch in batches:
+            assert batch.end > offset
+            offset = batch.end
+            rows += [Row(batch.base_offset + i, *pair) for i, pair in enumerate(_pairs_of(decode_batch(batch.data)))]
+    assert offset == reader.end(key)
+    return rows
+
+
+def _pairs_of(rows: pa.RecordBatch) -> list[Pair]:
+    return list(zip(rows.column("key").to_pylist(), rows.column("value").to_pylist(), strict=True))
 
 
 async def _do(world: _World, step: str, value: object) -> None:
@@ -134,5 +189,9 @@ async def _do(world: _World, step: str, value: object) -> None:
         await world.crash(int(value))  # type: ignore[call-overload]
     elif step == "wait":
         world.clock.now_us += int(value) * 1_000_000  # type: ignore[call-overload]
+    elif step == "plan":
+        await world.plan()
+    elif step == "read":
+        await world.read()
     else:
         await collect_garbage(world.store, world.root.cluster)
