@@ -1,7 +1,7 @@
 """From Spark's Arrow batches to rows of the record schema, each run of them for one partition. Columns at a time, no Python per row.
 
-Invariant: rows of one partition keep their order. What cannot be stored is refused here, before anything is sent, and the error names
-row, column and bounds.
+Invariant: rows of one partition keep their order. What a topic does not take is refused here, before anything is sent or decided, and the
+error names row, column and bounds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from ledgermq.client.producing.arrow_rows import conform
 from ledgermq.client.routing import TopicRoute
-from ledgermq.errors import InvalidRecord, MessageTooLarge, UnknownPartition, UnknownTopic
+from ledgermq.errors import InvalidRecord, InvalidTopicName, MessageTooLarge, PublishNotAccepted, UnknownPartition, UnknownTopic
 from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
 from ledgermq.protocol.records import HEADERS, record_bytes
 from ledgermq.sources import Sources
@@ -51,13 +51,14 @@ class RowRouter:
         self._turn = sources.random.randrange(1 << 30)
 
     async def route(self, batch: pa.RecordBatch) -> list[Routed]:
-        """Raises InvalidRecord, MessageTooLarge, UnknownTopic, UnknownPartition; nothing of the batch is routed then."""
+        """Raises InvalidRecord, MessageTooLarge, UnknownTopic, UnknownPartition, PublishNotAccepted: then nothing of the batch is routed."""
         if batch.num_rows == 0:
             return []
         rows = self._conformed(batch)
         routed: list[Routed] = []
         for name, chosen in self._by_topic(batch):
             found = await self._topic_of(name, chosen)
+            self._check_keys(found, rows, chosen)
             self._check_sizes(found, rows, chosen)
             partitions = await self._partitions(found, batch, rows, chosen)
             routed += [Routed(partitions.topic, number, _take(rows, part)) for number, part in _groups(partitions.numbers, chosen)]
@@ -90,11 +91,22 @@ class RowRouter:
             yield name, np.flatnonzero(codes == code)
 
     async def _topic_of(self, name: str, chosen: npt.NDArray[np.int64]) -> TopicRoute:
+        where = "the option topic" if self._topic else f"row {self._row + chosen[0]} of this task, column topic"
         try:
-            return await self._find_topic(name, False)
-        except UnknownTopic as error:
-            where = "the option topic" if self._topic else f"row {self._row + chosen[0]} of this task, column topic"
+            found = await self._find_topic(name, False)
+        except (UnknownTopic, InvalidTopicName) as error:
             raise UnknownTopic(f"{where}: there is no topic {name!r}") from error
+        if name.startswith("__") or found.settings.get("accept.publish") == "false":
+            raise PublishNotAccepted(f"{where}: topic {name!r} takes no records (it belongs to the system, or accept.publish = false)")
+        return found
+
+    def _check_keys(self, topic: TopicRoute, rows: pa.RecordBatch, chosen: npt.NDArray[np.int64]) -> None:
+        if "compact" not in topic.settings.get("cleanup.policy", ""):
+            return
+        without = rows.column("key").is_null().to_numpy(zero_copy_only=False)[chosen]
+        if without.any():
+            row = int(chosen[int(without.argmax())])
+            raise InvalidRecord(f"row {self._row + row} of this task: column key is null; topic {topic.name} is keyed (cleanup.policy)")
 
     def _check_sizes(self, topic: TopicRoute, rows: pa.RecordBatch, chosen: npt.NDArray[np.int64]) -> None:
         most = min(topic.record_bytes_max, FRAME_PAYLOAD_BYTES_MAX - RECORD_FRAME_BYTES)

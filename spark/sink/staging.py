@@ -20,7 +20,8 @@ from ledger.object_store.contract import ObjectStore
 from ledger.object_store.settle import PutOutcome, settle_put
 from ledger.segment import decode_tail, encode_segment, first_batch_position
 from ledgermq.client.producing.given_sessions import EncodedBatch
-from ledgermq.errors import DataDamaged, FormatNotSupported, LedgerMQError, Unavailable
+from ledgermq.errors import DataDamaged, FormatNotSupported, LedgerMQError, MessageTooLarge, Unavailable
+from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
 from ledgermq.protocol.records import Compression, encode_batch, timestamps_of
 from ledgermq.sources import Sources
 from spark.sink.rows import Routed
@@ -53,7 +54,7 @@ class StagedWriter:
         """Keys, in the order of the rows; all are durable after `finish`."""
 
     async def add(self, routed: Routed) -> None:
-        data = encode_batch(routed.rows, routed.topic.compression or self._compression)
+        data = _encoded(routed, routed.topic.compression or self._compression)
         low_high = timestamps_of(routed.rows)
         assert low_high is not None, "conformed rows have timestamps"
         last = self._entries[-1] if self._entries else None
@@ -106,6 +107,17 @@ class StagedWriter:
             await asyncio.gather(self._putting, return_exceptions=True)
         with suppress(LedgerMQError):
             await self._store.delete(self.objects)
+
+
+def _encoded(routed: Routed, compression: Compression) -> bytes:
+    """Raises MessageTooLarge: an epoch that is decided has to be such that brokers take it."""
+    data = encode_batch(routed.rows, compression)
+    if len(data) > FRAME_PAYLOAD_BYTES_MAX and compression != "none":
+        data = encode_batch(routed.rows)  # what does not compress grows a little
+    if len(data) > FRAME_PAYLOAD_BYTES_MAX:
+        place = f"{routed.topic.name}/{routed.partition}"
+        raise MessageTooLarge(f"a row for {place} makes a batch of {len(data)} bytes; a request holds {FRAME_PAYLOAD_BYTES_MAX}")
+    return data
 
 
 async def read_staged(store: ObjectStore, key: str) -> list[StagedBatch]:

@@ -60,7 +60,10 @@ async def send(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Sent:
     """Stored in their topics on return. Raises as `stage`; what was sent before stays."""
     sources = Sources()
     sent = Sent(0)
-    async with ledgermq.connect(options.servers, sources=sources) as client, client.producer(**options.producer_settings()) as producer:
+    async with (
+        ledgermq.connect(options.servers, sources=sources, timeout_s=options.delivery_timeout_s) as client,
+        client.producer(**options.producer_settings()) as producer,
+    ):
         waiting: deque[BatchDelivery] = deque()
         async for routed in _collected(options, client, sources, drawn(batches)):
             sent.records += routed.rows.num_rows

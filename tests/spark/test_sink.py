@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import BinaryType, StructType
 
 import ledgermq
 from ledgermq.client.partitioner import partition_of_key
+from ledgermq.errors import MessageTooLarge, Unavailable
+from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
+from spark.sink.rows import RECORD_FRAME_BYTES
+from spark.sink.writers import StagingWriter
+from spark.source.data_source import LedgerMQDataSource
 from tests.e2e.processes import BrokerProcesses
 
 pytestmark = pytest.mark.spark
@@ -154,3 +162,72 @@ def test_a_micro_batch_that_comes_again_adds_nothing(spark: SparkSession, cluste
     assert query.stored() == everything
     assert query.sink_files("decided") == query.sink_files("done") == [f"{epoch:020d}" for epoch in range(3)]
     assert query.sink_files("staged") == []
+
+
+VALUES = StructType().add("value", BinaryType())
+
+
+def writer_of(cluster: Cluster, topic: str, **options: str) -> StagingWriter:
+    """The sink as driver and executors have it, without Spark between."""
+    given = {"servers": cluster.servers, "topic": topic, **options}
+    writer = LedgerMQDataSource(given).writer(VALUES, False)
+    assert isinstance(writer, StagingWriter)
+    return writer
+
+
+def values(*given: bytes) -> Iterator[pa.RecordBatch]:
+    return iter([pa.record_batch({"value": pa.array([value], pa.binary())}) for value in given])
+
+
+def count(cluster: Cluster, topic: str) -> int:
+    async def run() -> int:
+        async with ledgermq.connect(cluster.servers) as client:
+            return sum((await client.list_offsets(topic)).values())
+
+    return asyncio.run(run())
+
+
+def staged(cluster: Cluster, name: str) -> int:
+    return len(list((cluster.root / "sinks" / name / "staged").glob("*")))
+
+
+def test_values_up_to_the_limit_of_a_request_and_no_larger(cluster: Cluster) -> None:
+    """Random, so that compression makes them larger."""
+    cluster.create("large", 1, max_message_bytes=32 * 1024 * 1024)
+    largest = random.Random(1).randbytes(FRAME_PAYLOAD_BYTES_MAX - RECORD_FRAME_BYTES)
+    writer = writer_of(cluster, "large", writeId="large")
+    messages = [writer.write(values(b"small", largest, b"small", b"x" * 20_000_000))]
+    with pytest.raises(MessageTooLarge, match=r"row 1 of this task has 50000000 bytes .columns key 0, value 50000000"):
+        writer.write(values(b"small", b"x" * 50_000_000))
+    assert staged(cluster, "large") == len(messages[0].objects), "a task that fails leaves nothing"
+    writer.commit(messages)
+    assert count(cluster, "large") == 4
+
+
+def test_a_named_write_is_repeated_and_one_without_name_goes_on_by_the_name_it_tells(cluster: Cluster) -> None:
+    cluster.create("named", 2)
+    for _ in range(3):
+        writer = writer_of(cluster, "named", writeId="day=1")
+        messages = [writer.write(values(b"a", b"b")), writer.write(values(b"c"))]
+        writer.commit(messages)
+        assert count(cluster, "named") == 3
+    writer = writer_of(cluster, "named")
+    messages = [writer.write(values(b"d"))]
+    broken = StagingWriter(replace(writer.options, servers="127.0.0.1:1", root=f"file://{cluster.root}", delivery_timeout_s=1))
+    broken.name = writer.name
+    with pytest.raises(Unavailable, match=rf"the same write with writeId='{writer.name}' goes on where this one stopped"):
+        broken.commit(messages)
+    broken.abort(messages)
+    assert staged(cluster, writer.name) == 1, "nobody knows what the commit may have decided"
+    writer_of(cluster, "named", writeId=writer.name).commit(messages)
+    assert count(cluster, "named") == 4
+
+
+def test_a_write_of_which_a_task_fails_leaves_nothing(cluster: Cluster) -> None:
+    cluster.create("failed", 2)
+    writer = writer_of(cluster, "failed")
+    messages = [writer.write(values(b"a" * 100, b"b")), None]
+    assert staged(cluster, writer.name) == 1
+    writer.abort(messages)
+    assert staged(cluster, writer.name) == 0
+    assert count(cluster, "failed") == 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ledgermq.client.partitioner import partition_of_key
 from ledgermq.client.routing import TopicRoute
-from ledgermq.errors import InvalidRecord, MessageTooLarge, UnknownPartition, UnknownTopic
+from ledgermq.errors import InvalidRecord, MessageTooLarge, PublishNotAccepted, UnknownPartition, UnknownTopic
 from spark.sink.collecting import Collector
 from spark.sink.key_hash import partitions_of_keys
 from spark.sink.rows import Routed, RowRouter
@@ -25,7 +25,8 @@ T = TypeVar("T")
 class Topics:
     """`grown`: partitions of a topic once brokers are asked again."""
 
-    def __init__(self, grown: int = 0, **partitions: int) -> None:
+    def __init__(self, grown: int = 0, settings: Mapping[str, str] | None = None, **partitions: int) -> None:
+        self.settings = {"max.message.bytes": "1000", **(settings or {})}
         self.partitions = partitions
         self.grown = grown
         self.asked_again = 0
@@ -35,7 +36,7 @@ class Topics:
         if name not in self.partitions:
             raise UnknownTopic(f"there is no topic {name!r}")
         count = self.grown if again and self.grown else self.partitions[name]
-        return TopicRoute(name, sorted(self.partitions).index(name) + 1, count, {"max.message.bytes": "1000"}, 0.0)
+        return TopicRoute(name, sorted(self.partitions).index(name) + 1, count, self.settings, 0.0)
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
@@ -109,6 +110,16 @@ def test_errors_name_the_row_of_the_task_and_bounds() -> None:
     with pytest.raises(InvalidRecord, match="row 1 of this task: column topic is null"):
         route(Topics(t=3), "", unsaid)
     assert len(route(Topics(t=3), "t", unsaid)) == 1, "the option goes before the column"
+
+
+def test_what_a_topic_does_not_take_is_refused_before_anything_is_decided() -> None:
+    rows = pa.record_batch({"value": pa.array(["x"] * 3), "key": pa.array(["a", None, None])})
+    with pytest.raises(InvalidRecord, match="row 1 of this task: column key is null; topic t is keyed"):
+        route(Topics(settings={"cleanup.policy": "compact,delete"}, t=3), "t", rows)
+    with pytest.raises(PublishNotAccepted, match="the option topic: topic 't' takes no records"):
+        route(Topics(settings={"accept.publish": "false"}, t=3), "t", rows)
+    with pytest.raises(PublishNotAccepted, match="topic '__metadata' takes no records"):
+        route(Topics(__metadata=1), "__metadata", rows)
 
 
 def test_a_partition_that_was_added_meanwhile_is_asked_for() -> None:
