@@ -51,7 +51,7 @@ class RowRouter:
         self._turn = sources.random.randrange(1 << 30)
 
     async def route(self, batch: pa.RecordBatch) -> list[Routed]:
-        """Raises InvalidRecord, MessageTooLarge, UnknownTopic, UnknownPartition, PublishNotAccepted: then nothing of the batch is routed."""
+        """Raises InvalidRecord, MessageTooLarge, UnknownTopic, UnknownPartition, PublishNotAccepted; nothing is routed then."""
         if batch.num_rows == 0:
             return []
         rows = self._conformed(batch)
