@@ -37,6 +37,7 @@ SCHEMA = pa.schema(
 )
 ROW_GROUP_BYTES = 64 * 1024 * 1024
 ROW_GROUP_ROWS_MAX = 4 * 1024 * 1024
+SMALL_BATCH_ROWS = 256
 BLOOM_FALSE_POSITIVES = 0.01
 _METADATA_KEY = b"ledgermq"
 
@@ -97,7 +98,7 @@ class ParquetBuilder:
     def __init__(self, file: fmt.PlannedFile) -> None:
         self._file = file
         self._next = file.first_offset
-        self._rows: list[pa.RecordBatch] = []
+        self._waiting: list[pa.RecordBatch] = []
         self._sink = pa.BufferOutputStream()
         self._writer: pq.ParquetWriter | None = None
         self.pending_bytes = 0
@@ -110,7 +111,7 @@ class ParquetBuilder:
         if rows <= 0 or base_offset + skip != self._next:  # safety invariants 2, 3 and 8
             raise AssertionError(f"{self._file.key}: offset {self._next} is next, the batch has {batch.num_rows} rows from {base_offset}")
         batch = batch.slice(skip, rows)
-        self._rows.append(_with_place(batch, self._file.topic, self._file.partition, self._next))
+        self._waiting.append(batch)
         self._next += batch.num_rows
         self.pending_bytes += batch.get_total_buffer_size() if skip == 0 else batch.nbytes
         if self.pending_bytes >= ROW_GROUP_BYTES:
@@ -118,10 +119,13 @@ class ParquetBuilder:
 
     def flush(self) -> None:
         """Write what is pending as a row group."""
-        if self._rows:
-            table = pa.Table.from_batches(self._rows, SCHEMA)
+        if self._waiting:
+            rows = pa.Table.from_batches(self._waiting)
+            if rows.num_rows < len(self._waiting) * SMALL_BATCH_ROWS:  # a column in many pieces is slow to write
+                rows = rows.combine_chunks()
+            table = _with_place(rows, self._file.topic, self._file.partition, self._next - rows.num_rows)
             self._open().write_table(table, row_group_size=ROW_GROUP_ROWS_MAX)
-            self._rows, self.pending_bytes = [], 0
+            self._waiting, self.pending_bytes = [], 0
 
     def finish(self, note: FooterNote) -> pa.Buffer:
         if self._next != self._file.last_offset + 1:
@@ -142,19 +146,20 @@ def empty_file(note: FooterNote) -> pa.Buffer:
     return close_writer(open_writer(sink, {}), sink, note)
 
 
-def _with_place(batch: pa.RecordBatch, topic: str, partition: int, first: int) -> pa.RecordBatch:
-    rows = batch.num_rows
-    return pa.RecordBatch.from_arrays(
+def _with_place(records: pa.Table, topic: str, partition: int, first: int) -> pa.Table:
+    """Records with where they are, in the columns of a file."""
+    rows = records.num_rows
+    return pa.Table.from_arrays(
         [
-            batch.column("key"),
-            batch.column("value"),
+            records.column("key"),
+            records.column("value"),
             pa.repeat(pa.scalar(topic, pa.string()), rows),
             pa.repeat(pa.scalar(partition, pa.int32()), rows),
             pa.arange(first, first + rows),
-            batch.column("timestamp"),
-            batch.column("timestampType"),
-            batch.column("headers"),
-            batch.column("tag"),
+            records.column("timestamp"),
+            records.column("timestampType"),
+            records.column("headers"),
+            records.column("tag"),
         ],
         schema=SCHEMA,
     )

@@ -57,6 +57,7 @@ class _Piece:
     file: fmt.PlannedFile
     entry: fmt.BatchEntry
     data: memoryview
+    crc_fits: bool = False
 
 
 class _Group:
@@ -81,7 +82,7 @@ class _Group:
             if key in self.failures:
                 continue
             try:
-                batch = decode_stored(piece.data, piece.entry)
+                batch = decode_stored(piece.data, piece.entry, crc_fits=piece.crc_fits)
             except (CorruptFrame, MessageTooLarge) as error:
                 if is_lost(piece.entry, piece.file.lost):
                     self._add(piece, rows_in_place(piece.entry, object_key))
@@ -158,6 +159,7 @@ async def _read_again_if_damaged(store: ObjectStore, key: str, piece: _Piece) ->
     """Damage on the way here must not park a partition."""
     try:
         check_crc(piece.data, piece.entry.crc)
+        piece.crc_fits = True
     except CorruptFrame:
         piece.data = memoryview(await store.get_range(key, piece.entry.position, piece.entry.length))
 
