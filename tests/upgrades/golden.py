@@ -11,7 +11,8 @@ from typing import Any
 from ledgermq.client.record import Record, as_bytes
 
 ROOTS = Path(__file__).parents[1] / "golden" / "roots"
-VERSIONS = sorted(folder.name for folder in ROOTS.iterdir()) if ROOTS.exists() else []
+VERSIONS = sorted((folder.name for folder in ROOTS.iterdir()), key=lambda name: [int(part) for part in name.split(".")])
+"""Ascending."""
 
 Row = tuple[int, str | None, str | None, list[list[str | None]], str | None, int]
 """offset, key, value, headers, tag, timestamp in µs; bytes as Latin-1, so that every byte is one character."""

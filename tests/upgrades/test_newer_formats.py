@@ -8,7 +8,6 @@ import struct
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
-from importlib.metadata import version
 from pathlib import Path
 
 import pyarrow as pa
@@ -41,7 +40,7 @@ from tests.e2e.admin_port import ADMIN, AdminPort
 from tests.e2e.processes import BrokerProcesses
 from tests.ledgers import append_and_wait
 from tests.root_commands import RootCommand
-from tests.upgrades.golden import contents, copy_root
+from tests.upgrades.golden import VERSIONS, contents, copy_root
 
 NEWER = FORMAT_VERSION + 1
 BUNDLE = 1
@@ -50,7 +49,7 @@ BUNDLE = 1
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    return copy_root(version("ledgermq"), tmp_path)
+    return copy_root(VERSIONS[-1], tmp_path)
 
 
 def newest(root: Path, prefix: str) -> Path:

@@ -209,6 +209,7 @@ def _void_batch(index: fmt.SegmentIndex, topic_id: int) -> bytes:
 
 
 if __name__ == "__main__":
+    ROOTS.mkdir(parents=True, exist_ok=True)
     target = ROOTS / version("ledgermq")
     if target.exists():
         sys.exit(f"{target} exists: the root of a version is written once, with its release")

@@ -1,0 +1,97 @@
+"""What may be added within a format version: fields that this program does not know, in every object and every request, disturb nothing."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import grpc.aio
+import pytest
+from crc32c import crc32c
+
+import ledgermq
+from ledger.cluster import read_cluster
+from ledger.envelope import TRAILER as ENVELOPE
+from ledger.envelope import ObjectKind
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.fsck.check import check_root
+from ledger.fsck.problem import Severity
+from ledger.object_store.file import FileStore
+from ledger.parquet.engine import LocalEngine
+from ledger.parquet.runner import compact_root
+from ledger.segment import TRAILER
+from ledgermq.protocol.limits import GRPC_OPTIONS
+from ledgermq.protocol.methods import PRODUCE, PRODUCE_ONCE
+from ledgermq.sources import Sources
+from tests.e2e.processes import BrokerProcesses
+from tests.upgrades.calls import Call, base_offsets, errors_in, load, records_in, repeat
+from tests.upgrades.golden import ROOTS, VERSIONS, Expected, contents, copy_root
+from tests.upgrades.test_golden_roots import consume
+
+UNKNOWN = b"\x82\xf4\x03\x05later"
+"""Field 8000, five bytes."""
+
+
+def test_this_version_has_its_golden_root() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert project["version"] in VERSIONS, "`make golden` is a step of each release, see docs/upgrades.md"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """The newest golden root, with one more field in every object."""
+    folder = copy_root(VERSIONS[-1], tmp_path)
+    for name in contents(folder):
+        path = folder / name
+        if path.parent.name == "segments":
+            add_to_segment(path)
+        elif path.parent.name in ("checkpoints", "compactions", "files", "snapshots"):
+            add_to_sealed(path)
+        elif path.suffix == ".json":
+            path.write_text(path.read_text().rstrip().removesuffix("}") + ', "later": {"x": 1}}')
+    return folder
+
+
+def add_to_sealed(path: Path) -> None:
+    data = path.read_bytes()
+    _, _, version, kind, magic = ENVELOPE.unpack_from(data, len(data) - ENVELOPE.size)
+    body = data[: -ENVELOPE.size]
+    if kind == ObjectKind.COMPACTION_PLAN:  # it says how long the ends of segments are
+        plan = fmt.CompactionPlan.FromString(body)
+        for slot in (*plan.slots, *plan.lagging):
+            slot.tail_length += len(UNKNOWN)
+        body = plan.SerializeToString(deterministic=True)
+    body += UNKNOWN
+    path.write_bytes(body + ENVELOPE.pack(len(body), crc32c(body), version, kind, magic))
+
+
+def add_to_segment(path: Path) -> None:
+    data = path.read_bytes()
+    at, length, _, version, zero, magic = TRAILER.unpack_from(data, len(data) - TRAILER.size)
+    index = data[at : at + length] + UNKNOWN
+    path.write_bytes(data[:at] + index + TRAILER.pack(at, len(index), crc32c(index), version, zero, magic))
+
+
+async def test_objects_with_more_fields_are_served_checked_and_compacted(root: Path) -> None:
+    expected = Expected.of(VERSIONS[-1])
+    async with ledgermq.connect(root.as_uri()) as client:
+        assert await consume(client) == expected.records
+        for group in expected.committed:
+            assert (await client.groups.describe(group)).committed
+    async with FileStore(root, Sources()) as store:
+        assert not (await compact_root(store, Sources(), LocalEngine(Sources()))).failures
+        checked = await check_root(store, await read_cluster(store))
+    assert checked.worst in (None, Severity.NOTE, Severity.UNTIDY), checked.problems
+
+
+async def test_requests_with_more_fields_are_answered_alike(tmp_path: Path) -> None:
+    """But for the frames of produce, which have two fields for ever: what is added goes into their header."""
+    with BrokerProcesses(tmp_path, copy_root(VERSIONS[-1], tmp_path).as_uri()) as brokers:
+        broker = brokers.start()
+        async with grpc.aio.insecure_channel(broker.address, options=GRPC_OPTIONS) as channel:
+            for call in load(ROOTS / VERSIONS[-1]):
+                is_frame = call.of in (PRODUCE, PRODUCE_ONCE)
+                more = call.requests if is_frame else [request + UNKNOWN for request in call.requests]
+                done = await repeat(Call(call.method, more, call.answers), channel)
+                assert errors_in(done) <= errors_in(call), call.method
+                assert (base_offsets(done), records_in(done)) == (base_offsets(call), records_in(call)), call.method
