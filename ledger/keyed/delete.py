@@ -84,7 +84,9 @@ async def delete_cleaned_log(
         return []
     await close_finished_fences(store, bundle)
     move = parquet_start_move(topic, place.partition, files[-1].last_offset + 1)
-    if await advance_checkpoint(store, bundle, sources, cluster.producer_states_max, move) is None:
+    await advance_checkpoint(store, bundle, sources, cluster.producer_states_max, move)
+    after = partition_of(await newest_checkpoint(store, bundle), place.topic_id, place.partition)
+    if after.parquet_start <= files[-1].last_offset:  # it declined, or what was won is not the newest: its number was free again
         return []
     for file in files:
         await store.delete([file.key])

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 
 from ledger import keys
 from ledger.catalog import METADATA, topic_key
-from ledger.checkpoint import decode_checkpoint, newest_checkpoint
+from ledger.checkpoint import newest_checkpoint
 from ledger.history import read_history
-from ledger.object_store.contract import Buffer, ObjectStore
+from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.group_build import run_inline
@@ -20,6 +18,7 @@ from ledger.parquet.removal import remove_topics
 from ledger.recovery import advance_checkpoint
 from ledger.topic_removal import note_of, take_in_facts
 from ledgermq.sources import Sources
+from tests.late_checkpoint import LateCheckpoint
 from tests.passing_store import PassingStore
 from tests.roots import Root, parquet_keys, read_everything
 
@@ -105,24 +104,6 @@ async def test_an_open_plan_that_names_files_of_the_topic_is_finished_first(root
     assert (await root.compact()).failures == {}
 
 
-class LateCommit(PassingStore):
-    """The commit of plan 1 arrives when its number has been taken by another checkpoint, and is free again."""
-
-    def __init__(self, root: Root) -> None:
-        super().__init__(root.store)
-        self._root = root
-        self.came_late = False
-
-    async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
-        is_commit = "/checkpoints/" in key and decode_checkpoint(b"".join(bytes(buffer) for buffer in buffers), key).finished_plan == 1
-        if is_commit and not self.came_late:
-            self.came_late = True
-            for _ in range(2):
-                await advance_checkpoint(self.inner, 1, self._root.sources, self._root.cluster.producer_states_max)
-            await self.inner.delete([key])
-        await super().put_if_absent(key, buffers)
-
-
 async def test_nothing_is_deleted_while_the_plan_is_open_whatever_its_commit_was_told(root: Root) -> None:
     """Another process may run the open plan's tasks at any time: its fence is not closed, so a deleted file would come back."""
     history = await read_history(root.store, 1, root.cluster.producer_states_max)
@@ -131,7 +112,7 @@ async def test_nothing_is_deleted_while_the_plan_is_open_whatever_its_commit_was
     assert await put_plan(root.store, plan, root.sources)
     await root.remove_topic("gone")
     await advance_checkpoint(root.store, 1, root.sources, root.cluster.producer_states_max, take_in_facts(await root.catalog()))
-    late = LateCommit(root)
+    late = LateCheckpoint(root, lambda checkpoint: checkpoint.finished_plan == 1)
     assert await removal(root, late) == []
     assert late.came_late
     assert (await root.newest()).finished_plan == 0
