@@ -7,6 +7,7 @@
 | delivery         | exactlyOnce | or atLeastOnce: sent by the tasks at once, and again when a task or a micro-batch is repeated  |
 | root             | by brokers  | root URL of the cluster, as executors reach it; only exactlyOnce needs it                      |
 | writeId          |             | `df.write` only: a name for this write, so that the same one adds nothing when it is repeated  |
+| writeEpoch       | 0           | with writeId: the number of this write under that name; numbers rise                           |
 | compression      | lz4         | none, lz4 or zstd, unless the topic's own setting names one                                    |
 | batchBytesMax    | 1 MiB       | size of a batch of one partition, before compression                                           |
 | bufferBytesMax   | 64 MiB      | rows that a task, or the driver, holds at once                                                 |
@@ -33,6 +34,7 @@ NAMES = (
     "delivery",
     "root",
     "writeId",
+    "writeEpoch",
     "compression",
     "batchBytesMax",
     "bufferBytesMax",
@@ -55,6 +57,7 @@ class SinkOptions:
     delivery: Delivery = "exactlyOnce"
     root: str = ""
     write_id: str = ""
+    write_epoch: int = 0
     compression: Compression = "lz4"
     batch_bytes_max: int = MIB
     buffer_bytes_max: int = 64 * MIB
@@ -78,16 +81,14 @@ def parse_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
     if not values.get("servers"):
         raise InvalidConfig('the option servers is missing: brokers of the cluster, as .option("servers", "host:9650")')
     parse_addresses(values["servers"])
-    if streaming and "writeId" in values:
-        raise InvalidConfig("writeId is for df.write: a streaming query is known by its checkpoint")
-    if "writeId" in values and not _WRITE_ID.match(values["writeId"]):
-        raise InvalidConfig(f"writeId has 1 to 100 letters, digits, '_', '=' and '-', not {values['writeId']!r}")
+    _check_write_id(values, streaming)
     options = SinkOptions(
         servers=values["servers"],
         topic=values.get("topic", ""),
         delivery=cast(Delivery, _one_of(values, "delivery", "exactlyOnce", "atLeastOnce")),
         root=values.get("root", ""),
         write_id=values.get("writeId", ""),
+        write_epoch=int(values.get("writeEpoch", 0)),
         compression=cast(Compression, _one_of(values, "compression", "lz4", "none", "zstd")),
         batch_bytes_max=int(_number(values, "batchBytesMax", MIB)),
         buffer_bytes_max=int(_number(values, "bufferBytesMax", 64 * MIB)),
@@ -98,6 +99,15 @@ def parse_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
         raise InvalidConfig("writeId goes with delivery=exactlyOnce")
     ProducerSettings(**options.producer_settings())  # type: ignore[arg-type]
     return options
+
+
+def _check_write_id(values: Mapping[str, str], streaming: bool) -> None:
+    if streaming and ("writeId" in values or "writeEpoch" in values):
+        raise InvalidConfig("writeId is for df.write: a streaming query is known by its checkpoint")
+    if "writeId" in values and not _WRITE_ID.match(values["writeId"]):
+        raise InvalidConfig(f"writeId has 1 to 100 letters, digits, '_', '=' and '-', not {values['writeId']!r}")
+    if "writeEpoch" in values and ("writeId" not in values or not re.fullmatch(r"[0-9]{1,18}", values["writeEpoch"])):
+        raise InvalidConfig(f"writeEpoch is a number from 0 on that goes with writeId, not {values['writeEpoch']!r}")
 
 
 def _known(given: Mapping[str, str]) -> dict[str, str]:

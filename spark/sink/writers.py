@@ -62,11 +62,13 @@ class StagingWriter(DataSourceArrowWriter):
         self.name = options.write_id or Sources().new_id().hex()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
-        return asyncio.run(stage(self.options, self.name, 0, iterator))
+        return asyncio.run(stage(self.options, self.name, self.options.write_epoch, iterator))
 
     def commit(self, messages: Messages) -> None:
         try:
-            asyncio.run(commit(self.options, self.name, 0, _staged(messages), repeatable=bool(self.options.write_id)))
+            asyncio.run(
+                commit(self.options, self.name, self.options.write_epoch, _staged(messages), repeatable=bool(self.options.write_id))
+            )
         except LedgerMQError as error:
             text = f"{error.message}. The rows are kept; the same write with writeId={self.name!r} goes on where this one stopped"
             raise type(error)(text) from error

@@ -33,6 +33,9 @@ class EncodedBatch:
     timestamp_max_us: int
 
 
+PARTITIONS_PER_CALL_MAX = 4096
+
+
 async def open_sessions(
     connections: Connections, routing: Routing, producer_id: bytes, partitions: Sequence[TopicPartition], deadline: float
 ) -> dict[TopicPartition, Session]:
@@ -52,7 +55,11 @@ async def open_sessions(
             for opened in answer.partitions
         ]
 
-    return await AtOwners(connections, routing, ask).find(partitions, deadline)
+    owners = AtOwners(connections, routing, ask)
+    found: dict[TopicPartition, Session] = {}
+    for first in range(0, len(partitions), PARTITIONS_PER_CALL_MAX):
+        found |= await owners.find(partitions[first : first + PARTITIONS_PER_CALL_MAX], deadline)
+    return found
 
 
 class GivenSessions:

@@ -39,6 +39,7 @@ def test_everything_can_be_given_in_any_case() -> None:
         "delivery": "ExactlyOnce",
         "root": "s3://b/p",
         "writeid": "day=2026-11-21",
+        "WriteEpoch": "7",
         "Compression": "ZSTD",
         "batchbytesmax": "1000",
         "bufferBytesMax": "2000",
@@ -46,7 +47,7 @@ def test_everything_can_be_given_in_any_case() -> None:
         "deliveryTimeoutS": "60",
     }
     assert parse_options(given, streaming=False) == SinkOptions(
-        "a:1,b:2", "t", "exactlyOnce", "s3://b/p", "day=2026-11-21", "zstd", 1000, 2000, 1.5, 60.0
+        "a:1,b:2", "t", "exactlyOnce", "s3://b/p", "day=2026-11-21", 7, "zstd", 1000, 2000, 1.5, 60.0
     )
 
 
@@ -63,6 +64,8 @@ def test_everything_can_be_given_in_any_case() -> None:
         (S | {"batchBytesMax": "1e9"}, "batchBytesMax is a number above 0"),
         (S | {"batchBytesMax": "99999999"}, "batch_bytes_max is a number from 1 to"),
         (S | {"writeId": "a/../b"}, "writeId has 1 to 100 letters"),
+        (S | {"writeEpoch": "1"}, "writeEpoch is a number from 0 on that goes with writeId"),
+        (S | {"writeId": "x", "writeEpoch": "-1"}, "writeEpoch is a number from 0 on"),
         (S | {"writeId": "x", "delivery": "atLeastOnce"}, "writeId goes with delivery=exactlyOnce"),
     ],
 )
