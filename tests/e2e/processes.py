@@ -19,8 +19,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-START_S_MAX = 30.0
-STOP_S_MAX = 30.0
+START_S_MAX = 90.0
+"""A start is a second of processor time; on a machine that does twenty other things it was seen to take thirty."""
+STOP_S_MAX = 60.0
 _READY = re.compile(r"listens on (\S+), root")
 
 # Small waits: a test should not wait for what an operator would not notice.
