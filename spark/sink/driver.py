@@ -27,12 +27,13 @@ async def commit_epoch(place: Place, write: str, epoch: int, messages: Sequence[
         if decision is None:
             if not any(message.records for message in messages):
                 return
-            decision = await decide(place.store, place.sources, write, epoch, await _wanted(place, messages))
+            decision = await decide(place.store, place.sources, write, epoch, await wanted_decision(place, messages))
         await publish(place, write, epoch, decision)
     await (clean_up(place.store, write, epoch) if repeatable else forget(place.store, write))
 
 
-async def _wanted(place: Place, messages: Sequence[Staged]) -> Decision:
+async def wanted_decision(place: Place, messages: Sequence[Staged]) -> Decision:
+    """What these tasks have staged, under an identity that brokers have opened now. Raises UnknownTopic, UnknownPartition, Unavailable."""
     put_id = place.sources.new_id()
     partitions = sorted({each for message in messages for each in message.partitions})
     sessions = await place.client.open_sessions(put_id, partitions)

@@ -12,31 +12,26 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-import pyarrow as pa
 import pytest
 
 from ledger.object_store.contract import ObjectStore
-from ledger.object_store.resilient import ResilientStore
-from ledgermq.client.client import Client
-from ledgermq.client.settings import ClientSettings
 from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
 from spark.sink import driver
 from spark.sink.cluster import Place
 from spark.sink.decision import Decision
 from spark.sink.driver import commit_epoch
-from spark.sink.options import SinkOptions
 from spark.sink.publishing import publish
 from spark.sink.staged import Staged
 from spark.sink.task import stage_rows
-from stateless_broker.in_process import InProcessConnector
 from tests.broker.cluster import Cluster, cluster_of
-from tests.faulty_store import Faults, FaultyStore
-from tests.virtual_time import run_virtual, virtual_sources
+from tests.faulty_store import Faults
+from tests.sink_places import place_of, rows_of
+from tests.virtual_time import run_virtual
 
 TOPICS = {"t": 3, "u": 2}
 QUERY = "7e3afc91-a1ed-48aa-8b26-3784e3c39607"
@@ -52,16 +47,6 @@ class Life:
     random: random.Random
     tasks: dict[tuple[int, int], list[list[str]]] = field(default_factory=dict)
     zombies: list[asyncio.Task[None]] = field(default_factory=list)
-
-    @asynccontextmanager
-    async def place(self) -> AsyncIterator[Place]:
-        """What a process of Spark has."""
-        sources = virtual_sources(next(self.cluster.client_seeds))
-        store: ObjectStore = ResilientStore(FaultyStore(self.cluster.store, sources, FAULTS), sources)
-        settings = ClientSettings(timeout_s=20)
-        options = SinkOptions("a:1", batch_bytes_max=200, buffer_bytes_max=2000, delivery_timeout_s=20)
-        async with Client(InProcessConnector(self.cluster.network), ["a:1", "b:1"], settings, sources) as client:
-            yield Place(client, store, sources, options)
 
     async def query(self) -> None:
         for epoch in range(EPOCHS):
@@ -108,17 +93,11 @@ class Life:
         return tasks
 
     async def _stage(self, epoch: int, rows: list[str]) -> Staged:
-        async def batches() -> AsyncIterator[pa.RecordBatch]:
-            for at in range(0, len(rows), 7):
-                parts = [row.split() for row in rows[at : at + 7]]
-                arrays = [pa.array(column) for column in zip(*parts, strict=True)]
-                yield pa.RecordBatch.from_arrays(arrays, names=["topic", "key", "value"])
-
-        async with self.place() as place:
-            return await stage_rows(place, QUERY, epoch, batches())
+        async with place_of(self.cluster, FAULTS) as place:
+            return await stage_rows(place, QUERY, epoch, rows_of(rows))
 
     async def _commit(self, epoch: int, messages: list[Staged]) -> None:
-        async with self.place() as place:
+        async with place_of(self.cluster, FAULTS) as place:
             await commit_epoch(place, QUERY, epoch, messages, repeatable=True)
 
     async def _dies(self, work: Awaitable[object]) -> None:

@@ -1,0 +1,156 @@
+"""The Spark sink where it cannot simply go on: brokers forgot its producer, a topic went, a limit was lowered, brokers are away."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from ledger import keys
+from ledgermq.client.producing.given_sessions import EncodedBatch
+from ledgermq.errors import DataDamaged, MessageTooLarge, OutcomeUnknown, TopicBeingDeleted, UnknownTopic
+from spark.sink.cluster import Place
+from spark.sink.decision import decide
+from spark.sink.driver import commit_epoch, wanted_decision
+from spark.sink.publishing import is_done
+from spark.sink.task import stage_rows
+from tests.broker.cluster import Cluster, in_cluster
+from tests.sink_places import place_of, rows_of
+
+ROWS = [f"t k{i % 3} v{i}" for i in range(40)]
+VALUES = sorted(row.split()[2].encode() for row in ROWS)
+
+
+async def stage_and_decide(place: Place, rows: list[str] = ROWS, epoch: int = 0) -> None:
+    """All that a driver does before it publishes anything."""
+    staged = await stage_rows(place, "q", epoch, rows_of(rows))
+    await decide(place.store, place.sources, "q", epoch, await wanted_decision(place, [staged]))
+
+
+async def stored(cluster: Cluster, topic: str = "t", partitions: int = 2) -> list[bytes]:
+    return sorted([value for partition in range(partitions) for value in await cluster.read_all(topic, partition)])
+
+
+async def make_brokers_forget(cluster: Cluster, place: Place) -> None:
+    """More producers than they remember, in each partition."""
+    for _ in range(6):
+        async with place.client.producer() as producer:
+            for partition in range(2):
+                await producer.send("t", b"other", partition=partition)
+
+
+@in_cluster("a:1", producer_states_max=4)
+async def test_what_brokers_forgot_is_left_to_a_person_who_may_give_up_the_rest(cluster: Cluster) -> None:
+    await cluster.create("t", 2)
+    async with place_of(cluster) as place:
+        await stage_and_decide(place)
+        await make_brokers_forget(cluster, place)
+        for _ in range(2):
+            with pytest.raises(OutcomeUnknown, match=r"epoch 0 of q was decided, and brokers no longer know how much of it is stored"):
+                await commit_epoch(place, "q", 0, [], repeatable=True)
+        assert set(await stored(cluster)) == {b"other"}, "it never guesses"
+        await place.store.put_if_absent(keys.sink_done_epoch("q", 0), [b"given up by hand"])
+        await commit_epoch(place, "q", 0, [], repeatable=True)
+        assert set(await stored(cluster)) == {b"other"}
+        assert [info.key async for info in place.store.list(keys.sink_staged("q"))] == []
+
+
+@in_cluster("a:1", producer_states_max=4)
+async def test_or_have_all_of_it_written_again(cluster: Cluster) -> None:
+    await cluster.create("t", 2)
+    async with place_of(cluster) as place:
+        await stage_and_decide(place)
+        await make_brokers_forget(cluster, place)
+        with pytest.raises(OutcomeUnknown):
+            await commit_epoch(place, "q", 0, [], repeatable=True)
+        await place.store.delete([keys.sink_decision("q", 0)])
+        staged = await stage_rows(place, "q", 0, rows_of(ROWS))
+        assert staged.records == len(ROWS)
+        await commit_epoch(place, "q", 0, [staged], repeatable=True)
+        assert [value for value in await stored(cluster) if value != b"other"] == VALUES
+
+
+@in_cluster("a:1")
+async def test_rows_for_a_topic_that_was_made_anew_went_with_the_former_one(cluster: Cluster) -> None:
+    await cluster.create("t", 2)
+    await cluster.create("u", 1)
+    async with place_of(cluster) as place:
+        await stage_and_decide(place, [*ROWS, "u k still-there"])
+        await place.client.delete_topic("t")
+        await asyncio.sleep(5)
+        with pytest.raises(UnknownTopic, match="'t'"):
+            await commit_epoch(place, "q", 0, [], repeatable=True)
+        async with asyncio.timeout(600):
+            while not await _created(place):
+                await asyncio.sleep(5)
+        await commit_epoch(place, "q", 0, [], repeatable=True)
+        assert await is_done(place.store, "q", 0)
+        assert await stored(cluster) == []
+        assert await stored(cluster, "u", 1) == [b"still-there"]
+
+
+async def _created(place: Place) -> bool:
+    try:
+        await place.client.create_topic("t", 2)
+    except TopicBeingDeleted:
+        return False
+    return True
+
+
+@in_cluster("a:1")
+async def test_a_limit_that_was_lowered_meanwhile_holds_the_epoch_until_it_is_raised(cluster: Cluster) -> None:
+    await cluster.create("t", 2)
+    rows = [*ROWS, "t k " + "x" * 500]
+    async with place_of(cluster) as place:
+        await stage_and_decide(place, rows)
+        await place.client.alter_topic("t", settings={"max.message.bytes": 100})
+        for _ in range(2):
+            with pytest.raises(MessageTooLarge):
+                await commit_epoch(place, "q", 0, [], repeatable=True)
+        await place.client.alter_topic("t", settings={"max.message.bytes": 1000})
+        await commit_epoch(place, "q", 0, [], repeatable=True)
+        assert await stored(cluster) == sorted(row.split()[2].encode() for row in rows)
+
+
+@in_cluster("a:1")
+async def test_staged_rows_that_are_gone_are_damage_not_an_empty_epoch(cluster: Cluster) -> None:
+    await cluster.create("t", 2)
+    async with place_of(cluster) as place:
+        await stage_and_decide(place)
+        await place.store.delete([info.key async for info in place.store.list(keys.sink_staged("q"))])
+        with pytest.raises(DataDamaged, match="rows that were staged, and are not published, are gone"):
+            await commit_epoch(place, "q", 0, [], repeatable=True)
+        assert not await is_done(place.store, "q", 0)
+
+
+@in_cluster("a:1")
+async def test_a_given_session_ends_with_its_error_and_takes_no_other(cluster: Cluster) -> None:
+    """What `send_encoded` promises: where the sequences do not fit, nothing is sent under other ones."""
+    await cluster.create("t", 2)
+    async with place_of(cluster) as place:
+        staged = await stage_rows(place, "q", 0, rows_of(ROWS))
+        decision = await wanted_decision(place, [staged])
+        sessions = await place.client.open_sessions(decision.put_id, list(decision.opened_slots))
+        [first, *_] = sessions
+        sessions[first].next_sequence = 5
+        async with place.client.resumed_producer(sessions, delivery_timeout_s=10) as producer:
+            batch = EncodedBatch(b"no batch", 0, 1, 0, 0)
+            outcomes = [await producer.send_encoded(*first, batch) for _ in range(3)]
+            for outcome in outcomes:
+                await outcome.wait()
+                assert outcome.error is not None
+                outcome.reported = True
+        assert await stored(cluster) == []
+
+
+@in_cluster("a:1")
+async def test_brokers_that_are_away_for_a_while_are_waited_for(cluster: Cluster) -> None:
+    await cluster.create("t", 2)
+    async with place_of(cluster) as place:
+        staged = await stage_rows(place, "q", 0, rows_of(ROWS))
+        await cluster.stop("a:1", graceful=False)
+        commit = asyncio.create_task(commit_epoch(place, "q", 0, [staged], repeatable=True))
+        await asyncio.sleep(10)
+        await cluster.start("a:1")
+        await commit
+        assert await stored(cluster) == VALUES
