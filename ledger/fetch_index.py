@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from ledger.fold import PartitionKey
@@ -100,6 +100,15 @@ class PartitionIndex:
             found.drop_first(1)
         found.size_bytes = sum(found._columns[4])
         return found
+
+    def extents(self) -> Iterator[tuple[int, int, int]]:
+        """What of each slot: (slot, position, length), from its first batch to the end of its last one."""
+        slots, positions, lengths = self._columns[2], self._columns[3], self._columns[4]
+        first = 0
+        while first < len(slots):
+            end = bisect_right(slots, slots[first], first)
+            yield slots[first], positions[first], positions[end - 1] + lengths[end - 1] - positions[first]
+            first = end
 
     def extend(self, more: PartitionIndex) -> None:
         assert not len(self) or not len(more) or more.begin == self.end, (more.begin, self.end)

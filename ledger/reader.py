@@ -115,7 +115,9 @@ class LedgerReader:
             before = self._known.next_slot
             while await self._read_on():
                 pass
-            return self._known.next_slot > before
+            found = self._known.next_slot - before
+            self._ahead = min(max(found, 0) + 1, SLOTS_AHEAD_MAX)  # as many as came this time, and one to see that there are no more
+            return found > 0
 
     async def read(self, key: PartitionKey, offset: int, bytes_max: int = READ_BYTES) -> list[StoredBatch]:
         """Batches from the one that holds `offset` on, at least one, about `bytes_max` bytes; none where `offset` is the end.

@@ -13,6 +13,7 @@ from ledger.object_store.open import open_store
 from ledger.parquet.archive import Archives
 from ledger.parquet.archive_read import ArchiveReader
 from ledger.range_read import RangeReader
+from ledger.shared_slots import SharedSlots
 from ledgermq.sources import Sources
 from spark.source.options import SourceOptions
 from spark.source.planning import TopicRange, plan_query
@@ -51,7 +52,7 @@ class BatchReader(DataSourceReader):
 async def read_ranges(options: SourceOptions, ranges: list[TopicRange]) -> AsyncGenerator[pa.RecordBatch, None]:
     sources = Sources()
     async with await open_store(options.root, sources=sources) as store, Archives(store, sources) as archives:
-        reader = RangeReader(store, archive=ArchiveReader(store, archives.store))
+        reader = RangeReader(SharedSlots(store, (wanted.range for wanted in ranges)), archive=ArchiveReader(store, archives.store))
         for wanted in ranges:
             async with aclosing(reader.read(wanted.range, skip_lost=not options.fail_on_data_loss)) as parts:
                 async for first, rows in parts:

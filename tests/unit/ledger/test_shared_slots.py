@@ -1,0 +1,85 @@
+"""A task asks for each segment once, however many of its partitions it reads, and gets what each alone would get."""
+
+from __future__ import annotations
+
+import pytest
+
+from ledger import keys
+from ledger.object_store.memory import MemoryStore
+from ledger.parquet.group_build import run_inline
+from ledger.range_read import OffsetRange, RangeReader, plan_ranges
+from ledger.shared_slots import SharedSlots
+from ledgermq.errors import DataDamaged
+from ledgermq.sources import Sources
+from tests.broker.counting_store import CountingStore
+from tests.reading import opened_reader
+from tests.roots import Root
+
+PARTITIONS = 4
+SEGMENTS = 5
+
+
+@pytest.fixture
+async def root(sources: Sources) -> Root:
+    """Records of each partition in each segment."""
+    root = await Root.open(MemoryStore("shared", sources), sources)
+    await root.create_topic("t", PARTITIONS)
+    for number in range(SEGMENTS):
+        await root.produce("t", *((partition, [b"%d/%d" % (number, partition)] * (partition + 1)) for partition in range(PARTITIONS)))
+    return root
+
+
+async def planned(root: Root) -> list[OffsetRange]:
+    reader = await opened_reader(root.store)
+    keys_of = [(root.topics["t"].id, partition) for partition in range(PARTITIONS)]
+    return [part for key in keys_of for part in await plan_ranges(reader, key, 0, reader.end(key))]
+
+
+async def rows(store: CountingStore, ranges: list[OffsetRange], bytes_max: int = 1 << 20) -> dict[int, list[bytes]]:
+    found: dict[int, list[bytes]] = {}
+    reader = RangeReader(SharedSlots(store, ranges, bytes_max), run_inline)
+    for each in ranges:
+        async for _, batch in reader.read(each):
+            found.setdefault(each.key[1], []).extend(batch.column("value").to_pylist())
+    return found
+
+
+@pytest.mark.parametrize(("bytes_max", "requests"), [(1 << 20, SEGMENTS), (0, SEGMENTS * PARTITIONS), (6000, None)])
+async def test_each_segment_is_fetched_once(root: Root, bytes_max: int, requests: int | None) -> None:
+    """As far as there is room; with room for some, these."""
+    store = CountingStore(root.store)
+    assert await rows(store, await planned(root), bytes_max) == {p: root.produced["t", p] for p in range(PARTITIONS)}
+    if requests is None:
+        assert SEGMENTS < store.reads["get_range"] < SEGMENTS * PARTITIONS
+    else:
+        assert store.reads["get_range"] == requests
+
+
+async def test_what_one_partition_wants_alone_is_asked_for_alone(root: Root) -> None:
+    ranges = await planned(root)
+    store = CountingStore(root.store)
+    await rows(store, [ranges[0], ranges[3]])
+    alone = store.bytes
+    store.forget()
+    await rows(store, ranges[:1])
+    assert store.reads["get_range"] == SEGMENTS
+    assert store.bytes < alone
+
+
+async def test_segments_that_have_become_parquet_meanwhile(root: Root) -> None:
+    ranges = await planned(root)
+    await root.compact()
+    assert await rows(CountingStore(root.store), ranges) == {p: root.produced["t", p] for p in range(PARTITIONS)}
+
+
+async def test_damage_is_told_of_the_partition_that_has_it(root: Root) -> None:
+    ranges = await planned(root)
+    batch = ranges[1].batches[0]
+    data = bytearray(await root.store.get(keys.segment(1, batch.slot)))
+    data[batch.position + 100] ^= 1
+    await root.store.put(keys.segment(1, batch.slot), bytes(data))
+    store = SharedSlots(root.store, ranges)
+    reader = RangeReader(store, run_inline)
+    assert [first async for first, _ in reader.read(ranges[0])]
+    with pytest.raises(DataDamaged):
+        _ = [first async for first, _ in reader.read(ranges[1])]
