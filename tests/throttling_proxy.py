@@ -35,6 +35,7 @@ class ThrottlingProxy:
         self.share = 0.0
         self.answers: Counter[str] = Counter()
         self.endpoint = ""
+        self.opened: list[asyncio.StreamWriter] = []
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -57,6 +58,7 @@ class ThrottlingProxy:
     async def _pass(self, request: bytes, writer: asyncio.StreamWriter | None) -> None:
         """To the server; `writer` gets what it answers."""
         up_reader, up_writer = await asyncio.open_connection(self._host, self._port)
+        self.opened.append(up_writer)
         try:
             up_writer.write(request)
             await up_writer.drain()
@@ -81,6 +83,7 @@ async def throttling_proxy(upstream: str, seed: int) -> AsyncIterator[Throttling
     running: set[asyncio.Task[None]] = set()
 
     def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        proxy.opened.append(writer)
         task = asyncio.create_task(proxy.serve(reader, writer))
         running.add(task)
         task.add_done_callback(running.discard)
@@ -94,3 +97,6 @@ async def throttling_proxy(upstream: str, seed: int) -> AsyncIterator[Throttling
         for task in set(running):
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
+        for writer in proxy.opened:
+            writer.transport.abort()
+        await asyncio.sleep(0)  # the loop closes their sockets in its next turn
