@@ -21,7 +21,7 @@ async def check_names(store: ObjectStore, bundles: int, problems: Problems) -> i
 
 
 def _check_name(key: str, bundles: int, problems: Problems) -> None:
-    if keys.parse_archived(key) is not None:
+    if keys.parse_archived(key) is not None or keys.parse_keyed(key) is not None:
         return
     if key == keys.CLUSTER or keys.parse_broker(key) is not None or keys.parse_sink(key) is not None:
         return

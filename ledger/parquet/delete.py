@@ -187,7 +187,11 @@ async def delete_expired_parquet(
     async with Archives(store, sources, open_archive) as archives:
         expiry = _Expiry(store, checkpoint, old_enough, catalog, archives)
         for part in expired:
-            await expiry.delete_files(part)
+            try:
+                await expiry.delete_files(part)
+            except ObjectMissing:  # others are doing the same: the file list that was read is in force no more
+                if (await newest_checkpoint(store, bundle)).number == checkpoint.number:
+                    raise
     if expiry.starts:
         await advance_checkpoint(store, bundle, sources, cluster.producer_states_max, _parquet_start_move(expiry.starts))
     if expiry.failed is not None:

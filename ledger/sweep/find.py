@@ -21,6 +21,7 @@ from ledger.parquet.delete import expired_files, finished_long_ago
 from ledger.parquet.gc import find_garbage
 from ledger.parquet.plan_chain import read_plan
 from ledger.sweep.removable import Found, Kind, Removable
+from ledger.sweep.staged_rows import useless_staged_rows
 
 HEARTBEAT_AGE_MS = 60 * 60 * 1000
 """As brokers have it: who was silent for so long is no member any more."""
@@ -65,11 +66,16 @@ class _Search:
             checkpoint = await newest_checkpoint(self._store, bundle)
             self._segments_and_plans(listed, [plan for plan in plans if plan is not None], checkpoint)
             self._replaced(listed, checkpoint)
-            await self._expired(checkpoint)
+            try:
+                await self._expired(checkpoint)
+            except ObjectMissing:  # others delete the same files: what they leave is found the next time
+                if (await newest_checkpoint(self._store, bundle)).number == checkpoint.number:
+                    raise
         await self._garbage()
         await self._fences()
         await self._heartbeats()
         await self._of_removed_topics()
+        await self._staged_rows()
         await self._foreign()
         return self._found
 
@@ -148,6 +154,9 @@ class _Search:
 
     async def _of_removed_topics(self) -> None:
         known = {each.key for each in self._found.removable}
+        async for info in self._store.list(keys.KEYED):
+            if (keyed := keys.parse_keyed(info.key)) is not None and self._catalog.is_removed(keyed.place.topic_id, self._catalog.offset):
+                self._add(Kind.KEYED, info, f"topic id {keyed.place.topic_id} is deleted")
         for topic in self._catalog.topics_by_name.values():
             if not topic.removed:
                 continue
@@ -155,6 +164,10 @@ class _Search:
                 name = keys.parse_parquet(info.key)
                 if name is not None and name.topic_id == topic.id and info.key not in known:
                     self._add(Kind.PARQUET, info, f"topic {topic.name} is deleted")
+
+    async def _staged_rows(self) -> None:
+        async for info, why, age_ms in useless_staged_rows(self._store):
+            self._add(Kind.STAGED, info, why, age_ms)
 
     async def _foreign(self) -> None:
         problems = Problems()

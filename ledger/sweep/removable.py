@@ -14,6 +14,8 @@ class Kind(StrEnum):
     PAGE = "page"
     SNAPSHOT = "snapshot"
     PARQUET = "parquet"
+    KEYED = "keyed"
+    STAGED = "staged rows"
     FENCE = "fence"
     HEARTBEAT = "heartbeat"
 

@@ -4,12 +4,14 @@ segments, plans      again below the trim slot of the newest checkpoint, segment
 fences               before any Parquet file of their plans
 Parquet files        ascending, each gone before the next, `parquet_min_age` after their commit; archived first where the topic wants it
 removed topics       step by step, as the controller does it; their names are freed by the controller
+staged rows          of Spark sinks that nobody will publish
 heartbeats           only where they are still the same
 Safe to be cut off anywhere, beside brokers, compactors and others of its kind: what one has removed is missing for nobody.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from ledger import keys
@@ -61,7 +63,9 @@ async def sweep(
             swept.failures[f"bundle {bundle}"] = error
     try:
         await remove_topics(store, aged, catalog, sources, engine)
+        await _delete(store, found.keys(Kind.KEYED))
         await collect_garbage(store, aged, grace_ms)
+        await _delete(store, found.keys(Kind.STAGED))
         await _delete_heartbeats(store, found)
     except LedgerMQError as error:
         swept.failures["root"] = error
@@ -69,23 +73,24 @@ async def sweep(
     return swept
 
 
+async def _delete(store: ObjectStore, wanted: Sequence[str]) -> None:
+    for i in range(0, len(wanted), DELETE_BATCH):
+        await store.delete(wanted[i : i + DELETE_BATCH])
+
+
 async def _delete_segments(store: ObjectStore, bundle: int, found: Found) -> None:
     segments = [key for key in found.keys(Kind.SEGMENT) if key.startswith(keys.segments(bundle))]
     trim_slot = (await newest_checkpoint(store, bundle)).trim_slot
     if segments and keys.number(segments[-1]) >= trim_slot:
         raise AssertionError(f"bundle {bundle}: slot {keys.number(segments[-1])} is found removable, the trim slot is {trim_slot}")
-    for i in range(0, len(segments), DELETE_BATCH):
-        await store.delete(segments[i : i + DELETE_BATCH])
-    plans = [key for key in found.keys(Kind.PLAN) if key.startswith(keys.compactions(bundle))]
-    if plans:
-        await store.delete(plans)
+    await _delete(store, segments)
+    await _delete(store, [key for key in found.keys(Kind.PLAN) if key.startswith(keys.compactions(bundle))])
 
 
 async def _delete_replaced(store: ObjectStore, bundle: int, found: Found) -> None:
     """Checkpoints and snapshots: those that were found to be replaced are replaced for ever."""
     replaced = [*found.keys(Kind.CHECKPOINT), *found.keys(Kind.SNAPSHOT)]
-    if own := [key for key in replaced if key.startswith(keys.ledger(bundle))]:
-        await store.delete(own)
+    await _delete(store, [key for key in replaced if key.startswith(keys.ledger(bundle))])
 
 
 async def _delete_heartbeats(store: ObjectStore, found: Found) -> None:

@@ -31,8 +31,11 @@ _produce = st.tuples(
     st.just("produce"),
     st.lists(st.tuples(st.integers(0, PARTITIONS - 1), st.integers(1, 4), st.sampled_from([1, 300, 2000])), min_size=1, max_size=4),
 )
-_steps = st.lists(
-    st.one_of(
+Step = tuple[str, object]
+
+
+def steps() -> st.SearchStrategy[Step]:
+    return st.one_of(
         _produce,
         _produce,
         st.tuples(st.just("round"), st.booleans()),
@@ -41,13 +44,11 @@ _steps = st.lists(
         st.tuples(st.just("new owner"), st.none()),
         st.tuples(st.just("wait"), st.sampled_from([1, 15, 30, 4000])),
         st.tuples(st.just("tidy"), st.none()),
-    ),
-    max_size=25,
-)
+    )
 
 
 @dataclass
-class _Clock:
+class WorldClock:
     now_us: int = 1_764_547_200_000_000
 
     def __call__(self) -> int:
@@ -55,9 +56,9 @@ class _Clock:
 
 
 @dataclass
-class _World:
+class World:
     root: Root
-    clock: _Clock
+    clock: WorldClock
     log_starts: dict[int, int] = field(default_factory=dict)
     numbers: int = 0
 
@@ -131,15 +132,15 @@ class _World:
 
 
 @settings(max_examples=60, deadline=None)
-@given(steps=_steps, seed=st.integers(0, 2**32))
-def test_each_kept_record_is_there_exactly_once(steps: list[tuple[str, object]], seed: int) -> None:
+@given(drawn=st.lists(steps(), max_size=25), seed=st.integers(0, 2**32))
+def test_each_kept_record_is_there_exactly_once(drawn: list[Step], seed: int) -> None:
     async def run() -> None:
-        clock = _Clock()
+        clock = WorldClock()
         sources = Sources(clock, seeded_sources(seed).random)
         root = await Root.open(MemoryStore("test", sources), sources)
         await root.create_topic("t", partitions=PARTITIONS, parquet_target_bytes="2048", parquet_max_lag_ms="20000")
-        world = _World(root, clock)
-        for what, detail in steps:
+        world = World(root, clock)
+        for what, detail in drawn:
             await world.step(what, detail)
             await world.check()
         await world.step("round", True)

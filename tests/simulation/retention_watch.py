@@ -1,7 +1,7 @@
 """What legal holds and archives promise, looked at whenever a log start moves or a Parquet file goes.
 
 held        from the answer on, until it is taken back: no log start of the topic moves, and no file goes that holds records above it
-archived    from the answer on: a file that goes stands in the archive, byte for byte
+archived    from the answer on: a file that goes and holds records above the log start of that moment stands in the archive, byte for byte
 """
 
 from __future__ import annotations
@@ -18,24 +18,27 @@ class RetentionWatch:
     def __init__(self, world: World) -> None:
         self._world = world
         self._held: dict[int, dict[int, int]] = {}
-        self._archived: set[int] = set()
+        self._archived: dict[int, dict[int, int]] = {}
 
     def hold(self, topic_id: int, bundles: tuple[int, ...]) -> None:
         """It was answered that the topic is held."""
-        starts = {}
-        for partition, bundle in enumerate(bundles):
-            parts = self._world.store.newest_checkpoint(bundle).partitions
-            starts[partition] = next((p.log_start for p in parts if (p.topic_id, p.partition) == (topic_id, partition)), 0)
-        self._held[topic_id] = starts
+        self._held[topic_id] = self._log_starts(topic_id, bundles)
         self._world.coverage.saw("a topic was held")
 
     def let_go(self, topic_id: int) -> None:
         """The hold is about to be taken back."""
         self._held.pop(topic_id, None)
 
-    def archive(self, topic_id: int) -> None:
+    def archive(self, topic_id: int, bundles: tuple[int, ...]) -> None:
         """It was answered that what retention takes is archived."""
-        self._archived.add(topic_id)
+        self._archived.setdefault(topic_id, self._log_starts(topic_id, bundles))
+
+    def _log_starts(self, topic_id: int, bundles: tuple[int, ...]) -> dict[int, int]:
+        starts = {}
+        for partition, bundle in enumerate(bundles):
+            parts = self._world.store.newest_checkpoint(bundle).partitions
+            starts[partition] = next((p.log_start for p in parts if (p.topic_id, p.partition) == (topic_id, partition)), 0)
+        return starts
 
     def on_checkpoint(self, checkpoint: fmt.Checkpoint) -> None:
         for part in checkpoint.partitions:
@@ -53,7 +56,8 @@ class RetentionWatch:
         start = self._held.get(changed.topic_id, {}).get(changed.partition)
         if start is not None and changed.last_offset >= start:
             self._world.violations.append(Violation("held records deleted", f"{changed.key} is gone, the log started at {start}"))
-        if changed.topic_id in self._archived:
+        start = self._archived.get(changed.topic_id, {}).get(changed.partition)
+        if start is not None and changed.last_offset >= start:
             copy = keys.archived(changed.key)
             self._world.coverage.saw("a Parquet file was archived")
             if not store.has(copy) or store.read_now(copy) != store.first[changed.key]:

@@ -140,7 +140,7 @@ class TopicChanger(Owner):
         if self._plan.archives and self._random.random() < 0.3:
             brief = catalog.topics_by_name["brief"]
             await self._alter(brief, {"delete.action": "archive"})
-            self._world.retention.archive(brief.id)
+            self._world.retention.archive(brief.id, brief.bundles)
             return
         known = catalog.topics_by_name.get(CHURNED)
         if known is None:
