@@ -12,15 +12,14 @@ from collections.abc import Callable, Sequence
 
 from ledger.catalog import Catalog, read_catalog
 from ledger.cluster import ClusterSettings
-from ledger.keyed.delete import delete_removed
 from ledger.keyed.report import CleaningReport
 from ledger.keyed.runner import clean_bundle
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.engine import Engine
-from ledger.parquet.gc import collect_garbage
 from ledger.parquet.report import Lag, OnProgress, RoundReport
 from ledger.parquet.runner import compact_bundle, lag_of_bundle
 from ledger.segment_indexes import SegmentIndexes
+from ledger.sweep.sweep import sweep
 from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
 
@@ -107,7 +106,7 @@ class CompactionService:
             except LedgerMQError as error:
                 self._events.bundle_failed(bundle, error)
         if collect and not self._stopping.is_set():
-            await self._collect(catalog)
+            await self._collect()
 
     async def _runs(self, interval_s: Callable[[], float]) -> None:
         runs = 0
@@ -143,9 +142,12 @@ class CompactionService:
         for cleaned in await clean_bundle(self._store, bundle, self._cluster, catalog, self._sources, self._engine, everything=False):
             self._events.version_published(cleaned)
 
-    async def _collect(self, catalog: Catalog) -> None:
+    async def _collect(self) -> None:
         try:
-            deleted = [*await collect_garbage(self._store, self._cluster), *await delete_removed(self._store, catalog)]
-            self._events.garbage_collected(len(deleted))
+            swept = await sweep(self._store, self._cluster, self._sources, self._engine, grace_ms=0)
         except LedgerMQError as error:
             self._events.garbage_not_collected(error)
+            return
+        self._events.garbage_collected(len(swept.removed))
+        for failure in swept.failures.values():
+            self._events.garbage_not_collected(failure)

@@ -126,6 +126,12 @@ def seeds() -> list[bytes]:
         "DescribeTopics": [pb.DescribeTopicsRequest(topics=["kept", "t1"], auto_create=True), pb.DescribeTopicsRequest()],
         "CreateTopic": [pb.CreateTopicRequest(name=f"t{i}", partitions=2, settings={"retention.ms": "1000"}) for i in range(4)],
         "AlterTopic": [pb.AlterTopicRequest(name="t1", partitions=3, set={"max.message.bytes": "9"}, unset=["retention.ms"])],
+        "DeleteRecords": [
+            pb.DeleteRecordsRequest(
+                topic="t1", partitions=[pb.RecordsToDelete(partition=0, offset=5), pb.RecordsToDelete(partition=9, end=True)]
+            ),
+            pb.DeleteRecordsRequest(topic="t2", partitions=[pb.RecordsToDelete(partition=1, timestamp_us=-5)], dry_run=True),
+        ],
         "DeleteTopic": [pb.DeleteTopicRequest(name=f"t{i}") for i in range(4)],
         "FetchOnce": [pb.FetchRequest(partitions=[fetched], max_bytes=1000, max_wait_ms=5, min_bytes=1)],
     }
