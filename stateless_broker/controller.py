@@ -134,8 +134,14 @@ class Controller:
         """Goes on although its caller is cancelled: half a change would block the next one."""
         task = asyncio.create_task(self._change_now(decide), name="change of a topic")
         self._changes.add(task)
-        task.add_done_callback(self._changes.discard)
+        task.add_done_callback(self._ended)
         return await asyncio.shield(task)
+
+    def _ended(self, task: asyncio.Task[Topic]) -> None:
+        """Its caller may have gone: then nobody is left to hear of an error, and it is no bug's trace."""
+        self._changes.discard(task)
+        if not task.cancelled():
+            task.exception()
 
     async def _change_now(self, decide: Callable[[Catalog], Topic]) -> Topic:
         async with self._lock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 
 import pytest
@@ -48,6 +49,22 @@ async def test_a_fresh_description_is_what_the_controller_knows_whoever_is_asked
         for other in cluster.brokers:
             [found] = (await cluster.line(other).describe_topics(pb.DescribeTopicsRequest(topics=["t"], fresh=True))).topics
             assert found.settings["retention.ms"] == str(1000 + i)
+
+
+@in_cluster("a:1")
+async def test_a_change_whose_caller_has_gone_fails_in_silence(cluster: Cluster) -> None:
+    await cluster.create("t", 1)
+    [broker] = cluster.brokers.values()
+    told: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    async with broker.controller._lock:
+        caller = asyncio.create_task(cluster.line("a:1").create_topic(pb.CreateTopicRequest(name="t")))
+        await until(lambda: bool(broker.controller._changes))
+        caller.cancel()
+        await asyncio.wait([caller])
+    await until(lambda: not broker.controller._changes)
+    gc.collect()
+    assert told == []
 
 
 @in_cluster("a:1", "b:1")
