@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ledger.sweep.staged_rows import STAGED_AGE_MS
+from ledgermq.errors import Unavailable
 from spark.sink.cluster import Place, opened
 from spark.sink.decision import Decision, decide, read_decision
 from spark.sink.options import SinkOptions
@@ -27,9 +29,17 @@ async def commit_epoch(place: Place, write: str, epoch: int, messages: Sequence[
         if decision is None:
             if not any(message.records for message in messages):
                 return
+            _check_age(place, messages)
             decision = await decide(place.store, place.sources, write, epoch, await wanted_decision(place, messages))
         await publish(place, write, epoch, decision)
     await (clean_up(place.store, write, epoch) if repeatable else forget(place.store, write))
+
+
+def _check_age(place: Place, messages: Sequence[Staged]) -> None:
+    """Garbage collection takes staged rows that nobody decided about for so long: well before that nobody may any more."""
+    age_ms = place.sources.now_ms() - min(message.begun_ms for message in messages)
+    if age_ms > STAGED_AGE_MS // 2:
+        raise Unavailable(f"rows were staged {age_ms // 3_600_000} hours ago, which is too long; nothing is written: begin again")
 
 
 async def wanted_decision(place: Place, messages: Sequence[Staged]) -> Decision:

@@ -8,7 +8,7 @@ import pytest
 
 from ledger import keys
 from ledgermq.client.producing.given_sessions import EncodedBatch
-from ledgermq.errors import DataDamaged, MessageTooLarge, OutcomeUnknown, TopicBeingDeleted, UnknownTopic
+from ledgermq.errors import DataDamaged, MessageTooLarge, OutcomeUnknown, TopicBeingDeleted, Unavailable, UnknownTopic
 from spark.sink.cluster import Place
 from spark.sink.decision import decide
 from spark.sink.driver import commit_epoch, wanted_decision
@@ -154,3 +154,15 @@ async def test_brokers_that_are_away_for_a_while_are_waited_for(cluster: Cluster
         await cluster.start("a:1")
         await commit
         assert await stored(cluster) == VALUES
+
+
+@in_cluster("a:1")
+async def test_rows_that_were_staged_long_ago_are_not_decided_about(cluster: Cluster) -> None:
+    """Garbage collection may be about to take them."""
+    await cluster.create("t", 2)
+    async with place_of(cluster) as place:
+        staged = await stage_rows(place, "q", 0, rows_of(ROWS))
+        staged.begun_ms -= 4 * 24 * 3600 * 1000
+        with pytest.raises(Unavailable, match="rows were staged 96 hours ago, which is too long; nothing is written: begin again"):
+            await commit_epoch(place, "q", 0, [staged], repeatable=True)
+        assert await stored(cluster) == []
