@@ -43,10 +43,7 @@ def test_spark_is_not_in_the_image_of_brokers() -> None:
 
 def test_the_image_takes_in_every_package() -> None:
     packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include"]
-    dockerfile, ignored = (FOLDER / "Dockerfile").read_text(), (ROOT / ".dockerignore").read_text().splitlines()
-    for package in packages:
-        assert f"COPY {package} /project/{package}\n" in dockerfile
-        assert f"!{package}" in ignored
+    assert {f"!{package}" for package in packages} <= set((ROOT / ".dockerignore").read_text().splitlines())
 
 
 def test_the_example_names_every_variable_with_its_default_and_no_other() -> None:

@@ -5,4 +5,4 @@ if ls /certificates/*.pem >/dev/null 2>&1; then
   cat /etc/ssl/certs/ca-certificates.crt /certificates/*.pem >/tmp/trusted.pem
   export PIP_CERT=/tmp/trusted.pem
 fi
-exec /opt/ledgermq/bin/pip --no-cache-dir --disable-pip-version-check --quiet "$@"
+exec /opt/packages/bin/pip --no-cache-dir --disable-pip-version-check --quiet "$@"
