@@ -34,16 +34,22 @@ from tests.ledgers import STATES_MAX
 pytestmark = pytest.mark.real
 
 REPOSITORY = Path(__file__).parents[2]
+SPARK, ALONE = "tests.spark.query_process", "tests.micro_batches"
 PARTITIONS = 3
+LIVES = 3
+QUICK_JAVA = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+"""A JVM that lives for a minute does not pay for the best code."""
 NOT_STARTED = "Python worker failed to connect back"
 """Spark waits ten seconds for the reader beside the driver, which may be too short on a busy machine."""
 DEFAULTS = ClusterDefaults(bundles=3, url_life_ms=1_000, parquet_min_age_ms=4_000)
 
 
 class Query:
-    """The query's processes: the driver, its JVM, and below that Python's workers, one of which is the reader beside the driver."""
+    """The query's processes. With Spark: the driver, its JVM, and below that Python's workers, one of them the reader beside the driver."""
 
-    def __init__(self, folder: Path, root_url: str) -> None:
+    def __init__(self, module: str, folder: Path, root_url: str) -> None:
+        self.uses_spark = module == SPARK
+        self._module = module
         self.sink = folder / "sink"
         self.sink.mkdir()
         self._checkpoint = folder / "checkpoint"
@@ -52,9 +58,11 @@ class Query:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, trigger: str = "always") -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "tests.spark.query_process", str(self.sink), str(self._checkpoint), trigger, *self._options]
+        command = [sys.executable, "-m", self._module, str(self.sink), str(self._checkpoint), trigger, *self._options]
         with self._log.open("wb") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd=REPOSITORY, start_new_session=True)
+            self._process = subprocess.Popen(
+                command, stdout=log, stderr=log, cwd=REPOSITORY, env=os.environ | QUICK_JAVA, start_new_session=True
+            )
         return self._process
 
     def kill(self) -> None:
@@ -161,22 +169,27 @@ async def running(folder: Path, root_url: str) -> AsyncIterator[tuple[BrokerProc
             stop.set()
 
 
+@pytest.fixture
+def file_root(tmp_path: Path) -> str:
+    return (tmp_path / "root").as_uri()
+
+
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize("place", ["minio_root", "hdfs_root"])
-async def test_the_sink_is_the_log(request: pytest.FixtureRequest, tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    home = java.installed()
-    assert home is not None
-    monkeypatch.setenv("JAVA_HOME", str(home))
-    query = Query(tmp_path, root_url := request.getfixturevalue(place))
-    executors = 0
+@pytest.mark.parametrize("place", ["file_root", "minio_root", "hdfs_root"])
+@pytest.mark.parametrize("module", [ALONE, SPARK])
+async def test_the_sink_is_the_log(request: pytest.FixtureRequest, tmp_path: Path, place: str, module: str) -> None:
+    if module == SPARK:
+        request.getfixturevalue("java_home")
+    query = Query(module, tmp_path, root_url := request.getfixturevalue(place))
     request.addfinalizer(query.end)
+    executors = 0
     async with running(tmp_path, root_url) as (brokers, log):
-        for life in range(3):
+        for life in range(LIVES):
             query.start()
             await batches(query, 3)
             await log.compact()
             executors += query.kill_an_executor()
-            if life == 1:
+            if life % 2:
                 brokers.kill(brokers.running[0])
                 await asyncio.to_thread(brokers.start)
             await batches(query, 2)
@@ -188,9 +201,16 @@ async def test_the_sink_is_the_log(request: pytest.FixtureRequest, tmp_path: Pat
         assert NOT_STARTED in query.text(), query.text()
     assert not (query.sink / "DIFFERENT").exists()
     assert query.rows() == log.sent
-    assert executors == 3
-    assert log.rounds == 6
+    assert executors == (LIVES if query.uses_spark else 0)
+    assert log.rounds == 2 * LIVES
     assert log.kept_from > 0
+
+
+@pytest.fixture
+def java_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    home = java.installed()
+    assert home is not None
+    monkeypatch.setenv("JAVA_HOME", str(home))
 
 
 async def batches(query: Query, count: int) -> None:
