@@ -2,8 +2,8 @@
 
     python -m bench.freshness ROOT [--seconds 60] [--rate 200] [--broker-options "…"]
 
-ROOT is a new root: file:///…, s3://…, hdfs://… One broker process, one producer process at a steady rate, and in this process a query on local[2]
-that runs batch after batch. The first ten seconds, in which Spark warms up, do not count. Prints one JSON line.
+ROOT is a new root: file:///…, s3://…, hdfs://… One broker process, one producer process at a steady rate, and in this process a query that
+runs batch after batch on local[2]. The first ten seconds, in which Spark warms up, do not count. Prints one JSON line.
 """
 
 from __future__ import annotations
