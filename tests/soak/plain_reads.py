@@ -111,8 +111,9 @@ def _add(found: Found, topics: pa.Array, partitions: pa.Array, offsets: pa.Array
 
 
 def by_polars(folder: Path) -> Found:
+    """By a pattern: given a folder, polars takes the temporary files below `_tmp` for its own, and stumbles."""
     frame = (
-        pl.scan_parquet(folder, hive_partitioning=False)
+        pl.scan_parquet(f"{folder}/topic=*/partition=*/*.parquet", hive_partitioning=False)
         .select("topic", "partition", "offset", pl.col("value").bin.slice(0, HEAD_BYTES))
         .collect()
     )

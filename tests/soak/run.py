@@ -59,7 +59,7 @@ class SoakRun:
         self.cluster = SoakCluster(self.children, self.store, self.note)
         self.violations: list[Violation] = []
         self.facts: dict[str, Any] = {"seconds": seconds, "kills": 0, "compactor_kills": 0, "stream_restarts": 0, "bucket_bytes_max": 0}
-        self.retention_s = max(150.0, seconds / 8)
+        self.retention_s = max(150.0, seconds / 3)
         self.compactors: dict[str, Child] = {}
         self._ending = False
         self._random = random.Random(f"soak {seed}")
