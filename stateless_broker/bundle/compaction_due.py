@@ -9,6 +9,7 @@ from ledger.catalog import Catalog
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.parquet.plan import INTERNAL_LAG_MS, is_internal_due
 from ledger.parquet.retention import has_retention
+from ledger.topic_facts import may_remove
 from stateless_broker.bundle.reads import BundleReads
 
 
@@ -48,11 +49,14 @@ def wants_snapshot(reads: BundleReads, catalog: Catalog) -> bool:
 
 
 def wants_retention(checkpoint: fmt.Checkpoint, catalog: Catalog) -> bool:
-    """Is there anything in Parquet that may grow too old or too much, or that cleaning may replace?"""
+    """Is there anything in Parquet that may grow too old or too much, that lies below its log start, or that cleaning may replace?"""
     for part in checkpoint.partitions:
         topic = catalog.topics_by_id.get(part.topic_id)
-        if topic is not None and part.parquet_start < part.parquet_end and has_retention(topic.settings):
+        if topic is None:
+            continue
+        is_leaving = has_retention(topic.settings) or part.parquet_start < part.log_start
+        if is_leaving and part.parquet_start < part.parquet_end and may_remove(checkpoint, topic):
             return True
-        if topic is not None and topic.settings.keyed and part.parquet_end:
+        if topic.settings.keyed and part.parquet_end:
             return True
     return False

@@ -59,6 +59,15 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
         assert broker.wait(30) == 0
 
 
+def test_records_are_deleted_on_demand_and_held(shell: Shell) -> None:
+    shell("produce", "aging", stdin="a\nb\nc\n")
+    done = shell.json("topic", "delete-records", "aging", "--before-offset", "0:2", "--yes")
+    assert done["partition_list"] == [{"partition": 0, "log_start_before": 0, "log_start": 2, "records": 2}]
+    shell.json("topic", "alter", "aging", "--set", "legal.hold=true")
+    refused = shell("topic", "delete-records", "aging", "--before-time", "0s", "--yes")
+    assert (refused.code, "LEGAL_HOLD" in refused.err, "--unset legal.hold" in refused.err) == (7, True, True)
+
+
 def test_a_topic_from_creation_to_deletion(shell: Shell) -> None:
     made = shell.json("topic", "create", "life", "--partitions", 3, "--set", "retention.ms=86400000")
     assert (made["topic"], made["partitions"], made["settings"]) == ("life", 3, {"retention.ms": "86400000"})

@@ -11,10 +11,11 @@ from ledgermq.client.consuming.consumer import Consumer
 from ledgermq.client.consuming.message import Message
 from ledgermq.client.producing.delivery import Delivery
 from ledgermq.client.settings import ClientSettings
-from ledgermq.errors import LedgerMQError, OffsetOutOfRange, OutcomeUnknown, ResourceExhausted, TopicExists, UnknownTopic
+from ledgermq.errors import LedgerMQError, LegalHold, OffsetOutOfRange, OutcomeUnknown, ResourceExhausted, TopicExists, UnknownTopic
 from tests.simulation.cluster_plan import ClusterPlan
 from tests.simulation.history import Assign, Outcome, Partition, Poll
 from tests.simulation.loop import Process
+from tests.simulation.model import Violation
 from tests.simulation.network import Network
 from tests.simulation.world import World
 
@@ -181,6 +182,49 @@ class EndAsker(SimulatedClient):
             self._world.coverage.saw("latest offsets were told")
             for number, op in ops.items():
                 history.tell_end(op, ends[number])
+
+
+class Keeper(SimulatedClient):
+    """Deletes records of a topic on demand, holds it, lets it go; what it was told counts from then on."""
+
+    topic = "brief"
+    _may_be_released = False
+    """A request to end the hold has no answer: it may still arrive, however late."""
+
+    async def work(self) -> None:
+        while not self.stopped.is_set():
+            await asyncio.sleep(self.random.uniform(0.5, 4.0))
+            step = self.random.choice((self._delete, self._delete, self._hold, self._let_go))
+            try:
+                await step()
+            except (LegalHold, OffsetOutOfRange) as error:
+                self._world.coverage.saw(f"a deletion was refused: {error.code}")
+            except LedgerMQError as error:
+                self._world.note(self.name, f"{type(error).__name__}: {error.message[:100]}")
+
+    async def _delete(self) -> None:
+        partition = self.random.randrange(PARTITIONS)
+        end = (await self.client.list_offsets(self.topic, "latest"))[partition]
+        wanted = self.random.randint(0, end + (self.random.random() < 0.1))
+        told = (await self.client.delete_records(self.topic, wanted, [partition]))[partition]
+        self._world.coverage.saw("records were deleted on demand", told.records)
+        topic = await self.client.describe_topic(self.topic)
+        parts = self._world.store.newest_checkpoint(topic.partitions[partition].bundle).partitions
+        stored = next((p.log_start for p in parts if (p.topic_id, p.partition) == (topic.topic_id, partition)), 0)
+        if stored < max(wanted, told.log_start):
+            text = f"{self.topic}-{partition}: told that the log starts at {told.log_start} for {wanted}, it is {stored}"
+            self._world.violations.append(Violation("deletion not durable", text))
+
+    async def _hold(self) -> None:
+        made = await self.client.alter_topic(self.topic, settings={"legal.hold": True})
+        if not self._may_be_released:
+            self._world.retention.hold(made.topic_id, tuple(partition.bundle for partition in made.partitions))
+
+    async def _let_go(self) -> None:
+        self._world.retention.let_go(self._world.topic_ids[self.topic])
+        before, self._may_be_released = self._may_be_released, True
+        await self.client.alter_topic(self.topic, unset=["legal.hold"])
+        self._may_be_released = before
 
 
 class Churner(SimulatedClient):

@@ -24,7 +24,7 @@ from ledgermq.errors import LedgerMQError, TopicExists
 from tests.simulation.ambush import NO_AMBUSH
 from tests.simulation.checker import check
 from tests.simulation.cluster_broker import ClusterBroker
-from tests.simulation.cluster_clients import PARTITIONS, Churner, EndAsker, Reader, Sender, SimulatedClient, note_polls
+from tests.simulation.cluster_clients import PARTITIONS, Churner, EndAsker, Keeper, Reader, Sender, SimulatedClient, note_polls
 from tests.simulation.cluster_plan import ClusterPlan, cluster_plan_of
 from tests.simulation.disturbances import Disturbances
 from tests.simulation.history import FinalLog, LogStart, Outcome, Partition
@@ -34,6 +34,7 @@ from tests.simulation.network import Network
 from tests.simulation.parquet_watch import ParquetWatch, judge_parquet
 from tests.simulation.plan import RunPlan, plan_of
 from tests.simulation.result import Result, finish
+from tests.simulation.retention_watch import RetentionWatch
 from tests.simulation.store import NO_FAULTS
 from tests.simulation.watch import ledger_log
 from tests.simulation.world import World
@@ -52,6 +53,7 @@ class ClusterRun:
         self.cluster: ClusterPlan = cluster_plan_of(seed)
         self.network = Network(self.world)
         self.watch = ParquetWatch(self.world)
+        self.world.retention = RetentionWatch(self.world)
         self.brokers: dict[str, ClusterBroker] = {}
         self._compactors: dict[str, Process] = {}
         self._clients: list[SimulatedClient] = []
@@ -61,7 +63,7 @@ class ClusterRun:
         world, plan = self.world, self.plan
         world.is_s3 = self.cluster.is_s3
         world.coverage.saw("a run on S3" if world.is_s3 else "a run on files")
-        world.store.on_checkpoint, world.store.on_parquet = self._on_checkpoint, self.watch.on_parquet
+        world.store.on_checkpoint, world.store.on_parquet = self._on_checkpoint, self._on_parquet
         for i in range(self.cluster.brokers):
             self._start(f"b{i}")
         await self._create_topics()
@@ -149,6 +151,7 @@ class ClusterRun:
             Reader(world, network, plan, "other", ["main"]),
             EndAsker(world, network, plan, "ends", "main"),
             Churner(world, network, plan, "churn"),
+            Keeper(world, network, plan, "keeper"),
         ]
         return [client.start() for client in self._clients]
 
@@ -166,12 +169,17 @@ class ClusterRun:
             for bundle, error in report.failures.items():
                 self.world.note(name, f"compaction of {bundle}: {type(error).__name__} {error.message[:80]}")
 
+    def _on_parquet(self, changed: keys.ParquetName) -> None:
+        self.watch.on_parquet(changed)
+        self.world.retention.on_parquet(changed)
+
     def _on_checkpoint(self, checkpoint: fmt.Checkpoint) -> None:
         names = {topic_id: name for name, topic_id in self.world.topic_ids.items()}
         for part in checkpoint.partitions:
             if part.log_start and part.topic_id in names:
                 self.world.history.add(LogStart((f"{names[part.topic_id]}#{part.topic_id}", part.partition), part.log_start))
         self.watch.on_checkpoint(checkpoint)
+        self.world.retention.on_checkpoint(checkpoint)
 
     async def _heal(self, disturbances: Disturbances, work: list[asyncio.Task[None]]) -> None:
         world = self.world
