@@ -41,6 +41,15 @@ def checkpoint() -> fmt.Checkpoint:
     return whole
 
 
+def checkpoint_with_facts() -> fmt.Checkpoint:
+    """What later versions added: settings that protect records, deletion on demand."""
+    whole = checkpoint()
+    whole.snapshot_bytes = 4096
+    whole.partitions[0].deleted_to = 10
+    whole.topic_facts.add(topic_id=7, version=12, held=True)
+    return whole
+
+
 def plan() -> fmt.CompactionPlan:
     whole = fmt.CompactionPlan(bundle=2, number=3, put_id=b"p" * 16, created_ms=5, checkpoint=6, last_slot=40, trim_slot=41)
     whole.slots.add(slot=34, put_id=b"s" * 16, kind=fmt.DATA, tail_length=99)
@@ -64,6 +73,7 @@ def snapshot() -> fmt.Snapshot:
 
 KINDS: list[tuple[str, ObjectKind, Message]] = [
     ("checkpoint-v1.bin", ObjectKind.CHECKPOINT, checkpoint()),
+    ("checkpoint-facts-v1.bin", ObjectKind.CHECKPOINT, checkpoint_with_facts()),
     ("compaction-plan-v1.bin", ObjectKind.COMPACTION_PLAN, plan()),
     ("file-page-v1.bin", ObjectKind.FILE_PAGE, page()),
     ("snapshot-v1.bin", ObjectKind.SNAPSHOT, snapshot()),
@@ -78,6 +88,7 @@ def test_golden_files_are_readable_for_ever(name: str, kind: ObjectKind, message
 def test_golden_topic_record() -> None:
     record = fmt.TopicRecord.FromString((GOLDEN / "topic-record-v1.bin").read_bytes())
     assert (record.name, list(record.bundles), dict(record.settings)) == ("t", [1, 2], {"retention.ms": "1000"})
+    assert record.altered_ms == 0, "written before there was such a field"
 
 
 async def test_golden_cluster_file() -> None:
