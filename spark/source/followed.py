@@ -20,9 +20,9 @@ from spark.source.options import SourceOptions
 from spark.source.planning import BUNDLES_AT_ONCE, INDEX_BATCHES_MAX
 
 POLL_S = 0.1
-POLL_IDLE_S = 1.0
+POLL_IDLE_S = 0.5
 IDLE_SHARE = 0.02
-"""The wait between two polls, as a share of the time since something came: 0.1 s in the first five seconds, a second after fifty."""
+"""The wait between two polls, as a share of the time since something came: 0.1 s in the first five seconds, half a second after 25."""
 CATALOG_POLL_S = 1.0
 
 
@@ -53,10 +53,16 @@ class FollowedTopics:
         self._news_at_s = asyncio.get_running_loop().time()
 
     async def refresh(self, *, at_once: bool = False) -> None:
-        """Take in what is new: records, topics, partitions. Waits until the next poll is due, unless `at_once`. Raises as `open` does."""
+        """Take in what is new: records, topics, partitions. Raises as `open` does.
+
+        Unless `at_once`, it waits until the next poll is due, but POLL_S at most (a query may have other sources); then nothing is new.
+        """
         loop = asyncio.get_running_loop()
-        if not at_once:
-            await asyncio.sleep(self._poll_at_s - loop.time())
+        wait_s = self._poll_at_s - loop.time()
+        if not at_once and wait_s > 0:
+            await asyncio.sleep(min(wait_s, POLL_S))
+            if wait_s > POLL_S:
+                return
         if at_once or loop.time() >= self._catalog_at_s:
             self._is_stale |= await self._metadata.refresh()
             if self._is_stale:
