@@ -111,7 +111,7 @@ class _Publisher:
             return
         if sequence < stored:
             raise DataDamaged(f"{name}/{staged.partition}: {stored} records are stored, which is amid a batch of {sequence} to {end - 1}")
-        self._waiting.append(await producer.send_encoded(*partition, staged.batch))
+        self._waiting.append(await producer.send_encoded(name, staged.topic_id, staged.partition, staged.batch))
         while self._waiting and self._waiting[0].settled:
             self._waiting.popleft().raise_error()
 

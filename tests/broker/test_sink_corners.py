@@ -135,7 +135,10 @@ async def test_a_given_session_ends_with_its_error_and_takes_no_other(cluster: C
         sessions[first].next_sequence = 5
         async with place.client.resumed_producer(sessions, delivery_timeout_s=10) as producer:
             batch = EncodedBatch(b"no batch", 0, 1, 0, 0)
-            outcomes = [await producer.send_encoded(*first, batch) for _ in range(3)]
+            topic_id = decision.topics["t"]
+            with pytest.raises(UnknownTopic):
+                await producer.send_encoded(first.topic, topic_id + 1, first.partition, batch)
+            outcomes = [await producer.send_encoded(first.topic, topic_id, first.partition, batch) for _ in range(3)]
             for outcome in outcomes:
                 await outcome.wait()
                 assert outcome.error is not None

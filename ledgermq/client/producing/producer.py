@@ -165,17 +165,18 @@ class Producer:
             raise
         return delivery
 
-    async def send_encoded(self, topic: str, partition: int, batch: EncodedBatch) -> Outcome:
+    async def send_encoded(self, topic: str, topic_id: int, partition: int, batch: EncodedBatch) -> Outcome:
         """Queue a batch that was encoded before, as it is, waiting for room. The topic was asked for before (`Client.open_sessions`).
 
-        Await `wait()` of what this returns, then `raise_error()`. Raises UnknownTopic, UnknownPartition; nothing is queued then.
+        Await `wait()` of what this returns, then `raise_error()`. Raises UnknownTopic (also where the name means another topic by now),
+        UnknownPartition; nothing is queued then.
         """
         self._check_usable()
         held = len(batch.data)
         await self._buffer.wait_for_room(held)
         place = self._routes.topic(topic)
-        if not isinstance(place, TopicQueues):
-            raise UnknownTopic(f"topic {topic!r} is not known here")
+        if not isinstance(place, TopicQueues) or place.route.topic_id != topic_id:
+            raise UnknownTopic(f"topic {topic!r} of id {topic_id} is not known here")
         self._buffer.admit(held)
         try:
             return place.add_encoded(batch, partition).outcome
