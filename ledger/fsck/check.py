@@ -14,6 +14,7 @@ from ledger.checkpoint import newest_checkpoint
 from ledger.cluster import ClusterSettings
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.fsck.catalog_check import check_catalog, check_partitions, removed_ids
+from ledger.fsck.keyed_check import KeyedCheck
 from ledger.fsck.ledger_check import LedgerView, check_ledger
 from ledger.fsck.names import check_names
 from ledger.fsck.offset_check import check_offsets, check_put_ids, check_sequences
@@ -87,6 +88,7 @@ async def _check_once(
     problems = Problems()
     checked = Checked(objects=await check_names(store, cluster.bundles, problems))
     parquet = [info async for info in store.list(keys.PARQUET)]
+    keyed = [info async for info in store.list(keys.KEYED)]
     views = []
     for bundle in range(cluster.bundles):
         view = await check_ledger(store, bundle, problems, quick=quick)
@@ -107,6 +109,9 @@ async def _check_once(
     if len(views) == cluster.bundles:  # else nobody can say which files count
         finished = {view.bundle: view.checkpoint.finished_plan for view in views}
         await ParquetCheck(store, cluster.cluster_id, live, finished, problems, run_blocking).run(parquet, quick=quick)
+        if catalog is not None:
+            checkpoints = [view.checkpoint for view in views]
+            await KeyedCheck(store, cluster.cluster_id, problems, run_blocking).run(keyed, catalog, checkpoints, quick=quick)
     checked.parquet_files = len(parquet)
     checked.records = sum(_end(view) for view in views)
     return checked, problems

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.keys import parse_keyed
 from ledger.object_store.contract import Buffer
 from ledger.segment import decode_tail
 
@@ -42,7 +43,8 @@ def kind_of(key: str, buffers: Sequence[Buffer] = ()) -> str:
     """What is at `key`: one of KINDS, or nothing that anybody lies in wait for. A segment that opens a term is one of the "claims"."""
     found = _KIND.match(key)
     if found is None:
-        return ""
+        keyed = parse_keyed(key)
+        return "" if keyed is None else "keyed files" if keyed.is_file else "versions"
     if found[2] == "segments" and buffers:
         index = decode_tail(b"".join(buffers), int(found[1]), int(key.rpartition("/")[2])).index
         return "claims" if index.kind == fmt.CLAIM else "segments"

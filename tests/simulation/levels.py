@@ -1,4 +1,4 @@
-"""The levels of simulation by name: `ledger` (one ledger whole, fast), `rounds` (Parquet compaction), `damage`, `cluster`, `groups`."""
+"""The levels of simulation by name: `ledger` (one ledger whole, fast), `rounds` (Parquet compaction), `keyed`, `damage`, and so on."""
 
 from __future__ import annotations
 
@@ -6,11 +6,19 @@ from tests.simulation.cluster_run import ClusterRun
 from tests.simulation.damage_run import KINDS as DAMAGED
 from tests.simulation.damage_run import DamageRun
 from tests.simulation.groups_run import GroupsRun
+from tests.simulation.keyed_run import KeyedRun
 from tests.simulation.ledger_run import LedgerRun
 from tests.simulation.result import Make
 from tests.simulation.rounds_run import RoundsRun
 
-LEVELS: dict[str, Make] = {"ledger": LedgerRun, "rounds": RoundsRun, "damage": DamageRun, "cluster": ClusterRun, "groups": GroupsRun}
+LEVELS: dict[str, Make] = {
+    "ledger": LedgerRun,
+    "rounds": RoundsRun,
+    "keyed": KeyedRun,
+    "damage": DamageRun,
+    "cluster": ClusterRun,
+    "groups": GroupsRun,
+}
 
 MUST_HAPPEN: dict[str, tuple[str, ...]] = {
     "ledger": (
@@ -68,6 +76,16 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
         "a topic was held",
         "a deletion was refused by a hold",
         "a Parquet file was archived",
+    ),
+    "keyed": (
+        "a version was published",
+        "a version was deleted",
+        "a file of versions was deleted",
+        "a version holds fewer records than its end says",
+        "a tombstone has gone",
+        "the log begins above the log start",
+        "the world had gone past a put (versions) when its process awoke",
+        "a plain reader looked",
     ),
     "damage": (
         *(f"damaged: {kind}" for kind in DAMAGED),

@@ -66,7 +66,7 @@ class RoundsRun:
         world.store.on_parquet, world.store.on_checkpoint = self._on_parquet, self._on_checkpoint
         self.cluster = await open_cluster(world.store, world.sources("genesis"), self.rounds.cluster)
         await self._create_topics()
-        for name in ["w", "t", *(f"c{i}" for i in range(self.rounds.compactors))]:
+        for name in self._processes():
             self._start(name)
         for name, seconds in zip(sorted(self.workers), self.rounds.clocks_wrong_s, strict=False):
             world.skew_us[name] = round(seconds * 1e6)
@@ -95,8 +95,13 @@ class RoundsRun:
 
     def _start(self, name: str) -> None:
         self._incarnation += 1
-        kind = {"w": Producer, "t": TopicChanger}.get(name, Compactor)
-        self.workers[name] = kind(self.world, self.rounds, self.cluster, name, self._incarnation)
+        self.workers[name] = self._kind_of(name)(self.world, self.rounds, self.cluster, name, self._incarnation)
+
+    def _processes(self) -> list[str]:
+        return ["w", "t", *(f"c{i}" for i in range(self.rounds.compactors))]
+
+    def _kind_of(self, name: str) -> type[Worker]:
+        return {"w": Producer, "t": TopicChanger}.get(name, Compactor)
 
     async def _create_topics(self) -> None:
         world = self.world
@@ -162,13 +167,7 @@ class RoundsRun:
         self.watch.look_at_all()
         if not world.store.has(STRANGER):
             world.violations.append(Violation("a stranger's object deleted", STRANGER))
-        logs: dict[Partition, FinalLog] = {}
-        names = {world.topic_ids[name]: name for name in LASTING}
-        for bundle in range(1, BUNDLES):
-            starts = {(p.topic_id, p.partition): p.log_start for p in world.store.newest_checkpoint(bundle).partitions}
-            for (topic_id, number), records in sorted(ledger_log(world.store, bundle).items()):
-                name = f"{names.get(topic_id, CHURNED)}#{topic_id}"
-                logs[name, number] = FinalLog(records, starts.get((topic_id, number), 0))
+        logs = self._logs()
         world.violations += check(world.history, logs)
         lasting = {f"{name}#{world.topic_ids[name]}" for name in LASTING}
         world.violations += judge_parquet(world, logs, {partition for partition in self._whole(logs) if partition[0] in lasting})
@@ -176,6 +175,18 @@ class RoundsRun:
             world.coverage.saw("a plan was finished", world.store.newest_checkpoint(bundle).finished_plan)
         world.coverage.saw("an object was created again after it was deleted", len(world.store.created_again))
         world.coverage.saw("a run on S3" if self.rounds.is_s3 else "a run on files")
+
+    def _logs(self) -> dict[Partition, FinalLog]:
+        """What the ledgers say of every topic."""
+        world = self.world
+        logs: dict[Partition, FinalLog] = {}
+        names = {world.topic_ids[name]: name for name in LASTING}
+        for bundle in range(1, BUNDLES):
+            starts = {(p.topic_id, p.partition): p.log_start for p in world.store.newest_checkpoint(bundle).partitions}
+            for (topic_id, number), records in sorted(ledger_log(world.store, bundle).items()):
+                name = f"{names.get(topic_id, CHURNED)}#{topic_id}"
+                logs[name, number] = FinalLog(records, starts.get((topic_id, number), 0))
+        return logs
 
     def _whole(self, logs: dict[Partition, FinalLog]) -> dict[Partition, FinalLog]:
         """Whose records have to be in Parquet at the end."""

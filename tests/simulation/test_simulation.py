@@ -14,6 +14,7 @@ from tests.simulation.run import Seed, replay_command
 
 LEDGER_SEEDS = range(24)
 ROUNDS_SEEDS = range(8)
+KEYED_SEEDS = range(4)
 DAMAGE_SEEDS = range(6)
 CLUSTER_SEEDS = range(4)
 GROUPS_SEEDS = range(3)
@@ -40,6 +41,10 @@ def test_one_ledger(first: int) -> None:
 @pytest.mark.parametrize("first", ROUNDS_SEEDS[::4])
 def test_rounds_of_compaction(first: int) -> None:
     judge("rounds", range(first, first + 4))
+
+
+def test_keyed_topics() -> None:
+    judge("keyed", KEYED_SEEDS)
 
 
 def test_damage() -> None:

@@ -20,7 +20,7 @@ import pyarrow as pa
 from ledger import keys
 from ledger.checkpoint import decode_checkpoint
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.keys import ParquetName, parse_parquet
+from ledger.keys import KeyedName, ParquetName, parse_parquet
 from ledger.object_store.contract import Buffer, ObjectInfo
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.plan_chain import decode_plan
@@ -75,6 +75,8 @@ class WatchedStore(MemoryStore):
         """Told of every Parquet file that came or went, once it has."""
         self.on_checkpoint: Callable[[fmt.Checkpoint], None] = lambda checkpoint: None
         """Told of every checkpoint that became the newest."""
+        self.on_keyed: Callable[[KeyedName], None] = lambda name: None
+        """Told of every object of a keyed partition that came or went, once it has."""
         self._until_gone: defaultdict[str, list[asyncio.Future[None]]] = defaultdict(list)
         self._until_commits: list[tuple[int, asyncio.Future[None]]] = []
         self.commits = 0
@@ -189,6 +191,8 @@ class WatchedStore(MemoryStore):
         name = parquet_name(key)
         if name is not None:
             self.on_parquet(name)
+        elif key.startswith(keys.KEYED) and (keyed := keys.parse_keyed(key)) is not None:
+            self.on_keyed(keyed)
 
     def keys_now(self, prefix: str) -> list[str]:
         first = bisect_left(self._keys, prefix)

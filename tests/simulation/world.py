@@ -55,6 +55,8 @@ class World:
         self.is_s3 = False
         """The store refuses late puts by their age; else their fences close, as with files."""
         self.topic_ids: dict[str, int] = {}
+        self.judged_elsewhere: set[str] = set()
+        """Topics of which plain readers of `parquet/` need not find all records."""
         self.damaged = ""
         """The key of the one object that was damaged on purpose."""
         self.freed: set[int] = set()

@@ -1,0 +1,123 @@
+"""Keyed partitions: a version holds what the log no longer does, its files are there and whole, and no key is in it twice."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ledger import keys
+from ledger.catalog import Catalog
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.fsck.problem import Problems
+from ledger.keyed.note import KeyedNote
+from ledger.keyed.version import KeyedFile, KeyedVersion, newest_version, read_version
+from ledger.keys import KeyedName, KeyedPlace
+from ledger.object_store.contract import ObjectInfo, ObjectStore
+from ledger.parquet.columns import SCHEMA
+from ledger.parquet.footer_checksum import check_whole
+from ledger.parquet.group_build import RunBlocking
+from ledger.parquet.stored_file import read_footer
+
+
+@dataclass(slots=True)
+class _Listed:
+    """What lies in the folder of a partition."""
+
+    versions: list[tuple[KeyedName, ObjectInfo]] = field(default_factory=list)
+    files: list[tuple[KeyedName, ObjectInfo]] = field(default_factory=list)
+
+
+class KeyedCheck:
+    def __init__(self, store: ObjectStore, cluster_id: str, problems: Problems, run_blocking: RunBlocking) -> None:
+        self._store = store
+        self._cluster_id = cluster_id
+        self._problems = problems
+        self._run_blocking = run_blocking
+
+    async def run(self, listed: Iterable[ObjectInfo], catalog: Catalog, checkpoints: Sequence[fmt.Checkpoint], *, quick: bool) -> None:
+        """`listed`: of `keyed/`, from before the checkpoints were read."""
+        places: dict[KeyedPlace, _Listed] = {}
+        for info in listed:
+            if (name := keys.parse_keyed(info.key)) is not None:
+                found = places.setdefault(name.place, _Listed())
+                (found.files if name.is_file else found.versions).append((name, info))
+        counters = {KeyedPlace(part.topic_id, part.partition): part for checkpoint in checkpoints for part in checkpoint.partitions}
+        for place, part in counters.items():
+            if part.parquet_start > part.log_start:
+                places.setdefault(place, _Listed())
+        for place, found in places.items():
+            if catalog.is_removed(place.topic_id, catalog.offset):
+                self._problems.untidy(place.folder, "REMOVED_TOPIC", "the topic of these versions was removed")
+                continue
+            with self._problems.collecting(place.folder):
+                await self._check_place(place, found, counters.get(place), quick=quick)
+
+    async def _check_place(self, place: KeyedPlace, listed: _Listed, part: fmt.PartitionCheckpoint | None, *, quick: bool) -> None:
+        newest = await newest_version(self._store, place)
+        end = newest.version.end if newest is not None else 0
+        if part is not None and part.log_start < part.parquet_start and end < part.parquet_start:
+            text = f"the log begins at {part.parquet_start}, the newest version ends at {end}: records of before are in neither"
+            self._problems.damage(place.folder, "KEYED_GAP", text)
+        if newest is None:
+            self._unreferenced(listed, set(), 0)
+            return
+        if end > (part.parquet_end if part is not None else 0):
+            self._problems.damage(newest.version.key, "WRONG_END", f"it ends at {end}, beyond the end of Parquet")
+        named: set[str] = set()
+        for name, info in listed.versions:
+            with self._problems.collecting(info.key):
+                named |= {file.key for file in (await read_version(self._store, place, name.number)).files}
+        await self._check_files(newest.version, quick=quick)
+        self._unreferenced(listed, named | {file.key for file in newest.version.files}, newest.version.number)
+
+    def _unreferenced(self, listed: _Listed, named: set[str], newest: int) -> None:
+        for name, info in listed.files:
+            if info.key in named:
+                continue
+            if name.number <= newest:
+                self._problems.untidy(info.key, "UNREFERENCED", "no version names it")
+            else:
+                self._problems.note(info.key, "UNPUBLISHED", f"it is of a round that has not published version {name.number}")
+
+    async def _check_files(self, version: KeyedVersion, *, quick: bool) -> None:
+        seen: set[bytes] = set()
+        for file in version.files:
+            with self._problems.collecting(file.key):
+                info = await self._store.head(file.key)
+                footer = await read_footer(self._store, file.key)
+                note = KeyedNote.decode(footer.metadata)
+                if note is None or note.cluster != self._cluster_id:
+                    self._problems.damage(file.key, "FOREIGN_FILE", "it is no file of a keyed partition of this cluster")
+                elif info.size != file.size or (note.rows, note.first, note.last) != (footer.num_rows, file.first, file.last):
+                    self._problems.damage(file.key, "WRONG_LIST", f"size, rows or offsets are not as {version.key} says")
+                elif not quick:
+                    data = await self._store.get(file.key)
+                    problem = await self._run_blocking(partial(_find_wrong_rows, data, file, version, seen))
+                    if problem:
+                        self._problems.damage(file.key, "DATA_DAMAGED", problem)
+
+
+def _find_wrong_rows(data: bytes, file: KeyedFile, version: KeyedVersion, seen: set[bytes]) -> str | None:
+    """Blocking: read all of it. `seen`: keys of the files before. Raises DataDamaged."""
+    check_whole(data, file.key)
+    try:
+        table = pq.ParquetFile(io.BytesIO(data), page_checksum_verification=True).read()
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        return f"it cannot be read: {error}"
+    if table.schema.remove_metadata() != SCHEMA:
+        return "its columns are not those of our Parquet files"
+    offsets = table.column("offset").to_pylist()
+    if offsets != sorted(set(offsets)) or not file.first <= offsets[0] <= offsets[-1] <= file.last:
+        return "its offsets do not ascend from its first to its last"
+    if set(table.column("topic").unique().to_pylist()) != {version.topic}:
+        return f"it holds records of another topic than {version.topic}"
+    found = [key for key in table.column("key").to_pylist() if key is not None]
+    twice = len(found) - len(set(found)) or len(seen & set(found))
+    seen |= set(found)
+    return f"{twice} keys are in the version twice" if twice else None
