@@ -16,7 +16,7 @@ import pytest
 from pyarrow import fs
 
 from tests.chaos.children import PROJECT, Children
-from tests.chaos.judge import judge_history
+from tests.chaos.judge import judge_history, judge_logs
 from tests.chaos.measures import Measures
 from tests.chaos.plain_reader import PlainReader
 from tests.chaos.schedule import ALL_KINDS, OF_A_REMOTE_STORE, Kind, Part, Trouble, schedule
@@ -165,6 +165,23 @@ def test_a_topic_that_was_deleted_is_judged_by_what_was_seen_of_it() -> None:
     gone.history.add(Gone("temp#7"))
     gone.history.add(Poll("late", ("temp#7", 0), ((0, "t.0"),)))
     assert judged(gone, {}, 0) == {"read after removal"}
+
+
+GRPC_TELLS = """\
+2026-11-21T15:31:58.152215Z [error    ] ExecuteBatchError raised in core by servicer method [/ledgermq.v1.Broker/GroupHeartbeat] broker=b
+Traceback (most recent call last):
+  File "src/python/grpcio/grpc/_cython/_cygrpc/aio/server.pyx.pxi", line 710, in grpc._cython.cygrpc._handle_exceptions
+grpc._cython.cygrpc.ExecuteBatchError: Failed "execute_batch": (<grpc._cython.cygrpc.SendMessageOperation object at 0x7f>)
+2026-11-21T15:32:19.561394Z [info     ] compacted                      broker=b bundle=2
+"""
+
+
+def test_a_log_may_hold_what_grpc_tells_of_lost_lines_and_no_other_trace(tmp_path: Path) -> None:
+    (tmp_path / "broker-0.1.log").write_text(GRPC_TELLS)
+    assert judge_logs(tmp_path) == []
+    (tmp_path / "broker-0.2.log").write_text(GRPC_TELLS + "Traceback (most recent call last):\n")
+    [violation] = judge_logs(tmp_path)
+    assert violation.text.startswith("broker-0.2.log, line 2 (1 such lines)")
 
 
 def _all() -> list[Partition]:
