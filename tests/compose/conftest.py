@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -16,7 +16,7 @@ def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     """Every service is healthy at first."""
     if (why := docker.missing()) is not None:
         pytest.fail(f"containers cannot be run here: {why}")
-    say = request.config.pluginmanager.get_plugin("terminalreporter").write_line  # type: ignore[union-attr]
+    say = speaker(request.config)
     begun = time.monotonic()
     folder = tmp_path_factory.mktemp("compose")
     found = Project(folder, values_for_test(folder))
@@ -28,11 +28,25 @@ def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     try:
         found.up()
         is_up = True
-        say(f"\nimages built in {built - begun:.0f} s, all healthy after {time.monotonic() - built:.0f} s more")
+        say(f"images built in {built - begun:.0f} s, all healthy after {time.monotonic() - built:.0f} s more")
         for image in sorted({found.inspect(service)["Config"]["Image"] for service in SERVICES}):
             say(f"  {image}: {int(found.docker('image', 'inspect', '-f', '{{.Size}}', image)) / 1e6:.0f} MB")
         yield found
     finally:
         if request.session.testsfailed or not is_up:
-            say(f"\nlogs of all containers: {found.save_logs()}")
+            say(f"logs of all containers: {found.save_logs()}")
         found.down()
+
+
+def speaker(config: pytest.Config) -> Callable[[str], None]:
+    """Prints a line that pytest does not keep for itself."""
+    capture, terminal = config.pluginmanager.getplugin("capturemanager"), config.pluginmanager.getplugin("terminalreporter")
+    assert capture is not None
+    assert terminal is not None
+
+    def say(line: str) -> None:
+        with capture.global_and_fixture_disabled():
+            terminal.ensure_newline()
+            terminal.write_line(line)
+
+    return say

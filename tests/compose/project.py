@@ -48,8 +48,13 @@ class Project:
 
     def compose(self, *arguments: str, timeout_s: float = COMMAND_S_MAX, check: bool = True) -> str:
         """What it printed. Raises RuntimeError with it when it fails, unless `check` is off."""
-        kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME") or name.startswith("DOCKER_")}
-        return said([*self._compose, *arguments], timeout_s, check, environment=kept)
+        return said([*self._compose, *arguments], timeout_s, check)
+
+    def run_once(self, service: str, *variables: str) -> tuple[int, str]:
+        """A container of its own of this service with other variables: its exit status and what it said."""
+        options = [part for variable in variables for part in ("-e", variable)]
+        done = ran([*self._compose, "run", "-T", "--rm", "--no-deps", *options, service], COMMAND_S_MAX)
+        return done.returncode, done.stdout
 
     def docker(self, *arguments: str, check: bool = True) -> str:
         return said(["docker", *arguments], COMMAND_S_MAX, check)
@@ -126,10 +131,15 @@ class Project:
         return {"AWS_ACCESS_KEY_ID": self.values["STORE_ACCESS_KEY"], "AWS_SECRET_ACCESS_KEY": self.values["STORE_SECRET_KEY"]}
 
 
-def said(command: list[str], timeout_s: float, check: bool, environment: Mapping[str, str] | None = None) -> str:
-    done = subprocess.run(
-        command, cwd=FOLDER, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout_s, check=False
-    )
+def ran(command: list[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
+    """Variables of this shell would go before those of the file."""
+    kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME") or name.startswith("DOCKER_")}
+    output: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    return subprocess.run(command, cwd=FOLDER, env=kept, timeout=timeout_s, check=False, **output)
+
+
+def said(command: list[str], timeout_s: float, check: bool) -> str:
+    done = ran(command, timeout_s)
     if check and done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout[-6000:]}")
     return done.stdout
