@@ -104,16 +104,20 @@ def sweep_takes_what_no_plan_names(patch: Patch) -> None:
 
 
 @mutant("rounds", likely=_sweeps)
-def sweep_takes_the_newest_for_the_one_in_force(patch: Patch) -> None:
-    """Of numbered objects only the newest is taken to count: a snapshot that no checkpoint names yet, and the one in force goes."""
+def sweep_takes_segments_of_open_plans(patch: Patch) -> None:
+    """What any plan names is taken to be in Parquet, finished or not, trimmed or not."""
 
-    def replaced(self: Any, listed: Any, checkpoint: Any) -> None:
-        for kind, found in ((Kind.CHECKPOINT, listed.checkpoints), (Kind.SNAPSHOT, listed.snapshots)):
-            for number, info in found.items():
-                if number < max(found):
-                    self._add(kind, info, "replaced")
+    def named(self: Any, listed: Any, plans: Any, checkpoint: Any) -> None:
+        for plan in plans:
+            for slot in plan.slots:
+                if slot.slot in listed.segments:
+                    self._add(Kind.SEGMENT, listed.segments[slot.slot], "named by a plan")
 
-    patch.setattr(ledger.sweep.find._Search, "_replaced", replaced)
+    async def delete(store: Any, bundle: int, found: Any) -> None:
+        await store.delete([key for key in found.keys(Kind.SEGMENT) if key.startswith(keys.segments(bundle))])
+
+    patch.setattr(ledger.sweep.find._Search, "_segments_and_plans", named)
+    patch.setattr(ledger.sweep.sweep, "_delete_segments", delete)
 
 
 @mutant("rounds", likely=_sweeps)

@@ -95,7 +95,8 @@ async def test_parquet_is_deleted_only_when_old_enough_and_its_fences_are_closed
         kept = await parquet_keys(store)
         states_max = root.cluster.producer_states_max
         await advance_checkpoint(store, 1, sources, states_max, log_start_move({(topic.id, 0): 5}))
-        assert await delete_expired_parquet(store, 1, root.cluster, await root.catalog(), sources) == 0, "page 2, witness of commit 1, is 16 s old"
+        catalog = await root.catalog()
+        assert await delete_expired_parquet(store, 1, root.cluster, catalog, sources) == 0, "page 2, witness of commit 1, is 16 s old"
         clock_us[0] += 5_000_000
         assert await delete_expired_parquet(store, 1, root.cluster, await root.catalog(), sources) == 1
         assert await parquet_keys(store) == kept[1:]
