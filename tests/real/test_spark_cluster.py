@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -49,11 +50,31 @@ async def root(tmp_path: Path) -> Root:
     return root
 
 
-def job(cluster: SparkCluster, root: Root) -> subprocess.Popen[str]:
+Jobs = Callable[[], "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def start_job(cluster: SparkCluster, root: Root) -> Iterator[Jobs]:
+    """Starts a job on the root; what still runs at the end is killed."""
     command = [sys.executable, "-m", "spark.job", root.store.url, "--output", "json"]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=REPOSITORY, env=cluster.environment, start_new_session=True
-    )
+    started: list[subprocess.Popen[str]] = []
+
+    def start() -> subprocess.Popen[str]:
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        running = subprocess.Popen(command, **pipes, text=True, cwd=REPOSITORY, env=cluster.environment, start_new_session=True)  # type: ignore[call-overload]
+        started.append(running)
+        return running  # type: ignore[no-any-return]
+
+    yield start
+    for running in started:
+        if running.poll() is None:
+            kill(running)
+
+
+def kill(running: subprocess.Popen[str]) -> None:
+    """The driver and its JVM."""
+    os.killpg(running.pid, signal.SIGKILL)
+    running.communicate(timeout=60)
 
 
 def finished(running: subprocess.Popen[str]) -> dict[str, object]:
@@ -94,8 +115,8 @@ async def all_is_there_once(root: Root) -> None:
 
 
 @pytest.mark.timeout(600)
-async def test_an_executor_is_killed_in_the_midst_of_its_task(cluster: SparkCluster, root: Root) -> None:
-    running = job(cluster, root)
+async def test_an_executor_is_killed_in_the_midst_of_its_task(cluster: SparkCluster, start_job: Jobs, root: Root) -> None:
+    running = start_job()
     until(lambda: files(root, "parquet/topic=t") >= 3, running)
     cluster.kill_executor()
     at_the_kill = files(root, "parquet/topic=t")
@@ -106,7 +127,7 @@ async def test_an_executor_is_killed_in_the_midst_of_its_task(cluster: SparkClus
 
 
 @pytest.mark.timeout(900)
-async def test_drivers_are_killed_between_any_two_steps(cluster: SparkCluster, root: Root) -> None:
+async def test_drivers_are_killed_between_any_two_steps(start_job: Jobs, root: Root) -> None:
     """A plan stands there; some of its files; its page: each time the driver dies, and the last job finishes what it finds."""
     bundle = keys.segments(1).rsplit("/", 2)[0]
     for reached in (
@@ -114,18 +135,17 @@ async def test_drivers_are_killed_between_any_two_steps(cluster: SparkCluster, r
         lambda: files(root, "parquet/topic=t") >= 5,
         lambda: files(root, f"{bundle}/files") >= 1,
     ):
-        running = job(cluster, root)
+        running = start_job()
         until(reached, running)
-        running.send_signal(signal.SIGKILL)
-        running.communicate(timeout=60)
+        kill(running)
     assert files(root, f"{bundle}/checkpoints") <= 1
-    finished(job(cluster, root))
+    finished(start_job())
     await all_is_there_once(root)
 
 
 @pytest.mark.timeout(900)
-async def test_two_jobs_together_are_rivals_that_make_one_set_of_files(cluster: SparkCluster, root: Root) -> None:
-    both = [job(cluster, root), job(cluster, root)]
+async def test_two_jobs_together_are_rivals_that_make_one_set_of_files(start_job: Jobs, root: Root) -> None:
+    both = [start_job(), start_job()]
     for running in both:
         finished(running)
     await all_is_there_once(root)

@@ -48,8 +48,8 @@ TOPICS: dict[str, tuple[int, int, float]] = {"kept": (4, 100, 200_000.0), "brief
 
 
 class SoakRun:
-    def __init__(self, seconds: float, folder: Path, stack: AsyncExitStack, seed: int) -> None:
-        self.seconds, self.folder = seconds, folder
+    def __init__(self, seconds: float, folder: Path, stack: AsyncExitStack, seed: int, with_spark: bool) -> None:
+        self.seconds, self.folder, self.with_spark = seconds, folder, with_spark
         self.logs = folder / "logs"
         self.logs.mkdir()
         self.children = Children(self.logs)
@@ -58,7 +58,14 @@ class SoakRun:
         self.root = folder / "root"
         self.cluster = SoakCluster(self.children, self.store, self.note)
         self.violations: list[Violation] = []
-        self.facts: dict[str, Any] = {"seconds": seconds, "kills": 0, "compactor_kills": 0, "stream_restarts": 0, "bucket_bytes_max": 0}
+        self.facts: dict[str, Any] = {
+            "seconds": seconds,
+            "kills": 0,
+            "compactor_kills": 0,
+            "stream_restarts": 0,
+            "with_spark": with_spark,
+            "bucket_bytes_max": 0,
+        }
         self.retention_s = max(150.0, seconds / 3)
         self.compactors: dict[str, Child] = {}
         self._ending = False
@@ -118,6 +125,8 @@ class SoakRun:
         return self.children.spawn(name, [sys.executable, "-m", module, *arguments])
 
     def _start_stream(self) -> Child:
+        if not self.with_spark:
+            return self._spawn("stream", "tests.soak.follower", self.cluster.target, ",".join(TOPICS), str(self.stream_file))
         place = (
             self.store.direct_url,
             str(self.root / "parquet"),
@@ -140,14 +149,14 @@ class SoakRun:
 
     async def _keep_compacting(self) -> None:
         """Two rivals; one that was killed begins again, one that ended by itself is a bug."""
-        killed = {"compact-local": False, "compact-spark": False}
+        names = ("compact-local", "compact-spark" if self.with_spark else "compact-rival")
         while not self._ending:
-            for name in killed:
+            for name in names:
                 child = self.compactors.get(name)
                 if child is not None and child.code is not None and child.code != -signal.SIGKILL:
                     self.violations.append(Violation("compactor ended", f"{child.log.name}: exit code {child.code}"))
                 if child is None or child.code is not None:
-                    engine = name.partition("-")[2]
+                    engine = "spark" if name == "compact-spark" else "local"
                     command = [*LEDGERMQ, "compact", self.store.direct_url, "--every", "2s", "--engine", engine, "--output", "json"]
                     self.compactors[name] = self.children.spawn(name, command, SPARK)
             await asyncio.sleep(1.0)
@@ -167,8 +176,8 @@ class SoakRun:
         while True:
             await asyncio.sleep(COMPACTOR_KILL_EVERY_S)
             turn += 1
-            name = "compact-spark" if turn % 3 == 0 else "compact-local"
-            if name in self.compactors:
+            name = sorted(self.compactors)[turn % 3 == 0] if self.compactors else ""
+            if name:
                 await self.compactors[name].kill()
                 self.facts["compactor_kills"] += 1
                 self.note(f"{name} killed")
@@ -280,9 +289,9 @@ async def _background(*work: Coroutine[None, None, None]) -> AsyncIterator[None]
                 task.cancel()
 
 
-async def soak(seconds: float, folder: Path, seed: int) -> bool:
+async def soak(seconds: float, folder: Path, seed: int, with_spark: bool) -> bool:
     async with AsyncExitStack() as stack:
-        run = SoakRun(seconds, folder, stack, seed)
+        run = SoakRun(seconds, folder, stack, seed, with_spark)
         try:
             await run.run()
         except Exception as error:
@@ -300,10 +309,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Everything at once for a long time, and what is left of it.")
     parser.add_argument("--seconds", type=float, default=1800)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--without-spark", action="store_true", help="an SDK consumer for the stream, and both compactors local")
     parser.add_argument("--keep", action="store_true", help="keep the root and the logs of a clean run, too")
     chosen = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="ledgermq-soak-"))
-    clean = asyncio.run(soak(chosen.seconds, folder, chosen.seed))
+    clean = asyncio.run(soak(chosen.seconds, folder, chosen.seed, not chosen.without_spark))
     if clean and not chosen.keep:
         shutil.rmtree(folder)
     return 0 if clean else 1

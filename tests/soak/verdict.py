@@ -43,7 +43,7 @@ class Witnesses:
                 found.acknowledged[topic, int(partition)] = [Run(*run) for run in runs]
             for partition, counters in told["unknown"].items():
                 found.unknown[topic, int(partition)] = [(first, last) for first, last in counters]
-        batches = _batches(folder / "stream.jsonl")
+        batches = batches_in(folder / "stream.jsonl")
         found.stream_batches = len(batches)
         for line in batches.values():
             if line["age_ms"] is not None:
@@ -51,7 +51,8 @@ class Witnesses:
             for topic, partition, run in line["runs"]:
                 found.stream.setdefault((topic, partition), []).append(Run(*run))
         for name in ("plain.jsonl", "stream.jsonl.plain"):
-            for text in (folder / name).read_text().splitlines():
+            written = folder / name
+            for text in written.read_text().splitlines() if written.exists() else []:
                 line = json.loads(text)
                 if "reader" in line:
                     found.plain.append(line)
@@ -62,11 +63,11 @@ class Witnesses:
     @staticmethod
     def stream_end(file: Path, partition: Partition) -> int:
         """The first offset that the stream has not written down."""
-        ends = [run[1] + 1 for line in _batches(file).values() for t, p, run in line["runs"] if (t, p) == partition]
+        ends = [run[1] + 1 for line in batches_in(file).values() for t, p, run in line["runs"] if (t, p) == partition]
         return max(ends, default=0)
 
 
-def _batches(file: Path) -> dict[int, dict[str, Any]]:
+def batches_in(file: Path) -> dict[int, dict[str, Any]]:
     """By number; of one that ran again the last counts. A line that a kill has cut off is none."""
     found = {}
     for text in file.read_text().splitlines() if file.exists() else []:
