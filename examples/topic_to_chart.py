@@ -6,7 +6,6 @@
 Nothing has to be started first. Weather stations send a day of readings; Spark draws the day while it is still being sent.
 """
 
-
 # %% A topic with a day of readings. `connect(ROOT)` brings a broker of its own; with brokers it would be their addresses.
 import asyncio
 import json
