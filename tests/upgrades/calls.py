@@ -127,6 +127,7 @@ async def _use_everything(target: str, topic: str) -> None:
             while consumer.positions() != ends:
                 await consumer.fetch(timeout=10)
         await client.list_offsets(topic, "earliest")
+        await client.delete_records("made", {0: 1})
         settings = {"heartbeat_wait_s": HEARTBEAT_S, "commit": "manual"}
         async with client.consumer("made", group="calls", **settings) as member:
             taken = await member.fetch(timeout=10)
@@ -136,10 +137,18 @@ async def _use_everything(target: str, topic: str) -> None:
         await client.groups.reset("calls", await client.groups.plan_reset("calls", "earliest"))
         await client.groups.delete("calls")
     async with RawClient(target) as raw:  # what the SDK leaves to other clients
-        await raw.produce("made", 0, b"once")
-        await raw.read_all("made", 0)
+        await raw.produce("made", 1, b"once")
+        await raw.read_all("made", 1)
     async with ledgermq.connect(target) as client:
         await client.delete_topic("made")
+
+
+async def wait_owner_of_all(address: str) -> None:
+    """Until the only broker has taken everything over from those that the root speaks of, and knows the topics."""
+    async with RawClient(address) as raw, asyncio.timeout(60):
+        while {info.owner for info in (await raw.describe()).bundles} != {address}:
+            await asyncio.sleep(0.1)
+        await raw.owner("flights", 0)
 
 
 async def repeat(call: Call, channel: grpc.aio.Channel) -> Call:

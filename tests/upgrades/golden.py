@@ -20,12 +20,14 @@ Row = tuple[int, str | None, str | None, list[list[str | None]], str | None, int
 
 @dataclass
 class Expected:
-    """`records`: rows by "topic/partition". `committed`: next offsets by group and partition of the topic `flights`."""
+    """`records`: rows by "topic/partition", of topics that keep all. `committed`: next offsets by group and partition of `flights`."""
 
     version: str
     records: dict[str, list[Row]] = field(default_factory=dict)
     committed: dict[str, dict[str, int]] = field(default_factory=dict)
     removed: list[str] = field(default_factory=list)
+    latest: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Values by key, of each keyed topic."""
 
     def note(self, topic: str, partition: int, offset: int, record: Record) -> None:
         headers = [*(record.headers.items() if isinstance(record.headers, dict) else record.headers or ())]

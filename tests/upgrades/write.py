@@ -41,7 +41,7 @@ from tests.upgrades.golden import ROOTS, Expected
 
 OPTIONS = (*QUICK, "--bundles", "4", "--checkpoint-slots", "8", "--offsets-partitions", "4")
 OPTIONS += ("--url-life-ms", "1000", "--parquet-min-age-ms", "4000")
-FLIGHTS, TUNED, GONE, GOING = "flights", "tuned", "gone", "going"
+FLIGHTS, TUNED, GONE, GOING, PRICES = "flights", "tuned", "gone", "going", "prices"
 TUNED_SETTINGS = {
     "retention.ms": 10**15,
     "retention.bytes": 10**15,
@@ -75,6 +75,13 @@ class _Writer:
                 await self.produce(FLIGHTS, partition, _records(f"{name}/{partition}/{codec}"), compression=codec)
         await self.produce(FLIGHTS, 0, _records(f"{name}/plain")[:2], idempotent=False)
         await self.produce(TUNED, 0, _records(f"{name}/tuned"))
+        async with self.client.producer() as producer:
+            for key, value in (("EUR", f"{name} price"), (name, "once"), ("DEM", None if name == "third" else "gone")):
+                await producer.send(PRICES, value, key=key, partition=0)
+                latest = self.expected.latest.setdefault(PRICES, {})
+                latest.pop(key, None)
+                if value is not None:
+                    latest[key] = value
 
     async def consume(self, group: str, count: int, instance_id: str = "") -> None:
         """A member takes some messages, commits what it took, and goes away; a static one without leaving the group."""
@@ -123,6 +130,7 @@ async def _live(brokers: BrokerProcesses, expected: Expected) -> None:
         writer = _Writer(client, expected)
         await client.create_topic(FLIGHTS, PARTITIONS)
         await client.create_topic(TUNED, 1, TUNED_SETTINGS)
+        await client.create_topic(PRICES, 1, {"cleanup.policy": "compact"})
         for name in (GONE, GOING):
             await client.create_topic(name, 1)
             await writer.produce(name, 0, _records(name))
