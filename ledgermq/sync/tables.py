@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from types import TracebackType
 from typing import Self, overload
 
 import ledgermq
 from ledgermq.client.tables.table import TableState
-from ledgermq.errors import LedgerMQError
+from ledgermq.errors import LedgerMQError, Unavailable
 from ledgermq.sync.background import Background
 
 
@@ -93,7 +94,8 @@ class Table:
             while True:
                 yield self._background.run(_next(changes))
         finally:
-            self._background.run(_end(changes))
+            with suppress(Unavailable):  # the client is closed, and so is everything of it
+                self._background.run(_end(changes))
 
     def close(self) -> None:
         self._background.run(self._inner.close())

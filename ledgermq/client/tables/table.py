@@ -140,7 +140,9 @@ class Table:
         while True:
             self._start()
             try:
-                return await self._consumer.end_offsets()
+                ends = await self._consumer.end_offsets()
+                self._next = self._next or self._consumer.positions()
+                return ends
             except LedgerMQError as error:
                 self._check()
                 if not error.retriable:
@@ -182,12 +184,16 @@ class Table:
             self._work = asyncio.get_running_loop().create_task(self._run(), name=f"ledgermq table {self.topic}")
 
     async def _run(self) -> None:
+        must_reload = False
         try:
             while True:
                 try:
+                    if must_reload:
+                        await self._reload()
+                        must_reload = False
                     await self._follow()
                 except OffsetOutOfRange:
-                    await self._reload()
+                    must_reload = True
         except LedgerMQError as error:
             self._failure = error
         except Exception as error:  # a bug of ours must not look like a topic that stands still

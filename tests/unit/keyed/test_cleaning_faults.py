@@ -126,10 +126,10 @@ async def _is_tidy(made: Filled) -> bool:
     return set(await made.names()) == {published.version.key, *(file.key for file in published.version.files)}
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_rivals_on_a_store_that_fails(seed: int) -> None:
     async def main() -> None:
-        made = await filled()
+        made = await filled(2)
 
         async def rival(number: int) -> None:
             sources = virtual_sources(100 * seed + number)
@@ -146,7 +146,7 @@ def test_rivals_on_a_store_that_fails(seed: int) -> None:
         async def look() -> None:
             while True:
                 await judge_plain(made.store, made.topic, made.written)
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(2.0)
 
         looking = asyncio.create_task(look())
         async with asyncio.TaskGroup() as group:

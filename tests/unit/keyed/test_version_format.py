@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledger.keyed.note import KeyedNote
@@ -108,6 +108,7 @@ def test_versions_remember_how_old_those_before_them_are() -> None:
     assert earlier_of(None, 0, 0) == ()
 
 
+@settings(max_examples=10)
 @given(st.integers(1, 500))
 def test_what_versions_remember_is_bounded_and_tombstones_get_old_all_the_same(rounds: int) -> None:
     """A version a second; tombstones stay a hundred seconds."""
