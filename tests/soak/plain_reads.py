@@ -77,7 +77,9 @@ class PlainReads:
         """Is every gap filled by a file that is there?"""
         there = [name for name in map(parse_parquet, (f"parquet/{name}" for name in names(self.folder))) if name is not None]
         for partition, runs in found.items():
-            for first, last in gaps(joined(runs)):
+            if sum(run.last + 1 - run.first for run in runs) > max(run.last for run in runs) + 1 - min(run.first for run in runs):
+                return False  # an offset is there twice
+            for first, last in gaps(sorted(runs)):
                 if not any((n.topic, n.partition) == partition and n.first_offset <= first and n.last_offset <= last for n in there):
                     return False
         return True

@@ -216,6 +216,7 @@ class SoakRun:
         """Until the stream has read all that there is."""
         async with ledgermq.connect(self.cluster.target) as client:
             self.ends = {(topic, number): end for topic in TOPICS for number, end in (await client.list_offsets(topic, "latest")).items()}
+        (self.folder / "ends.json").write_text(json.dumps([[*partition, end] for partition, end in self.ends.items()]))
         try:
             async with asyncio.timeout(DRAIN_S_MAX):
                 while any(Witnesses.stream_end(self.stream_file, partition) < end for partition, end in self.ends.items()):
