@@ -13,7 +13,6 @@ import ledger.keyed.delete
 import ledger.keyed.latest
 import ledger.keyed.round
 from ledger.keyed.plan import CleaningPlan
-from ledger.keyed.version import KeyedVersion, newest_version
 from ledger.object_store.contract import ObjectStore
 from tests.simulation.mutants import mutant
 
@@ -29,21 +28,6 @@ def old_records_stay_beside_new_ones(patch: Patch) -> None:
         return pc.is_valid(offsets)
 
     patch.setattr(ledger.keyed.latest.LatestOffsets, "survivors", survivors)
-
-
-@mutant("keyed")
-def version_published_under_the_next_free_number(patch: Patch) -> None:
-    """Who loses a number publishes what it has made under the next one: made from a version that is not the one before it."""
-    real = ledger.keyed.round._publish
-
-    async def publish(store: ObjectStore, version: KeyedVersion, sources: Any) -> bool:
-        while not await real(store, version, sources):
-            newest = await newest_version(store, version.place)
-            assert newest is not None
-            version = replace(version, number=newest.version.number + 1)
-        return True
-
-    patch.setattr(ledger.keyed.round, "_publish", publish)
 
 
 @mutant("keyed")
