@@ -165,8 +165,8 @@ async def test_every_query_of_the_dashboard_has_data(project: Project) -> None:
     [
         ("broker-1", "AWS_SECRET_ACCESS_KEY=wrong-password", 7, "credentials"),
         ("compactor", "AWS_SECRET_ACCESS_KEY=wrong-password", 7, "credentials"),
-        ("broker-1", "LEDGERMQ_ROOT=s3://no-such-bucket/main?endpoint=http://minio:9000", 6, "no-such-bucket"),
-        ("broker-1", "LEDGERMQ_FLUSH_BYTE=1000000", 2, "flush_bytes"),
+        ("broker-1", "LEDGERMQ_ROOT=s3://no-such-bucket/main?endpoint=http://minio:9000", 6, "NoSuchBucket"),
+        ("broker-1", "LEDGERMQ_FLUSH_BYTE=1000000", 2, "did you mean LEDGERMQ_FLUSH_BYTES?"),
         ("broker-1", "LEDGERMQ_ADMIN_PORT=9650", 2, "cannot listen on 0.0.0.0:9650"),
         ("broker-1", "LEDGERMQ_CONFIG=/etc/ledgermq/other.toml", 2, "/etc/ledgermq/other.toml"),
     ],
