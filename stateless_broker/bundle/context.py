@@ -19,12 +19,15 @@ from ledger.parquet.engine import LocalEngine
 from ledger.parquet.group_build import RunBlocking
 from ledger.parquet.reader import ParquetCache
 from ledger.parquet.report import RoundReport
+from ledger.segment_indexes import SegmentIndexes
 from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
 from stateless_broker.bundle.tail_cache import TailCache
 
 MIB = 1024 * 1024
 INTERNAL_READS_MAX = 16
+SEGMENT_INDEX_BYTES_MAX = 16 * MIB
+"""As stored; in memory some four times as much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +177,11 @@ class BundleContext:
     @cached_property
     def parquet_cache(self) -> ParquetCache:
         return ParquetCache(self.store, self.run_blocking)
+
+    @cached_property
+    def segment_indexes(self) -> SegmentIndexes:
+        """What one look at untrimmed segments leaves to the next, that of a later term included."""
+        return SegmentIndexes(SEGMENT_INDEX_BYTES_MAX)
 
     @cached_property
     def keyed_reader(self) -> KeyedReader:

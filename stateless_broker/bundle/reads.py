@@ -72,6 +72,7 @@ class BundleReads:
         self.index = FetchIndex(self.index.batches_max, self.index.covered_from)
         self._far.clear()
         self.context.tail_cache.drop_bundle(self.bundle)
+        self.context.segment_indexes.leave(self.bundle)
         self.waiters.close()
 
     def high_watermark(self, key: PartitionKey) -> int:
@@ -248,7 +249,8 @@ class BundleReads:
         return max(offset, index[later].base_offset), index[later].end
 
     async def _load_older(self, key: PartitionKey | None, offset: int) -> None:
-        history = await read_history(self.context.store, self.bundle, self.context.cluster.producer_states_max)
+        context = self.context
+        history = await read_history(context.store, self.bundle, context.cluster.producer_states_max, known=context.segment_indexes)
         self.see(history.checkpoint)
         older = [slot.index for slot in history.segments if slot.index.slot < self.index.covered_from]
         if self.index.batches + sum(len(index.batches) for index in older) <= self.index.batches_max:

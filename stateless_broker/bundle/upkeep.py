@@ -17,7 +17,6 @@ from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keyed.runner import clean_bundle
 from ledger.parquet.runner import compact_bundle
 from ledger.recovery import advance_checkpoint
-from ledger.segment_indexes import SegmentIndexes
 from ledger.writer import LedgerWriter
 from ledgermq.errors import LedgerMQError, ResourceExhausted
 from stateless_broker.bundle.compaction_due import next_compaction_ms, wants_retention, wants_snapshot
@@ -25,8 +24,6 @@ from stateless_broker.bundle.context import BundleContext, BundleLimits
 from stateless_broker.bundle.reads import BundleReads
 from stateless_broker.logs import get_logger
 
-KNOWN_INDEX_BYTES_MAX = 4 * 1024 * 1024
-"""Of the indexes that one round leaves to the next."""
 RETRY_FIRST_S, RETRY_S_MAX = 1.0, 120.0
 RELEASE_TAIL_SLOTS, RELEASE_CHECKPOINT_S = 16, 2.0
 COMPACTION_PAUSE_S_MAX = 600.0
@@ -47,7 +44,6 @@ class Upkeep:
         self._bytes_since = 0
         self._retention_s = asyncio.get_running_loop().time()
         self._compaction_pause_s = self._limits.compaction_interval_s
-        self._known = SegmentIndexes(KNOWN_INDEX_BYTES_MAX)
         self._consider_checkpoint()
 
     @property
@@ -166,7 +162,7 @@ class Upkeep:
             context.compaction_engine,
             everything=False,
             only_internal=True,
-            known=self._known,
+            known=context.segment_indexes,
         )
         await self._look()
         self._compaction_pause_s = self._limits.compaction_interval_s
@@ -176,7 +172,9 @@ class Upkeep:
         compact = partial(compact_bundle, context.store, self.bundle, context.cluster)
         async with context.compaction_turn:
             self._retention_s = asyncio.get_running_loop().time()
-            report = await compact(context.catalog(), context.sources, context.compaction_engine, everything=False, known=self._known)
+            report = await compact(
+                context.catalog(), context.sources, context.compaction_engine, everything=False, known=context.segment_indexes
+            )
             await self._clean()
         await self._look()
         usual_s = self._limits.compaction_interval_s

@@ -149,6 +149,33 @@ async def test_older_segments_are_looked_up_once_for_all_who_ask(store: Counting
         assert 0 < counting.lists - before < 12
 
 
+async def test_what_one_term_learned_of_older_segments_serves_the_next(store: CountingStore, sources: Sources) -> None:
+    """Where a bundle goes to and fro between busy brokers, each owner read the index of every untrimmed segment again."""
+    async with opened(bundle_context(store, sources)) as owner:
+        for i in range(10):
+            await produce(owner, batch(b"%d" % i))
+    await advance_checkpoint(store, 1, sources, STATES_MAX)
+    counting = _Suffixes(store)
+    context = bundle_context(counting, sources)
+    read = []
+    for _ in range(2):
+        async with opened(context) as owner:
+            counting.suffixes.clear()
+            assert await fetch_values(owner, 0) == [b"%d" % i for i in range(10)]
+            read.append(len([key for key in counting.suffixes if "segments" in key]))
+    assert read[0] >= 10 > read[1], read
+
+
+class _Suffixes(PassingStore):
+    def __init__(self, inner: ObjectStore) -> None:
+        super().__init__(inner)
+        self.suffixes: list[str] = []
+
+    async def get_suffix(self, key: str, length: int):  # type: ignore[no-untyped-def]
+        self.suffixes.append(key)
+        return await self.inner.get_suffix(key, length)
+
+
 class _Lists(PassingStore):
     lists = 0
 
