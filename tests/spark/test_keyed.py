@@ -1,0 +1,73 @@
+"""Keyed topics cleaned on Spark executors, and read by plain Spark."""
+
+from __future__ import annotations
+
+import asyncio
+import glob
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ledger.keyed.runner import clean_bundle
+from ledger.parquet.engine import LocalEngine
+from ledger.parquet.runner import compact_bundle
+from ledgermq.sources import Sources
+from spark.engine import SparkEngine
+from tests.keyed_topics import Written, put_pairs
+from tests.roots import Root
+from tests.stores import file_store
+
+pytestmark = pytest.mark.spark
+
+
+async def filled(folder: Path, spark: SparkSession) -> Written:
+    """Cleaned on Spark, in several tasks; what was cleaned is gone from the log, and something was written since then."""
+    written = Written()
+    async with file_store(folder) as store:
+        root = await Root.open(store, Sources())
+        root.cluster = replace(root.cluster, parquet_min_age_ms=0)
+        topic = await root.create_topic("t", cleanup_policy="compact", parquet_target_bytes="20000")
+        draw = random.Random(3)
+
+        async def put(count: int) -> None:
+            pairs = [(b"k%d" % draw.randrange(60), None if draw.random() < 0.1 else draw.randbytes(500)) for _ in range(count)]
+            await put_pairs(root, topic, written, pairs)
+
+        local, catalog = LocalEngine(root.sources), await root.catalog()
+        for engine in (local, SparkEngine(spark)):
+            for _ in range(6):
+                await put(20)
+            while await compact_bundle(store, 1, root.cluster, catalog, root.sources, local, everything=True):
+                pass
+            assert await clean_bundle(store, 1, root.cluster, catalog, root.sources, engine, everything=True)
+        assert [info async for info in store.list("parquet/")] == []
+        await put(5)
+    return written
+
+
+def plain_files(folder: Path) -> tuple[int, list[str]]:
+    """As docs/keyed-topics.md shows it."""
+    newest = {}
+    for path in sorted(glob.glob(f"{folder}/keyed/_*/partition=*/versions/*")):
+        version = json.loads(Path(path).read_text())
+        if version["topic"] == "t":
+            newest[version["topic_id"], version["partition"]] = version
+    [version] = newest.values()
+    return version["end"], [f"{folder}/{file['key']}" for file in version["files"]]
+
+
+def test_a_keyed_topic_is_cleaned_on_executors_and_read_by_spark(spark: SparkSession, tmp_path: Path) -> None:
+    folder = tmp_path / "root"
+    written = asyncio.run(filled(folder, spark))
+    end, files = plain_files(folder)
+    assert (end, len(files) > 1) == (240, True)
+    rows = spark.read.parquet(*files).select("offset", "key", "value").collect()
+    keys = [bytes(row.key) for row in rows]
+    assert len(keys) == len(set(keys))
+    assert {bytes(row.key): bytes(row.value) for row in rows if row.value is not None} == written.table(end)
+    with pytest.raises(Exception, match=r"(?i)unable to infer schema|path"):
+        spark.read.parquet(f"{folder}/keyed").count()
