@@ -30,7 +30,7 @@ from tests.soak.plain_reads import READERS, Found, PlainReads
 pytestmark = pytest.mark.real
 
 SECONDS_MAX = 200.0
-READS_MIN, BEGINS_MIN, KILLS_MIN = 8, 4, 5
+READS_MIN, BEGINS_MIN, KILLS_MIN = 5, 3, 3
 PARTITIONS = 3
 RETENTION_MS = 6_000
 DEFAULTS = ClusterDefaults(bundles=2, url_life_ms=1_000, parquet_min_age_ms=4_000)
@@ -129,5 +129,8 @@ async def test_every_read_is_one_run_of_each_partition(tmp_path: Path) -> None:
         assert not problems
         assert not (await root.compact()).failures
         last = await read("pyarrow")
-        assert {partition: runs[-1].last + 1 for partition, runs in last.items()} == ends
+        for partition in ((topic, p) for topic, p in ends if topic == "kept"):
+            (run,) = last[partition]
+            assert (run.first, run.shift) == (0, 0)
+            assert ends[partition] <= run.last + 1 <= ends[partition] + 50, "the last batch may have been cut off after its put"
     assert "Traceback" not in log.read_text()
