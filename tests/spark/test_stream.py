@@ -14,6 +14,7 @@ import ledgermq
 from ledgermq.errors import UnknownGroup
 from tests.e2e.processes import BrokerProcesses
 from tests.source_root import ALL, compact, fill
+from tests.spark.starting import started
 
 pytestmark = pytest.mark.spark
 
@@ -42,7 +43,7 @@ def run_all(spark: SparkSession, folder: Path, sink: Sink, **options: str) -> No
     """Everything that is there now, on the checkpoint beside the root."""
     frame = spark.readStream.format("ledgermq").options(root=str(folder), **({"topic": "t"} | options)).load()
     writer = frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(folder.parent / "checkpoint"))
-    query = writer.trigger(availableNow=True).start()
+    query = started(writer.trigger(availableNow=True).start)
     assert query.awaitTermination(60)
     assert query.exception() is None
 
@@ -66,7 +67,7 @@ def test_a_running_query_shows_its_progress_as_a_group_and_needs_no_root(spark: 
         servers = brokers.start().address
         asyncio.run(produce(servers, 0, 50))
         frame = spark.readStream.format("ledgermq").options(servers=servers, topic="t", groupIdForCommit="job").load()
-        query = frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+        query = started(frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(tmp_path / "checkpoint")).start)
         try:
             wait_until(lambda: len(sink.rows()) == 50)
             wait_until(lambda: asyncio.run(committed(servers)) == 50)

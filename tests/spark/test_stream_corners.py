@@ -19,6 +19,7 @@ from tests.batches import batch_of
 from tests.ledgers import append_and_wait
 from tests.roots import Root
 from tests.source_root import compact
+from tests.spark.starting import started
 
 pytestmark = [pytest.mark.real, pytest.mark.spark, pytest.mark.timeout(400)]
 
@@ -46,7 +47,7 @@ class Digests:
 def start(spark: SparkSession, folder: Path, sink: Digests, *, now: bool, **options: str) -> StreamingQuery:
     frame = spark.readStream.format("ledgermq").options(root=str(folder / "root"), **options).load()
     writer = frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(folder / "checkpoint"))
-    return (writer.trigger(availableNow=True) if now else writer).start()
+    return started((writer.trigger(availableNow=True) if now else writer).start)
 
 
 async def with_root(folder: Path, *names: str, records: int = 0) -> None:
