@@ -346,7 +346,7 @@ def test_a_changed_number_in_the_header_is_refused_or_harmless(seed: int) -> Non
     try:
         info = walk(data)
         batch = decode_batch(data)
-    except CorruptFrame:
+    except (CorruptFrame, MessageTooLarge):
         return
     assert batch.num_rows == info.record_count
     touch(batch)
