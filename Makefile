@@ -8,7 +8,7 @@ PROTOS := ledgermq/protocol/ledgermq.proto ledger/format/ledgermq_format.proto o
 # Processes that tests run side by side. Spark tests share one session and run alone.
 WORKERS ?= 2
 
-.PHONY: help setup lint format proto pages test test-fast test-spark test-real compose-test fuzz powercut simulate mutants chaos soak golden demo lock clean
+.PHONY: help setup lint format proto pages test test-fast test-spark test-real compose-test fuzz powercut simulate mutants chaos soak golden bench bench-quick demo lock clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
