@@ -21,16 +21,20 @@ from google.protobuf.message import Message
 
 import ledgermq
 from infra.ports import free_port
+from ledger.catalog import read_catalog
+from ledger.object_store.file import FileStore
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import Frame
 from ledgermq.protocol.limits import GRPC_OPTIONS
 from ledgermq.protocol.methods import FETCH, METHODS, PRODUCE, SERVICE, Kind, Method
+from ledgermq.sources import Sources
 from tests.e2e.processes import QUICK, BrokerProcesses
 from tests.e2e.raw_client import RawClient
 
 METHODS_BY_NAME = {method.name: method for method in METHODS}
 FILE = "calls.json"
 HEARTBEAT_S = 0.2
+PRODUCER_STATES_MAX = 100_000
 
 
 @dataclass
@@ -103,6 +107,7 @@ async def record_calls(work: Path, root: Path, topic: str, folder: Path) -> None
         brokers.spawn("--advertised-address", f"127.0.0.1:{port}", port=inner)
         async with recording(port, f"127.0.0.1:{inner}") as calls:
             await asyncio.to_thread(brokers.wait_ready, brokers.running[0])
+            await wait_settled(root, f"127.0.0.1:{inner}", f"127.0.0.1:{port}")
             await _use_everything(f"127.0.0.1:{port}", topic)
             saved = [call for call in calls if call.code == "OK" and call.answers]
     missing = METHODS_BY_NAME.keys() - {call.method for call in saved}
@@ -143,12 +148,16 @@ async def _use_everything(target: str, topic: str) -> None:
         await client.delete_topic("made")
 
 
-async def wait_owner_of_all(address: str) -> None:
-    """Until the only broker has taken everything over from those that the root speaks of, and knows the topics."""
-    async with RawClient(address) as raw, asyncio.timeout(60):
+async def wait_settled(root: Path, contact: str, address: str) -> None:
+    """Until the only broker, which calls itself `address`, has taken over all that the root speaks of, knows the topics, and has freed
+    the names of removed ones: the id of the next topic is then the same whenever it is made."""
+    async with RawClient(contact) as raw, asyncio.timeout(60):
         while {info.owner for info in (await raw.describe()).bundles} != {address}:
             await asyncio.sleep(0.1)
         await raw.owner("flights", 0)
+    async with FileStore(root, Sources()) as store, asyncio.timeout(60):
+        while any(topic.removed for topic in (await read_catalog(store, PRODUCER_STATES_MAX)).topics_by_name.values()):
+            await asyncio.sleep(0.1)
 
 
 async def repeat(call: Call, channel: grpc.aio.Channel) -> Call:

@@ -25,7 +25,7 @@ from ledgermq.protocol.limits import GRPC_OPTIONS
 from ledgermq.protocol.methods import PRODUCE, PRODUCE_ONCE
 from ledgermq.sources import Sources
 from tests.e2e.processes import BrokerProcesses
-from tests.upgrades.calls import Call, base_offsets, errors_in, load, records_in, repeat, wait_owner_of_all
+from tests.upgrades.calls import Call, base_offsets, errors_in, load, records_in, repeat, wait_settled
 from tests.upgrades.golden import ROOTS, VERSIONS, Expected, contents, copy_root
 from tests.upgrades.test_golden_roots import consume
 
@@ -87,9 +87,10 @@ async def test_objects_with_more_fields_are_served_checked_and_compacted(root: P
 
 async def test_requests_with_more_fields_are_answered_alike(tmp_path: Path) -> None:
     """But for the frames of produce, which have two fields for ever: what is added goes into their header."""
-    with BrokerProcesses(tmp_path, copy_root(VERSIONS[-1], tmp_path).as_uri()) as brokers:
+    root = copy_root(VERSIONS[-1], tmp_path)
+    with BrokerProcesses(tmp_path, root.as_uri()) as brokers:
         broker = await asyncio.to_thread(brokers.start)
-        await wait_owner_of_all(broker.address)
+        await wait_settled(root, broker.address, broker.address)
         async with grpc.aio.insecure_channel(broker.address, options=GRPC_OPTIONS) as channel:
             for call in load(ROOTS / VERSIONS[-1]):
                 is_frame = call.of in (PRODUCE, PRODUCE_ONCE)

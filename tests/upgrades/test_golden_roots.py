@@ -25,7 +25,7 @@ from ledgermq.protocol.methods import METHODS
 from ledgermq.sources import Sources
 from spark.source.data_source import LedgerMQDataSource
 from tests.e2e.processes import BrokerProcesses
-from tests.upgrades.calls import base_offsets, errors_in, load, records_in, repeat, wait_owner_of_all
+from tests.upgrades.calls import base_offsets, errors_in, load, records_in, repeat, wait_settled
 from tests.upgrades.golden import ROOTS, VERSIONS, Expected, Row, contents, copy_root, row_of
 
 KINDS = ("cluster.json", "brokers/", "/segments/", "/checkpoints/", "/compactions/", "/files/", "/snapshots/", "parquet/topic=")
@@ -158,7 +158,7 @@ def add_rows(found: dict[str, list[Row]], rows: list[dict[str, object]]) -> None
 async def test_a_client_of_that_version_is_understood(root: Path, of: str, tmp_path: Path) -> None:
     with BrokerProcesses(tmp_path, root.as_uri()) as brokers:
         broker = await asyncio.to_thread(brokers.start)
-        await wait_owner_of_all(broker.address)
+        await wait_settled(root, broker.address, broker.address)
         async with grpc.aio.insecure_channel(broker.address, options=GRPC_OPTIONS) as channel:
             for number, call in enumerate(load(ROOTS / of)):
                 done = await repeat(call, channel)
