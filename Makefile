@@ -8,7 +8,7 @@ PROTOS := ledgermq/protocol/ledgermq.proto ledger/format/ledgermq_format.proto o
 # Processes that tests run side by side. Spark tests share one session and run alone.
 WORKERS ?= 2
 
-.PHONY: help setup lint format proto pages test test-fast test-spark test-real compose-test fuzz powercut simulate mutants chaos soak golden bench bench-quick demo lock clean
+.PHONY: help setup lint format proto pages test test-fast test-spark test-real test-nightly compose-test fuzz powercut simulate mutants chaos soak golden bench bench-quick demo lock clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,7 +48,11 @@ test-spark: $(STAMP) ## Tests that need Spark; installs Java 17 or newer when th
 
 test-real: $(STAMP) ## Contract and end-to-end tests, Spark over s3a:// included, on a real MinIO
 	@java_home=$$($(PYTHON) infra/java.py) && minio=$$($(PYTHON) infra/minio.py install) && \
-	  JAVA_HOME=$$java_home LEDGERMQ_MINIO=$$minio $(PYTHON) -m pytest -m real tests
+	  JAVA_HOME=$$java_home LEDGERMQ_MINIO=$$minio $(PYTHON) -m pytest -m "real and not nightly" tests
+
+test-nightly: $(STAMP) ## Spark's drivers, executors and workers killed at every step, on folders, MinIO and HDFS (an hour)
+	@java_home=$$($(PYTHON) infra/java.py) && minio=$$($(PYTHON) infra/minio.py install) && \
+	  JAVA_HOME=$$java_home LEDGERMQ_MINIO=$$minio $(PYTHON) -m pytest -m nightly tests
 
 compose-test: $(STAMP) ## infra/compose/ in real containers: killed, cut off, read by Spark; needs root on Debian
 	@$(PYTHON) -m infra.docker

@@ -19,7 +19,7 @@ from ledger.object_store.open import open_store
 from ledgermq.sources import Sources
 from tests.e2e.processes import BrokerProcess, BrokerProcesses
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.real, pytest.mark.nightly, pytest.mark.timeout(3600)]
 
 RUN_S_MAX = 1200.0
 """Long, for a machine that does a hundred other things at once; nothing waits for it to pass."""

@@ -21,7 +21,7 @@ from ledgermq.sources import Sources
 from tests.roots import Root, read_parquet_rows
 from tests.spark_cluster import SparkCluster, spark_cluster
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.nightly]
 
 REPOSITORY = Path(__file__).parents[2]
 PARTITIONS, SEGMENTS = 60, 6

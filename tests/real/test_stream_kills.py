@@ -176,7 +176,7 @@ def file_root(tmp_path: Path) -> str:
 
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize("place", ["file_root", "minio_root", "hdfs_root"])
-@pytest.mark.parametrize("module", [ALONE, SPARK])
+@pytest.mark.parametrize("module", [ALONE, pytest.param(SPARK, marks=pytest.mark.nightly)])
 async def test_the_sink_is_the_log(request: pytest.FixtureRequest, tmp_path: Path, place: str, module: str) -> None:
     if module == SPARK:
         request.getfixturevalue("java_home")
