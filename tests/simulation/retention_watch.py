@@ -1,7 +1,8 @@
 """What legal holds and archives promise, looked at whenever a log start moves or a Parquet file goes.
 
 held        from the answer on, until it is taken back: no log start of the topic moves, and no file goes that holds records above it
-archived    from the answer on: a file that goes and holds records above the log start of that moment stands in the archive, byte for byte
+archived    from the answer on: a file that goes and holds records above the log start of that moment stands in the archive, byte for byte;
+            not judged beside damage, where a file goes that no commit has named, for its partition was parked and keeps its segments
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class RetentionWatch:
         if start is not None and changed.last_offset >= start:
             self._world.violations.append(Violation("held records deleted", f"{changed.key} is gone, the log started at {start}"))
         start = self._archived.get(changed.topic_id, {}).get(changed.partition)
-        if start is not None and changed.last_offset >= start:
+        if start is not None and changed.last_offset >= start and not self._world.damaged:
             copy = keys.archived(changed.key)
             self._world.coverage.saw("a Parquet file was archived")
             if not store.has(copy) or store.read_now(copy) != store.first[changed.key]:
