@@ -54,7 +54,10 @@ class Project:
         """A container of its own of this service with other variables: its exit status and what it said."""
         options = [part for variable in variables for part in ("-e", variable)]
         done = ran([*self._compose, "run", "-T", "--rm", "--no-deps", *options, service], COMMAND_S_MAX)
-        return done.returncode, done.stdout
+        lines = done.stdout.strip().splitlines()
+        if lines and lines[-1] == str(done.returncode):  # Compose 1 says it last where it has no terminal to read from
+            lines.pop()
+        return done.returncode, "\n".join(lines)
 
     def docker(self, *arguments: str, check: bool = True) -> str:
         return said(["docker", *arguments], COMMAND_S_MAX, check)
@@ -134,7 +137,7 @@ class Project:
 def ran(command: list[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
     """Variables of this shell would go before those of the file."""
     kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME") or name.startswith("DOCKER_")}
-    output: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    output: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
     return subprocess.run(command, cwd=FOLDER, env=kept, timeout=timeout_s, check=False, **output)
 
 
