@@ -172,26 +172,27 @@ def judge(members: Members, stored: Counter[int]) -> None:
     counts = handled(events)
     assert counts.keys() == expected(stored), "every message at least once, and no other"
     holder: dict[int, int] = {}
-    high: dict[int, int] = {}
+    position: dict[int, int] = {}
     committed: dict[int, int] = {}
     again = 0
     for event in events:
         before = holder.get(event.partition)
+        reached = position.get(event.partition, 0)
         if event.what == "assigned":
             dead = before in members.killed and members.killed[before] < event.time_ns
             assert before is None or dead, f"partition {event.partition} has two owners: {before} and {event.member}"
-            assert event.offset >= committed.get(event.partition, 0), "a committed offset never goes back"
-            if before is None:
-                assert event.offset == high.get(event.partition, 0), "who lets go tells where the next begins"
-            else:
-                again += high.get(event.partition, 0) - event.offset
+            assert committed.get(event.partition, 0) <= event.offset <= reached, "a committed offset never goes back, and none is left out"
+            assert before is not None or event.offset == reached, "who lets go tells where the next begins"
+            again += reached - event.offset
+            position[event.partition] = event.offset
             holder[event.partition] = event.member
         elif event.what in ("revoked", "lost"):
             assert before == event.member
             del holder[event.partition]
         elif event.what == "handled":
             assert before == event.member, f"{event} by who does not hold it"
-            high[event.partition] = max(high.get(event.partition, 0), event.offset + 1)
+            assert event.offset == reached, f"{event} after {reached}"
+            position[event.partition] = event.offset + 1
         elif event.what == "committed":
             committed[event.partition] = event.offset
     repeated = counts.total() - len(counts)
