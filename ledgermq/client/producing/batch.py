@@ -84,16 +84,22 @@ class Batch:
 
     def add(self, row: Row, size: int) -> int:
         """`size`: its `row_bytes`. Returns its place in the batch."""
-        key, value, headers, timestamp_us, tag = row
-        if value is not None and key is None and headers is None and tag is None and not self._rows:
-            return self.add_plain(value, timestamp_us)
-        self._rows += [(None, value, None, moment, None) for value, moment in zip(self._plain_values, self._plain_timestamps, strict=True)]
-        self._plain_values, self._plain_timestamps = [], []
-        self.plain_bytes_max = -1
+        if not self._rows:
+            key, value, headers, timestamp_us, tag = row
+            if value is not None and key is None and headers is None and tag is None:
+                return self.add_plain(value, timestamp_us)
+            self._make_rows()
         self._rows.append(row)
         self.data_bytes += size
         self.record_count += 1
         return self.record_count - 1
+
+    def _make_rows(self) -> None:
+        """Of the plain values: from now on the batch keeps rows."""
+        plain = zip(self._plain_values, self._plain_timestamps, strict=True)
+        self._rows = [(None, value, None, timestamp_us, None) for value, timestamp_us in plain]
+        self._plain_values, self._plain_timestamps = [], []
+        self.close()
 
     def add_plain(self, value: bytes, timestamp_us: int) -> int:
         """A record that is nothing but a value. Returns its place in the batch."""
@@ -105,7 +111,7 @@ class Batch:
         return place
 
     def close(self) -> None:
-        """Nothing more is added."""
+        """No plain value is added any more without a look."""
         self.plain_bytes_max = -1
 
     def fill(self, rows: pa.RecordBatch, held_bytes: int) -> None:
