@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from ledger import keys
 from ledger.catalog import Catalog
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.fsck.parquet_rows import read_rows
 from ledger.fsck.problem import Problems
 from ledger.keyed.note import KeyedNote
 from ledger.keyed.version import KeyedFile, KeyedVersion, newest_version, read_version
 from ledger.keys import KeyedName, KeyedPlace
 from ledger.object_store.contract import ObjectInfo, ObjectStore
-from ledger.parquet.columns import SCHEMA
-from ledger.parquet.footer_checksum import check_whole
 from ledger.parquet.group_build import RunBlocking
 from ledger.parquet.stored_file import read_footer
 
@@ -104,14 +99,9 @@ class KeyedCheck:
 
 def _find_wrong_rows(data: bytes, file: KeyedFile, version: KeyedVersion, seen: set[bytes]) -> str | None:
     """Blocking: read all of it. `seen`: keys of the files before. Raises DataDamaged."""
-    check_whole(data, file.key)
-    try:
-        table = pq.ParquetFile(io.BytesIO(data), page_checksum_verification=True).read()
-        table.validate(full=True)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        return f"it cannot be read: {error}"
-    if table.schema.remove_metadata() != SCHEMA:
-        return "its columns are not those of our Parquet files"
+    table = read_rows(data, file.key)
+    if isinstance(table, str):
+        return table
     offsets = table.column("offset").to_pylist()
     if offsets != sorted(set(offsets)) or not file.first <= offsets[0] <= offsets[-1] <= file.last:
         return "its offsets do not ascend from its first to its last"

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.fsck.parquet_rows import read_rows
 from ledger.fsck.problem import Problems
 from ledger.keys import ParquetName
 from ledger.object_store.contract import ObjectInfo, ObjectMissing, ObjectStore
-from ledger.parquet.columns import SCHEMA, FooterNote
-from ledger.parquet.footer_checksum import check_whole
+from ledger.parquet.columns import FooterNote
 from ledger.parquet.group_build import RunBlocking
 from ledger.parquet.stored_file import read_footer
 
@@ -149,14 +147,9 @@ class ParquetCheck:
 
 def _find_wrong_rows(data: bytes, name: ParquetName) -> str | None:
     """Blocking: read all of it. Raises DataDamaged."""
-    check_whole(data, name.key)
-    try:
-        table = pq.ParquetFile(io.BytesIO(data), page_checksum_verification=True).read()
-        table.validate(full=True)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        return f"it cannot be read: {error}"
-    if table.schema.remove_metadata() != SCHEMA:
-        return "its columns are not those of our Parquet files"
+    table = read_rows(data, name.key)
+    if isinstance(table, str):
+        return table
     count = table.num_rows
     expected: Any = pa.chunked_array([pa.arange(name.first_offset, name.first_offset + count)], pa.int64())
     if not table.column("offset").equals(expected):

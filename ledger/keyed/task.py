@@ -8,7 +8,6 @@ round, and what it holds follows from its name: whoever finds it there already, 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -24,16 +23,14 @@ from ledger.keyed.plan import CleaningInput
 from ledger.keyed.version import KeyedFile
 from ledger.keys import KeyedPlace
 from ledger.object_store.contract import AlreadyExists, ObjectMissing, ObjectStore, StoreUncertain
+from ledger.object_store.settle import pause_before_retry
 from ledger.parquet.columns import ROW_GROUP_BYTES, ROW_GROUP_ROWS_MAX, SCHEMA, close_writer, open_writer
 from ledger.parquet.group_build import RunBlocking
 from ledger.parquet.row_group import read_columns
 from ledger.parquet.stored_file import parse_footer, read_footer
+from ledger.parquet.task import PUT_ATTEMPTS_MAX
 from ledgermq.errors import DataDamaged, Unavailable
 from ledgermq.sources import Sources
-
-PUT_ATTEMPTS_MAX = 12
-BACKOFF_FIRST_S = 0.05
-BACKOFF_MAX_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,8 +176,7 @@ class _Run:
             except (AlreadyExists, StoreUncertain):
                 if (found := await self._stored(key)) is not None:
                     return found
-            pause_s = min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2**attempt)
-            await asyncio.sleep(pause_s * self.sources.random.uniform(0.5, 1.0))
+            await pause_before_retry(attempt, self.sources)
         raise Unavailable(f"{key}: it could not be put in {PUT_ATTEMPTS_MAX} tries")
 
     async def _stored(self, key: str) -> KeyedFile | None:

@@ -51,9 +51,14 @@ async def settle_put(
         if outcome is not PutOutcome.UNKNOWN:
             return outcome
         if attempt + 1 < ATTEMPTS_MAX:
-            pause = min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2**attempt)
-            await asyncio.sleep(pause * sources.random.uniform(0.5, 1.0))
+            await pause_before_retry(attempt, sources)
     return PutOutcome.UNKNOWN
+
+
+async def pause_before_retry(attempt: int, sources: Sources) -> None:
+    """After try `attempt`, counted from 0, of a put."""
+    pause_s = min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2**attempt)
+    await asyncio.sleep(pause_s * sources.random.uniform(0.5, 1.0))
 
 
 async def _put_hedged(store: ObjectStore, key: str, buffers: Sequence[Buffer], hedge_after_s: float | None) -> None:

@@ -10,7 +10,6 @@ says so, put at the same key, so that all runners of the plan agree. What a put 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +18,7 @@ import pyarrow as pa
 
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.object_store.contract import AlreadyExists, FenceClosed, FencedPuts, ObjectStore, StoreUncertain
+from ledger.object_store.settle import pause_before_retry
 from ledger.parquet.columns import FooterNote, empty_file, note_of_file
 from ledger.parquet.group_build import RunBlocking, build_group
 from ledger.parquet.plan_chain import fence_of, require_open
@@ -29,8 +29,6 @@ from ledgermq.sources import Sources
 GROUP_BYTES = 64 * 1024 * 1024
 GROUP_FILES_MAX = 64
 PUT_ATTEMPTS_MAX = 12
-BACKOFF_FIRST_S = 0.05
-BACKOFF_MAX_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +138,5 @@ class _Run:
                     return stored
             except StoreUncertain:
                 pass
-            pause = min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2**attempt)
-            await asyncio.sleep(pause * self.sources.random.uniform(0.5, 1.0))
+            await pause_before_retry(attempt, self.sources)
         raise Unavailable(f"{key}: it could not be put in {PUT_ATTEMPTS_MAX} tries")
