@@ -1,8 +1,10 @@
-"""The root as driver and executors alike reach it."""
+"""The root as driver and executors alike reach it, and the cluster that is there."""
 
 from __future__ import annotations
 
+from ledger.cluster import ClusterSettings, read_cluster
 from ledger.commands.root import root_url
+from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq.errors import InvalidConfig
 
 
@@ -12,3 +14,11 @@ def shared_root(root: str) -> str:
     if url.startswith("memory:"):
         raise InvalidConfig(f"root {root!r}: Spark's executors are other processes and cannot see it")
     return url
+
+
+async def cluster_of(store: ObjectStore) -> ClusterSettings:
+    """Raises InvalidConfig where there is none, DataDamaged, FormatNotSupported, the store's errors."""
+    try:
+        return await read_cluster(store)
+    except ObjectMissing as error:
+        raise InvalidConfig(f"{store.url}: there is no cluster here") from error

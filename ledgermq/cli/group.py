@@ -13,7 +13,7 @@ import typer
 
 import ledgermq
 from ledgermq.cli.exit_codes import EPILOG
-from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Output, OutputFormat, Target, Timeout
+from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Output, OutputFormat, Target, Timeout, Yes
 from ledgermq.cli.report import Report, Rows, show
 from ledgermq.cli.reporting import command
 from ledgermq.cli.session import connected
@@ -35,7 +35,6 @@ To = Annotated[
 ShiftBy = Annotated[int | None, typer.Option("--shift", metavar="N", help="N records on, or back: --shift=-100.")]
 FromGroup = Annotated[str | None, typer.Option("--like", metavar="GROUP", help="To what another group has committed.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Only show what would change.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 File = Annotated[Path, typer.Argument(metavar="FILE", help="JSON file.")]
 
 LIST_COLUMNS = ("group", "state", "members", "assignor")

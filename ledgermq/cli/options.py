@@ -28,4 +28,5 @@ Target = Annotated[
 ]
 Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="How to print the result.")]
 Timeout = Annotated[float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="How long to wait for the cluster.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Debug = Annotated[bool, typer.Option("--debug", envvar="LEDGERMQ_DEBUG", help="Show where an error came from.")]

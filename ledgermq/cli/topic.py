@@ -11,7 +11,7 @@ import typer
 import ledgermq
 from ledgermq.cli.completion import complete_topic
 from ledgermq.cli.exit_codes import EPILOG
-from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Output, OutputFormat, Target, Timeout
+from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Output, OutputFormat, Target, Timeout, Yes
 from ledgermq.cli.report import Report, Rows, show
 from ledgermq.cli.reporting import command
 from ledgermq.cli.session import connected
@@ -28,7 +28,6 @@ Settings = Annotated[
 ]
 Unset = Annotated[list[str] | None, typer.Option("--unset", metavar="NAME", help="Back to the default; repeatable.")]
 IfNotExists = Annotated[bool, typer.Option("--if-not-exists", help="A topic that exists already is no error; it stays as it is.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 BeforeOffset = Annotated[
     str | None, typer.Option("--before-offset", metavar="OFFSET", help="Records below it: an offset, partition:offset,… or latest (all).")

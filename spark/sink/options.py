@@ -17,7 +17,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from ledgermq.client.settings import MIB, ProducerSettings
 from ledgermq.client.target import parse_addresses
 from ledgermq.errors import InvalidConfig
 from ledgermq.protocol.records import Compression
+from spark.option_names import known_options
 
 NAMES = (
     "servers",
@@ -77,7 +77,7 @@ class SinkOptions:
 
 def parse_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
     """`given`: as Spark hands them over, names in any case. Raises InvalidConfig."""
-    values = _known(given)
+    values = known_options(given, NAMES, _OF_SPARK)
     if not values.get("servers"):
         raise InvalidConfig('the option servers is missing: brokers of the cluster, as .option("servers", "host:9650")')
     parse_addresses(values["servers"])
@@ -108,19 +108,6 @@ def _check_write_id(values: Mapping[str, str], streaming: bool) -> None:
         raise InvalidConfig(f"writeId has 1 to 100 letters, digits, '_', '=' and '-', not {values['writeId']!r}")
     if "writeEpoch" in values and ("writeId" not in values or not re.fullmatch(r"[0-9]{1,18}", values["writeEpoch"])):
         raise InvalidConfig(f"writeEpoch is a number from 0 on that goes with writeId, not {values['writeEpoch']!r}")
-
-
-def _known(given: Mapping[str, str]) -> dict[str, str]:
-    known = {name.lower(): name for name in NAMES}
-    values: dict[str, str] = {}
-    for name, value in given.items():
-        if name.lower() in known:
-            values[known[name.lower()]] = value
-        elif name.lower() not in _OF_SPARK:
-            near = difflib.get_close_matches(name.lower(), known, n=1)
-            hint = f"; did you mean {known[near[0]]!r}?" if near else f"; there are {', '.join(NAMES)}"
-            raise InvalidConfig(f"unknown option {name!r}{hint}")
-    return values
 
 
 def _one_of(values: Mapping[str, str], name: str, default: str, *others: str) -> str:

@@ -10,11 +10,11 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from ledger.cluster import read_cluster
-from ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledger.object_store.contract import ObjectStore
 from ledger.object_store.open import open_store
-from ledgermq.errors import InvalidConfig, RetriableError
+from ledgermq.errors import RetriableError
 from ledgermq.sources import Sources
+from spark.shared_root import cluster_of
 from spark.source.followed import FollowedTopics
 from spark.source.loop_thread import LoopThread
 from spark.source.options import SourceOptions
@@ -48,10 +48,7 @@ class Driver:
     async def _open(self) -> tuple[ObjectStore, FollowedTopics, Tracker]:
         store = await open_store(self._options.root, sources=Sources())
         try:
-            try:
-                cluster = await read_cluster(store)
-            except ObjectMissing as error:
-                raise InvalidConfig(f"{store.url}: there is no cluster here") from error
+            cluster = await cluster_of(store)
             if self._options.group:
                 self._progress = Progress(self._options.servers, self._options.group)
             followed = FollowedTopics(store, cluster, self._options)

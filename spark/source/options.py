@@ -21,7 +21,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Mapping
@@ -31,6 +30,7 @@ from typing import Literal
 
 from ledgermq.client.record import microseconds_of
 from ledgermq.errors import InvalidConfig
+from spark.option_names import known_options
 
 NAMES = (
     "root",
@@ -94,17 +94,10 @@ class SourceOptions:
 
 def parse_options(given: Mapping[str, str]) -> SourceOptions:
     """`given`: as Spark hands them over, names in any case. Raises InvalidConfig."""
-    known = {name.lower(): name for name in NAMES}
-    values: dict[str, str] = {}
+    values = known_options(given, NAMES, ("path",))
     for name, value in given.items():
         if name.lower() == "path":
             values.setdefault("root", value)
-        elif name.lower() not in known:
-            near = difflib.get_close_matches(name.lower(), known, n=1)
-            hint = f"; did you mean {known[near[0]]!r}?" if near else f"; there are {', '.join(NAMES)}"
-            raise InvalidConfig(f"unknown option {name!r}{hint}")
-        else:
-            values[known[name.lower()]] = value
     topics, pattern = _topics(values)
     partitions = _partitions(values.get("partitions"), topics)
     if not values.get("root") and not values.get("servers"):

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ledger.catalog import Catalog, Topic, read_catalog
-from ledger.cluster import read_cluster
 from ledger.fold import PartitionKey
-from ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledger.object_store.contract import ObjectStore
 from ledger.parquet.archive import Archives
 from ledger.range_read import OffsetRange, plan_ranges, split
 from ledger.reader import LedgerReader
 from ledgermq.errors import InvalidConfig, OffsetOutOfRange, UnknownPartition
 from ledgermq.sources import Sources
+from spark.shared_root import cluster_of
 from spark.source.archived_log import ArchivedLog
 from spark.source.options import EARLIEST, LATEST, AtTime, Offsets, SourceOptions
 
@@ -50,10 +50,7 @@ class TopicRange:
 
 async def plan_query(store: ObjectStore, options: SourceOptions) -> list[list[TopicRange]]:
     """Ranges by task. Raises InvalidConfig, UnknownTopic, UnknownPartition, OffsetOutOfRange, DataDamaged, the store's errors."""
-    try:
-        cluster = await read_cluster(store)
-    except ObjectMissing as error:
-        raise InvalidConfig(f"{store.url}: there is no cluster here") from error
+    cluster = await cluster_of(store)
     topics = topics_of(await read_catalog(store, cluster.producer_states_max), options)
     readers = await _readers(store, topics, cluster.producer_states_max)
     ranges: list[TopicRange] = []

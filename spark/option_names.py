@@ -1,0 +1,25 @@
+"""Names of options, as Spark hands them over: in any case, with some of its own among them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+
+from ledgermq.errors import InvalidConfig
+
+
+def known_options(given: Mapping[str, str], names: Sequence[str], ignored: Sequence[str] = ()) -> dict[str, str]:
+    """Values by the names as they are written in `names`; without those of `ignored`, which are in lower case.
+
+    Raises InvalidConfig, with the nearest name.
+    """
+    known = {name.lower(): name for name in names}
+    values: dict[str, str] = {}
+    for name, value in given.items():
+        if name.lower() in known:
+            values[known[name.lower()]] = value
+        elif name.lower() not in ignored:
+            near = difflib.get_close_matches(name.lower(), known, n=1)
+            hint = f"; did you mean {known[near[0]]!r}?" if near else f"; there are {', '.join(names)}"
+            raise InvalidConfig(f"unknown option {name!r}{hint}")
+    return values
