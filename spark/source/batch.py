@@ -18,6 +18,7 @@ from ledgermq.sources import Sources
 from spark.source.options import SourceOptions
 from spark.source.planning import TopicRange, plan_query
 from spark.source.rows import batches_of
+from spark.worker import drain, kept_store
 
 
 class TaskPartition(InputPartition):
@@ -43,30 +44,18 @@ class BatchReader(DataSourceReader):
             return await plan_query(store, self.options)
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """In an executor, in an event loop of its own. Spark asks for None where there is no partition."""
+        """In an executor, in its worker's event loop. Spark asks for None where there is no partition."""
         if not isinstance(partition, TaskPartition):
             return iter(())
-        return in_own_loop(read_ranges(self.options, partition.ranges))
+        return drain(read_ranges(self.options, partition.ranges))
 
 
 async def read_ranges(options: SourceOptions, ranges: list[TopicRange]) -> AsyncGenerator[pa.RecordBatch, None]:
     sources = Sources()
-    async with await open_store(options.root, sources=sources) as store, Archives(store, sources) as archives:
+    async with kept_store(options.root) as store, Archives(store, sources) as archives:
         reader = RangeReader(SharedSlots(store, (wanted.range for wanted in ranges)), archive=ArchiveReader(store, archives.store))
         for wanted in ranges:
             async with aclosing(reader.read(wanted.range, skip_lost=not options.fail_on_data_loss)) as parts:
                 async for first, rows in parts:
                     for batch in batches_of(rows, wanted.topic, wanted.range.key[1], first, options):
                         yield batch
-
-
-def in_own_loop(items: AsyncGenerator[pa.RecordBatch, None]) -> Iterator[pa.RecordBatch]:
-    async def step() -> pa.RecordBatch | None:
-        return await anext(items, None)
-
-    with asyncio.Runner() as runner:
-        try:
-            while (item := runner.run(step())) is not None:
-                yield item
-        finally:
-            runner.run(items.aclose())

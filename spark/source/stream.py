@@ -13,10 +13,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from spark.source.batch import TaskPartition, in_own_loop, read_ranges
+from spark.source.batch import TaskPartition, read_ranges
 from spark.source.driver import Driver
 from spark.source.options import SourceOptions
 from spark.source.positions import decode, encode
+from spark.worker import drain
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -55,9 +56,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [TaskPartition(ranges) for ranges in self._driver.ranges(decode(start), decode(end))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """In an executor, in an event loop of its own."""
+        """In an executor, in its worker's event loop."""
         assert isinstance(partition, TaskPartition)
-        return in_own_loop(read_ranges(self.options, partition.ranges))
+        return drain(read_ranges(self.options, partition.ranges))
 
     def commit(self, end: dict[str, Any]) -> None:
         self._driver.reached(decode(end))
