@@ -19,6 +19,7 @@ from ledger.history import History, read_history
 from ledger.object_store.contract import ObjectInfo, ObjectMissing, ObjectStore
 from ledger.segment import SlotIndex, decode_tail, read_index
 from ledgermq.cli.report import Report, Rows
+from ledgermq.tasks import all_of
 
 PARALLEL_READS = 16
 COLUMNS = ("slot", "state", "kind", "epoch", "batches", "records", "bytes", "created", "broker")
@@ -50,9 +51,7 @@ async def view_ledger(store: ObjectStore, bundle: int, producer_states_max: int,
         if slot is not None:
             view.indexes[slot.index.slot] = slot
 
-    async with asyncio.TaskGroup() as group:
-        for info in view.segments:
-            group.create_task(look(info))
+    await all_of(look(info) for info in view.segments)
     with findings.collecting(keys.checkpoints(bundle)):
         view.checkpoint = await newest_checkpoint(store, bundle)
     with findings.collecting(keys.ledger(bundle)):

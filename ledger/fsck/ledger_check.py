@@ -17,6 +17,7 @@ from ledger.fsck.problem import Problems
 from ledger.fsck.segment_check import check_segment
 from ledger.numbered import list_numbered
 from ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledgermq.tasks import all_of
 
 PARALLEL_READS = 8
 
@@ -83,9 +84,7 @@ async def _read_segments(store: ObjectStore, view: LedgerView, problems: Problem
         if found is not None:
             view.indexes[slot] = found.index
 
-    async with asyncio.TaskGroup() as group:
-        for slot in slots:
-            group.create_task(read(slot))
+    await all_of(read(slot) for slot in slots)
 
 
 def _check_presence(view: LedgerView, problems: Problems) -> None:

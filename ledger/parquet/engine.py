@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.group_build import RunBlocking
 from ledgermq.sources import Sources
+from ledgermq.tasks import all_of
 
 
 class StoreTask(Protocol):
@@ -62,9 +63,4 @@ class LocalEngine:
             on_done(task, outcome)
             return outcome
 
-        try:
-            async with asyncio.TaskGroup() as group:
-                running = [group.create_task(run_one(task)) for task in tasks]
-        except BaseExceptionGroup as errors:
-            raise errors.exceptions[0] from None
-        return [task.result() for task in running]
+        return await all_of(run_one(task) for task in tasks)

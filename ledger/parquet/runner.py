@@ -26,6 +26,7 @@ from ledger.segment_indexes import SegmentIndexes
 from ledger.topic_removal import take_in_facts
 from ledgermq.errors import InvalidConfig, LedgerMQError
 from ledgermq.sources import Sources
+from ledgermq.tasks import all_of
 
 BUNDLES_AT_ONCE = 4
 """Bundles wait for the store most of the time; how many tasks run at once is the engine's business."""
@@ -63,12 +64,7 @@ async def compact_root(
             except LedgerMQError as error:
                 report.failures[bundle] = error
 
-    try:
-        async with asyncio.TaskGroup() as group:
-            for bundle in bundles if bundles is not None else range(cluster.bundles):
-                group.create_task(compact(bundle), name=f"compact bundle {bundle}")
-    except BaseExceptionGroup as errors:
-        raise errors.exceptions[0] from None
+    await all_of(compact(bundle) for bundle in (bundles if bundles is not None else range(cluster.bundles)))
     report.rounds.sort(key=lambda done: (done.bundle, done.plan))
     try:
         report.collected = [*await collect_garbage(store, cluster), *await delete_removed(store, catalog)]

@@ -14,6 +14,7 @@ from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.routing import Routing
 from ledgermq.errors import InvalidRequest, LedgerMQError, NotOwner, Unavailable
 from ledgermq.protocol.api import BrokerApi
+from ledgermq.tasks import all_of
 
 A = TypeVar("A")
 
@@ -57,12 +58,8 @@ class AtOwners(Generic[A]):
                 by_owner.setdefault(owner, []).append(partition)
             else:
                 last = Unavailable(f"nobody owns {partition.topic}/{partition.partition} at present")
-        try:
-            async with asyncio.TaskGroup() as group:
-                asked = [group.create_task(self._ask(*one, found, deadline)) for one in by_owner.items()]
-        except BaseExceptionGroup as errors:
-            raise errors.exceptions[0] from None
-        return next((error for task in asked if (error := task.result()) is not None), last)
+        errors = await all_of(self._ask(*one, found, deadline) for one in by_owner.items())
+        return next((error for error in errors if error is not None), last)
 
     async def _ask(
         self, owner: str, partitions: list[TopicPartition], found: dict[TopicPartition, A], deadline: float

@@ -19,7 +19,6 @@ from ledgermq.client.consuming.consumer import Consumer
 from ledgermq.client.consuming.start import Start
 from ledgermq.client.deletion import Before, DeletedRecords, Deletion, chosen_befores
 from ledgermq.client.descriptions import ClusterDescription, TopicDescription, TopicPartition
-from ledgermq.client.ending import first_of
 from ledgermq.client.groups.admin import GroupAdmin
 from ledgermq.client.groups.group_consumer import GroupConsumer
 from ledgermq.client.groups.handlers.handler import Handler, HandlerFunction, handler_settings
@@ -38,6 +37,7 @@ from ledgermq.client.target import is_root_url, open_embedded, parse_addresses
 from ledgermq.errors import InvalidConfig, LedgerMQError
 from ledgermq.protocol.api import Connector
 from ledgermq.sources import Sources
+from ledgermq.tasks import first_of
 
 
 class Client:

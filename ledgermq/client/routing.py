@@ -13,12 +13,12 @@ from typing import cast, get_args
 
 from ledgermq.client.connections import Connections
 from ledgermq.client.descriptions import check_topic_name
-from ledgermq.client.ending import end
 from ledgermq.errors import UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
 from ledgermq.protocol.records import Compression
 from ledgermq.protocol.status import error_from_proto
+from ledgermq.tasks import end
 
 UNKNOWN_TOPIC_GRACE_S = 1.0
 """A topic that was created a moment ago may not be known to every broker: ask again for this time before giving up."""

@@ -8,8 +8,8 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError
 from typing import Any, TypeVar
 
-from ledgermq.client.ending import end
 from ledgermq.errors import Unavailable
+from ledgermq.tasks import end
 
 T = TypeVar("T")
 

@@ -14,12 +14,12 @@ from typing import Any, cast
 from ledgermq.client.consuming.reading import FetchedRun, Prefetch, Reading
 from ledgermq.client.consuming.start import OFFSET_MAX
 from ledgermq.client.descriptions import TopicPartition
-from ledgermq.client.ending import end
 from ledgermq.errors import CorruptFrame, LedgerMQError, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
 from ledgermq.protocol.frames import FetchFrame
 from ledgermq.protocol.status import error_from_proto
+from ledgermq.tasks import end
 
 FIRST_FRAME_S = 10.0
 IDLE_S = 10.0

@@ -18,11 +18,11 @@ from ledgermq.client.consuming.fetcher import Fetcher
 from ledgermq.client.consuming.message import TABLE_SCHEMA, M, decode_run
 from ledgermq.client.consuming.reading import Prefetch, Reading
 from ledgermq.client.descriptions import TopicPartition
-from ledgermq.client.ending import end
 from ledgermq.client.offsets import At, Offsets
 from ledgermq.client.routing import Routing
 from ledgermq.client.settings import ConsumerSettings
 from ledgermq.errors import InvalidConfig, LedgerMQError, Unavailable
+from ledgermq.tasks import end
 
 
 class Reader(Generic[M]):

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ledgermq.client.descriptions import TopicPartition
-from ledgermq.client.ending import end
 from ledgermq.client.groups.holding import Holding
 from ledgermq.client.groups.offset_store import OffsetStore
 from ledgermq.errors import GroupError, LedgerMQError, Unavailable
+from ledgermq.tasks import end
 
 Refused = dict[TopicPartition, LedgerMQError]
 

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from ledgermq.client.connections import Connections
 from ledgermq.client.consuming.reader import Reader
 from ledgermq.client.descriptions import TopicPartition
-from ledgermq.client.ending import end
 from ledgermq.client.groups.broadcast import Broadcast
 from ledgermq.client.groups.callbacks import Callbacks
 from ledgermq.client.groups.committer import Committer
@@ -34,6 +33,7 @@ from ledgermq.errors import DeadlineExceeded, LedgerMQError, OffsetOutOfRange, U
 from ledgermq.offset_stores.memory import MemoryOffsetStore
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.sources import Sources
+from ledgermq.tasks import end
 
 
 class Member:

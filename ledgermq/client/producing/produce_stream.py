@@ -13,12 +13,12 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, cast
 
-from ledgermq.client.ending import end
 from ledgermq.client.producing.batch import Batch
 from ledgermq.errors import DeadlineExceeded, LedgerMQError, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
 from ledgermq.protocol.frames import ProduceFrame
+from ledgermq.tasks import end
 
 FRAMES_IN_FLIGHT_MAX = 8
 

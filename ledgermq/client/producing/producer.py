@@ -14,7 +14,6 @@ from typing import Self
 import pyarrow as pa
 
 from ledgermq.client.connections import Connections
-from ledgermq.client.ending import end
 from ledgermq.client.producing.arrow_rows import conform
 from ledgermq.client.producing.batch import Batch
 from ledgermq.client.producing.delivery import Delivery, Outcome, Refused
@@ -31,6 +30,7 @@ from ledgermq.client.routing import Routing
 from ledgermq.client.settings import ProducerSettings
 from ledgermq.errors import DeadlineExceeded, LedgerMQError, Unavailable, UnknownPartition, UnknownTopic
 from ledgermq.sources import Sources
+from ledgermq.tasks import end
 
 RECORDS_PER_STEP = 1000
 """`send_many` lets the background work after this many records."""

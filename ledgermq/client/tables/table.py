@@ -16,10 +16,10 @@ from typing import Literal, Self, overload
 from ledgermq.client.consuming.consumer import Consumer
 from ledgermq.client.consuming.message import Message
 from ledgermq.client.descriptions import TopicPartition
-from ledgermq.client.ending import end
 from ledgermq.client.record import as_bytes
 from ledgermq.client.tables.rows import Change, Rows
 from ledgermq.errors import DeadlineExceeded, LedgerMQError, OffsetOutOfRange, Unavailable
+from ledgermq.tasks import end
 
 FETCH_RECORDS = 5000
 FETCH_WAIT_S = 1.0

@@ -1,9 +1,29 @@
-"""Ending tasks: cancelled and waited for, so that none outlives who made it; and what groups of them raise."""
+"""Tasks of asyncio: several at once until one fails, ended so that none outlives who made it; and what groups of them raise."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Coroutine, Iterable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+async def all_of(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """What they return, in their order. The first error ends the others and is raised as it is.
+
+    Who is cancelled meanwhile is cancelled, whatever a task raises at that time: an `asyncio.TaskGroup` would raise the task's error
+    instead, and a loop that goes on after errors would never end.
+    """
+    tasks = [asyncio.create_task(work) for work in works]
+    if not tasks:
+        return []
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+    finally:
+        await end(*tasks)
+    failed = next((task for task in tasks if not task.cancelled() and task.exception() is not None), None)
+    return [task.result() for task in ([failed] if failed is not None else tasks)]
 
 
 async def end(*tasks: asyncio.Task[Any] | None) -> None:

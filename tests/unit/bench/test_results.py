@@ -1,0 +1,119 @@
+"""Results: rounds, ratios, targets, the file that keeps them, the page and the plots."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from bench import latency, many, plots
+from bench.measures import Curve, Results, alternate
+from bench.page import markdown
+from bench.store_bill import Bill
+from bench.targets import TARGETS, Target, reached
+from bench.throughput import KAFKA, OURS
+
+
+def results(**values: Sequence[float]) -> Results:
+    found = Results("2 cores", "2026-11-21", "abc", 0.1)
+    for subject, rounds in values.items():
+        for value in rounds:
+            found.add("P1", "produce", subject, "records/s", value)
+    return found
+
+
+def test_a_ratio_is_the_median_of_those_of_the_rounds() -> None:
+    found = results(ours=[10.0, 90.0, 30.0], theirs=[10.0, 30.0, 20.0])
+    assert found.ratio("P1", "produce", "ours", "theirs") == 1.5
+    assert found.ratio("P1", "produce", "ours", "nobody") is None
+    assert found.ratio("P2", "produce", "ours", "theirs") is None
+
+
+def test_a_round_that_divides_by_nothing_is_left_out() -> None:
+    assert results(ours=[10.0, 20.0], theirs=[0.0, 10.0]).ratio("P1", "produce", "ours", "theirs") == 2.0
+    assert results(ours=[10.0], theirs=[0.0]).ratio("P1", "produce", "ours", "theirs") is None
+
+
+def test_who_is_first_changes_with_every_round() -> None:
+    found, order = Results(), list[str]()
+
+    def subject(name: str) -> float:
+        order.append(name)
+        return float(len(order))
+
+    alternate(found, "P1", "x", "s", {"a": lambda: subject("a"), "b": lambda: subject("b")}, 3)
+    assert order == ["a", "b", "b", "a", "a", "b"]
+    assert [(m.subject, m.values) for m in found.measures] == [("a", [1.0, 4.0, 5.0]), ("b", [2.0, 3.0, 6.0])]
+
+
+@pytest.mark.parametrize(("most", "value", "met"), [(False, 2.5, True), (False, 2.4, False), (True, 2.5, True), (True, 2.6, False)])
+def test_a_bound_is_met_at_least_or_at_most(most: bool, value: float, met: bool) -> None:
+    absolute = Target("P1", "produce", "ours", None, 2.5, most)
+    ratio = Target("P1", "produce", "ours", "theirs", 2.5, most)
+    found = results(ours=[value * 2], theirs=[2.0])
+    assert [each.met for each in reached(found, [ratio])] == [met]
+    assert [each.met for each in reached(results(ours=[value]), [absolute])] == [met]
+
+
+def test_absolute_targets_have_units_and_ratios_have_none() -> None:
+    found = results(ours=[1500.0], theirs=[1000.0])
+    [absolute, ratio] = reached(
+        found, [Target("P1", "produce", "ours", None, 1000, most=True), Target("P1", "produce", "ours", "theirs", 2)]
+    )
+    assert (absolute.value, absolute.bound, absolute.target.name()) == ("1,500.00 records/s", "≤ 1000 records/s", "produce: ours")
+    assert (ratio.value, ratio.bound, ratio.target.name()) == ("1.50", "≥ 2", "produce: ours / theirs")
+
+
+def test_targets_of_what_was_not_measured_are_not_shown() -> None:
+    assert reached(Results(), TARGETS) == []
+
+
+def test_results_survive_their_file(tmp_path: Path) -> None:
+    found = results(ours=[1.0, 2.0])
+    found.curves.append(Curve("GC", "x", "file", [(1.0, 2.0), (3.0, 4.0)], ["0 ms", "10 ms"]))
+    found.save(tmp_path / "results.json")
+    assert Results.load(tmp_path / "results.json") == found
+
+
+def filled() -> Results:
+    """Something of every plot."""
+    found = Results("2 cores", "2026-11-21", "abc", 3.0)
+    for number in (1.0, 1.1):
+        found.add("P1", "produce 1000 B", f"{OURS} send", "records/s", 200_000 * number)
+        found.add("P1", "produce 1000 B", KAFKA, "records/s", 100_000)
+        found.add("P9", "broker's memory under load", many.MANY, "MiB", 2000)
+    found.curves += [
+        Curve("P4", "MinIO", latency.OURS, [(1.0, 0.1), (10.0, 1.0)]),
+        Curve("GC", "throughput against latency", "MinIO", [(5.0, 50.0), (60.0, 90.0)], ["0 ms", "100 ms"]),
+        Curve("P11", "produce 1000 B", "LedgerMQ", [(1.0, 100.0), (2.0, 150.0)]),
+        Curve("P5", "dollars a TB", "LedgerMQ", [(1.0, 0.5), (10_000.0, 0.6)]),
+    ]
+    return found
+
+
+def test_the_page_says_what_was_met_and_what_was_not() -> None:
+    page = markdown(filled(), ["latency.png"])
+    assert f"| P1 | produce 1000 B: {OURS} send / {KAFKA} | 2.10 | ≥ 2.5 | **no** |" in page
+    assert "| P9 | broker's memory under load: 10,000 partitions | 2,000.00 MiB | ≤ 1024 MiB | **no** |" in page
+    assert f"| P1 | produce 1000 B | {OURS} send | 210,000 | 200,000 to 220,000 | records/s |" in page
+    assert "others were at work" in page
+    assert "images/latency.png" in page
+    assert "images/cost.png" not in page
+
+
+def test_every_plot_is_drawn_from_results_and_none_from_nothing(tmp_path: Path) -> None:
+    assert plots.draw(Results(), tmp_path) == []
+    assert plots.draw(filled(), tmp_path) == list(plots.PLOTS)
+    for name in plots.PLOTS:
+        width, height = struct.unpack(">II", (tmp_path / name).read_bytes()[16:24])
+        assert width > 300
+        assert height > 100
+
+
+def test_a_bill_is_the_difference_of_two_readings() -> None:
+    before = Bill({"put": 5.0, "put_if_absent": 1.0}, 0.5, 1.0)
+    bill = Bill({"put": 9.0, "put_if_absent": 4.0, "list": 4.0, "get_suffix": 2.0}, 0.75, 3.0).since(before)
+    assert bill == Bill({"put": 4.0, "put_if_absent": 3.0, "list": 4.0, "get_suffix": 2.0}, 0.25, 2.0)
+    assert bill.beside_heartbeats == 5.0
