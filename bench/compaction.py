@@ -34,12 +34,10 @@ from ledger.segment import Batch
 from ledgermq.protocol.records import SCHEMA as RECORD_SCHEMA
 from ledgermq.protocol.records import encode_batch
 from ledgermq.sources import Sources
+from stateless_broker.metrics.store_metrics import DELETES, NOT_SENT, S3_PRICES, WRITES
 from tests.ledgers import append_and_wait
 from tests.roots import Root
 
-WRITE_DOLLARS, READ_DOLLARS = 5.0 / 1_000_000, 0.4 / 1_000_000
-"""S3 Standard, us-east-1: PUT and LIST; GET and HEAD. Deletes are free."""
-WRITES, READS = ("put_if_absent", "fenced_put", "put", "list"), ("get", "get_range", "get_suffix", "head")
 TARGET_BYTES = 128 * 1024 * 1024
 
 
@@ -142,8 +140,9 @@ async def measure(shape: Shape, folder: Path) -> dict[str, object]:
     assert not report.failures
     assert report.source_bytes == stored
     assert count == report.records
-    requests = {name: meter.requests(name) for name in (*WRITES, *READS, "delete")}
-    writes, reads = sum(requests[name] for name in WRITES), sum(requests[name] for name in READS)
+    requests = {name: meter.requests(name) for name in sorted({name for name, _ in meter.totals})}
+    writes = sum(number for name, number in requests.items() if name in WRITES)
+    reads = sum(requests.values()) - writes - sum(number for name, number in requests.items() if name in DELETES | NOT_SENT)
     return {
         "value_bytes": shape.value_bytes,
         "segment_bytes": stored,
@@ -159,7 +158,7 @@ async def measure(shape: Shape, folder: Path) -> dict[str, object]:
         "rate_to_plain": round(plain_cpu / cpu, 3),
         "requests": {name: number for name, number in requests.items() if number},
         "requests_per_gb": {"write": round(writes / stored * 1e9, 1), "read": round(reads / stored * 1e9, 1)},
-        "dollars_per_tb": round((writes * WRITE_DOLLARS + reads * READ_DOLLARS) / stored * 1e12, 3),
+        "dollars_per_tb": round(sum(S3_PRICES.of(name) * number for name, number in requests.items()) / stored * 1e12, 3),
     }
 
 

@@ -18,9 +18,16 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import ledgermq
+from bench import topics
+from bench.percentiles import at
+from bench.spark_session import local_session
 from tests.e2e.processes import BrokerProcesses
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 TOPIC = "freshness"
 WARM_UP_S = 10.0
@@ -43,25 +50,15 @@ async def produce(servers: str, seconds: float, rate: int) -> None:
     print(json.dumps(acknowledged))
 
 
-async def create(servers: str) -> None:
-    async with ledgermq.connect(servers) as client:
-        await client.create_topic(TOPIC, PARTITIONS)
-
-
 def measure(root: str, seconds: float, rate: int, broker_options: list[str]) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as folder, BrokerProcesses(Path(folder), root, broker_options) as brokers:
         servers = brokers.start().address
-        asyncio.run(create(servers))
-        return stream(root, folder, servers, seconds, rate)
+        topics.create(servers, TOPIC, PARTITIONS)
+        with local_session() as spark:
+            return stream(spark, root, folder, servers, seconds, rate)
 
 
-def stream(root: str, folder: str, servers: str, seconds: float, rate: int) -> dict[str, object]:
-    from pyspark.sql import DataFrame, SparkSession
-
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
+def stream(spark: SparkSession, root: str, folder: str, servers: str, seconds: float, rate: int) -> dict[str, object]:
     seen: dict[str, float] = {}
 
     def note(frame: DataFrame, _: int) -> None:
@@ -79,16 +76,15 @@ def stream(root: str, folder: str, servers: str, seconds: float, rate: int) -> d
         time.sleep(0.1)
     durations = [progress.durationMs for progress in query.recentProgress if progress.numInputRows]
     query.stop()
-    spark.stop()
     begun = min(acknowledged.values()) + WARM_UP_S
-    waits = sorted(seen[name] - at for name, at in acknowledged.items() if at >= begun)
+    waits = sorted(seen[name] - at_s for name, at_s in acknowledged.items() if at_s >= begun)
     steps = {name: round(sum(each.get(name, 0) for each in durations) / len(durations)) for name in durations[-1]}
     return {
         "root": root.split("?", maxsplit=1)[0],
         "records": len(waits),
         "rate": rate,
-        "p50_s": round(waits[len(waits) // 2], 3),
-        "p99_s": round(waits[len(waits) * 99 // 100], 3),
+        "p50_s": round(at(waits, 0.5), 3),
+        "p99_s": round(at(waits, 0.99), 3),
         "max_s": round(waits[-1], 3),
         "batches": len(durations),
         "mean_ms_of_a_batch": steps,

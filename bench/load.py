@@ -2,6 +2,8 @@
 
     python -m bench.load produce TARGET TOPIC --records 1000000 --value-bytes 100 --via send_batch
     python -m bench.load consume TARGET TOPIC --records 1000000 --via arrow
+    python -m bench.load drain TARGET TOPIC --seconds 10                      reads everything, again and again
+    python -m bench.load tail TARGET TOPIC --records 1000 --rate 100          produces, and reads what it produces
 
 Values are words of real text in random order, so they compress about as text does; `--values random` does not compress.
 Time counts from the first record until the last acknowledgement (or the last record read); making the values is not in it.
@@ -16,15 +18,17 @@ import os
 import random
 import resource
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import pyarrow as pa
 
 import ledgermq
 from ledgermq.client.client import Client
+from ledgermq.client.producing.producer import Producer
 
 DISTINCT_VALUES = 10_000
 SEND_AT_ONCE = 500
+NUMBER_BYTES = 8
 WORDS = (
     b"the broker keeps nothing and the bucket keeps it all so a ledger is a chain of segments whose order is the order of names in which "
     b"offset epoch claim fence owner term batch record flush plan task commit page index reader writer late early put get list delete"
@@ -51,10 +55,7 @@ async def produce(client: Client, topic: str, options: argparse.Namespace) -> di
                 if number % SEND_AT_ONCE == 0:
                     await producer.wait_for_room()
         elif options.via == "spread":
-            for number in range(options.records):
-                producer.send(topic, made[number % DISTINCT_VALUES], partition=number % options.partitions)
-                if number % SEND_AT_ONCE == 0:
-                    await producer.wait_for_room()
+            await spread(producer, topic, made, options)
         elif options.via == "send_many":
             for _ in range(0, options.records, DISTINCT_VALUES):
                 await producer.send_many(topic, made)
@@ -68,25 +69,77 @@ async def produce(client: Client, topic: str, options: argparse.Namespace) -> di
     return {"records": records, "seconds": seconds, "cpu_s": cpu_s}
 
 
+async def spread(producer: Producer, topic: str, made: list[bytes], options: argparse.Namespace) -> None:
+    """Record n to partition n modulo all; no faster than `--megabytes-per-s`, where that is given."""
+    begun_s = time.perf_counter()
+    for number in range(options.records):
+        producer.send(topic, made[number % DISTINCT_VALUES], partition=number % options.partitions)
+        if number % SEND_AT_ONCE == 0:
+            await producer.wait_for_room()
+            if options.megabytes_per_s:
+                due_s = begun_s + number * options.value_bytes / 1e6 / options.megabytes_per_s
+                await asyncio.sleep(max(0.0, due_s - time.perf_counter()))
+
+
 async def paced(client: Client, topic: str, options: argparse.Namespace) -> dict[str, object]:
     """Acknowledgement latency at `--rate` records a second: each record is due at a fixed time, and its wait counts from then."""
-    value = values(1, options.value_bytes, random_bytes=options.values == "random")[0]
-    latencies_ms: list[float] = []
+    sent = Sent()
     async with client.producer(compression=options.compression, linger_ms=options.linger_ms) as producer:
         await producer.send(topic, b"first")
-        begun_s = time.perf_counter()
+        seconds = await send_paced(producer, topic, options, sent)
+    return {"records": options.records, "seconds": seconds, "latencies_ms": sorted(sent.latencies_ms())}
 
-        async def one(due_s: float) -> None:
-            await producer.send(topic, value)
-            latencies_ms.append(1000 * (time.perf_counter() - due_s))
+
+class Sent:
+    """When each record was due and acknowledged, by its number."""
+
+    def __init__(self) -> None:
+        self.due_s: dict[int, float] = {}
+        self.acknowledged_s: dict[int, float] = {}
+
+    def latencies_ms(self) -> list[float]:
+        return [1000 * (at_s - self.due_s[number]) for number, at_s in self.acknowledged_s.items()]
+
+
+async def send_paced(producer: Producer, topic: str, options: argparse.Namespace, sent: Sent) -> float:
+    """Seconds that it took. A record's value begins with its number, in NUMBER_BYTES."""
+    value = values(1, options.value_bytes, random_bytes=options.values == "random")[0][NUMBER_BYTES:]
+    begun_s = time.perf_counter()
+
+    async def one(number: int) -> None:
+        await producer.send(topic, number.to_bytes(NUMBER_BYTES, "big") + value)
+        sent.acknowledged_s[number] = time.perf_counter()
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(options.records):
+            due_s = sent.due_s[number] = begun_s + number / options.rate
+            if (wait_s := due_s - time.perf_counter()) > 0:
+                await asyncio.sleep(wait_s)
+            group.create_task(one(number))
+    return time.perf_counter() - begun_s
+
+
+async def tail(client: Client, topic: str, options: argparse.Namespace) -> dict[str, object]:
+    """A consumer that is at the end while records come at `--rate`: how long until they are acknowledged, and until it has them."""
+    sent, seen_s = Sent(), dict[int, float]()
+    async with client.producer(linger_ms=options.linger_ms) as producer, client.consumer(topic, start="latest") as consumer:
+        await consumer.wait_ready()
+
+        async def read() -> None:
+            while len(seen_s) < options.records:
+                for message in await consumer.fetch(timeout=30.0):
+                    assert message.value is not None
+                    seen_s[int.from_bytes(message.value[:NUMBER_BYTES], "big")] = time.perf_counter()
 
         async with asyncio.TaskGroup() as group:
-            for number in range(options.records):
-                due_s = begun_s + number / options.rate
-                if (wait_s := due_s - time.perf_counter()) > 0:
-                    await asyncio.sleep(wait_s)
-                group.create_task(one(due_s))
-    return {"records": options.records, "seconds": time.perf_counter() - begun_s, "latencies_ms": sorted(latencies_ms)}
+            group.create_task(read())
+            seconds = await send_paced(producer, topic, options, sent)
+    return {
+        "records": options.records,
+        "seconds": seconds,
+        "latencies_ms": sorted(sent.latencies_ms()),
+        "seen_ms": sorted(1000 * (at_s - sent.due_s[number]) for number, at_s in seen_s.items()),
+    }
 
 
 async def consume(client: Client, topic: str, options: argparse.Namespace) -> dict[str, float]:
@@ -101,21 +154,38 @@ async def consume(client: Client, topic: str, options: argparse.Namespace) -> di
     return {"records": read, "seconds": time.perf_counter() - begun_s, "cpu_s": time.process_time() - cpu_s}
 
 
+async def drain(client: Client, topic: str, options: argparse.Namespace) -> dict[str, float]:
+    """Reads the topic from its beginning to its present end, over and over, for `--seconds`."""
+    records, begun_s = 0, time.perf_counter()
+    while time.perf_counter() - begun_s < options.seconds:
+        ends = sum((await client.list_offsets(topic)).values())
+        async with client.consumer(topic, start="earliest") as consumer:
+            read = 0
+            while read < ends and time.perf_counter() - begun_s < options.seconds:
+                read += (await consumer.fetch_arrow(timeout=30.0)).num_rows
+        records += read
+    return {"records": records, "seconds": time.perf_counter() - begun_s}
+
+
+WORK: dict[str, Callable[[Client, str, argparse.Namespace], Awaitable[Mapping[str, object]]]] = {
+    "produce": produce,
+    "consume": consume,
+    "drain": drain,
+    "tail": tail,
+}
+
+
 async def run(options: argparse.Namespace) -> dict[str, object]:
     async with ledgermq.connect(options.target) as client:
-        if options.what == "consume":
-            found: dict[str, object] = dict(await consume(client, options.topic, options))
-        elif options.rate:
-            found = await paced(client, options.topic, options)
-        else:
-            found = dict(await produce(client, options.topic, options))
+        work = paced if options.what == "produce" and options.rate else WORK[options.what]
+        found: dict[str, object] = dict(await work(client, options.topic, options))
     found["rss_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return found
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["produce", "consume"])
+    parser.add_argument("what", choices=[*WORK])
     parser.add_argument("target")
     parser.add_argument("topic")
     parser.add_argument("--records", type=int, default=1_000_000)
@@ -123,6 +193,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--via", default="send_batch", choices=["send", "send_many", "send_batch", "spread", "messages", "arrow"])
     parser.add_argument("--partitions", type=int, default=1, help="with --via spread: record n goes to partition n modulo this")
     parser.add_argument("--rate", type=float, default=0.0, help="records a second, each waited for by itself")
+    parser.add_argument("--megabytes-per-s", type=float, default=0.0, help="with --via spread: no faster than this")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of drain")
     parser.add_argument("--compression", default="lz4")
     parser.add_argument("--linger-ms", type=float)
     parser.add_argument("--values", default="text", choices=["text", "random"], help="random ones do not compress")

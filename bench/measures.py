@@ -1,4 +1,4 @@
-"""What a benchmark found: one value a round, of several subjects that took turns; and the file that keeps it.
+"""What a benchmark found: one value a round, of several subjects that took turns; curves to draw; and the file that keeps it.
 
 Values of one round were measured within the same minutes on the same machine, so ratios of a round mean something where values do not.
 """
@@ -19,7 +19,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """`row`: of the table of targets, as P1. `values`: one a round, in `unit`. `command`: what gives it again."""
+    """`row`: of the table of targets, as P1. `values`: one a round, in `unit`."""
 
     row: str
     what: str
@@ -32,6 +32,17 @@ class Measure:
         return statistics.median(self.values)
 
 
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Points for a plot, (x, y), with a mark at each where `marks` are given."""
+
+    row: str
+    what: str
+    subject: str
+    points: list[tuple[float, float]]
+    marks: list[str] = field(default_factory=list)
+
+
 @dataclass(slots=True)
 class Results:
     machine: str = ""
@@ -40,6 +51,7 @@ class Results:
     load_before: float = 0.0
     """Processes that wanted to run in the minute before: above 0.5 others were at work."""
     measures: list[Measure] = field(default_factory=list)
+    curves: list[Curve] = field(default_factory=list)
 
     @classmethod
     def begin(cls) -> Results:
@@ -48,12 +60,22 @@ class Results:
     def of(self, row: str, what: str, subject: str) -> Measure | None:
         return next((m for m in self.measures if (m.row, m.what, m.subject) == (row, what, subject)), None)
 
+    def add(self, row: str, what: str, subject: str, unit: str, value: float) -> None:
+        """The value of one more round."""
+        print(f"{row} {what:44} {subject:24} {value:14,.2f} {unit}", file=sys.stderr, flush=True)
+        found = self.of(row, what, subject)
+        if found is None:
+            found = Measure(row, what, subject, unit, [])
+            self.measures.append(found)
+        found.values.append(value)
+
     def ratio(self, row: str, what: str, subject: str, to: str) -> float | None:
-        """Median over the rounds of value / the other's value of the same round."""
+        """Median over the rounds of value / the other's value of the same round; None where there is no such round."""
         ours, theirs = self.of(row, what, subject), self.of(row, what, to)
         if ours is None or theirs is None:
             return None
-        return statistics.median(a / b for a, b in zip(ours.values, theirs.values, strict=False) if b)
+        ratios = [a / b for a, b in zip(ours.values, theirs.values, strict=False) if b]
+        return statistics.median(ratios) if ratios else None
 
     def save(self, path: Path) -> None:
         path.write_text(json.dumps(asdict(self), indent=1) + "\n")
@@ -61,18 +83,17 @@ class Results:
     @classmethod
     def load(cls, path: Path) -> Results:
         given = json.loads(path.read_text())
-        return cls(**{**given, "measures": [Measure(**each) for each in given["measures"]]})
+        measures = [Measure(**each) for each in given["measures"]]
+        curves = [Curve(**{**each, "points": [(x, y) for x, y in each["points"]]}) for each in given.get("curves", [])]
+        return cls(**{**given, "measures": measures, "curves": curves})
 
 
 def alternate(results: Results, row: str, what: str, unit: str, subjects: Mapping[str, Callable[[], float]], rounds: int) -> None:
     """Each subject once a round, in turn; the order turns around every round, for whoever is first finds a rested machine."""
-    values: dict[str, list[float]] = {name: [] for name in subjects}
     for number in range(rounds):
-        order = list(subjects) if number % 2 == 0 else list(reversed(subjects))
+        order = list(subjects)[:: 1 if number % 2 == 0 else -1]
         for name in order:
-            values[name].append(subjects[name]())
-            print(f"{row} {what:44} {name:24} {values[name][-1]:14,.2f} {unit}", file=sys.stderr, flush=True)
-    results.measures += [Measure(row, what, name, unit, found) for name, found in values.items()]
+            results.add(row, what, name, unit, subjects[name]())
 
 
 def _machine() -> str:

@@ -9,6 +9,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from bench import topics
+from bench.store_bill import Bill
+from tests.e2e.admin_port import AdminPort
 from tests.e2e.processes import BrokerProcesses
 
 RUN_S_MAX = 600
@@ -25,10 +28,11 @@ class Cluster:
 
     def new_topic(self, partitions: int) -> str:
         self._topics += 1
-        name = f"bench-{self._topics}"
-        command = [sys.executable, "-m", "ledgermq.cli.main", "topic", "create", name, "-p", str(partitions), "-t", self.brokers.addresses]
-        subprocess.run(command, check=True, capture_output=True, timeout=60)
-        return name
+        return topics.create(self.brokers.addresses, f"bench-{self._topics}", partitions)
+
+    def bill(self) -> Bill:
+        """Of the first broker, which was started with `store_bill.OPTIONS`."""
+        return Bill.of(AdminPort(self.brokers.running[0]))
 
     def start_client(self, what: str, topic: str, **options: object) -> subprocess.Popen[str]:
         given = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]

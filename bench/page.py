@@ -5,121 +5,71 @@ python -m bench.page        writes the page again
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import sys
 from pathlib import Path
 
-import matplotlib as mpl
-
-mpl.use("Agg")
-from matplotlib import pyplot as plt
 from rich.console import Console
 from rich.table import Table
 
+from bench import plots
 from bench.measures import Measure, Results
-from bench.throughput import KAFKA, OURS
+from bench.targets import TARGETS, reached
 
 RESULTS = Path("bench/results.json")
 PAGE = Path("docs/performance.md")
 PLOTS = Path("docs/images")
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """`ratio`: value of `subject` / value of `to`; met when at least (or, with `most`, at most) `wanted`."""
-
-    row: str
-    what: str
-    subject: str
-    to: str
-    wanted: float
-    most: bool = False
-
-    def met(self, ratio: float) -> bool:
-        return ratio <= self.wanted if self.most else ratio >= self.wanted
-
-
-TARGETS = (
-    Target("P1", "produce 1000 B", f"{OURS} send", KAFKA, 2.5),
-    Target("P1", "produce 1000 B", f"{OURS} send_batch", KAFKA, 2.5),
-    Target("P2", "produce 100 B", f"{OURS} send", KAFKA, 2.5),
-    Target("P2", "produce 100 B", f"{OURS} send_many", KAFKA, 5.0),
-    Target("P2", "produce 100 B", f"{OURS} send_batch", KAFKA, 5.0),
-    Target("P3", "consume 100 B", f"{OURS} messages", KAFKA, 1.5),
-    Target("P3", "consume 100 B", f"{OURS} arrow", KAFKA, 10.0),
-    *(
-        Target("P4", f"acknowledgement at 100/s, {store}, {part}", OURS, "raw PUT", wanted, most=True)
-        for store in ("file, fsync", "MinIO")
-        for part, wanted in (("p50", 1.3), ("p99", 3.0))
-    ),
-)
+BUSY_LOAD = 0.7
+FILE_CHARS = 160
+"""Width of the tables where nobody says how wide the terminal is."""
+HOW = """\
+Written by `make bench` from `bench/results.json`; every figure was measured by that one run. Peers took turns with LedgerMQ,
+on the same machine, with the same payloads and with acknowledgements that mean "on disk"; `bench/` says how each was set up.
+A ratio is the median of the ratios of each round, whose values were measured within the same minutes.
+`python -m bench.run --only P9` measures the rows of one number again, and writes nothing.
+"""
 
 
 def write(results: Results, *, page: bool) -> None:
-    console = Console()
+    """To the terminal; with `page` the page and its plots too."""
+    console = Console(width=None if sys.stdout.isatty() else FILE_CHARS)
     table = Table("row", "measure", "subject", "median", "lowest to highest", "unit", title=f"LedgerMQ {results.commit}, {results.date}")
     for measure in results.measures:
         table.add_row(measure.row, measure.what, measure.subject, _number(measure.median), _spread(measure), measure.unit)
     console.print(table)
-    ratios = Table("row", "measure", "ratio", "target", "met", title="Ratios, median of those of each round")
-    for target, ratio in _ratios(results):
-        sign = "≤" if target.most else "≥"
-        name = f"{target.what}: {target.subject} / {target.to}"
-        ratios.add_row(target.row, name, f"{ratio:.2f}", f"{sign} {target.wanted}", "yes" if target.met(ratio) else "no")
-    console.print(ratios)
+    targets = Table("row", "measure", "value", "target", "met", title="Targets")
+    for found in reached(results, TARGETS):
+        targets.add_row(found.target.row, found.target.name(), found.value, found.bound, "yes" if found.met else "no")
+    console.print(targets)
     if page:
-        PAGE.write_text(markdown(results))
-        PLOTS.mkdir(exist_ok=True)
-        bars(results, PLOTS / "throughput.png")
+        PAGE.write_text(markdown(results, plots.draw(results, PLOTS)))
 
 
-def _ratios(results: Results) -> list[tuple[Target, float]]:
-    found = ((target, results.ratio(target.row, target.what, target.subject, target.to)) for target in TARGETS)
-    return [(target, ratio) for target, ratio in found if ratio is not None]
-
-
-def markdown(results: Results) -> str:
+def markdown(results: Results, images: list[str]) -> str:
+    """`images`: names of the plots that there are."""
+    busy = " (others were at work: values are lower than they could be, ratios less certain)" if results.load_before > BUSY_LOAD else ""
     lines = [
         "# Performance",
-        "Written by `make bench` from `bench/results.json`; every figure was measured by that one run. Peers took turns with LedgerMQ,",
-        'on the same machine, with the same payloads and with acknowledgements that mean "on disk"; `bench/` says how each was set up.',
         "",
-        f"{results.machine}; {results.date}; commit {results.commit}; load before the run {results.load_before}"
-        + (" (others were at work: values are lower than they could be, ratios less certain)." if results.load_before > 0.7 else "."),
+        HOW,
+        f"{results.machine}; {results.date}; commit {results.commit}; load before the run {results.load_before}{busy}.",
         "",
         "## Against the targets",
-        "| | measure | ratio | target | met |",
+        "",
+        "| | measure | value | target | met |",
         "|---|---|---|---|---|",
     ]
-    for target, ratio in _ratios(results):
-        sign = "≤" if target.most else "≥"
-        met = "yes" if target.met(ratio) else "**no**"
-        lines.append(f"| {target.row} | {target.what}: {target.subject} / {target.to} | {ratio:.2f} | {sign} {target.wanted} | {met} |")
-    lines += ["", "![records a second](images/throughput.png)", "", "## Everything measured"]
+    lines += [
+        f"| {found.target.row} | {found.target.name()} | {found.value} | {found.bound} | {'yes' if found.met else '**no**'} |"
+        for found in reached(results, TARGETS)
+    ]
+    for name, (title, _) in plots.PLOTS.items():
+        if name in images:
+            lines += ["", f"## {title}", "", f"![{title}](images/{name})"]
+    lines += ["", "## Everything measured", ""]
     lines += ["| | measure | subject | median | lowest to highest | unit |", "|---|---|---|---|---|---|"]
     for m in results.measures:
         lines.append(f"| {m.row} | {m.what} | {m.subject} | {_number(m.median)} | {_spread(m)} | {m.unit} |")
     return "\n".join(lines) + "\n"
-
-
-def bars(results: Results, path: Path) -> None:
-    """Records a second by subject, one panel for each measure of throughput; the line is from the lowest to the highest round."""
-    panels = list(dict.fromkeys(m.what for m in results.measures if m.unit == "records/s"))
-    if not panels:
-        return
-    figure, axes = plt.subplots(len(panels), 1, figsize=(9, 1.1 + 1.5 * len(panels)), squeeze=False, constrained_layout=True)
-    for axis, what in zip(axes[:, 0], panels, strict=True):
-        measures = [m for m in results.measures if m.what == what][::-1]
-        medians = [m.median for m in measures]
-        errors = [[m.median - min(m.values) for m in measures], [max(m.values) - m.median for m in measures]]
-        colours = ["#2b6cb0" if m.subject.startswith(OURS) else "#a0aec0" for m in measures]
-        axis.barh([m.subject for m in measures], medians, xerr=errors, color=colours, ecolor="#4a5568")
-        axis.set_title(what, loc="left", fontsize=10)
-        axis.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-        axis.tick_params(labelsize=8)
-        axis.spines[["top", "right"]].set_visible(False)
-    axes[-1, 0].set_xlabel("records a second")
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
 
 
 def _number(value: float) -> str:

@@ -1,6 +1,6 @@
 """`make bench` and `make bench-quick`: measures, prints a table, keeps the results as JSON, writes docs/performance.md and its plots.
 
-python -m bench.run [--quick] [--only P1,P4] [--rounds 5]
+python -m bench.run [--quick] [--only P1,P4] [--rounds 5]        with --quick or --only nothing is written, unless --output says where
 python -m bench.page                                             the page again, from the results that are kept
 """
 
@@ -9,47 +9,68 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
+from bench.backlog import Backlog
+from bench.group_commit import GroupCommit
 from bench.latency import Latency
+from bench.limits import Limits
+from bench.many import Many
 from bench.measures import Results
-from bench.page import RESULTS, write
+from bench.page import BUSY_LOAD, RESULTS, write
+from bench.parquet import Parquet
+from bench.processes import Processes
 from bench.requests import Requests
-from bench.takeover import Takeover
+from bench.takeover import HISTORY_MB, Takeover
 from bench.throughput import Throughput
+from bench.visibility import Visibility
 
-LOAD_MAX = 0.7
+ROUNDS, QUICK_ROUNDS, QUICK_SCALE = 5, 2, 0.2
+
+
+def rows(results: Results, rounds: int, options: argparse.Namespace) -> dict[str, Callable[[], None]]:
+    scale = QUICK_SCALE if options.quick else 1.0
+    return {
+        "raw": Limits(results, rounds, scale).run,
+        "P1": Throughput(results, rounds, scale, peers=not options.quick).run,
+        "P4": Latency(results, rounds, scale).run,
+        "P5": Requests(results, rounds, scale).run,
+        "P6": Takeover(results, *((3, (10, 200)) if options.quick else (10, HISTORY_MB))).run,
+        "P7": Parquet(results, rounds, scale).run,
+        "P8": Visibility(results, rounds, scale).run,
+        "P9": Many(results, rounds, scale).run,
+        "P10": Backlog(results, rounds, scale, options.backlog_mb).run,
+        "P11": Processes(results, rounds, scale).run,
+        "GC": GroupCommit(results, scale).run,
+    }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="five minutes, no peers, fewer records and rounds; the page is not written")
+    parser.add_argument("--quick", action="store_true", help="five minutes, no peers, fewer records and rounds")
     parser.add_argument("--only", help="rows of the table of targets, with commas: P1,P4")
-    parser.add_argument("--rounds", type=int)
-    parser.add_argument("--output", type=Path, help=f"where the results go; else {RESULTS}, or nowhere with --quick")
+    parser.add_argument("--rounds", type=int, help=f"{ROUNDS}, or {QUICK_ROUNDS} with --quick")
+    parser.add_argument("--backlog-mb", type=int, help="P10: how much the reader drains")
+    parser.add_argument("--output", type=Path, help=f"where the results go, else {RESULTS}, or nowhere with --quick or --only")
     options = parser.parse_args()
-    if os.getloadavg()[0] > LOAD_MAX:
+    if os.getloadavg()[0] > BUSY_LOAD:
         print(f"The machine is busy (load {os.getloadavg()[0]:.1f}): figures will be lower than they could be.", file=sys.stderr)
-    rounds = options.rounds or (2 if options.quick else 5)
-    scale = 0.2 if options.quick else 1.0
     results = Results.begin()
-    rows: dict[str, Callable[[], None]] = {
-        "P1": Throughput(results, rounds, scale, peers=not options.quick).run,
-        "P4": Latency(results, rounds, scale).run,
-        "P5": Requests(results, scale).run,
-        "P6": Takeover(results, 3 if options.quick else 10, (10, 200) if options.quick else (10, 1000)).run,
-    }
-    wanted = set(options.only.split(",")) if options.only else set(rows)
-    if unknown := wanted - set(rows):
-        parser.error(f"no such row: {', '.join(sorted(unknown))}; there are {', '.join(rows)} (P1 stands for P1 to P3)")
-    for name, run in rows.items():
+    known = rows(results, options.rounds or (QUICK_ROUNDS if options.quick else ROUNDS), options)
+    wanted = set(options.only.split(",")) if options.only else set(known)
+    if unknown := wanted - set(known):
+        parser.error(f"no such row: {', '.join(sorted(unknown))}; there are {', '.join(known)} (P1 stands for P1 to P3)")
+    for name, run in known.items():
         if name in wanted:
+            begun_s = time.perf_counter()
             run()
-    output = options.output or (None if options.quick else RESULTS)
-    if output is not None:
+            print(f"{name}: {time.perf_counter() - begun_s:.0f} s", file=sys.stderr)
+    whole = not options.quick and not options.only
+    if output := options.output or (RESULTS if whole else None):
         results.save(output)
-    write(results, page=not options.quick and not options.only)
+    write(results, page=whole)
 
 
 if __name__ == "__main__":

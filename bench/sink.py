@@ -18,6 +18,7 @@ import pyarrow as pa
 from pyspark.sql.types import BinaryType, StructType
 
 import ledgermq
+from bench import topics
 from spark.sink.writers import StagingWriter, batch_writer
 from tests.e2e.processes import BrokerProcesses
 
@@ -85,11 +86,6 @@ def _write(writer: object, made: list[pa.RecordBatch]) -> None:
     writer.write(iter(made))  # type: ignore[attr-defined]
 
 
-async def create(servers: str, partitions: int) -> None:
-    async with ledgermq.connect(servers) as client:
-        await client.create_topic("t", partitions)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--mb", type=int, default=256)
@@ -99,7 +95,7 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, BrokerProcesses(Path(folder), f"file://{folder}/root") as brokers:
         brokers.start()
-        asyncio.run(create(brokers.addresses, given.partitions))
+        topics.create(brokers.addresses, "t", given.partitions)
         for value_bytes in given.value_bytes:
             for compression in given.compression:
                 run(brokers.addresses, given.mb, value_bytes, compression)

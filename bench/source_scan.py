@@ -14,19 +14,24 @@ import asyncio
 import json
 import os
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 import ledgermq
+from bench import topics
 from bench.load import DISTINCT_VALUES, values
+from bench.spark_session import local_session
 from ledger.object_store.open import open_store
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.runner import compact_root
 from ledgermq.sources import Sources
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 TOPIC = "scanned"
 PARTITIONS = 4
@@ -34,12 +39,10 @@ PARTITIONS = 4
 
 async def fill(root: str, records: int, value_bytes: int) -> None:
     rows = pa.record_batch({"value": pa.array(values(DISTINCT_VALUES, value_bytes, random_bytes=False), pa.binary())})
-    async with ledgermq.connect(root) as client:
-        await client.create_topic(TOPIC, PARTITIONS)
-        async with client.producer() as producer:
-            for number in range(records // DISTINCT_VALUES):
-                await producer.send_batch(TOPIC, rows, partition=number % PARTITIONS)
-            await producer.flush()
+    async with ledgermq.connect(root) as client, client.producer() as producer:
+        for number in range(records // DISTINCT_VALUES):
+            await producer.send_batch(TOPIC, rows, partition=number % PARTITIONS)
+        await producer.flush()
 
 
 async def compact(root: str) -> None:
@@ -47,13 +50,7 @@ async def compact(root: str) -> None:
         assert not (await compact_root(store, Sources(), LocalEngine(Sources()))).failures
 
 
-def scan(root: str, rounds: int, *, tail: bool) -> dict[str, object]:
-    from pyspark.sql import DataFrame, SparkSession
-
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
+def scan(spark: SparkSession, root: str, rounds: int, *, tail: bool) -> dict[str, object]:
     subjects: dict[str, Callable[[], DataFrame]] = {
         "source": lambda: spark.read.format("ledgermq").option("root", root).option("topic", TOPIC).option("minPartitions", 4).load()
     }
@@ -68,7 +65,6 @@ def scan(root: str, rounds: int, *, tail: bool) -> dict[str, object]:
             found.add(tuple(row))
             if number:  # the first warms up
                 seconds[name].append(time.perf_counter() - begun_s)
-    spark.stop()
     assert len(found) == 1, found
     [(count, value_bytes, _)] = found
     rates = {name: [round(value_bytes / each / 1e6) for each in took] for name, took in seconds.items()}
@@ -94,10 +90,12 @@ def main() -> None:
     options = parser.parse_args()
     root = options.folder.absolute().as_uri()
     if not (options.folder / "cluster.json").exists():
+        topics.create(root, TOPIC, PARTITIONS)
         asyncio.run(fill(root, options.records, options.value_bytes))
         if not options.tail:
             asyncio.run(compact(root))
-    print(json.dumps(scan(root, options.rounds, tail=options.tail)))
+    with local_session() as spark:
+        print(json.dumps(scan(spark, root, options.rounds, tail=options.tail)))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,93 @@
+"""P9: one broker with very many partitions under load, with very many clients, and with nothing to do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench.measures import Results
+from bench.ours import Cluster
+from bench.store_bill import OPTIONS
+
+FEW, MANY = "8 partitions", "10,000 partitions"
+PARTITIONS = {FEW: 8, MANY: 10_000}
+VALUE_BYTES, MEGABYTES_PER_S, LOAD_S = 1000, 20.0, 15
+CLIENTS, CLIENTS_A_PROCESS = 1000, 250
+IDLE_S = 60
+MIB = 1024 * 1024
+SUBJECT = "LedgerMQ"
+
+
+class Many:
+    """Load: values of 1000 B that do not compress, 20 MB a second, evenly over all partitions, with every default of the broker."""
+
+    def __init__(self, results: Results, rounds: int, scale: float) -> None:
+        self._results, self._rounds, self._scale = results, rounds, scale
+
+    def run(self) -> None:
+        for _ in range(max(1, self._rounds // 2)):
+            for subject in PARTITIONS:
+                with broker() as cluster:
+                    self._load(cluster, subject)
+        with broker() as cluster:
+            self._crowd(cluster)
+        with broker() as cluster:
+            self._idle(cluster)
+
+    def _load(self, cluster: Cluster, subject: str) -> None:
+        topic = cluster.new_topic(PARTITIONS[subject])
+        records = int(MEGABYTES_PER_S * 1e6 / VALUE_BYTES * LOAD_S * self._scale)
+        cpu_s = cluster.cpu_s()
+        options = {"via": "spread", "partitions": PARTITIONS[subject], "values": "random", "megabytes_per_s": MEGABYTES_PER_S}
+        cluster.client("produce", topic, records=records, value_bytes=VALUE_BYTES, **options)
+        cpu_ms = 1000 * (cluster.cpu_s() - cpu_s)
+        self._results.add("P9", "broker's CPU under load", subject, "ms/MB", cpu_ms / (records * VALUE_BYTES / 1e6))
+        self._results.add("P9", "broker's memory under load", subject, "MiB", cluster.rss_bytes() / MIB)
+
+    def _crowd(self, cluster: Cluster) -> None:
+        topic = cluster.new_topic(8)
+        clients = int(CLIENTS * max(0.25, self._scale))
+        each = min(clients, CLIENTS_A_PROCESS)
+        command = [sys.executable, "-m", "bench.crowd", cluster.brokers.addresses, topic, "--clients", str(each)]
+        crowd = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(clients // each)]
+        try:
+            for process in crowd:
+                assert process.stdout is not None
+                if process.stdout.readline() != b"connected\n":
+                    raise RuntimeError("a client could not connect")
+            self._results.add("P9", "broker's memory with clients", f"{clients:,} clients", "MiB", cluster.rss_bytes() / MIB)
+        finally:
+            for process in crowd:
+                process.communicate(timeout=60)
+
+    def _idle(self, cluster: Cluster) -> None:
+        """After some records everything is left alone; heartbeats are counted beside, for they are by broker."""
+        bundles = 5
+        topic = cluster.new_topic(8)
+        cluster.client("produce", topic, records=1000, value_bytes=100)
+        seconds = max(10.0, IDLE_S * self._scale)
+        time.sleep(5)  # checkpoints and compaction of what was just sent
+        before = cluster.bill()
+        time.sleep(seconds)
+        bill = cluster.bill().since(before)
+        heartbeats = sum(bill.requests.values()) - bill.beside_heartbeats
+        self._results.add("P9", "idle for a minute", SUBJECT, "requests/bundle", bill.beside_heartbeats / bundles * 60 / seconds)
+        self._results.add("P9", "idle for a minute, heartbeats", SUBJECT, "requests/broker", heartbeats * 60 / seconds)
+
+
+@contextmanager
+def broker() -> Iterator[Cluster]:
+    """One, on an empty folder."""
+    with tempfile.TemporaryDirectory(prefix="ledgermq-bench-") as name:
+        folder = Path(name)
+        (folder / "root").mkdir()
+        cluster = Cluster(folder, (folder / "root").as_uri(), 1, *OPTIONS)
+        try:
+            yield cluster
+        finally:
+            cluster.close()

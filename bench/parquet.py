@@ -1,0 +1,52 @@
+"""P7: Parquet compaction beside a plain pyarrow write of the same rows, by processor time; the Spark source beside Spark's own reader.
+
+Each runs in a process of its own (`bench.compaction`, `bench.source_scan`): one core for the first, one JVM for the second.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from typing import Any
+
+from bench.measures import Results
+from infra import java
+
+RUN_S_MAX = 300
+VALUE_BYTES = 1000
+MEGABYTES, SCAN_RECORDS = 300, 600_000
+COMPACTION, PLAIN_WRITE = "LedgerMQ", "pyarrow alone"
+SOURCE, NATIVE = "LedgerMQ", "spark.read.parquet"
+
+
+class Parquet:
+    def __init__(self, results: Results, rounds: int, scale: float) -> None:
+        self._results, self._rounds, self._scale = results, rounds, scale
+
+    def run(self) -> None:
+        for value_bytes in (100, VALUE_BYTES):
+            for _ in range(self._rounds):
+                found = answer_of("bench.compaction", "--megabytes", str(int(MEGABYTES * self._scale)), "--values", str(value_bytes))
+                what = f"segments to Parquet, values of {value_bytes} B"
+                self._results.add("P7", what, COMPACTION, "MB/s of a core", found["compaction_mb_per_cpu_s"])
+                self._results.add("P7", what, PLAIN_WRITE, "MB/s of a core", found["plain_mb_per_cpu_s"])
+        if java.installed() is None:
+            print("P7: no Java, so no scan by Spark", file=sys.stderr)
+            return
+        with tempfile.TemporaryDirectory(prefix="ledgermq-bench-") as folder:
+            records = ("--records", str(int(SCAN_RECORDS * self._scale)), "--value-bytes", str(VALUE_BYTES))
+            found = answer_of("bench.source_scan", folder, *records, "--rounds", str(self._rounds))
+        for subject, name in ((SOURCE, "source"), (NATIVE, "native")):
+            for rate in found["mb_per_s"][name]:
+                self._results.add("P7", f"Spark scan, values of {VALUE_BYTES} B", subject, "MB/s", rate)
+
+
+def answer_of(module: str, *arguments: str) -> dict[str, Any]:
+    """The JSON object that another measure prints. Raises RuntimeError, with what it said, where it fails."""
+    done = subprocess.run([sys.executable, "-m", module, *arguments], capture_output=True, text=True, timeout=RUN_S_MAX, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"{module} failed:\n{done.stderr[-2000:]}")
+    found: dict[str, Any] = json.loads(done.stdout[done.stdout.index("{") :])
+    return found

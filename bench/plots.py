@@ -1,0 +1,158 @@
+"""The plots of the page, from results alone. Each function writes one file, or none where nothing was measured for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullFormatter
+
+from bench.measures import Results
+from bench.throughput import OURS
+
+OWN, OTHERS, SECOND = "#2b6cb0", "#a0aec0", "#dd6b20"
+COLOURS = (OTHERS, OWN, SECOND, "#38a169", "#805ad5")
+
+
+def throughput(results: Results, path: Path) -> bool:
+    """Records a second by subject, one panel for each measure; the line is from the lowest to the highest round."""
+    panels = list(dict.fromkeys(m.what for m in results.measures if m.unit == "records/s" and m.row in ("P1", "P2", "P3")))
+    if not panels:
+        return False
+    by_panel = [[m for m in results.measures if m.what == what and m.unit == "records/s"][::-1] for what in panels]
+    heights = [0.6 + 0.28 * len(measures) for measures in by_panel]
+    figure, axes = plt.subplots(
+        len(panels), 1, figsize=(9, 0.5 + sum(heights)), height_ratios=heights, squeeze=False, constrained_layout=True
+    )
+    for axis, what, measures in zip(axes[:, 0], panels, by_panel, strict=True):
+        medians = [m.median for m in measures]
+        errors = [[m.median - min(m.values) for m in measures], [max(m.values) - m.median for m in measures]]
+        colours = [OWN if m.subject.startswith(OURS) else OTHERS for m in measures]
+        axis.barh([m.subject for m in measures], medians, xerr=errors, color=colours, ecolor="#4a5568", height=0.7)
+        axis.xaxis.set_major_formatter(_plain)
+        _dress(axis, what)
+    axes[-1, 0].set_xlabel("records a second", fontsize=9)
+    return _save(figure, path)
+
+
+def latency(results: Results, path: Path) -> bool:
+    """Part of the records that were acknowledged within a time, a panel for each store."""
+    stores = list(dict.fromkeys(curve.what for curve in results.curves if curve.row == "P4"))
+    if not stores:
+        return False
+    figure, axes = plt.subplots(1, len(stores), figsize=(1 + 3.3 * len(stores), 3.4), squeeze=False, sharey=True, constrained_layout=True)
+    for axis, store in zip(axes[0], stores, strict=True):
+        curves = [curve for curve in results.curves if curve.row == "P4" and curve.what == store]
+        for curve, colour in zip(curves, COLOURS, strict=False):
+            axis.plot([x for x, _ in curve.points], [100 * y for _, y in curve.points], color=colour, label=curve.subject, linewidth=1.8)
+        axis.set_xscale("log")
+        axis.xaxis.set_major_formatter(_plain)
+        axis.xaxis.set_minor_formatter(NullFormatter())
+        axis.set_xlabel("ms", fontsize=9)
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize=8, frameon=False, loc="lower right")
+        _dress(axis, store)
+    axes[0, 0].set_ylabel("% acknowledged, at 100 records a second", fontsize=9)
+    return _save(figure, path)
+
+
+def group_commit(results: Results, path: Path) -> bool:
+    """Throughput at full speed against median latency at low load, a point for each setting of `flush_spacing_ms`."""
+    curves = [curve for curve in results.curves if curve.row == "GC"]
+    if not curves:
+        return False
+    figure, axes = plt.subplots(1, len(curves), figsize=(1 + 4 * len(curves), 3.4), squeeze=False, constrained_layout=True)
+    for axis, curve in zip(axes[0], curves, strict=True):
+        xs, ys = [x for x, _ in curve.points], [y for _, y in curve.points]
+        axis.plot(xs, ys, color=OWN, marker="o", linewidth=1.2)
+        for x, y, mark in zip(xs, ys, curve.marks, strict=True):
+            axis.annotate(mark, (x, y), textcoords="offset points", xytext=(0, 8), ha="center", fontsize=8)
+        axis.set_xscale("log")
+        axis.set_xlim(min(xs) / 1.6, max(xs) * 1.6)
+        axis.set_ylim(0, max(ys) * 1.2)
+        axis.xaxis.set_major_formatter(_plain)
+        axis.xaxis.set_minor_formatter(NullFormatter())
+        axis.set_xlabel("median acknowledgement at 100 records a second, ms", fontsize=9)
+        axis.grid(alpha=0.3)
+        _dress(axis, f"{curve.subject}: by flush_spacing_ms")
+    axes[0, 0].set_ylabel("MB/s at full speed", fontsize=9)
+    return _save(figure, path)
+
+
+def scaling(results: Results, path: Path) -> bool:
+    """Records a second by number of broker processes, beside what a straight line from one of them would be."""
+    curve = next((curve for curve in results.curves if curve.row == "P11"), None)
+    if curve is None:
+        return False
+    figure, axis = plt.subplots(figsize=(5.5, 3.4), constrained_layout=True)
+    xs, ys = [x for x, _ in curve.points], [y for _, y in curve.points]
+    axis.plot(xs, [ys[0] * x / xs[0] for x in xs], color=OTHERS, linestyle="--", label="N times one process")
+    axis.plot(xs, ys, color=OWN, marker="o", label=curve.subject)
+    axis.set_xticks(xs, [f"{x:.0f}" for x in xs])
+    axis.set_ylim(0, ys[0] * xs[-1] / xs[0] * 1.1)
+    axis.yaxis.set_major_formatter(_plain)
+    axis.set_xlabel("broker processes", fontsize=9)
+    axis.set_ylabel("records a second, 1000 B", fontsize=9)
+    axis.grid(alpha=0.3)
+    axis.legend(fontsize=8, frameon=False, loc="upper left")
+    _dress(axis, "Two clients and N brokers on one machine")
+    return _save(figure, path)
+
+
+def cost(results: Results, path: Path) -> bool:
+    """Dollars a terabyte by number of partitions."""
+    curve = next((curve for curve in results.curves if curve.row == "P5"), None)
+    if curve is None:
+        return False
+    figure, axis = plt.subplots(figsize=(5.5, 3.4), constrained_layout=True)
+    xs, ys = [x for x, _ in curve.points], [y for _, y in curve.points]
+    axis.plot(xs, ys, color=OWN, marker="o")
+    for x, y in curve.points:
+        axis.annotate(f"{y:.2f}", (x, y), textcoords="offset points", xytext=(0, 8), ha="center", fontsize=8)
+    axis.set_xscale("log")
+    axis.set_xlim(min(xs) / 2, max(xs) * 2)
+    axis.set_ylim(0, max(ys) * 1.25)
+    axis.xaxis.set_major_formatter(_plain)
+    axis.xaxis.set_minor_formatter(NullFormatter())
+    axis.set_xlabel("partitions", fontsize=9)
+    axis.set_ylabel("dollars a TB, requests on S3", fontsize=9)
+    axis.grid(alpha=0.3)
+    _dress(axis, "One broker at 20 MB/s")
+    return _save(figure, path)
+
+
+PLOTS: dict[str, tuple[str, Callable[[Results, Path], bool]]] = {
+    "throughput.png": ("Records a second", throughput),
+    "latency.png": ("Latency of acknowledgements", latency),
+    "group-commit.png": ("Group commit: throughput against latency", group_commit),
+    "scaling.png": ("More broker processes", scaling),
+    "cost.png": ("What requests cost", cost),
+}
+"""File name: title, and what draws it."""
+
+
+def draw(results: Results, folder: Path) -> list[str]:
+    """Names of the files that were written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return [name for name, (_, plot) in PLOTS.items() if plot(results, folder / name)]
+
+
+_plain = FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 1 or value == 0 else f"{value:g}")
+
+
+def _dress(axis: Axes, title: str) -> None:
+    axis.set_title(title, loc="left", fontsize=10)
+    axis.tick_params(labelsize=8)
+    axis.spines[["top", "right"]].set_visible(False)
+
+
+def _save(figure: Figure, path: Path) -> bool:
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+    return True

@@ -1,0 +1,55 @@
+"""P11: one and two broker processes on one machine: what they take in together, and what a megabyte costs them from producer to consumer.
+
+Two clients produce, then one reads it all; on two cores clients and brokers share them, so the rate cannot double.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from bench.measures import Curve, Results
+from bench.ours import Cluster, answer
+
+COUNTS = (1, 2)
+CLIENTS = 2
+RECORDS, VALUE_BYTES, PARTITIONS = 300_000, 1000, 16
+
+
+def subject(processes: int) -> str:
+    return f"{processes} broker process{'es' if processes > 1 else ''}"
+
+
+class Processes:
+    def __init__(self, results: Results, rounds: int, scale: float) -> None:
+        self._results, self._rounds, self._records = results, rounds, int(RECORDS * scale)
+        self._counts = (*COUNTS, 4) if (os.cpu_count() or 1) >= 4 else COUNTS
+
+    def run(self) -> None:
+        with tempfile.TemporaryDirectory(prefix="ledgermq-bench-") as name:
+            for number in range(self._rounds):
+                for processes in self._counts[:: 1 if number % 2 == 0 else -1]:
+                    folder = Path(name, f"{number}-{processes}")
+                    (folder / "root").mkdir(parents=True)
+                    cluster = Cluster(folder, (folder / "root").as_uri(), processes)
+                    try:
+                        self._measure(cluster, subject(processes))
+                    finally:
+                        cluster.close()
+        found = [(n, self._results.of("P11", "produce 1000 B, two clients", subject(n))) for n in self._counts]
+        self._results.curves.append(Curve("P11", "produce 1000 B", "LedgerMQ", [(float(n), m.median) for n, m in found if m is not None]))
+
+    def _measure(self, cluster: Cluster, name: str) -> None:
+        topic = cluster.new_topic(PARTITIONS)
+        cpu_s = cluster.cpu_s()
+        each = self._records // CLIENTS
+        clients = [cluster.start_client("produce", topic, records=each, value_bytes=VALUE_BYTES, via="send_batch") for _ in range(CLIENTS)]
+        made = [answer(client) for client in clients]
+        produced_s = cluster.cpu_s() - cpu_s
+        read = cluster.client("consume", topic, records=sum(done["records"] for done in made), via="arrow")
+        megabytes = read["records"] * VALUE_BYTES / 1e6
+        rate = sum(done["records"] / done["seconds"] for done in made)
+        self._results.add("P11", "produce 1000 B, two clients", name, "records/s", rate)
+        self._results.add("P11", "brokers' CPU, producing", name, "ms/MB", 1000 * produced_s / megabytes)
+        self._results.add("P11", "brokers' CPU, end to end", name, "ms/MB", 1000 * (cluster.cpu_s() - cpu_s) / megabytes)

@@ -1,0 +1,41 @@
+"""What a broker has asked of its store, as its own metrics tell it, and what that would cost on S3 whatever the store is.
+
+A broker under this measure is started with OPTIONS: an admin port, and the prices of S3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stateless_broker.metrics.store_metrics import S3_PRICES
+from tests.e2e.admin_port import ADMIN, AdminPort
+
+OPTIONS = (*ADMIN, "--price-write-dollars", str(S3_PRICES.write), "--price-read-dollars", str(S3_PRICES.read))
+HEARTBEATS = frozenset({"put", "list"})
+"""A heartbeat puts one object and lists those of the others: by broker and second, whatever is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """`requests`: by operation, every try. `dollars`: of all of them. `flushes`: segments of data that became durable."""
+
+    requests: dict[str, float]
+    dollars: float
+    flushes: float
+
+    @classmethod
+    def of(cls, broker: AdminPort) -> Bill:
+        found = broker.metrics()
+        requests: dict[str, float] = {}
+        for (operation, _), value in found.get("ledgermq_store_requests_total", {}).items():
+            requests[operation] = requests.get(operation, 0.0) + value
+        flushes = sum(found.get("ledgermq_flush_seconds_count", {}).values())
+        return cls(requests, sum(found["ledgermq_store_dollars_total"].values()), flushes)
+
+    def since(self, before: Bill) -> Bill:
+        requests = {name: number - before.requests.get(name, 0.0) for name, number in self.requests.items()}
+        return Bill(requests, self.dollars - before.dollars, self.flushes - before.flushes)
+
+    @property
+    def beside_heartbeats(self) -> float:
+        return sum(number for name, number in self.requests.items() if name not in HEARTBEATS)

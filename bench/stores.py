@@ -1,0 +1,41 @@
+"""The stores that this machine can run: a folder with fsync, MinIO and HDFS where they are installed."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from infra import hdfs, java, minio
+from tests.stores import create_bucket
+
+FILE, MINIO, HDFS = "file, fsync", "MinIO", "HDFS"
+
+
+@contextmanager
+def stores(folder: Path, *names: str) -> Iterator[dict[str, Callable[[], str]]]:
+    """By name, what makes a root that nobody has used, in stores that run until the block ends. One that is not installed is left out."""
+    numbers = itertools.count()
+
+    def in_folder() -> str:
+        made = folder / f"root-{next(numbers)}"
+        made.mkdir()
+        return made.as_uri()
+
+    found: dict[str, Callable[[], str]] = {FILE: in_folder}
+    with ExitStack() as stack:
+        if MINIO in names and minio.installed() is not None:
+            server = stack.enter_context(minio.running())
+            create_bucket(server, "bench")
+            os.environ.update(AWS_ACCESS_KEY_ID=server.access_key, AWS_SECRET_ACCESS_KEY=server.secret_key)
+            found[MINIO] = lambda: f"s3://bench/root-{next(numbers)}?endpoint={server.endpoint}&region=us-east-1"
+        if HDFS in names and java.installed() is not None:
+            namenode = stack.enter_context(hdfs.running())
+            found[HDFS] = lambda: f"{namenode.url}/root-{next(numbers)}"
+        for name in names:
+            if name not in found:
+                print(f"{name} is not installed, so it is left out", file=sys.stderr)
+        yield {name: found[name] for name in names if name in found}

@@ -1,0 +1,104 @@
+"""What is aimed at, row by row, and what was reached: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from bench import backlog, latency, many, parquet, processes, requests, takeover, visibility
+from bench.measures import Results
+from bench.throughput import KAFKA, OURS
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """`ratio`: value of `subject` / value of `to`; without `to` it is the value itself. Met at `wanted` or more (with `most`: or less)."""
+
+    row: str
+    what: str
+    subject: str
+    to: str | None
+    wanted: float
+    most: bool = False
+
+    def value(self, results: Results) -> float | None:
+        """None where it was not measured."""
+        if self.to is not None:
+            return results.ratio(self.row, self.what, self.subject, self.to)
+        found = results.of(self.row, self.what, self.subject)
+        return found.median if found is not None else None
+
+    def met(self, value: float) -> bool:
+        return value <= self.wanted if self.most else value >= self.wanted
+
+    def name(self) -> str:
+        return f"{self.what}: {self.subject}" + (f" / {self.to}" if self.to is not None else "")
+
+    def bound(self, unit: str) -> str:
+        return f"{'≤' if self.most else '≥'} {self.wanted:g}" + (f" {unit}" if self.to is None else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """A target beside its value, both as text."""
+
+    target: Target
+    value: str
+    bound: str
+    met: bool
+
+
+def reached(results: Results, targets: Iterable[Target]) -> list[Reached]:
+    """Of those that were measured."""
+    found = []
+    for target in targets:
+        value = target.value(results)
+        measure = results.of(target.row, target.what, target.subject)
+        if value is not None and measure is not None:
+            unit = "" if target.to is not None else measure.unit
+            found.append(Reached(target, f"{value:,.2f} {unit}".rstrip(), target.bound(unit), target.met(value)))
+    return found
+
+
+def _most(row: str, what: str, subject: str, to: str | None, wanted: float) -> Target:
+    return Target(row, what, subject, to, wanted, most=True)
+
+
+TARGETS = (
+    Target("P1", "produce 1000 B", f"{OURS} send", KAFKA, 2.5),
+    Target("P1", "produce 1000 B", f"{OURS} send_batch", KAFKA, 2.5),
+    Target("P2", "produce 100 B", f"{OURS} send", KAFKA, 2.5),
+    Target("P2", "produce 100 B", f"{OURS} send_many", KAFKA, 5.0),
+    Target("P2", "produce 100 B", f"{OURS} send_batch", KAFKA, 5.0),
+    Target("P3", "consume 100 B", f"{OURS} messages", KAFKA, 1.5),
+    Target("P3", "consume 100 B", f"{OURS} arrow", KAFKA, 10.0),
+    *(
+        _most("P4", f"acknowledgement at 100/s, {store}, {part}", subject, latency.RAW, wanted)
+        for store, subjects in (
+            ("file, fsync", (latency.OURS,)),
+            ("MinIO", (latency.OURS, latency.UNSPACED)),
+            ("HDFS", (latency.OURS, latency.UNSPACED)),
+        )
+        for subject in subjects
+        for part, wanted in (("p50", 1.3), ("p99", 3.0))
+    ),
+    *(_most("P5", "PUTs a flush", requests.subject(n), None, 1.0) for n in (1, 10_000)),
+    *(_most("P5", "segments put", requests.subject(n), requests.subject(8), 1.05) for n in (1000, 10_000)),
+    *(_most("P6", f"{takeover.WHAT}, p99", takeover.subject(megabytes), None, 1.0) for megabytes in takeover.HISTORY_MB),
+    _most("P6", takeover.WHAT, takeover.subject(max(takeover.HISTORY_MB)), takeover.subject(min(takeover.HISTORY_MB)), 1.2),
+    Target("P7", "segments to Parquet, values of 1000 B", parquet.COMPACTION, parquet.PLAIN_WRITE, 0.9),
+    Target("P7", "segments to Parquet, values of 100 B", parquet.COMPACTION, parquet.PLAIN_WRITE, 0.9),
+    Target("P7", "Spark scan, values of 1000 B", parquet.SOURCE, parquet.NATIVE, 0.7),
+    _most("P8", "acknowledged until in a Spark stream, p99", OURS, None, 1.0),
+    *(
+        _most("P8", f"since a record was due, {visibility.RATE:.0f}/s, {part}", visibility.SEEN, visibility.ACKNOWLEDGED, 1.5)
+        for part in ("p50", "p99")
+    ),
+    _most("P9", "broker's memory under load", many.MANY, None, 1024.0),
+    _most("P9", "broker's CPU under load", many.MANY, many.FEW, 1.2),
+    _most("P9", "broker's memory with clients", "1,000 clients", None, 1024.0),
+    _most("P9", "idle for a minute", OURS, None, 0.0),
+    _most("P10", f"acknowledgement at {backlog.RATE:.0f}/s, p99", backlog.BESIDE, backlog.ALONE, 1.5),
+    Target("P11", "produce 1000 B, two clients", processes.subject(2), processes.subject(1), 1.8),
+    *(_most("P11", "brokers' CPU, end to end", processes.subject(n), None, 3.0) for n in (1, 2)),
+)
