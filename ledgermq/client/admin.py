@@ -46,7 +46,9 @@ class Admin:
     async def describe_topic(self, name: str) -> TopicDescription:
         deadline = self._connections.deadline()
         await self._routing.refresh(name, deadline)
-        return topic_description(await self._info(name))
+        info = await self._info(name)
+        self._routing.learn(info)
+        return topic_description(info)
 
     async def _info(self, name: str) -> pb.TopicInfo:
         request = pb.DescribeTopicsRequest(topics=[name], fresh=True)

@@ -128,10 +128,12 @@ class Routing:
                 await asyncio.sleep(wait_s)
 
     def learn(self, info: pb.TopicInfo) -> TopicRoute:
-        """Take in what a broker said of a topic."""
+        """Take in what a broker said of a topic. One that knows only an older topic of the name lags: what is known stays, while it is new."""
+        known = self._topics.get(info.name)
+        if known is not None and known.topic_id > info.topic_id and not self.is_old(known):
+            return known
         route = TopicRoute(info.name, info.topic_id, len(info.partitions), dict(info.settings), asyncio.get_running_loop().time())
-        before = self._topics.get(info.name)
-        if before is not None and before.topic_id != info.topic_id:
+        if known is not None and known.topic_id != info.topic_id:
             self.forget(info.name)
         self._topics[info.name] = route
         for partition, part in enumerate(info.partitions):

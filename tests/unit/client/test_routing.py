@@ -193,6 +193,17 @@ async def test_a_topic_of_another_id_is_another_topic(brokers: Brokers, connecti
     assert routing.owner("t", 0) is None, "the owner was the old topic's"
 
 
+@in_virtual_time
+async def test_a_broker_that_lags_takes_no_newer_topic_back(brokers: Brokers, connections: Connections, routing: Routing) -> None:
+    """A consumer that was opened after its topic had been created anew once asked for the deleted one, for ever."""
+    brokers.behaviour["a:1"] = well
+    created = routing.learn(pb.TopicInfo(name="t", topic_id=2, partitions=[pb.PartitionInfo(bundle=1, owner="b:1")]))
+    assert await routing.refresh("t", connections.deadline()) == created
+    assert routing.owner("t", 0) == "b:1"
+    await asyncio.sleep(routing.age_s_max + 1)
+    assert (await routing.refresh("t", connections.deadline())).topic_id == 1, "nobody lags for as long: it is another cluster"
+
+
 def test_lines_to_brokers_that_come_and_go_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections_module, "OPEN_MAX", 3)
 
