@@ -128,7 +128,7 @@ class Routing:
                 await asyncio.sleep(wait_s)
 
     def learn(self, info: pb.TopicInfo) -> TopicRoute:
-        """Take in what a broker said of a topic. One that knows only an older topic of the name lags: what is known stays, while it is new."""
+        """Take in what a broker said of a topic. One that knows an older topic of the name lags: what is known stays while it is new."""
         known = self._topics.get(info.name)
         if known is not None and known.topic_id > info.topic_id and not self.is_old(known):
             return known
