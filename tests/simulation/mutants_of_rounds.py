@@ -182,7 +182,7 @@ def task_does_not_look(patch: Patch) -> None:
 def next_plan_before_the_last_is_finished(patch: Patch) -> None:
     """A plan is made behind the newest plan, finished or not."""
 
-    async def open_plan(store: ObjectStore, bundle: int, cluster: Any, catalog: Any, sources: Any, **how: bool) -> Any:
+    async def open_plan(store: ObjectStore, bundle: int, cluster: Any, catalog: Any, sources: Any, known: Any, **how: bool) -> Any:
         numbers = [keys.number(info.key) async for info in store.list(keys.compactions(bundle))]
         history = await ledger.parquet.round.read_history(store, bundle, cluster.producer_states_max)
         plan = ledger.parquet.round.make_plan(history, catalog, now_ms=sources.now_ms(), put_id=sources.new_id(), **how)
