@@ -33,17 +33,16 @@ from botocore.httpsession import get_cert_path
 from botocore.loaders import create_loader
 from botocore.utils import get_environ_proxies
 
-from ledger.object_store.contract import Buffer, StoreUncertain
-from ledger.object_store.s3_errors import error_of
+from ledger.object_store import s3_wire
+from ledger.object_store.contract import Buffer
+from ledger.object_store.s3_errors import retry_after_ms
 from ledger.object_store.s3_location import S3Location
-from ledgermq.errors import InvalidConfig, LedgerMQError, StoreUnusable, Unauthorized
+from ledger.object_store.s3_wire import CONNECT_S_MAX, PIECE_BYTES, S3Refused, S3Silent
+from ledgermq.errors import InvalidConfig, StoreUnusable, Unauthorized
 
-CONNECT_S_MAX = 5.0
-SILENCE_S_MAX = 20.0
-"""Longest wait for one step of a request: a piece of the body to leave, the answer to come."""
 URL_LIFE_S = 900
 """Of the requests that are not fenced."""
-PIECE_BYTES = 1 << 20
+UNTRUSTED = "the object store's TLS certificate is not trusted (AWS_CA_BUNDLE names a file of others)"
 NO_CREDENTIALS = "there are no AWS credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
 
 
@@ -59,29 +58,32 @@ class Answer:
 class S3Client:
     def __init__(self, location: S3Location, connections_max: int) -> None:
         """Reads configuration and credentials. Raises Unauthorized when there are none, InvalidConfig."""
-        with _configuration_errors():
+        with configuration_errors():
             session = botocore.session.get_session()
             session.register_component("data_loader", _loader())
-            if session.get_credentials() is None:
+            self.credentials: Any = session.get_credentials()
+            if self.credentials is None:
                 raise Unauthorized(NO_CREDENTIALS)
             self._botocore: Any = session.create_client(
                 "s3",
                 endpoint_url=location.endpoint,
-                region_name=location.region or session.get_config_variable("region") or os.environ.get("AWS_REGION") or "us-east-1",
-                config=_config(location, connections_max),
+                region_name=region_of(location, session),
+                config=Config(**configuration(location, connections_max)),
             )
-        self._bucket = location.bucket
-        self._http = _pool(self._botocore.meta.endpoint_url, session.get_config_variable("ca_bundle"), connections_max)
+        self.bucket = location.bucket
+        self.region = str(self._botocore.meta.region_name)
+        self.ca_bundle: str | None = session.get_config_variable("ca_bundle")
+        self.proxy = get_environ_proxies(self._botocore.meta.endpoint_url).get(urlsplit(self._botocore.meta.endpoint_url).scheme)
+        self._http = _pool(self.proxy, self.ca_bundle, connections_max)
 
     def presign(self, operation: str, life_s: int = URL_LIFE_S, **parameters: str) -> str:
         """`operation` as botocore names it: get_object, put_object, head_object, delete_object, head_bucket."""
-        with _botocore_errors(operation):
-            url = self._botocore.generate_presigned_url(operation, Params={"Bucket": self._bucket, **parameters}, ExpiresIn=life_s)
+        with botocore_errors():
+            url = self._botocore.generate_presigned_url(operation, Params={"Bucket": self.bucket, **parameters}, ExpiresIn=life_s)
             return str(url)
 
     def send(
         self,
-        what: str,
         method: str,
         url: str,
         headers: Mapping[str, str] | None = None,
@@ -90,10 +92,10 @@ class S3Client:
     ) -> Answer:
         """One request, one answer, whatever its status. `seconds_max` bounds the sending of the body.
 
-        Raises StoreUncertain, StoreUnusable (the certificate is not trusted).
+        Raises S3Silent, StoreUnusable (the certificate is not trusted).
         """
         headers = dict(headers or {})
-        silence_s = SILENCE_S_MAX if seconds_max is None else min(SILENCE_S_MAX, seconds_max)
+        silence_s = s3_wire.SILENCE_S_MAX if seconds_max is None else min(s3_wire.SILENCE_S_MAX, seconds_max)
         if body is not None:
             headers["Content-Length"] = str(sum(memoryview(buffer).nbytes for buffer in body))
         try:
@@ -101,35 +103,29 @@ class S3Client:
                 method,
                 url,
                 headers=headers,
-                body=None if body is None else _pieces(what, body, seconds_max),
+                body=None if body is None else _pieces(body, seconds_max),
                 retries=False,
                 redirect=False,
                 timeout=urllib3.Timeout(connect=CONNECT_S_MAX, read=silence_s),
             )
         except (urllib3.exceptions.HTTPError, OSError) as error:
             if "CERTIFICATE_VERIFY_FAILED" in str(error):
-                raise StoreUnusable("the object store's TLS certificate is not trusted (AWS_CA_BUNDLE names a file of others)") from error
-            raise StoreUncertain(f"{what}: no answer from the object store ({type(error).__name__})", object_key=what) from error
+                raise StoreUnusable(UNTRUSTED) from error
+            raise S3Silent(type(error).__name__) from error
         return Answer(response.status, response.headers, response.data)
 
     def list_page(self, prefix: str, start_after: str, token: str | None) -> tuple[list[dict[str, Any]], str | None]:
         """Up to 1,000 entries (Key, Size, ETag, LastModified) and the token of the next page."""
         place = {"ContinuationToken": token} if token else {"StartAfter": start_after} if start_after else {}
-        with _botocore_errors(prefix):
-            page = self._botocore.list_objects_v2(Bucket=self._bucket, Prefix=prefix, **place)
+        with botocore_errors(of_bucket=True):
+            page = self._botocore.list_objects_v2(Bucket=self.bucket, Prefix=prefix, **place)
         return page.get("Contents", []), page.get("NextContinuationToken")
 
     def delete_objects(self, names: Sequence[str]) -> None:
         """At most 1,000. Raises what the first one that failed says."""
-        with _botocore_errors(names[0]):
-            answer = self._botocore.delete_objects(
-                Bucket=self._bucket, Delete={"Objects": [{"Key": name} for name in names], "Quiet": True}
-            )
-        for failed in answer.get("Errors", []):
-            if failed.get("Code") not in ("NoSuchKey", "NotFound"):
-                raise error_of(
-                    failed.get("Key", names[0]), _status_of(failed.get("Code", "")), failed.get("Code", ""), failed.get("Message", "")
-                )
+        with botocore_errors(of_bucket=True):
+            answer = self._botocore.delete_objects(Bucket=self.bucket, Delete={"Objects": [{"Key": name} for name in names], "Quiet": True})
+        tell_failed(answer.get("Errors", []))
 
     def close(self) -> None:
         self._http.clear()
@@ -156,39 +152,43 @@ def date_ms(text: str) -> int:
         raise StoreUnusable(f"the object store does not tell the time: its date is {text!r}") from error
 
 
-def _config(location: S3Location, connections_max: int) -> Config:
+def configuration(location: S3Location, connections_max: int) -> dict[str, Any]:
+    """What every client that is made of botocore is told."""
     style = {None: "auto", True: "path", False: "virtual"}[location.path_style]
-    return Config(
-        signature_version="s3v4",
-        s3={"addressing_style": style},
-        retries={"total_max_attempts": 1},
-        request_checksum_calculation="when_required",  # segments and Parquet files carry their own
-        response_checksum_validation="when_required",
-        connect_timeout=CONNECT_S_MAX,
-        read_timeout=SILENCE_S_MAX,
-        max_pool_connections=connections_max,
-    )
+    return {
+        "signature_version": "s3v4",
+        "s3": {"addressing_style": style},
+        "retries": {"total_max_attempts": 1},
+        "request_checksum_calculation": "when_required",  # segments and Parquet files carry their own
+        "response_checksum_validation": "when_required",
+        "connect_timeout": CONNECT_S_MAX,
+        "read_timeout": s3_wire.SILENCE_S_MAX,
+        "max_pool_connections": connections_max,
+    }
 
 
-def _pool(endpoint: str, ca_bundle: str | None, connections_max: int) -> urllib3.PoolManager:
+def region_of(location: S3Location, session: Any) -> str:
+    return str(location.region or session.get_config_variable("region") or os.environ.get("AWS_REGION") or "us-east-1")
+
+
+def _pool(proxy: str | None, ca_bundle: str | None, connections_max: int) -> urllib3.PoolManager:
     settings: dict[str, Any] = {"maxsize": connections_max, "ca_certs": ca_bundle or get_cert_path(True)}
-    proxy = get_environ_proxies(endpoint).get(urlsplit(endpoint).scheme)
     return urllib3.ProxyManager(proxy, **settings) if proxy else urllib3.PoolManager(**settings)
 
 
-def _pieces(what: str, body: Sequence[Buffer], seconds_max: float | None) -> Iterator[Any]:
+def _pieces(body: Sequence[Buffer], seconds_max: float | None) -> Iterator[Any]:
     """The body without a copy. An upload that takes too long is broken off; the store then keeps nothing of it."""
     begun = time.monotonic()
     for buffer in body:
         view = memoryview(buffer).cast("B")
         for at in range(0, len(view), PIECE_BYTES):
             if seconds_max is not None and time.monotonic() - begun > seconds_max:
-                raise StoreUncertain(f"{what}: the upload took longer than {seconds_max} s", object_key=what)
+                raise S3Silent(f"the upload took longer than {seconds_max} s")
             yield view[at : at + PIECE_BYTES]
 
 
 @contextmanager
-def _configuration_errors() -> Iterator[None]:
+def configuration_errors() -> Iterator[None]:
     try:
         yield
     except (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError) as error:
@@ -198,28 +198,38 @@ def _configuration_errors() -> Iterator[None]:
 
 
 @contextmanager
-def _botocore_errors(what: str) -> Iterator[None]:
-    """botocore's exceptions as the contract's errors."""
+def botocore_errors(*, of_bucket: bool = False) -> Iterator[None]:
+    """botocore's exceptions as the wire's. `of_bucket`: "not found" is then said of a whole bucket, not of an object."""
     try:
         yield
     except ClientError as error:
-        raise _error_of_client(what, error) from error
+        answer = _refused(error)
+        if of_bucket and answer.status == 404:
+            raise StoreUnusable(f"no such bucket, or no S3 server: {error}") from error
+        raise answer from error
     except (NoCredentialsError, PartialCredentialsError) as error:
         raise Unauthorized(NO_CREDENTIALS) from error
     except CredentialRetrievalError as error:
-        raise StoreUncertain(f"credentials cannot be had at present: {error}") from error
+        raise S3Silent(f"credentials cannot be had at present: {error}") from error
     except BotoCoreError as error:
-        raise StoreUncertain(f"{what}: no answer from the object store ({type(error).__name__})") from error
+        if "CERTIFICATE_VERIFY_FAILED" in str(error):
+            raise StoreUnusable(UNTRUSTED) from error
+        raise S3Silent(type(error).__name__) from error
 
 
-def _error_of_client(what: str, error: ClientError) -> LedgerMQError:
-    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 500)
+def tell_failed(errors: Sequence[Mapping[str, str]]) -> None:
+    """Of a delete of many objects. Raises S3Refused for the first that is not gone."""
+    for failed in errors:
+        code = failed.get("Code", "")
+        if code not in ("NoSuchKey", "NotFound"):
+            raise S3Refused(_STATUS_OF.get(code, 500), code, failed.get("Message", ""))
+
+
+_STATUS_OF = {"AccessDenied": 403, "SlowDown": 503, "InternalError": 500}
+
+
+def _refused(error: ClientError) -> S3Refused:
+    answer = error.response.get("ResponseMetadata", {})
     said = error.response.get("Error", {})
-    found = error_of(what, status, str(said.get("Code", "")), str(said.get("Message", "")))
-    if status == 404:  # of a whole bucket, not of an object
-        return StoreUnusable(f"{what}: no such bucket, or no S3 server: {error}", object_key=what)
-    return found
-
-
-def _status_of(code: str) -> int:
-    return {"AccessDenied": 403, "SlowDown": 503, "InternalError": 500}.get(code, 500)
+    status, headers = answer.get("HTTPStatusCode", 500), answer.get("HTTPHeaders", {})
+    return S3Refused(status, str(said.get("Code", "")), str(said.get("Message", "")), retry_after_ms(headers.get("retry-after", "")))

@@ -7,7 +7,7 @@ from email.utils import formatdate
 
 import pytest
 
-from ledger.object_store import s3_client
+from ledger.object_store import s3_client, s3_wire
 from ledger.object_store.contract import (
     AlreadyExists,
     FenceClosed,
@@ -30,7 +30,7 @@ def running() -> Iterator[tuple[ScriptedServer, S3Store]]:
     with scripted_server() as server, pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_ACCESS_KEY_ID", "key")
         patch.setenv("AWS_SECRET_ACCESS_KEY", "hush-hush")
-        patch.setattr(s3_client, "SILENCE_S_MAX", 0.3)
+        patch.setattr(s3_wire, "SILENCE_S_MAX", 0.3)
         location = parse_s3_url(f"s3://bucket/root?endpoint={server.endpoint}&region=eu-central-1")
         yield server, S3Store(location, S3Client(location, 8))
 

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from infra.minio import Minio
-from ledger.object_store.contract import AlreadyExists, FenceClosed, FencedPuts, ObjectMissing, ObjectStore, StoreUncertain
+from ledger.object_store.contract import AlreadyExists, FenceClosed, FencedPuts, ObjectMissing, ObjectStore
 from ledger.object_store.probe import probe_store
 from ledger.object_store.s3 import open_s3
 from ledger.object_store.s3_client import S3Client
 from ledger.object_store.s3_location import parse_s3_url
+from ledger.object_store.s3_wire import S3Silent
 from ledgermq.errors import LedgerMQError, StoreUnusable, Unauthorized
 from ledgermq.sources import Sources
 from tests.stores import s3_store
@@ -97,9 +98,9 @@ async def test_a_presigned_put_cannot_be_sent_without_its_condition(minio_root: 
     client = S3Client(location, 2)
     url = client.presign("put_object", 60, Key=f"{location.prefix}/a", IfNoneMatch="*")
     assert "if-none-match" in url
-    assert client.send("a", "PUT", url, None, [b"x"]).status in (400, 403)
-    assert client.send("a", "PUT", url, {"If-None-Match": "*"}, [b"x"]).status == 200
-    assert client.send("a", "PUT", url, {"If-None-Match": "*"}, [b"y"]).status == 412
+    assert client.send("PUT", url, None, [b"x"]).status in (400, 403)
+    assert client.send("PUT", url, {"If-None-Match": "*"}, [b"x"]).status == 200
+    assert client.send("PUT", url, {"If-None-Match": "*"}, [b"y"]).status == 412
     client.close()
 
 
@@ -107,8 +108,8 @@ async def test_an_upload_that_takes_too_long_is_broken_off_and_leaves_nothing(mi
     location = parse_s3_url(minio_root)
     client = S3Client(location, 2)
     url = client.presign("put_object", 60, Key=f"{location.prefix}/a", IfNoneMatch="*")
-    with pytest.raises(StoreUncertain, match="longer"):
-        client.send("a", "PUT", url, {"If-None-Match": "*"}, [b"x" * (8 << 20)], seconds_max=0.001)
+    with pytest.raises(S3Silent, match="longer"):
+        client.send("PUT", url, {"If-None-Match": "*"}, [b"x" * (8 << 20)], seconds_max=0.001)
     client.close()
     async with s3_store(minio_root) as store:
         with pytest.raises(ObjectMissing):
@@ -153,7 +154,7 @@ async def test_what_other_tools_leave_in_the_bucket_does_not_confuse_a_list(mini
     client = S3Client(location, 2)
     for name in ("/", "/a/", "/a/b c+ä&%.txt", "/ledgers/", "-other/a"):
         url = client.presign("put_object", Key=f"{location.prefix}{name}")
-        assert client.send(name, "PUT", url, None, [b""]).status == 200, name
+        assert client.send("PUT", url, None, [b""]).status == 200, name
     client.close()
     async with s3_store(minio_root) as store:
         await store.put_if_absent("a/b", [b"x"])

@@ -67,7 +67,6 @@ class _S3Side:
 
     def send(
         self,
-        what: str,
         method: str,
         url: str,
         headers: Mapping[str, str] | None = None,
