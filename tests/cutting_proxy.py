@@ -16,6 +16,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
 
+from tests.loopback_server import serving
+
 NEVER = 1 << 40
 """As `pieces_max`: no connection is cut but by `cut_off`."""
 PIECE_BYTES = 65536
@@ -126,19 +128,5 @@ async def cutting_proxy(upstream: str, seed: int, pieces_max: int = 5) -> AsyncI
     Every connection is cut, after fewer than `pieces_max` pieces of bytes in the direction that is drawn for it.
     """
     proxy = CuttingProxy(upstream, seed, pieces_max)
-    running: set[asyncio.Task[None]] = set()
-
-    def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.create_task(proxy.serve(reader, writer))
-        running.add(task)
-        task.add_done_callback(running.discard)
-
-    server = await asyncio.start_server(connected, "127.0.0.1", 0)
-    proxy.endpoint = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    try:
+    async with serving(proxy.serve) as proxy.endpoint:
         yield proxy
-    finally:
-        server.close()
-        for task in set(running):
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)

@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
 
 from tests.cutting_proxy import PIECE_BYTES
+from tests.loopback_server import serving
 
 SLOW_DOWN = b"<?xml version='1.0'?><Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
 REFUSAL = b"HTTP/1.1 503 Slow Down\r\nContent-Type: application/xml\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (
@@ -38,6 +39,7 @@ class ThrottlingProxy:
         self.opened: list[asyncio.StreamWriter] = []
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.opened.append(writer)
         try:
             with suppress(OSError, asyncio.IncompleteReadError):
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -80,23 +82,10 @@ def _closing(head: bytes) -> bytes:
 async def throttling_proxy(upstream: str, seed: int) -> AsyncIterator[ThrottlingProxy]:
     """`upstream`: http://host:port. Its `endpoint` is where clients go."""
     proxy = ThrottlingProxy(upstream, seed)
-    running: set[asyncio.Task[None]] = set()
-
-    def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        proxy.opened.append(writer)
-        task = asyncio.create_task(proxy.serve(reader, writer))
-        running.add(task)
-        task.add_done_callback(running.discard)
-
-    server = await asyncio.start_server(connected, "127.0.0.1", 0, limit=1 << 20)
-    proxy.endpoint = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     try:
-        yield proxy
+        async with serving(proxy.serve) as proxy.endpoint:
+            yield proxy
     finally:
-        server.close()
-        for task in set(running):
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
         for writer in proxy.opened:
             writer.transport.abort()
         await asyncio.sleep(0)  # the loop closes their sockets in its next turn

@@ -24,6 +24,7 @@ from ledger.object_store.file import FileStore
 from ledger.object_store.probe import probe_store
 from ledgermq.errors import InvalidRequest, StoreUnusable
 from ledgermq.sources import Sources
+from tests.small_disk import small_disk
 
 NOBODY = 65534
 
@@ -73,25 +74,20 @@ def test_an_object_that_does_not_fit_leaves_nothing_and_is_told(tmp_path: Path) 
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A real file system of one MiB, where we may mount one."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
-    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True, check=False).returncode != 0:
-        pytest.skip("no right to mount a small file system; the limit on file sizes is tried in any case")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """Where none may be mounted, the limit on file sizes is tried in any case."""
+    with small_disk(tmp_path / "disk", 1) as folder:
+        yield folder
 
 
-async def test_a_full_disk(small_disk: Path, sources: Sources) -> None:
-    async with FileStore(small_disk / "root") as store:
+async def test_a_full_disk(disk: Path, sources: Sources) -> None:
+    async with FileStore(disk / "root") as store:
         await store.put_if_absent("a/1", [b"x" * 300_000])
         with pytest.raises(StoreUnusable, match="no space is left"):
             await store.put_if_absent("a/2", [b"x" * 900_000])
         with pytest.raises(ObjectMissing):
             await store.get("a/2")
-        assert files_below(small_disk / "root") == ["a/1"]
+        assert files_below(disk / "root") == ["a/1"]
         await store.delete(["a/1"])
         await store.put_if_absent("a/2", [b"x" * 900_000])  # room again: the same store goes on
         with pytest.raises(StoreUnusable):

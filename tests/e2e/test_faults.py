@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
-import subprocess
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -20,6 +18,7 @@ from ledgermq.cli.exit_codes import ExitCode
 from ledgermq.errors import LedgerMQError, StoreUnusable
 from tests.e2e.admin_port import ADMIN, AdminPort
 from tests.e2e.processes import QUICK, BrokerProcesses
+from tests.small_disk import small_disk
 from tests.throttling_proxy import throttling_proxy
 
 PARTITIONS = 4
@@ -97,19 +96,13 @@ async def test_a_storm_of_a_minute_is_survived_with_no_restart(tmp_path: Path, m
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of four MiB, where we may mount one."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)]
-    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True, check=False).returncode != 0:
-        pytest.skip("no right to mount a small file system")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path / "disk", 4) as folder:
+        yield folder
 
 
-async def test_a_full_disk_is_told_to_producers_and_needs_no_restart(tmp_path: Path, small_disk: Path) -> None:
-    with BrokerProcesses(tmp_path, (small_disk / "root").as_uri()) as brokers:
+async def test_a_full_disk_is_told_to_producers_and_needs_no_restart(tmp_path: Path, disk: Path) -> None:
+    with BrokerProcesses(tmp_path, (disk / "root").as_uri()) as brokers:
         broker = await asyncio.to_thread(brokers.start, *ADMIN)
         async with ledgermq.connect(broker.address) as client:
             await client.create_topic("t", 1)
@@ -118,7 +111,7 @@ async def test_a_full_disk_is_told_to_producers_and_needs_no_restart(tmp_path: P
                 for number in range(10):
                     stored.append(b"%d" % number)
                     await producer.send("t", stored[-1])
-            filler = small_disk / "filler"
+            filler = disk / "filler"
             fill(filler)
             async with client.producer(delivery_timeout_s=30) as producer:
                 with pytest.raises(LedgerMQError) as told:

@@ -7,6 +7,7 @@ import pytest
 from ledger import keys
 from ledger.catalog import METADATA, topic_key
 from ledger.checkpoint import newest_checkpoint
+from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.history import read_history
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
@@ -90,14 +91,20 @@ async def test_a_name_that_is_created_again_never_sees_old_data(root: Root) -> N
     ]
 
 
-async def test_an_open_plan_that_names_files_of_the_topic_is_finished_first(root: Root) -> None:
-    """The barrier: the plan was frozen before the removal; a rival may run it at any time, so it has to be over before any delete."""
+async def removed_behind_an_open_plan(root: Root) -> fmt.CompactionPlan:
+    """A plan that names files of the topic `gone` is put, then the topic is removed, and the bundle's checkpoint says so."""
     history = await read_history(root.store, 1, root.cluster.producer_states_max)
     plan = make_plan(history, await root.catalog(), everything=True, now_ms=root.sources.now_ms(), put_id=root.sources.new_id())
     assert plan is not None
     assert await put_plan(root.store, plan, root.sources)
     await root.remove_topic("gone")
     await advance_checkpoint(root.store, 1, root.sources, root.cluster.producer_states_max, take_in_facts(await root.catalog()))
+    return plan
+
+
+async def test_an_open_plan_that_names_files_of_the_topic_is_finished_first(root: Root) -> None:
+    """The barrier: the plan was frozen before the removal; a rival may run it at any time, so it has to be over before any delete."""
+    plan = await removed_behind_an_open_plan(root)
     assert await removal(root) == ["gone"]
     assert (await newest_checkpoint(root.store, 1)).finished_plan == plan.number
     assert not [key for key in await parquet_keys(root.store) if "topic=gone" in key]
@@ -106,12 +113,7 @@ async def test_an_open_plan_that_names_files_of_the_topic_is_finished_first(root
 
 async def test_nothing_is_deleted_while_the_plan_is_open_whatever_its_commit_was_told(root: Root) -> None:
     """Another process may run the open plan's tasks at any time: its fence is not closed, so a deleted file would come back."""
-    history = await read_history(root.store, 1, root.cluster.producer_states_max)
-    plan = make_plan(history, await root.catalog(), everything=True, now_ms=root.sources.now_ms(), put_id=root.sources.new_id())
-    assert plan is not None
-    assert await put_plan(root.store, plan, root.sources)
-    await root.remove_topic("gone")
-    await advance_checkpoint(root.store, 1, root.sources, root.cluster.producer_states_max, take_in_facts(await root.catalog()))
+    plan = await removed_behind_an_open_plan(root)
     late = LateCheckpoint(root, lambda checkpoint: checkpoint.finished_plan == 1)
     assert await removal(root, late) == []
     assert late.came_late
