@@ -40,7 +40,10 @@ class RoundsPlan:
 
 
 def rounds_plan_of(seed: int) -> RoundsPlan:
-    """Every fourth seed is a storm: retention takes whatever it may, while one task after the other sleeps before its put."""
+    """Every fourth seed is a storm: retention takes whatever it may, while one task after the other sleeps before its put.
+
+    Nothing is held or archived in it: what stays longer gives late puts nothing to bring back.
+    """
     plan = _drawn(seed)
     r = random.Random(f"storm {seed}")
     if r.random() >= 0.25:
@@ -55,6 +58,8 @@ def rounds_plan_of(seed: int) -> RoundsPlan:
         records_s=1.0,
         ambush=ambush,
         clocks_wrong_s=r.choice(((), (40.0,))),
+        holds=0.0,
+        archives=False,
     )
 
 
