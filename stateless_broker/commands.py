@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 import shlex
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -31,6 +32,15 @@ Root = Annotated[
 ]
 Folder = Annotated[Path, typer.Argument(help="Where everything is kept; made if it does not exist.")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")]
+Processes = Annotated[
+    int,
+    typer.Option(
+        min=1,
+        max=256,
+        help="Broker processes, one for each core; ports, admin ports and addresses count up from those given, 0 takes free ones.",
+    ),
+]
+Supervised = Annotated[bool, typer.Option("--supervised", hidden=True, help="Stop when the standard input ends.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -49,10 +59,14 @@ def dev(folder: Folder = Path("ledgermq-data"), port: Port = PORT, config: Confi
     _run(url, config, flags, lambda address: typer.echo(_welcome(address, folder, url)))
 
 
-def broker(root: Root, config: ConfigFile = None, debug: Debug = False, **flags: Any) -> None:
+def broker(
+    root: Root, config: ConfigFile = None, debug: Debug = False, processes: Processes = 1, supervised: Supervised = False, **flags: Any
+) -> None:
     """Run a broker of the cluster at ROOT, until SIGTERM or Ctrl-C; then it hands its bundles over."""
     url = root_url(root)
-    _run(url, config, flags, lambda address: typer.echo(f"broker listens on {address}, root {url}"))
+    if processes > 1:
+        raise typer.Exit(_run_processes(root, config, processes, flags, debug=debug))
+    _run(url, config, flags, lambda address: typer.echo(f"broker listens on {address}, root {url}"), supervised=supervised)
 
 
 def compactor(root: Root, config: ConfigFile = None, debug: Debug = False, **flags: Any) -> None:
@@ -63,10 +77,21 @@ def compactor(root: Root, config: ConfigFile = None, debug: Debug = False, **fla
     run_compactor(url, lambda: load_compaction_settings(config, **flags), lambda: typer.echo(f"compaction service works on root {url}"))
 
 
-def _run(url: str, config: Path | None, flags: Mapping[str, Any], on_ready: Callable[[str], None]) -> None:
+def _run(url: str, config: Path | None, flags: Mapping[str, Any], on_ready: Callable[[str], None], *, supervised: bool = False) -> None:
     from stateless_broker.process import run_node
 
-    run_node(url, lambda: load_settings(config, **flags), lambda node: on_ready(node.address))
+    run_node(url, lambda: load_settings(config, **flags), lambda node: on_ready(node.address), supervised=supervised)
+
+
+def _run_processes(root: str, config: Path | None, processes: int, flags: Mapping[str, Any], *, debug: bool) -> int:
+    """The exit code."""
+    from stateless_broker.siblings import arguments, shares
+    from stateless_broker.supervisor import run_brokers
+
+    settings = load_settings(config, **flags)
+    own = [*(["--config", str(config)] if config is not None else []), *(["--debug"] if debug else [])]
+    command = [sys.executable, "-m", "ledgermq.cli.main", "broker", root, "--supervised", *own]
+    return run_brokers([[*command, *arguments({**flags, **share})] for share in shares(settings, processes)], settings)
 
 
 def with_settings(kind: type[ProcessSettings]) -> Callable[[Callable[..., None]], Callable[..., None]]:

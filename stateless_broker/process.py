@@ -2,6 +2,8 @@
 
 SIGTERM, SIGINT   drain and end; a second one ends the process at once
 SIGHUP            read the settings again (`reload`)
+
+A process under a `supervisor` also drains when its standard input ends, for then its parent has died.
 """
 
 from __future__ import annotations
@@ -34,18 +36,20 @@ T = TypeVar("T")
 log = get_logger(__name__)
 
 
-def run_node(url: str, read_settings: Callable[[], BrokerSettings], on_ready: Callable[[Node], None]) -> None:
-    """Until SIGTERM or SIGINT; `read_settings` is called again at SIGHUP.
+def run_node(url: str, read_settings: Callable[[], BrokerSettings], on_ready: Callable[[Node], None], *, supervised: bool = False) -> None:
+    """Until SIGTERM or SIGINT, or, `supervised`, until the standard input ends; `read_settings` is called again at SIGHUP.
 
     Raises what `Node.start` raises but for a store that does not answer, and the error that ended the broker.
     """
     settings = read_settings()
     configure_logs(settings.log_format, settings.log_level)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(_serve(url, settings, read_settings, on_ready))
+        runner.run(_serve(url, settings, read_settings, on_ready, supervised=supervised))
 
 
-async def _serve(url: str, settings: BrokerSettings, read: Callable[[], BrokerSettings], on_ready: Callable[[Node], None]) -> None:
+async def _serve(
+    url: str, settings: BrokerSettings, read: Callable[[], BrokerSettings], on_ready: Callable[[Node], None], *, supervised: bool
+) -> None:
     health, metrics = Health(), ProcessMetrics(settings, url)
     node: Node | None = None
 
@@ -57,6 +61,8 @@ async def _serve(url: str, settings: BrokerSettings, read: Callable[[], BrokerSe
 
     live = LiveSettings(settings, read, apply)
     stopping = stop_signals(lambda: live.in_force)
+    if supervised:
+        _stop_at_end_of_input(stopping, lambda: live.in_force)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, live.reload)
     configure_logs(settings.log_format, settings.log_level, metrics.lines)
     async with admin_port(settings, health, metrics):
@@ -146,6 +152,19 @@ def _on_signal(number: signal.Signals, stopping: asyncio.Event, settings: Callab
         sys.exit(128 + number)
     log.info("stopping", signal=signal.Signals(number).name)
     _stop(stopping, settings)
+
+
+def _stop_at_end_of_input(stopping: asyncio.Event, settings: Callable[[], ProcessSettings]) -> None:
+    loop, descriptor = asyncio.get_running_loop(), sys.stdin.fileno()
+
+    def readable() -> None:
+        if not os.read(descriptor, 1):
+            loop.remove_reader(descriptor)
+            if not stopping.is_set():
+                log.error("stopping, for the parent process has ended")
+                _stop(stopping, settings)
+
+    loop.add_reader(descriptor, readable)
 
 
 def _stop(stopping: asyncio.Event, settings: Callable[[], ProcessSettings]) -> None:

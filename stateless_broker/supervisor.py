@@ -1,0 +1,149 @@
+"""`ledgermq broker --processes N`: one broker process for each core, under a parent that serves nothing itself.
+
+SIGTERM, SIGINT   passed on: all drain and end; a second one ends them at once
+SIGHUP            passed on: each reads the settings again
+
+A process that ends by itself is started again, after a pause that grows (`siblings`). One that cannot start, before it was ever ready, ends
+the command: what it says of settings or root holds for all. A parent that dies takes its children along, for they watch their standard
+input. Lines of a process's output carry its number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import BinaryIO
+
+from stateless_broker.logs import configure_logs, get_logger
+from stateless_broker.process import END_ANYWAY_AFTER_S, END_ANYWAY_CODE
+from stateless_broker.settings import BrokerSettings
+from stateless_broker.siblings import ends_in_a_row, exit_code, pause_s
+
+KILL_AFTER_S = 2.0
+"""Beyond the time after which a broker ends itself."""
+PIECE_BYTES, LINE_BYTES_MAX = 65536, 1024 * 1024
+
+log = get_logger(__name__)
+
+
+def run_brokers(commands: Sequence[Sequence[str]], settings: BrokerSettings) -> int:
+    """Until SIGTERM or SIGINT; the exit code: 0 when all have drained, else that of the process that fared worst."""
+    configure_logs(settings.log_format, settings.log_level)
+    return asyncio.run(Supervisor(commands, settings).run())
+
+
+class Sibling:
+    """One of the processes, through all its lives."""
+
+    def __init__(self, number: int, command: Sequence[str]) -> None:
+        self.number = number
+        self.process: Process | None = None
+        self.is_ready = False
+        self.was_ready = False
+        self._command = command
+        self._reload_when_ready = False
+
+    async def run(self, *, as_json: bool) -> int:
+        """One life; its exit code, negative for a signal. Its own session: Ctrl-C in a terminal reaches the parent alone."""
+        self.is_ready = self._reload_when_ready = False
+        self.process = await asyncio.create_subprocess_exec(*self._command, stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True)
+        assert self.process.stdout is not None
+        assert self.process.stderr is not None
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._relay(self.process.stdout, sys.stdout.buffer, as_json=as_json, ready=True))
+            group.create_task(self._relay(self.process.stderr, sys.stderr.buffer, as_json=as_json, ready=False))
+            code = await self.process.wait()
+        self.process = None
+        return code
+
+    def send(self, number: signal.Signals) -> None:
+        """Nothing, if it does not run. One that just starts would die of a SIGHUP: it gets it when it is ready."""
+        if number == signal.SIGHUP and not self.is_ready:
+            self._reload_when_ready = True
+        elif self.process is not None:
+            with suppress(ProcessLookupError):
+                self.process.send_signal(number)
+
+    async def _relay(self, stream: asyncio.StreamReader, out: BinaryIO, *, as_json: bool, ready: bool) -> None:
+        rest = b""
+        while data := await stream.read(PIECE_BYTES):
+            *lines, rest = (rest + data).split(b"\n")
+            if len(rest) > LINE_BYTES_MAX:
+                lines, rest = [*lines, rest], b""
+            with suppress(OSError):  # nobody reads: that ends no broker
+                out.writelines(labelled(line, self.number, as_json=as_json) for line in lines)
+                out.flush()
+            if ready and lines and not self.is_ready:  # a broker's one line on stdout says that it listens
+                self.is_ready = self.was_ready = True
+                if self._reload_when_ready:
+                    self.send(signal.SIGHUP)
+
+
+def labelled(line: bytes, number: int, *, as_json: bool) -> bytes:
+    """A line of output with the number of its process."""
+    if as_json and line.startswith(b'{"'):
+        return b'{"process_number": %d, %s\n' % (number, line[1:])
+    return b"[%d] %s\n" % (number, line)
+
+
+class Supervisor:
+    def __init__(self, commands: Sequence[Sequence[str]], settings: BrokerSettings) -> None:
+        self._siblings = [Sibling(number, command) for number, command in enumerate(commands)]
+        self._as_json = settings.log_format == "json"
+        self._end_s = settings.shutdown_ms / 1000 + END_ANYWAY_AFTER_S + KILL_AFTER_S
+        self._stopping = asyncio.Event()
+        self._codes: list[int] = []
+
+    async def run(self) -> int:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop, number)
+        loop.add_signal_handler(signal.SIGHUP, self._send, signal.SIGHUP)
+        async with asyncio.TaskGroup() as group:
+            for sibling in self._siblings:
+                group.create_task(self._keep(sibling), name=f"process {sibling.number}")
+        return exit_code(self._codes)
+
+    def _stop(self, number: signal.Signals) -> None:
+        log.info("stopping", signal=number.name)
+        self._end_all(number)
+
+    def _end_all(self, number: signal.Signals) -> None:
+        if not self._stopping.is_set():
+            self._stopping.set()
+            asyncio.get_running_loop().call_later(self._end_s, self._kill_all)
+        self._send(number)
+
+    def _send(self, number: signal.Signals) -> None:
+        for sibling in self._siblings:
+            sibling.send(number)
+
+    def _kill_all(self) -> None:
+        log.error("not every broker process has ended in time")
+        self._codes.append(END_ANYWAY_CODE)
+        self._send(signal.SIGKILL)
+
+    async def _keep(self, sibling: Sibling) -> None:
+        """Through one life after the other, until the command ends."""
+        ends = 0
+        while not self._stopping.is_set():
+            begun_s = asyncio.get_running_loop().time()
+            code = await sibling.run(as_json=self._as_json)
+            if self._stopping.is_set():
+                self._codes.append(0 if code == -signal.SIGTERM and not sibling.is_ready else code)
+                return
+            if code > 0 and not sibling.was_ready:
+                log.error("a broker process cannot start", process_number=sibling.number, code=code)
+                self._codes.append(code)
+                self._end_all(signal.SIGTERM)
+                return
+            ends = ends_in_a_row(ends, asyncio.get_running_loop().time() - begun_s)
+            wait_s = pause_s(ends)
+            log.warning("a broker process ended", process_number=sibling.number, code=code, restart_in_s=wait_s)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._stopping.wait()
