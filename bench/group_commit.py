@@ -9,7 +9,7 @@ from bench.measures import Curve, Results
 from bench.ours import Cluster
 from bench.percentiles import at
 from bench.store_bill import OPTIONS
-from bench.stores import FILE, MINIO, stores
+from bench.stores import DISTANT, FILE, MINIO, stores
 
 SPACINGS_MS = (0, 10, 30, 100, 300)
 RATE, PACED_RECORDS = 100.0, 400
@@ -24,7 +24,7 @@ class GroupCommit:
         self._spacings_ms = SPACINGS_MS if scale >= 1 else (0, 100)
 
     def run(self) -> None:
-        with tempfile.TemporaryDirectory(prefix="ledgermq-bench-") as name, stores(Path(name), FILE, MINIO) as roots:
+        with tempfile.TemporaryDirectory(prefix="ledgermq-bench-") as name, stores(Path(name), FILE, MINIO, DISTANT) as roots:
             for store, new_root in roots.items():
                 points = [self._measure(Path(name), new_root(), store, spacing_ms) for spacing_ms in self._spacings_ms]
                 marks = [f"{spacing_ms} ms" for spacing_ms in self._spacings_ms]

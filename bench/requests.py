@@ -1,7 +1,7 @@
 """P5: what the store is asked for: PUTs a flush, PUTs a GiB, and dollars a TB, whatever the number of partitions.
 
-Counted by the broker itself, while one client sends at one rate spread evenly over all partitions. The store is a folder, but the broker
-flushes as it does on S3 (a segment of a bundle every 100 ms at most) and is told S3's prices, so the bill is the one that S3 would send.
+Counted by the broker itself, with S3's defaults and prices, while one client sends batches of 64 records of 1000 B, at one rate, to one
+partition after the other. The store is MinIO at the distance of S3, for how many segments there are depends on how long a put takes.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from pathlib import Path
 from bench.measures import Curve, Results
 from bench.ours import Cluster
 from bench.store_bill import OPTIONS
-from stateless_broker.settings import SPACING_MS
+from bench.stores import DISTANT, stores
 
-VALUE_BYTES = 1000
+VALUE_BYTES, BATCH_RECORDS = 1000, 64
 MEGABYTES_PER_S = 20.0
 SECONDS = 12
 PARTITIONS = (1, 8, 100, 1000, 10_000)
@@ -33,23 +33,24 @@ class Requests:
         self._partitions = PARTITIONS if scale >= 1 else (1, 8, 1000)
 
     def run(self) -> None:
-        for _ in range(self._rounds):
-            for partitions in self._partitions:
-                with tempfile.TemporaryDirectory(prefix="ledgermq-bench-") as name:
-                    self._count(Path(name), partitions)
-        prices = [self._results.of("P5", "requests on S3 would cost", subject(n)) for n in self._partitions]
-        points = [(float(n), found.median) for n, found in zip(self._partitions, prices, strict=True) if found is not None]
+        with tempfile.TemporaryDirectory(prefix="ledgermq-bench-") as name, stores(Path(name), DISTANT) as roots:
+            if DISTANT not in roots:
+                return
+            for _ in range(self._rounds):
+                for partitions in self._partitions:
+                    self._count(Path(name), roots[DISTANT](), partitions)
+        prices = [(n, self._results.of("P5", "requests on S3 would cost", subject(n))) for n in self._partitions]
+        points = [(float(n), found.median) for n, found in prices if found is not None]
         self._results.curves.append(Curve("P5", "dollars a TB", "LedgerMQ", points))
 
-    def _count(self, folder: Path, partitions: int) -> None:
-        (folder / "root").mkdir()
-        spacing = ("--flush-spacing-ms", str(SPACING_MS["s3"]))
-        cluster = Cluster(folder, (folder / "root").as_uri(), 1, *OPTIONS, *spacing, "--no-background-compaction")
+    def _count(self, folder: Path, root: str, partitions: int) -> None:
+        cluster = Cluster(folder, root, 1, *OPTIONS, "--no-background-compaction")
         try:
             topic = cluster.new_topic(partitions)
             before, cpu_s = cluster.bill(), cluster.cpu_s()
-            options = {"via": "spread", "partitions": partitions, "values": "random", "megabytes_per_s": MEGABYTES_PER_S}
-            cluster.client("produce", topic, records=self._records, value_bytes=VALUE_BYTES, **options)
+            options = {"via": "spread", "partitions": partitions, "batch_records": BATCH_RECORDS, "values": "random"}
+            options |= {"records": self._records, "value_bytes": VALUE_BYTES, "megabytes_per_s": MEGABYTES_PER_S}
+            done = cluster.client("produce", topic, **options)
             bill, cpu_s = cluster.bill().since(before), cluster.cpu_s() - cpu_s
             rss_bytes = cluster.rss_bytes()
         finally:
@@ -57,6 +58,7 @@ class Requests:
         sent_bytes = self._records * VALUE_BYTES
         puts = bill.requests["put_if_absent"]
         for what, unit, value in (
+            ("rate that was reached", "MB/s", sent_bytes / 1e6 / done["seconds"]),
             ("segments put", "PUT/GiB", puts / (sent_bytes / 2**30)),
             ("PUTs a flush", "PUT", puts / bill.flushes),
             ("requests on S3 would cost", "$/TB", bill.dollars / sent_bytes * 1e12),

@@ -1,4 +1,4 @@
-"""The stores that this machine can run: a folder with fsync, MinIO and HDFS where they are installed."""
+"""The stores that this machine can run: a folder with fsync, MinIO (near, and at the distance of S3) and HDFS where they are installed."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
+from bench import distant
 from infra import hdfs, java, minio
 from tests.stores import create_bucket
 
-FILE, MINIO, HDFS = "file, fsync", "MinIO", "HDFS"
+FILE, MINIO, DISTANT, HDFS = "file, fsync", "MinIO", "MinIO, as far as S3", "HDFS"
 
 
 @contextmanager
@@ -27,11 +29,15 @@ def stores(folder: Path, *names: str) -> Iterator[dict[str, Callable[[], str]]]:
 
     found: dict[str, Callable[[], str]] = {FILE: in_folder}
     with ExitStack() as stack:
-        if MINIO in names and minio.installed() is not None:
+        if {MINIO, DISTANT} & {*names} and minio.installed() is not None:
             server = stack.enter_context(minio.running())
             create_bucket(server, "bench")
             os.environ.update(AWS_ACCESS_KEY_ID=server.access_key, AWS_SECRET_ACCESS_KEY=server.secret_key)
-            found[MINIO] = lambda: f"s3://bench/root-{next(numbers)}?endpoint={server.endpoint}&region=us-east-1"
+            endpoints = {MINIO: server.endpoint} | (
+                {DISTANT: stack.enter_context(distant.running(server.endpoint))} if DISTANT in names else {}
+            )
+            for name, endpoint in endpoints.items():
+                found[name] = partial(_in_bucket, endpoint, numbers)
         if HDFS in names and java.installed() is not None:
             namenode = stack.enter_context(hdfs.running())
             found[HDFS] = lambda: f"{namenode.url}/root-{next(numbers)}"
@@ -39,3 +45,7 @@ def stores(folder: Path, *names: str) -> Iterator[dict[str, Callable[[], str]]]:
             if name not in found:
                 print(f"{name} is not installed, so it is left out", file=sys.stderr)
         yield {name: found[name] for name in names if name in found}
+
+
+def _in_bucket(endpoint: str, numbers: Iterator[int]) -> str:
+    return f"s3://bench/root-{next(numbers)}?endpoint={endpoint}&region=us-east-1"
