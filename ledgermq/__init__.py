@@ -38,7 +38,7 @@ from ledgermq.client.groups.lag import Lag
 from ledgermq.client.groups.message import GroupMessage
 from ledgermq.client.groups.offset_store import GivenPartition, OffsetEntry, OffsetStore, StoredOffset
 from ledgermq.client.groups.resets import Like, PlannedReset, Shift
-from ledgermq.client.producing.delivery import BatchResult, Delivery, SendResult
+from ledgermq.client.producing.delivery import BatchResult, Deliveries, Delivery, SendResult
 from ledgermq.client.producing.producer import Producer
 from ledgermq.client.producing.unrouted import BatchDelivery
 from ledgermq.client.record import Record
@@ -64,6 +64,7 @@ __all__ = [
     "Consumer",
     "ConsumerSettings",
     "DeletedRecords",
+    "Deliveries",
     "Delivery",
     "GivenPartition",
     "GroupAdmin",

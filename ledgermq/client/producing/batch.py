@@ -8,6 +8,8 @@ other record makes rows of them all.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -108,6 +110,15 @@ class Batch:
         self.data_bytes += len(value)
         place = self.record_count
         self.record_count = place + 1
+        return place
+
+    def add_plain_values(self, values: Sequence[bytes], size: int, timestamp_us: int) -> int:
+        """As `add_plain`, of many; `size`: of all together. Returns the place of the first."""
+        self._plain_values += values
+        self._plain_timestamps += repeat(timestamp_us, len(values))
+        self.data_bytes += size
+        place = self.record_count
+        self.record_count = place + len(values)
         return place
 
     def close(self) -> None:

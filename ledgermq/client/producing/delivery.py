@@ -7,9 +7,10 @@ times as much, a task forty times). Invariant: every outcome is settled exactly 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
+from bisect import bisect_right
+from collections.abc import Generator, Iterator, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, overload
 
 from ledgermq.client.record import datetime_of
 from ledgermq.errors import LedgerMQError
@@ -107,6 +108,46 @@ class Delivery:
         """Of a delivery that is done; None: it is stored."""
         self.place.outcome.reported = True
         return self.place.outcome.error
+
+
+class Deliveries(Sequence[Delivery]):
+    """Of many records, in their order. Records that joined a batch together are one entry here: their deliveries are made when they are
+    looked at, so a million records that nobody asks about by themselves cost a few objects."""
+
+    def __init__(self) -> None:
+        self._runs: list[tuple[Delivery, int]] = []
+        self._firsts: list[int] = []
+        self._count = 0
+
+    def add(self, first: Delivery, count: int = 1) -> None:
+        """`count` rows of one batch, from `first` on; a place that may change holds one record."""
+        self._runs.append((first, count))
+        self._firsts.append(self._count)
+        self._count += count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Delivery]:
+        for first, count in self._runs:
+            yield first
+            place, row = first.place, first.row
+            for after in range(1, count):
+                yield Delivery(place, row + after)
+
+    @overload
+    def __getitem__(self, at: int) -> Delivery: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Delivery]: ...
+    def __getitem__(self, at: int | slice) -> Delivery | list[Delivery]:
+        if isinstance(at, slice):
+            return [self._at(number) for number in range(*at.indices(self._count))]
+        return self._at(range(self._count)[at])
+
+    def _at(self, number: int) -> Delivery:
+        run = bisect_right(self._firsts, number) - 1
+        first, after = self._runs[run][0], number - self._firsts[run]
+        return Delivery(first.place, first.row + after) if after else first
 
 
 class Refused:
