@@ -26,6 +26,7 @@ from ledger.object_store.contract import AlreadyExists, ObjectMissing, ObjectSto
 from ledger.object_store.settle import pause_before_retry
 from ledger.parquet.columns import ROW_GROUP_BYTES, ROW_GROUP_ROWS_MAX, SCHEMA, close_writer, open_writer
 from ledger.parquet.group_build import RunBlocking
+from ledger.parquet.new_file import FileSink, NewFile
 from ledger.parquet.row_group import read_columns
 from ledger.parquet.stored_file import parse_footer, read_footer
 from ledger.parquet.task import PUT_ATTEMPTS_MAX
@@ -168,11 +169,11 @@ class _Run:
                     table = await read_columns(self.store, each.key, footer, number, SCHEMA.names, self.run_blocking)
                     yield await self.run_blocking(partial(table.filter, part))
 
-    async def _put(self, key: str, data: pa.Buffer, note: KeyedNote) -> KeyedFile:
+    async def _put(self, key: str, data: NewFile, note: KeyedNote) -> KeyedFile:
         for attempt in range(PUT_ATTEMPTS_MAX):
             try:
-                await self.store.put_if_absent(key, [memoryview(data)])
-                return described(parse_footer(data, key), key, data.size)
+                await self.store.put_if_absent(key, data.parts)
+                return described(parse_footer(data.ending, key), key, data.size)
             except (AlreadyExists, StoreUncertain):
                 if (found := await self._stored(key)) is not None:
                     return found
@@ -203,7 +204,7 @@ class _Builder:
     """One file in memory. Blocking."""
 
     def __init__(self, bloom: bool, rows: int) -> None:
-        self._sink = pa.BufferOutputStream()
+        self._sink = FileSink()
         self._writer = open_writer(self._sink, {"key": rows} if bloom else {})
         self._pending: list[pa.Table] = []
         self._pending_bytes = 0
@@ -241,6 +242,6 @@ class _Builder:
             timestamp_max_us=max(self._times, default=0),
         )
 
-    def finish(self, note: KeyedNote) -> pa.Buffer:
+    def finish(self, note: KeyedNote) -> NewFile:
         self._flush()
         return close_writer(self._writer, self._sink, note)

@@ -19,7 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.parquet.footer_checksum import BLANK, write_checksums
+from ledger.parquet.footer_checksum import BLANK
+from ledger.parquet.new_file import FileSink, NewFile
 from ledgermq.protocol.records import HEADERS
 
 SCHEMA = pa.schema(
@@ -99,7 +100,7 @@ class ParquetBuilder:
         self._file = file
         self._next = file.first_offset
         self._waiting: list[pa.RecordBatch] = []
-        self._sink = pa.BufferOutputStream()
+        self._sink = FileSink()
         self._writer: pq.ParquetWriter | None = None
         self.pending_bytes = 0
         """Decoded bytes that wait for their row group."""
@@ -127,7 +128,7 @@ class ParquetBuilder:
             self._open().write_table(table, row_group_size=ROW_GROUP_ROWS_MAX)
             self._waiting, self.pending_bytes = [], 0
 
-    def finish(self, note: FooterNote) -> pa.Buffer:
+    def finish(self, note: FooterNote) -> NewFile:
         if self._next != self._file.last_offset + 1:
             raise AssertionError(f"{self._file.key}: it would end at {self._next - 1}")
         self.flush()
@@ -140,9 +141,9 @@ class ParquetBuilder:
         return self._writer
 
 
-def empty_file(note: FooterNote) -> pa.Buffer:
+def empty_file(note: FooterNote) -> NewFile:
     """A file without rows, whose note says why."""
-    sink = pa.BufferOutputStream()
+    sink = FileSink()
     return close_writer(open_writer(sink, {}), sink, note)
 
 
@@ -170,11 +171,11 @@ class Note(Protocol):
         """Key-value metadata of the footer, with room for the checksums."""
 
 
-def open_writer(sink: pa.BufferOutputStream, bloom: dict[str, int]) -> pq.ParquetWriter:
+def open_writer(sink: FileSink | pa.NativeFile, bloom: dict[str, int]) -> pq.ParquetWriter:
     """`bloom`: columns that get a Bloom filter, with the number of different values to expect."""
     options = {name: {"ndv": max(1, rows), "fpp": BLOOM_FALSE_POSITIVES} for name, rows in bloom.items()}
     return pq.ParquetWriter(
-        sink,
+        pa.PythonFile(sink, mode="w") if isinstance(sink, FileSink) else sink,
         SCHEMA,
         compression="zstd",
         compression_level=1,
@@ -188,9 +189,7 @@ def open_writer(sink: pa.BufferOutputStream, bloom: dict[str, int]) -> pq.Parque
     )
 
 
-def close_writer(writer: pq.ParquetWriter, sink: pa.BufferOutputStream, note: Note) -> pa.Buffer:
+def close_writer(writer: pq.ParquetWriter, sink: FileSink, note: Note) -> NewFile:
     writer.add_key_value_metadata(note.encode())
     writer.close()
-    file = sink.getvalue()
-    write_checksums(file)
-    return file
+    return sink.whole()

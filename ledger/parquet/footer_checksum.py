@@ -9,6 +9,8 @@ for. Who reads a whole file checks it (`fsck`). Files of before have none. Other
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 from crc32c import crc32c
 
@@ -31,12 +33,14 @@ def footer_bytes(ending: Buffer | pa.Buffer, key: str) -> int:
     return int.from_bytes(view[-8:-4], "little") + ENDING_BYTES
 
 
-def write_checksums(file: pa.Buffer) -> None:
-    """Fill in the digits of a whole file that was just written with blank checksums, in place."""
-    whole = memoryview(file).cast("B")
-    start = len(whole) - footer_bytes(file, "new file")
-    footer = whole[start:]
-    _fill_in(footer, _BODY_MARK, crc32c(whole[:start]))
+def write_checksums(parts: Sequence[Buffer], ending: bytearray) -> None:
+    """Fill in the digits of a file that was just written with blank checksums: these parts, and an ending that holds all of the footer."""
+    start = len(ending) - footer_bytes(ending, "new file")
+    footer = memoryview(ending)[start:]
+    body = 0
+    for part in (*parts, memoryview(ending)[:start]):
+        body = crc32c(part, body)
+    _fill_in(footer, _BODY_MARK, body)
     _fill_in(footer, _MARK, crc32c(footer))
 
 

@@ -14,13 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-import pyarrow as pa
-
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.object_store.contract import AlreadyExists, FenceClosed, FencedPuts, ObjectStore, StoreUncertain
 from ledger.object_store.settle import pause_before_retry
 from ledger.parquet.columns import FooterNote, empty_file, note_of_file
 from ledger.parquet.group_build import RunBlocking, build_group
+from ledger.parquet.new_file import NewFile
 from ledger.parquet.plan_chain import fence_of, require_open
 from ledger.parquet.stored_file import StoredFile, describe, parse_footer, read_stored_file
 from ledgermq.errors import Unavailable
@@ -125,12 +124,12 @@ class _Run:
         await require_open(self.store, self.plan)
         self.permission = permission
 
-    async def _put(self, key: str, data: pa.Buffer, note: FooterNote) -> StoredFile:
+    async def _put(self, key: str, data: NewFile, note: FooterNote) -> StoredFile:
         for attempt in range(PUT_ATTEMPTS_MAX):
             assert self.permission is not None
             try:
-                await self.permission.put_if_absent(key, [memoryview(data)])
-                return describe(parse_footer(data, key), key, data.size, note)
+                await self.permission.put_if_absent(key, data.parts)
+                return describe(parse_footer(data.ending, key), key, data.size, note)
             except FenceClosed:
                 await self._take_permission()
             except AlreadyExists:

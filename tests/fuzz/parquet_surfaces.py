@@ -99,7 +99,7 @@ def check_compaction(data: bytes) -> None:
     file = fmt.PlannedFile(topic_id=1, topic="flights", first_offset=5, last_offset=name.last_offset, key=name.key, bloom_columns=["key"])
     builder = ParquetBuilder(file)
     builder.add(batch, 5)
-    written = builder.finish(note_of_file(file, fmt.CompactionPlan(bundle=1, number=1, put_id=b"p" * 16), "cluster"))
+    written = bytes(builder.finish(note_of_file(file, fmt.CompactionPlan(bundle=1, number=1, put_id=b"p" * 16), "cluster")))
     if parse_footer(written, name.key).num_rows != batch.num_rows:
         raise Untyped("a Parquet file has another number of rows than its batch")
     table = pq.read_table(pa.BufferReader(written))

@@ -17,6 +17,7 @@ from ledger.keyed.version import KeyedVersion, encode_version, newest_version
 from ledger.keys import KeyedPlace
 from ledger.parquet.columns import close_writer, open_writer
 from ledger.parquet.group_build import run_inline
+from ledger.parquet.new_file import FileSink
 from ledger.parquet.stored_file import parse_footer
 from tests.unit.keyed.test_cleaning_faults import AGE_S, Filled, filled
 from tests.virtual_time import run_virtual
@@ -99,12 +100,12 @@ async def key_twice(made: Filled) -> tuple[str, str]:
     first, last = version.end, version.end + 9
     table = pq.ParquetFile(io.BytesIO(data)).read()
     moved = table.set_column(4, table.schema.field(4), pa.array(range(first, first + table.num_rows), pa.int64()))
-    sink = pa.BufferOutputStream()
+    sink = FileSink()
     writer = open_writer(sink, {})
     writer.write_table(moved)
     copy = version.place.file(first, last + 100, version.number + 1, b"y" * 16)
     whole = close_writer(writer, sink, replace(note, first=first, last=last + 100))
-    await made.store.put_if_absent(copy, [memoryview(whole)])
+    await made.store.put_if_absent(copy, whole.parts)
     added = replace(file, key=copy, first=first, last=last + 100, size=whole.size)
     await put_next(made, replace(version, files=(*version.files, added), end=last + 101))
     return "DATA_DAMAGED", copy

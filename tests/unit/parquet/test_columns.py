@@ -28,14 +28,14 @@ def _batch(rows: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([row] * rows, RECORD_SCHEMA)
 
 
-def _file(*batches: tuple[int, int]) -> pa.Buffer:
+def _file(*batches: tuple[int, int]) -> bytes:
     builder = ParquetBuilder(FILE)
     for base, rows in batches:
         builder.add(_batch(rows), base)
-    return builder.finish(note_of_file(FILE, PLAN, "cluster"))
+    return bytes(builder.finish(note_of_file(FILE, PLAN, "cluster")))
 
 
-def _describe(data: pa.Buffer) -> str:
+def _describe(data: bytes) -> str:
     footer = pq.read_metadata(pa.BufferReader(data))
     group = footer.row_group(0)
     lines = [str(footer.schema).split("\n", 1)[1].strip(), "", str(footer.schema.to_arrow_schema().remove_metadata()), ""]
@@ -81,7 +81,7 @@ def test_row_groups_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_footer_tells_the_plans_file_from_any_other() -> None:
     data = _file((10, 10))
     note = note_of_file(FILE, PLAN, "cluster")
-    stored = describe(parse_footer(data, "k"), "k", data.size, note)
+    stored = describe(parse_footer(data, "k"), "k", len(data), note)
     assert (stored.rows, stored.timestamp_min_us) == (10, 1767323045000006)
     for other in (
         note_of_file(FILE, PLAN, "another cluster"),
@@ -89,13 +89,13 @@ def test_a_footer_tells_the_plans_file_from_any_other() -> None:
         note_of_file(FILE, fmt.CompactionPlan(bundle=2, number=4, put_id=b"\x01" * 16), "cluster"),
     ):
         with pytest.raises(DataDamaged, match="another file"):
-            describe(parse_footer(data, "k"), "k", data.size, other)
+            describe(parse_footer(data, "k"), "k", len(data), other)
 
 
 def test_a_failed_file_says_why_and_has_no_rows() -> None:
     note = note_of_file(FILE, PLAN, "cluster", "batch at byte 7: bad", "ledgers/0001/segments/1")
-    data = empty_file(note)
-    stored = describe(parse_footer(data, "k"), "k", data.size, note_of_file(FILE, PLAN, "cluster"))
+    data = bytes(empty_file(note))
+    stored = describe(parse_footer(data, "k"), "k", len(data), note_of_file(FILE, PLAN, "cluster"))
     assert (stored.rows, stored.note.failed, stored.note.damaged_object) == (0, "batch at byte 7: bad", "ledgers/0001/segments/1")
     assert pq.read_table(pa.BufferReader(data)).schema.remove_metadata() == columns.SCHEMA
 

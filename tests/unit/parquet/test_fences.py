@@ -47,7 +47,7 @@ async def test_a_late_put_is_refused_once_the_plan_is_finished(store: ObjectStor
     assert not (await root.compact()).failures
     await store.delete([plan.files[0].key])
     with pytest.raises(FenceClosed):
-        await late.put_if_absent(plan.files[0].key, [empty_file(note_of_file(plan.files[0], plan, root.cluster.cluster_id))])
+        await late.put_if_absent(plan.files[0].key, empty_file(note_of_file(plan.files[0], plan, root.cluster.cluster_id)).parts)
     assert await parquet_keys(store) == []
 
 
