@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from crc32c import crc32c
 
-from ledgermq.client.producing.delivery import Outcome, SendResult
+from ledgermq.client.producing.delivery import Delivery, Outcome, SendResult
 from ledgermq.client.record import ROW_OVERHEAD_BYTES, Row, rows_to_arrow, values_to_arrow
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.records import SCHEMA_VERSION, Compression, encode_batch
@@ -24,6 +24,8 @@ from ledgermq.protocol.records import SCHEMA_VERSION, Compression, encode_batch
 if TYPE_CHECKING:
     from ledgermq.client.producing.given_sessions import EncodedBatch
     from ledgermq.client.producing.partition_queue import Session
+
+_new = object.__new__
 
 
 class Batch:
@@ -105,12 +107,18 @@ class Batch:
 
     def add_plain(self, value: bytes, timestamp_us: int) -> int:
         """A record that is nothing but a value. Returns its place in the batch."""
+        return self.deliver_plain(value, len(value), timestamp_us).row
+
+    def deliver_plain(self, value: bytes, size: int, timestamp_us: int) -> Delivery:
+        """As `add_plain`, for most records of all: no call that can be done without. `size`: its length."""
         self._plain_values.append(value)
         self._plain_timestamps.append(timestamp_us)
-        self.data_bytes += len(value)
-        place = self.record_count
+        self.data_bytes += size
+        delivery = _new(Delivery)
+        delivery.place = self
+        delivery.row = place = self.record_count
         self.record_count = place + 1
-        return place
+        return delivery
 
     def add_plain_values(self, values: Sequence[bytes], size: int, timestamp_us: int) -> int:
         """As `add_plain`, of many; `size`: of all together. Returns the place of the first."""

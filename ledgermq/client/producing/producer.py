@@ -89,13 +89,14 @@ class Producer:
         """The short way of most records: into the batch that is open, while the buffer stays below `limit_bytes`. None where anything
         else has to be looked at."""
         batch = self._open.get(topic)
-        if batch is None or batch.data_bytes + len(value) > batch.plain_bytes_max:
+        if batch is None:
             return None
-        held = len(value) + ROW_OVERHEAD_BYTES
-        if self._buffer.held_bytes + held > limit_bytes:
+        size, buffer = len(value), self._buffer
+        held_bytes = buffer.held_bytes + size + ROW_OVERHEAD_BYTES
+        if batch.data_bytes + size > batch.plain_bytes_max or held_bytes > limit_bytes:
             return None
-        self._buffer.held_bytes += held
-        return Delivery(batch, batch.add_plain(value, self._sources.now_us()))
+        buffer.held_bytes = held_bytes
+        return batch.deliver_plain(value, size, self._sources.now_us())
 
     def add_row(self, topic: str, row: Row, size: int, partition: int | None) -> Delivery:
         """`send` for a row that was checked already; `size` is its `row_bytes`."""
