@@ -23,7 +23,7 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.batch_header import check_crc, walk_batch
 from ledgermq.protocol.frames import ProduceFrame
 from ledgermq.protocol.limits import BATCHES_PER_FRAME_MAX, FRAME_PAYLOAD_BYTES_MAX
-from ledgermq.protocol.records import SCHEMA_VERSION, decode_batch, largest_record_bytes, timestamps_of
+from ledgermq.protocol.records import SCHEMA_VERSION, data_bytes_at_most, decode_batch, largest_record_bytes, timestamps_of
 from stateless_broker.bundle.owner import BundleOwner
 from stateless_broker.logs import get_logger, logs_debug
 from stateless_broker.ownership import Ownership
@@ -246,7 +246,7 @@ def _check_keys(topic: Topic, records: pa.RecordBatch) -> None:
 
 
 def _check_largest_record(topic: Topic, records: pa.RecordBatch) -> None:
-    if records.get_total_buffer_size() <= topic.settings.max_message_bytes:
+    if data_bytes_at_most(records) <= topic.settings.max_message_bytes:
         return  # only a batch that takes more than the limit can hold a record above it
     largest = largest_record_bytes(records)
     if largest > topic.settings.max_message_bytes:

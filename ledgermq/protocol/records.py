@@ -40,6 +40,8 @@ DECODED_BYTES_MAX = 256 * 1024 * 1024
 THREADS_BYTES_MIN = 1024 * 1024
 """Below it a batch is (de)compressed by the calling thread: handing a small one to Arrow's pool costs ten times as much as doing it."""
 
+_OFFSET_BYTES = 4
+
 TIMESTAMP_MIN_US = -62_135_596_800_000_000
 TIMESTAMP_MAX_US = 253_402_300_799_999_999
 """The years 1 to 9999, which is what Python's datetime reaches."""
@@ -110,6 +112,16 @@ def record_bytes(batch: pa.RecordBatch) -> pa.Array:
     up_to = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(pc.add(_length(pair_keys), _length(pair_values)))])
     extra = pc.subtract(up_to.take(headers.offsets[1:]), up_to.take(headers.offsets[:-1]))
     return pc.add(sizes, pc.if_else(headers.is_valid(), extra, 0))  # a null list may have pairs all the same
+
+
+def data_bytes_at_most(batch: pa.RecordBatch) -> int:
+    """All keys, values and headers of a validated batch together take no more, hence no record of it does; no record is looked at."""
+    offsets_bytes = _OFFSET_BYTES * batch.num_rows  # Arrow counts an offset for each value, not the last one
+    columns = [column for column in map(batch.column, ("key", "value")) if column.null_count < len(column)]
+    headers = batch.column("headers")
+    # Not `nbytes` of headers: it reads offsets that arrays without elements need not have.
+    headers_bytes = headers.get_total_buffer_size() if headers.null_count < len(headers) else 0
+    return int(headers_bytes + sum(column.nbytes - offsets_bytes for column in columns))
 
 
 def largest_record_bytes(batch: pa.RecordBatch) -> int:

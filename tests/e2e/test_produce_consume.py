@@ -115,11 +115,35 @@ async def test_many_records_wait_for_room(connect: Connect) -> None:
         assert len(await values_of(client)) == 3000
 
 
+@pytest.mark.parametrize("every_keyed", [0, 700])
+async def test_each_of_many_values_is_where_its_delivery_says(connect: Connect, every_keyed: int) -> None:
+    """Values join batches many at a time: over the ends of batches, and with a buffer that holds a tenth of them."""
+    records: list[bytes | ledgermq.Record] = [b"%d " % n + b"x" * (n * 37 % 300) for n in range(3000)]
+    for n in range(0, len(records), every_keyed or len(records) + 1):
+        records[n] = ledgermq.Record(records[n], key=b"k") if every_keyed else b""
+    async with a_topic(connect, 2) as client:
+        async with client.producer(batch_bytes_max=7000, buffer_bytes_max=100_000) as producer:
+            deliveries = await producer.send_many("t", records)
+            assert producer.buffered_bytes <= 100_000
+            places = [await delivery for delivery in deliveries]
+        assert producer.buffered_bytes == 0
+        stored = {}
+        async with client.consumer("t") as consumer:
+            while len(stored) < len(records):
+                stored |= {(m.partition, m.offset): m.value for m in await consumer.fetch(timeout=10)}
+    assert len(deliveries) == len(records)
+    for place, record in zip(places, records, strict=True):
+        value = record.value if isinstance(record, ledgermq.Record) else record
+        assert stored[place.partition, place.offset] == value
+
+
 async def test_a_full_buffer_fails_fast_if_so_set(connect: Connect) -> None:
     async with a_topic(connect, 1) as client, client.producer(buffer_bytes_max=2000, when_full="fail") as producer:
         accepted = []
         with pytest.raises(errors.ResourceExhausted):
             accepted += [producer.send("t", b"x" * 500) for _ in range(10)]
+        with pytest.raises(errors.ResourceExhausted):
+            await producer.send_many("t", [b"x" * 500] * 10)
         await producer.flush()
         await producer.send("t", b"again")
         assert (await values_of(client))[-1] == b"again"
@@ -140,6 +164,15 @@ async def test_an_arrow_batch_goes_in_and_comes_out_as_a_table(connect: Connect)
         for row in rows.to_pylist():
             assert row["key"] == b"k%d" % (int(row["value"]) % 5)
             assert row["partition"] == partition_of_key(row["key"], 3)
+
+
+async def test_values_of_a_batch_s_size_travel_as_one(connect: Connect) -> None:
+    """What else a row has, times and offsets, does not halve it."""
+    async with a_topic(connect, 1) as client, client.producer(batch_bytes_max=100_000) as producer:
+        (result,) = await (await producer.send_batch("t", pa.record_batch({"value": pa.array([b"x" * 99] * 1000, pa.binary())})))
+        assert result.record_count == 1000
+        results = await (await producer.send_batch("t", pa.record_batch({"value": pa.array([b""] * 50_000, pa.binary())})))
+        assert len(results) > 1, "rows without data take room too"
 
 
 async def test_rows_without_key_stay_together(connect: Connect) -> None:

@@ -15,7 +15,7 @@ from ledgermq.client.record import Row
 from ledgermq.client.routing import TopicRoute
 from ledgermq.client.settings import ProducerSettings
 from ledgermq.errors import MessageTooLarge
-from ledgermq.protocol.records import largest_record_bytes
+from ledgermq.protocol.records import data_bytes_at_most, largest_record_bytes
 from ledgermq.sources import Sources
 
 
@@ -90,8 +90,7 @@ class TopicQueues:
 
         Raises MessageTooLarge, UnknownPartition; nothing is taken then.
         """
-        largest = largest_record_bytes(rows)
-        if largest > self._record_bytes_max:
+        if data_bytes_at_most(rows) > self._record_bytes_max and (largest := largest_record_bytes(rows)) > self._record_bytes_max:
             raise MessageTooLarge(f"a record of {largest} bytes; topic {self.route.name} takes up to {self._record_bytes_max}")
         pieces = [
             (number, piece) for number, part in self._parts(rows, partition) for piece in _split(part, self._settings.batch_bytes_max)
@@ -129,8 +128,9 @@ class TopicQueues:
 
 
 def _split(rows: pa.RecordBatch, bytes_max: int) -> list[pa.RecordBatch]:
-    """In pieces of at most `bytes_max`, or of one row."""
-    if rows.nbytes <= bytes_max or rows.num_rows == 1:
+    """In pieces of at most `bytes_max`, or of one row. As for single records their data counts, and the rest up to as much again."""
+    size = rows.nbytes
+    if size <= bytes_max or rows.num_rows == 1 or (size <= 2 * bytes_max and data_bytes_at_most(rows) <= bytes_max):
         return [rows]
     half = rows.num_rows // 2
     return _split(rows.slice(0, half), bytes_max) + _split(rows.slice(half), bytes_max)

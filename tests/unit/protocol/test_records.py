@@ -15,6 +15,7 @@ from ledgermq.protocol.batch_header import walk_batch
 from ledgermq.protocol.records import (
     END_OF_STREAM,
     SCHEMA,
+    data_bytes_at_most,
     decode_batch,
     encode_batch,
     largest_record_bytes,
@@ -59,6 +60,15 @@ def test_record_bytes_counts_key_value_and_headers(batch: pa.RecordBatch) -> Non
     expected = [size(row) for row in batch.to_pylist()]
     assert record_bytes(batch).to_pylist() == expected
     assert largest_record_bytes(batch) == max(expected)
+    assert sum(expected) <= data_bytes_at_most(batch)
+    assert len(expected) < 3 or sum(expected[1:-1]) <= data_bytes_at_most(batch.slice(1, len(expected) - 2))
+    assert sum(expected) <= data_bytes_at_most(decode_batch(encode_batch(batch, "lz4")))
+
+
+def test_a_batch_of_plain_values_takes_hardly_more_than_its_data() -> None:
+    batch = batch_of([{"value": bytes(100)}] * 1000)
+    assert 100_000 <= data_bytes_at_most(batch) < 101_000
+    assert 50_000 <= data_bytes_at_most(batch.slice(300, 500)) < 51_000
 
 
 def test_nulls_may_have_content_behind_them() -> None:
@@ -70,6 +80,7 @@ def test_nulls_may_have_content_behind_them() -> None:
         decoded = decode_batch(encode_batch(batch, codec))
         assert decoded.equals(batch)
         assert record_bytes(decoded.slice(1)).to_pylist() == [1, 3]
+        assert data_bytes_at_most(decoded) >= 8
 
 
 def test_records_without_rows_or_of_other_schemas_are_not_encoded() -> None:
