@@ -1,4 +1,4 @@
-"""Keyed topics cleaned on Spark executors, and read by plain Spark."""
+"""Keyed topics cleaned on Spark executors, and read by plain Spark and by the source."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from ledger.keyed.runner import clean_bundle
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.runner import compact_bundle
 from ledgermq.sources import Sources
 from spark.engine import SparkEngine
-from tests.keyed_topics import Written, put_pairs
+from tests.keyed_topics import Row, Written, fold, put_pairs
 from tests.roots import Root
+from tests.spark.starting import started
 from tests.stores import file_store
 
 pytestmark = pytest.mark.spark
@@ -60,6 +61,24 @@ def plain_files(folder: Path) -> tuple[int, list[str]]:
     return version["end"], [f"{folder}/{file['key']}" for file in version["files"]]
 
 
+def through_the_source(spark: SparkSession, folder: Path, stream: bool) -> list[Row]:
+    """By a batch query, or by a stream of several micro-batches."""
+    if not stream:
+        frame = spark.read.format("ledgermq").options(root=str(folder), topic="t", minPartitions="2").load()
+        return [Row(row.offset, bytes(row.key), row.value) for row in frame.orderBy("offset").collect()]
+    found: list[Row] = []
+
+    def take(frame: DataFrame, _: int) -> None:
+        found.extend(Row(row.offset, bytes(row.key), row.value) for row in frame.orderBy("offset").collect())
+
+    frame = spark.readStream.format("ledgermq").options(root=str(folder), topic="t", maxOffsetsPerTrigger="100").load()
+    writer = frame.writeStream.foreachBatch(take).option("checkpointLocation", str(folder.parent / "checkpoint"))
+    query = started(writer.trigger(availableNow=True).start)
+    assert query.awaitTermination(120)
+    assert query.exception() is None
+    return found
+
+
 def test_a_keyed_topic_is_cleaned_on_executors_and_read_by_spark(spark: SparkSession, tmp_path: Path) -> None:
     folder = tmp_path / "root"
     written = asyncio.run(filled(folder, spark))
@@ -71,3 +90,9 @@ def test_a_keyed_topic_is_cleaned_on_executors_and_read_by_spark(spark: SparkSes
     assert {bytes(row.key): bytes(row.value) for row in rows if row.value is not None} == written.table(end)
     with pytest.raises(Exception, match=r"(?i)unable to infer schema|path"):
         spark.read.parquet(f"{folder}/keyed").count()
+    for stream in (False, True):
+        found = through_the_source(spark, folder, stream)
+        assert all(row == written.rows[row.offset] for row in found), "at the offset where it was written"
+        assert fold(found) == written.table(end + 5)
+        below = [row.key for row in found if row.offset < end]
+        assert (len(below), len(found)) == (len(set(below)), len(below) + 5)
