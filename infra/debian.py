@@ -1,4 +1,7 @@
-"""Debian's packages, for servers that tests need: installed as root, where there is apt; elsewhere nothing happens."""
+"""Debian's packages, for servers that tests and benchmarks need: installed as root, or unpacked into .cache/.
+
+Both need apt; elsewhere nothing happens.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,10 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
+CACHE = Path(__file__).resolve().parent.parent / ".cache"
 SECONDS_MAX = 600
 
 
@@ -18,3 +24,43 @@ def install(package: str) -> None:
     environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
     for command in (["apt-get", "update", "-qq"], ["apt-get", "install", "-y", "-qq", "--no-install-recommends", package]):
         subprocess.run(command, env=environment, stdout=sys.stderr, check=False, timeout=SECONDS_MAX)
+
+
+def unpacked(package: str) -> Path | None:
+    """The folder that holds the files of `package` and of all that it needs and this machine lacks, as if it were /.
+
+    Nothing of the machine changes, no service starts, and no script of a package runs. None where it cannot be had.
+    """
+    folder = CACHE / package
+    done = folder / ".complete"
+    if done.exists():
+        return folder
+    if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
+        return None
+    if os.geteuid() == 0:
+        subprocess.run(["apt-get", "update", "-qq"], stdout=sys.stderr, check=False, timeout=SECONDS_MAX)
+    planned = _run("apt-get", "install", "--simulate", "--reinstall", "--no-install-recommends", package)
+    names = [line.split()[1] for line in planned.splitlines() if line.startswith("Inst ")]
+    if not names:
+        return None
+    print(f"Unpacking {', '.join(names)} into {folder} …", file=sys.stderr)
+    with tempfile.TemporaryDirectory(prefix="ledgermq-debian-") as archives:
+        _run("apt-get", "download", "-qq", "-o", "APT::Sandbox::User=root", *names, folder=archives)
+        found = list(Path(archives).glob("*.deb"))
+        if len(found) < len(names):
+            return None
+        folder.mkdir(parents=True, exist_ok=True)
+        for archive in found:
+            _run("dpkg-deb", "--extract", str(archive), str(folder))
+    done.touch()
+    return folder
+
+
+def libraries(folder: Path) -> str:
+    """LD_LIBRARY_PATH for programs of an unpacked package."""
+    return ":".join(str(found) for place in ("lib", "usr/lib") for found in (folder / place).glob("*-linux-*"))
+
+
+def _run(*command: str, folder: str | None = None) -> str:
+    """What it printed; a failure shows in what is missing afterwards."""
+    return subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, text=True, check=False, timeout=SECONDS_MAX).stdout

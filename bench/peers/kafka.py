@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
-import time
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 
+from bench.peers.peer import STREAMS, served
 from infra import java, maven
 from infra.ports import free_port
 
-START_S_MAX = 60.0
+SUBJECT = "Kafka 4.1 (Java tools)"
+DURABILITY = "fsync of each batch before the acknowledgement"
 RUN_S_MAX = 300.0
 PRODUCER = ("acks=all", "linger.ms=5", "batch.size=262144", "buffer.memory=67108864", "enable.idempotence=true")
 _SENT = re.compile(r"^(\d+) records sent, ([\d.]+) records/sec .*? ([\d.]+) ms avg latency.*? (\d+) ms 50th.*? (\d+) ms 99th", re.MULTILINE)
@@ -32,10 +33,18 @@ class Kafka:
     folder: Path
     port: int
     process: subprocess.Popen[bytes] | None = None
+    subject: str = SUBJECT
+    durability: str = DURABILITY
+    _topics: Iterator[int] = field(default_factory=count)
 
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
+
+    def new_topic(self) -> str:
+        name = f"bench-{next(self._topics)}"
+        self.create_topic(name, STREAMS)
+        return name
 
     def create_topic(self, name: str, partitions: int) -> None:
         self.run(
@@ -60,7 +69,8 @@ class Kafka:
             "--bootstrap-server", self.address, "--topic", topic, "--messages", str(records), "--timeout", "60000",
         )  # fmt: skip
         names, *rows = [[cell.strip() for cell in line.split(",")] for line in text.splitlines() if line.count(",") >= 8]
-        return {"per_s": float(dict(zip(names, rows[-1], strict=False))["fetch.nMsg.sec"])}
+        found = dict(zip(names, rows[-1], strict=False))
+        return {"per_s": float(found["fetch.nMsg.sec"]), "records": float(found["data.consumed.in.nMsg"])}
 
     def run(self, main: str, *arguments: str) -> str:
         done = subprocess.run(_command(main, *arguments), capture_output=True, text=True, timeout=RUN_S_MAX, check=False)
@@ -102,25 +112,8 @@ def running(folder: Path) -> Iterator[Kafka]:
     )
     identity = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     kafka.run("kafka.tools.StorageTool", "format", "-t", identity, "-c", str(properties))
-    with (folder / "kafka.log").open("wb") as log:
-        kafka.process = subprocess.Popen(_command("kafka.Kafka", str(properties)), stdout=log, stderr=subprocess.STDOUT, cwd=folder)
-    try:
-        _wait(kafka)
+    with served(_command("kafka.Kafka", str(properties)), kafka.port, folder / "kafka.log") as kafka.process:
         yield kafka
-    finally:
-        kafka.process.kill()
-        kafka.process.wait()
-
-
-def _wait(kafka: Kafka) -> None:
-    until = time.monotonic() + START_S_MAX
-    while time.monotonic() < until:
-        try:
-            with socket.create_connection(("127.0.0.1", kafka.port), timeout=1):
-                return
-        except OSError:
-            time.sleep(0.2)
-    raise RuntimeError(f"Kafka did not start: see {kafka.folder / 'kafka.log'}")
 
 
 def _command(main: str, *arguments: str) -> list[str]:

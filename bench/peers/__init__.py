@@ -1,0 +1,61 @@
+"""The brokers that LedgerMQ is held against: which there are, what their acknowledgements mean, and all of them running at once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from functools import partial
+from pathlib import Path
+
+from bench.peers import confluent, kafka, nats, rabbitmq, redis
+from bench.peers.peer import Peer
+
+DURABILITY = {
+    kafka.SUBJECT: kafka.DURABILITY,
+    confluent.SUBJECT: kafka.DURABILITY,
+    redis.SUBJECT: redis.DURABILITY,
+    nats.SUBJECT: nats.DURABILITY,
+    nats.SUBJECT_BY_DEFAULT: nats.DURABILITY_BY_DEFAULT,
+    rabbitmq.SUBJECT: rabbitmq.DURABILITY,
+}
+"""What an acknowledgement means, by subject."""
+
+LEFT_OUT = {
+    "s2-lite": "its crate (s2-lite 0.43.4) does not build within ten minutes on two cores",
+}
+"""Peers that were wanted and are not measured, and why."""
+
+_OTHERS: dict[str, Callable[[Path], AbstractContextManager[Peer]]] = {
+    redis.SUBJECT: redis.running,
+    nats.SUBJECT: nats.running,
+    nats.SUBJECT_BY_DEFAULT: partial(nats.running, sync_always=False),
+    rabbitmq.SUBJECT: rabbitmq.running,
+}
+
+
+def opened(stack: ExitStack, folder: Path) -> list[Peer]:
+    """All that start, Kafka first, until `stack` ends; of each other one a line on stderr says why it is left out."""
+    broker = stack.enter_context(kafka.running(_made(folder, "kafka")))
+    peers: list[Peer] = [broker]
+    left_out = dict(LEFT_OUT)
+    try:
+        confluent.install()
+        peers.append(confluent.Confluent(broker))
+    except SystemExit as missing:
+        left_out[confluent.SUBJECT] = str(missing)
+    for number, (subject, running) in enumerate(_OTHERS.items()):
+        try:
+            peers.append(stack.enter_context(running(_made(folder, f"peer-{number}"))))
+        except (SystemExit, RuntimeError, OSError, subprocess.SubprocessError) as missing:
+            left_out[subject] = str(missing)
+    for subject, why in left_out.items():
+        print(f"left out: {subject}: {why}", file=sys.stderr)
+    return peers
+
+
+def _made(folder: Path, name: str) -> Path:
+    made = folder / name
+    made.mkdir()
+    return made

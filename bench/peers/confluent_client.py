@@ -1,0 +1,94 @@
+"""One process that produces to or consumes from Kafka through confluent-kafka, and prints one JSON line: see `bench.peers.confluent`.
+
+    python -m bench.peers.confluent_client produce 127.0.0.1:9092 TOPIC --records 1000000 --payloads FILE
+
+Seconds are from the first call until all messages are delivered, or from the assignment of the partitions until the last message is read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+import uuid
+from pathlib import Path
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
+
+from bench.peers.peer import STREAMS
+
+RUN_S_MAX = 300
+POLL_EVERY = 1000
+READ = 10_000
+SETTINGS = {
+    "acks": "all",
+    "enable.idempotence": True,
+    "linger.ms": 5,
+    "batch.size": 262_144,
+    "batch.num.messages": 100_000,
+    "queue.buffering.max.messages": 1_000_000,
+}
+
+
+def produce(address: str, topic: str, records: int, values: list[bytes]) -> dict[str, float]:
+    failed: list[KafkaError] = []
+
+    def delivered(error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            failed.append(error)
+
+    producer = Producer(SETTINGS | {"bootstrap.servers": address, "on_delivery": delivered})
+    producer.list_topics(topic, timeout=30)
+    begun_s = time.perf_counter()
+    for number in range(records):
+        try:
+            producer.produce(topic, values[number % len(values)])
+        except BufferError:
+            producer.poll(1)
+            producer.produce(topic, values[number % len(values)])
+        if number % POLL_EVERY == 0:
+            producer.poll(0)
+    left = producer.flush(RUN_S_MAX)
+    seconds = time.perf_counter() - begun_s
+    if failed or left:
+        raise RuntimeError(f"{len(failed)} failed, {left} were not acknowledged: {failed[:1]}")
+    return {"records": records, "seconds": seconds}
+
+
+def consume(address: str, topic: str, records: int) -> dict[str, float]:
+    """Partitions are assigned, not by a group: joining one takes seconds that are not reading."""
+    consumer = Consumer({"bootstrap.servers": address, "group.id": uuid.uuid4().hex, "enable.auto.commit": False})
+    begun_s = time.perf_counter()
+    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(STREAMS)])
+    read = 0
+    while read < records:
+        found = consumer.consume(READ, timeout=30)
+        if not found:
+            raise RuntimeError(f"{topic} ends after {read} records")
+        for message in found:
+            if (error := message.error()) is not None:
+                raise RuntimeError(f"{topic}: {error}")
+            message.value()
+        read += len(found)
+    seconds = time.perf_counter() - begun_s
+    consumer.close()
+    return {"records": read, "seconds": seconds}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["produce", "consume"])
+    parser.add_argument("address")
+    parser.add_argument("topic")
+    parser.add_argument("--records", type=int, required=True)
+    parser.add_argument("--payloads", type=Path)
+    given = parser.parse_args()
+    if given.what == "produce":
+        found = produce(given.address, given.topic, given.records, given.payloads.read_bytes().split(b"\n"))
+    else:
+        found = consume(given.address, given.topic, given.records)
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""The Go program in bench/peers/client/, built once: it produces to and consumes from the peers that have no measuring tool to be had.
+
+A compiled client, so that the peer and not its client is measured; `-streams` connections at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.peers.peer import STREAMS
+
+SOURCE = Path(__file__).resolve().parent / "client"
+CACHE = Path(__file__).resolve().parents[2] / ".cache" / "bin"
+BUILD_S_MAX = 600
+RUN_S_MAX = 300
+
+
+def built() -> Path:
+    """The binary of the present sources. Exits with one clear sentence when it cannot be had."""
+    digest = hashlib.sha256()
+    for path in sorted(SOURCE.iterdir()):
+        digest.update(path.read_bytes())
+    binary = CACHE / f"peer-client-{digest.hexdigest()[:12]}"
+    if binary.exists():
+        return binary
+    if shutil.which("go") is None:
+        sys.exit("Peers need a Go toolchain on PATH, which builds their client.")
+    print("Building the client of the peers with Go (a minute, once) …", file=sys.stderr)
+    CACHE.mkdir(parents=True, exist_ok=True)
+    command = ["go", "build", "-buildvcs=false", "-o", str(binary), "."]
+    if subprocess.run(command, cwd=SOURCE, stdout=sys.stderr, timeout=BUILD_S_MAX, check=False).returncode != 0:
+        sys.exit("`go build` could not build the client of the peers, see above.")
+    return binary
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """How a peer is sent records: see the flags of the program."""
+
+    batch: int
+    window: int = 10_000
+    mode: str = ""
+    connections: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class GoClient:
+    """`peer`: a name that the program knows."""
+
+    peer: str
+    port: int
+
+    def produce(self, topic: str, records: int, payloads: Path, sending: Sending) -> dict[str, float]:
+        return self._run(
+            "produce", topic, records,
+            "-payloads", str(payloads), "-batch", str(sending.batch), "-window", str(sending.window),
+            "-mode", sending.mode, "-connections", str(sending.connections),
+        )  # fmt: skip
+
+    def consume(self, topic: str, records: int, batch: int) -> dict[str, float]:
+        return self._run("consume", topic, records, "-batch", str(batch))
+
+    def _run(self, what: str, topic: str, records: int, *options: str) -> dict[str, float]:
+        where = ("-peer", self.peer, "-address", f"127.0.0.1:{self.port}", "-topic", topic)
+        command = [str(built()), *where, "-do", what, "-streams", str(STREAMS), "-records", str(records), *options]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_S_MAX, check=False)
+        if done.returncode != 0:
+            raise RuntimeError(f"{self.peer}: {what} failed:\n{done.stderr[-2000:]}")
+        found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+        return found | {"per_s": found["records"] / found["seconds"]}
+
+
+def large(payloads: Path) -> bool:
+    """Whether values are of a kilobyte rather than of a hundred bytes: batches of the former are counted lower."""
+    with payloads.open("rb") as values:
+        return len(values.readline()) > 500

@@ -1,0 +1,64 @@
+"""NATS JetStream as a peer: one server, a stream on disk for a partition; twice, for its default acknowledges before it syncs.
+
+* `sync_interval: always`, the durability of LedgerMQ. A message of its own is then synced of its own (some 11,000 a second here), but
+  an atomic batch is synced as one: so the client sends atomic batches of 1000 messages, the most that the server takes, four in flight
+  for each stream. Readers see all of a batch or nothing, which is more than is needed here; there is no cheaper way to be synced.
+* The default: the acknowledgement means the page cache, and an fsync comes every two minutes. Messages are published asynchronously,
+  each with an acknowledgement of its own, 4000 in flight for each stream (faster here than atomic batches).
+
+Reading is an ordered consumer for each stream that pulls 1000 messages at a time. The client is a program of ours around nats.go, for
+the project's own `nats bench` could not be had as a Go module when this was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+from bench.peers.go_client import GoClient, Sending
+from bench.peers.peer import served
+from infra import nats
+from infra.ports import free_port
+
+SUBJECT = "NATS JetStream 2.15 (sync always)"
+SUBJECT_BY_DEFAULT = "NATS JetStream 2.15 (default, no sync)"
+DURABILITY = "fsync before the acknowledgement, one for a batch"
+DURABILITY_BY_DEFAULT = "page cache only; an fsync every two minutes"
+ATOMIC = Sending(batch=1000, mode="atomic")
+ASYNCHRONOUS = Sending(batch=1, window=4000)
+READ = 1000
+
+
+@dataclass
+class Nats:
+    port: int
+    subject: str
+    durability: str
+    sending: Sending
+    _topics: Iterator[int] = field(default_factory=count)
+
+    def new_topic(self) -> str:
+        return f"bench-{next(self._topics)}"
+
+    def produce(self, topic: str, records: int, payloads: Path) -> dict[str, float]:
+        return GoClient("nats", self.port).produce(topic, records, payloads, self.sending)
+
+    def consume(self, topic: str, records: int) -> dict[str, float]:
+        return GoClient("nats", self.port).consume(topic, records, READ)
+
+
+@contextmanager
+def running(folder: Path, *, sync_always: bool = True) -> Iterator[Nats]:
+    """`folder` takes the data and the log."""
+    port = free_port()
+    settings = folder / "nats.conf"
+    sync = ", sync_interval: always" if sync_always else ""
+    settings.write_text(f'listen: "127.0.0.1:{port}"\njetstream {{ store_dir: "{folder}"{sync} }}\n')
+    with served([str(nats.install()), "-c", str(settings)], port, folder / "nats.log"):
+        if sync_always:
+            yield Nats(port, SUBJECT, DURABILITY, ATOMIC)
+        else:
+            yield Nats(port, SUBJECT_BY_DEFAULT, DURABILITY_BY_DEFAULT, ASYNCHRONOUS)

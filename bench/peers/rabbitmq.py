@@ -1,0 +1,76 @@
+"""RabbitMQ streams as a peer: one node with its stream plugin, a stream for a partition. It does not fsync, and has no setting for it.
+
+Frames of 200 messages (`BatchSend`), 20,000 unconfirmed for each stream, one connection for each producer and consumer, as the page of
+best practices of its Go client says for throughput. Packing a batch into one entry (sub-entry batching), with or without lz4, was
+slower here. The project's own stream-perf-test is in no package registry, and its counterpart in Go does not count: hence a program of
+ours around that client.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+from bench.peers.go_client import GoClient, Sending
+from bench.peers.peer import served
+from infra import rabbitmq
+from infra.ports import free_port
+
+SUBJECT = "RabbitMQ streams 3.10 (no sync)"
+DURABILITY = "page cache only: it never syncs"
+SENDING = Sending(batch=200, window=20_000)
+
+
+@dataclass
+class RabbitMQ:
+    port: int
+    subject: str = SUBJECT
+    durability: str = DURABILITY
+    _topics: Iterator[int] = field(default_factory=count)
+
+    def new_topic(self) -> str:
+        return f"bench-{next(self._topics)}"
+
+    def produce(self, topic: str, records: int, payloads: Path) -> dict[str, float]:
+        return GoClient("rabbitmq", self.port).produce(topic, records, payloads, SENDING)
+
+    def consume(self, topic: str, records: int) -> dict[str, float]:
+        return GoClient("rabbitmq", self.port).consume(topic, records, 1)
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[RabbitMQ]:
+    """`folder` takes the data and the log."""
+    programs = rabbitmq.install()
+    port, names_port, node_port = free_port(), free_port(), free_port()
+    (folder / "rabbitmq.conf").write_text(f"listeners.tcp = none\nstream.listeners.tcp.1 = 127.0.0.1:{port}\n")
+    (folder / "enabled_plugins").write_text("[rabbitmq_stream].\n")
+    environment = programs.environment | {
+        "HOME": str(folder),  # Erlang keeps its cookie there
+        "RABBITMQ_HOME": str(programs.home),
+        "RABBITMQ_CONF_ENV_FILE": str(folder / "rabbitmq-env.conf"),
+        "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq.conf"),
+        "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "enabled_plugins"),
+        "RABBITMQ_MNESIA_BASE": str(folder / "mnesia"),
+        "RABBITMQ_LOG_BASE": str(folder / "log"),
+        "RABBITMQ_NODENAME": "ledgermq-peer@localhost",
+        "RABBITMQ_DIST_PORT": str(node_port),
+        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
+        "ERL_EPMD_ADDRESS": "127.0.0.1",
+        "ERL_EPMD_PORT": str(names_port),
+    }
+    try:
+        with served([str(programs.home / "sbin" / "rabbitmq-server")], port, folder / "rabbitmq.log", environment):
+            yield RabbitMQ(port)
+    finally:
+        _end_names(programs, names_port)
+
+
+def _end_names(programs: rabbitmq.Programs, port: int) -> None:
+    """Erlang's name server leaves the process group of the node that started it, and ends only when no node is registered with it."""
+    epmd = next(programs.erlang.glob("erts-*/bin/epmd"))
+    subprocess.run([str(epmd), "-port", str(port), "-kill"], capture_output=True, check=False, timeout=30)

@@ -1,0 +1,59 @@
+"""Each peer of the benchmark starts, takes records and gives them back: a rate of one that does not would be worth nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from bench.load import values
+from bench.peers import DURABILITY, kafka, nats, rabbitmq, redis
+from bench.peers.confluent import Confluent
+from bench.peers.peer import Peer
+
+pytestmark = [pytest.mark.real, pytest.mark.nightly, pytest.mark.timeout(900)]  # the first run builds and fetches them
+
+RECORDS = 20_000
+VALUE_BYTES = 100
+
+
+@pytest.fixture
+def payloads(tmp_path: Path) -> Path:
+    path = tmp_path / "payloads"
+    path.write_bytes(b"\n".join(values(1000, VALUE_BYTES, random_bytes=False)))
+    return path
+
+
+def gives_back_what_it_took(peer: Peer, payloads: Path) -> None:
+    assert peer.subject in DURABILITY
+    assert peer.durability == DURABILITY[peer.subject]
+    for _ in range(2):
+        topic = peer.new_topic()
+        assert peer.produce(topic, RECORDS, payloads)["per_s"] > 0
+        read = peer.consume(topic, RECORDS)
+        assert read["per_s"] > 0
+        assert read["records"] == RECORDS
+        assert read.get("bytes_read", RECORDS * VALUE_BYTES) == RECORDS * VALUE_BYTES
+
+
+@pytest.mark.parametrize(
+    "running",
+    [redis.running, nats.running, partial(nats.running, sync_always=False), rabbitmq.running],
+    ids=["redis", "nats-sync", "nats", "rabbitmq"],
+)
+def test_a_peer_gives_back_what_it_took(running: Callable[[Path], AbstractContextManager[Peer]], tmp_path: Path, payloads: Path) -> None:
+    folder = tmp_path / "peer"
+    folder.mkdir()
+    with running(folder) as peer:
+        gives_back_what_it_took(peer, payloads)
+
+
+def test_kafka_gives_back_what_it_took_from_both_clients(tmp_path: Path, payloads: Path) -> None:
+    folder = tmp_path / "kafka"
+    folder.mkdir()
+    with kafka.running(folder) as broker:
+        gives_back_what_it_took(broker, payloads)
+        gives_back_what_it_took(Confluent(broker), payloads)
