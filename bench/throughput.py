@@ -1,7 +1,7 @@
-"""P1 to P3: records a second through one broker on local files with fsync, beside Kafka where it is wanted.
+"""P1 to P3: records a second through one broker on local files with fsync, beside its peers where they are wanted.
 
-Both get the same values (words of text), eight partitions, idempotent producers and acknowledgements that mean "on disk"; LedgerMQ's own
-compression (lz4) is its default, Kafka's is none, which is its default and is faster for it here.
+All get the same values (words of text) and eight partitions or streams; what a peer's acknowledgement means is in `bench.peers.DURABILITY`,
+how it is set up in its module. LedgerMQ's own compression (lz4) is its default, that of the others is none, which is theirs.
 """
 
 from __future__ import annotations
@@ -9,15 +9,17 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from bench.load import DISTINCT_VALUES, values
 from bench.measures import Results, alternate
 from bench.ours import Cluster, answer
-from bench.peers import kafka
+from bench.peers import kafka, opened
+from bench.peers.peer import Peer
 
 PARTITIONS = 8
-OURS, KAFKA = "LedgerMQ", "Kafka 4.1 (Java tools)"
+OURS, KAFKA = "LedgerMQ", kafka.SUBJECT
 
 
 class Throughput:
@@ -32,11 +34,11 @@ class Throughput:
             (folder / "root").mkdir()
             ours = Cluster(folder, (folder / "root").as_uri())
             stack.callback(ours.close)
-            peer = stack.enter_context(kafka.running(_sub(folder, "kafka"))) if self._peers else None
+            peers = opened(stack, folder) if self._peers else []
             for size, records in ((1000, 300_000), (100, 2_000_000)):
-                self._size(ours, peer, folder, size, int(records * self._scale))
+                self._size(ours, peers, folder, size, int(records * self._scale))
 
-    def _size(self, ours: Cluster, peer: kafka.Kafka | None, folder: Path, size: int, records: int) -> None:
+    def _size(self, ours: Cluster, peers: list[Peer], folder: Path, size: int, records: int) -> None:
         payloads = folder / f"payloads-{size}"
         payloads.write_bytes(b"\n".join(values(DISTINCT_VALUES, size, random_bytes=False)))
         topics: list[str] = []
@@ -48,17 +50,15 @@ class Throughput:
 
             return once
 
-        def kafka_produce() -> float:
-            assert peer is not None
-            topics_of_kafka.append(f"bench-{size}-{len(topics_of_kafka)}")
-            peer.create_topic(topics_of_kafka[-1], PARTITIONS)
-            return peer.produce(topics_of_kafka[-1], records, payloads)["per_s"]
+        topics_of_peers: dict[str, str] = {}
 
-        topics_of_kafka: list[str] = []
+        def peer_produce(peer: Peer) -> float:
+            topics_of_peers[peer.subject] = peer.new_topic()
+            return peer.produce(topics_of_peers[peer.subject], records, payloads)["per_s"]
+
         row = "P1" if size == 1000 else "P2"
         producing = {f"{OURS} {via}": produce(via) for via in ("send", "send_many", "send_batch")}
-        if peer is not None:
-            producing[KAFKA] = kafka_produce
+        producing |= {peer.subject: partial(peer_produce, peer) for peer in peers}
         alternate(self._results, row, f"produce {size} B", "records/s", producing, self._rounds)
 
         def both() -> float:
@@ -74,16 +74,10 @@ class Throughput:
             f"{OURS} {via}": lambda via=via: _rate(ours.client("consume", full, records=records, via=via))  # type: ignore[misc]
             for via in ("messages", "arrow")
         }
-        if peer is not None:
-            consuming[KAFKA] = lambda: peer.consume(topics_of_kafka[-1], records)["per_s"]
+        for peer in peers:
+            consuming[peer.subject] = lambda peer=peer: peer.consume(topics_of_peers[peer.subject], records)["per_s"]
         alternate(self._results, "P3" if size == 100 else "P1", f"consume {size} B", "records/s", consuming, self._rounds)
 
 
 def _rate(found: dict[str, float]) -> float:
     return found["records"] / found["seconds"]
-
-
-def _sub(folder: Path, name: str) -> Path:
-    made = folder / name
-    made.mkdir()
-    return made

@@ -9,6 +9,7 @@ ours around that client.
 from __future__ import annotations
 
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from infra.ports import free_port
 
 SUBJECT = "RabbitMQ streams 3.10 (no sync)"
 DURABILITY = "page cache only: it never syncs"
+END_TRIES_MAX = 25
 SENDING = Sending(batch=200, window=20_000)
 
 
@@ -71,6 +73,10 @@ def running(folder: Path) -> Iterator[RabbitMQ]:
 
 
 def _end_names(programs: rabbitmq.Programs, port: int) -> None:
-    """Erlang's name server leaves the process group of the node that started it, and ends only when no node is registered with it."""
+    """Erlang's name server leaves the process group of the node that started it, and does not end while it thinks that the node lives."""
     epmd = next(programs.erlang.glob("erts-*/bin/epmd"))
-    subprocess.run([str(epmd), "-port", str(port), "-kill"], capture_output=True, check=False, timeout=30)
+    for _ in range(END_TRIES_MAX):
+        if subprocess.run([str(epmd), "-port", str(port), "-kill"], capture_output=True, check=False, timeout=30).returncode == 0:
+            return
+        time.sleep(0.2)
+    raise RuntimeError(f"Erlang's name server on port {port} does not end")
