@@ -22,7 +22,7 @@ from ledgermq.sources import Sources
 
 RATE = 100.0
 RECORDS = 500
-PUT_BYTES, RAW_S = 1000, 3.0
+PUT_BYTES, RAW_S, RAW_PUTS_MIN = 1000, 3.0, 5
 OURS, UNSPACED, RAW = "LedgerMQ", "LedgerMQ, no spacing", "raw PUT"
 PARTS = ((0.5, "p50"), (0.99, "p99"))
 CURVE_POINTS = 200
@@ -75,9 +75,9 @@ async def raw_puts(root: str, seconds: float) -> list[float]:
     """Latencies in ms, sorted, of puts at the same pace (one after the other), each of an object that is not there."""
     latencies_ms: list[float] = []
     sources = Sources()
-    until_s = time.perf_counter() + seconds
     async with await open_store(root, sources=sources) as store:
-        while time.perf_counter() < until_s:
+        until_s = time.perf_counter() + seconds
+        while time.perf_counter() < until_s or len(latencies_ms) < RAW_PUTS_MIN:
             begun_s = time.perf_counter()
             await store.put_if_absent(f"bench/{sources.new_id().hex()}", [b"x" * PUT_BYTES])
             latencies_ms.append(1000 * (time.perf_counter() - begun_s))

@@ -70,19 +70,15 @@ async def produce(client: Client, topic: str, options: argparse.Namespace) -> di
 
 
 async def spread(producer: Producer, topic: str, made: list[bytes], options: argparse.Namespace) -> None:
-    """`--batch-records` at a time to one partition after the other; no faster than `--megabytes-per-s`, where that is given."""
-    begun_s, each = time.perf_counter(), options.batch_records
-    batches = [pa.record_batch({"value": pa.array(made[at : at + each], pa.binary())}) for at in range(0, len(made) - each + 1, each)]
-    for number in range(options.records // each):
-        partition = number % options.partitions
-        if each == 1:
-            producer.send(topic, made[number % DISTINCT_VALUES], partition=partition)
-        else:
-            await producer.send_batch(topic, batches[number % len(batches)], partition=partition)
-        if number * each % SEND_AT_ONCE < each:
+    """`--run-records` to a partition, then so many to the next; no faster than `--megabytes-per-s`, where that is given."""
+    begun_s = time.perf_counter()
+    for number in range(options.records):
+        partition = number // options.run_records % options.partitions
+        producer.send(topic, made[number % DISTINCT_VALUES], partition=partition)
+        if number % SEND_AT_ONCE == 0:
             await producer.wait_for_room()
             if options.megabytes_per_s:
-                due_s = begun_s + number * each * options.value_bytes / 1e6 / options.megabytes_per_s
+                due_s = begun_s + number * options.value_bytes / 1e6 / options.megabytes_per_s
                 await asyncio.sleep(max(0.0, due_s - time.perf_counter()))
 
 
@@ -197,7 +193,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--value-bytes", type=int, default=100)
     parser.add_argument("--via", default="send_batch", choices=["send", "send_many", "send_batch", "spread", "messages", "arrow"])
     parser.add_argument("--partitions", type=int, default=1, help="with --via spread: so many in turn")
-    parser.add_argument("--batch-records", type=int, default=1, help="with --via spread: so many at once to a partition")
+    parser.add_argument("--run-records", type=int, default=1, help="with --via spread: so many to a partition before the next")
     parser.add_argument("--rate", type=float, default=0.0, help="records a second, each waited for by itself")
     parser.add_argument("--megabytes-per-s", type=float, default=0.0, help="with --via spread: no faster than this")
     parser.add_argument("--seconds", type=float, default=10.0, help="of drain")

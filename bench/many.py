@@ -17,7 +17,7 @@ from bench.store_bill import OPTIONS
 FEW, MANY = "8 partitions", "10,000 partitions"
 PARTITIONS = {FEW: 8, MANY: 10_000}
 VALUE_BYTES, MEGABYTES_PER_S, LOAD_S = 1000, 20.0, 10
-BATCHES = {64: "batches of 64 records", 1: "single records"}
+RUNS = {64: "runs of 64 records", 1: "single records"}
 CLIENTS, CLIENTS_A_PROCESS = 1000, 250
 IDLE_S = 60
 MIB = 1024 * 1024
@@ -26,7 +26,7 @@ SUBJECT = "LedgerMQ"
 
 class Many:
     """Load: values of 1000 B that do not compress, 20 MB a second, to one partition after the other, with every default of the broker; once
-    as batches of 64 records, which shows what partitions cost, and once as single records, which shows what tiny batches cost."""
+    in runs of 64 records, which shows what partitions cost, and once one record each, which shows what tiny batches cost."""
 
     def __init__(self, results: Results, rounds: int, scale: float) -> None:
         self._results, self._rounds, self._scale = results, rounds, scale
@@ -34,23 +34,23 @@ class Many:
     def run(self) -> None:
         for _ in range(max(1, self._rounds // 2)):
             for subject in PARTITIONS:
-                for batch_records in BATCHES:
+                for run_records in RUNS:
                     with broker() as cluster:
-                        self._load(cluster, subject, batch_records)
+                        self._load(cluster, subject, run_records)
         with broker() as cluster:
             self._crowd(cluster)
         with broker() as cluster:
             self._idle(cluster)
 
-    def _load(self, cluster: Cluster, subject: str, batch_records: int) -> None:
+    def _load(self, cluster: Cluster, subject: str, run_records: int) -> None:
         topic = cluster.new_topic(PARTITIONS[subject])
         records = int(MEGABYTES_PER_S * 1e6 / VALUE_BYTES * LOAD_S * self._scale)
         cpu_s = cluster.cpu_s()
-        options = {"via": "spread", "partitions": PARTITIONS[subject], "batch_records": batch_records, "values": "random"}
+        options = {"via": "spread", "partitions": PARTITIONS[subject], "run_records": run_records, "values": "random"}
         options |= {"records": records, "value_bytes": VALUE_BYTES, "megabytes_per_s": MEGABYTES_PER_S}
         done = cluster.client("produce", topic, **options)
         cpu_ms, megabytes = 1000 * (cluster.cpu_s() - cpu_s), records * VALUE_BYTES / 1e6
-        load = BATCHES[batch_records]
+        load = RUNS[run_records]
         self._results.add("P9", f"rate that was reached, {load}", subject, "MB/s", megabytes / done["seconds"])
         self._results.add("P9", f"broker's CPU, {load}", subject, "ms/MB", cpu_ms / megabytes)
         self._results.add("P9", f"broker's memory, {load}", subject, "MiB", cluster.rss_bytes() / MIB)
@@ -81,9 +81,8 @@ class Many:
         before = cluster.bill()
         time.sleep(seconds)
         bill = cluster.bill().since(before)
-        heartbeats = sum(bill.requests.values()) - bill.beside_heartbeats
         self._results.add("P9", "idle for a minute", SUBJECT, "requests/bundle", bill.beside_heartbeats / bundles * 60 / seconds)
-        self._results.add("P9", "idle for a minute, heartbeats", SUBJECT, "requests/broker", heartbeats * 60 / seconds)
+        self._results.add("P9", "idle for a minute, heartbeats", SUBJECT, "requests/broker", bill.heartbeats * 60 / seconds)
 
 
 @contextmanager

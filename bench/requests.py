@@ -1,7 +1,7 @@
 """P5: what the store is asked for: PUTs a flush, PUTs a GiB, and dollars a TB, whatever the number of partitions.
 
-Counted by the broker itself, with S3's defaults and prices, while one client sends batches of 64 records of 1000 B, at one rate, to one
-partition after the other. The store is MinIO at the distance of S3, for how many segments there are depends on how long a put takes.
+Counted by the broker itself, with S3's defaults and prices, while one client sends 20 MB a second, in runs of 64 records of 1000 B to
+one partition after the other. The store is MinIO at the distance of S3, for how many segments there are depends on how long a put takes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from bench.ours import Cluster
 from bench.store_bill import OPTIONS
 from bench.stores import DISTANT, stores
 
-VALUE_BYTES, BATCH_RECORDS = 1000, 64
+VALUE_BYTES, RUN_RECORDS = 1000, 64
 MEGABYTES_PER_S = 20.0
 SECONDS = 12
 PARTITIONS = (1, 8, 100, 1000, 10_000)
@@ -48,7 +48,7 @@ class Requests:
         try:
             topic = cluster.new_topic(partitions)
             before, cpu_s = cluster.bill(), cluster.cpu_s()
-            options = {"via": "spread", "partitions": partitions, "batch_records": BATCH_RECORDS, "values": "random"}
+            options = {"via": "spread", "partitions": partitions, "run_records": RUN_RECORDS, "values": "random"}
             options |= {"records": self._records, "value_bytes": VALUE_BYTES, "megabytes_per_s": MEGABYTES_PER_S}
             done = cluster.client("produce", topic, **options)
             bill, cpu_s = cluster.bill().since(before), cluster.cpu_s() - cpu_s

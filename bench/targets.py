@@ -94,8 +94,8 @@ TARGETS = (
         _most("P8", f"since a record was due, {visibility.RATE:.0f}/s, {part}", visibility.SEEN, visibility.ACKNOWLEDGED, 1.5)
         for part in ("p50", "p99")
     ),
-    *(_most("P9", f"broker's memory, {load}", many.MANY, None, 1024.0) for load in many.BATCHES.values()),
-    *(_most("P9", f"broker's CPU, {load}", many.MANY, many.FEW, 1.2) for load in many.BATCHES.values()),
+    *(_most("P9", f"broker's memory, {load}", many.MANY, None, 1024.0) for load in many.RUNS.values()),
+    *(_most("P9", f"broker's CPU, {load}", many.MANY, many.FEW, 1.2) for load in many.RUNS.values()),
     _most("P9", "broker's memory with clients", "1,000 clients", None, 1024.0),
     _most("P9", "idle for a minute", OURS, None, 0.0),
     _most("P10", f"acknowledgement at {backlog.RATE:.0f}/s, p99", backlog.BESIDE, backlog.ALONE, 1.5),

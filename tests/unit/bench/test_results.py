@@ -114,6 +114,7 @@ def test_every_plot_is_drawn_from_results_and_none_from_nothing(tmp_path: Path) 
 
 def test_a_bill_is_the_difference_of_two_readings() -> None:
     before = Bill({"put": 5.0, "put_if_absent": 1.0}, 0.5, 1.0)
-    bill = Bill({"put": 9.0, "put_if_absent": 4.0, "list": 4.0, "get_suffix": 2.0}, 0.75, 3.0).since(before)
-    assert bill == Bill({"put": 4.0, "put_if_absent": 3.0, "list": 4.0, "get_suffix": 2.0}, 0.25, 2.0)
-    assert bill.beside_heartbeats == 5.0
+    bill = Bill({"put": 9.0, "put_if_absent": 4.0, "list": 4.0, "get": 6.0, "get_suffix": 2.0}, 0.75, 3.0).since(before)
+    assert bill == Bill({"put": 4.0, "put_if_absent": 3.0, "list": 4.0, "get": 6.0, "get_suffix": 2.0}, 0.25, 2.0)
+    assert (bill.heartbeats, bill.beside_heartbeats) == (12.0, 7.0)
+    assert Bill({"put": 4.0, "list": 4.0, "get": 3.0}, 0.0, 0.0).beside_heartbeats == 0.0
