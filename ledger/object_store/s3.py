@@ -18,7 +18,7 @@ from ledger.object_store.contract import Buffer, FenceClosed, FencedPuts, Object
 from ledger.object_store.names import check_fence, check_key, check_prefix, is_shown
 from ledger.object_store.s3_client import S3Client, date_ms, signed_ms
 from ledger.object_store.s3_errors import contract_errors, error_of, is_expired, refused
-from ledger.object_store.s3_location import S3Location, parse_s3_url
+from ledger.object_store.s3_location import CLIENTS, S3Location, parse_s3_url
 from ledger.object_store.s3_signed import SignedWire
 from ledger.object_store.s3_wire import READERS_MAX, WRITERS_MAX, S3Refused, S3Wire
 from ledgermq.errors import InvalidRequest, StoreUnusable
@@ -32,18 +32,28 @@ async def open_s3(url: str) -> S3Store:
     """Sends nothing yet. Raises InvalidConfig, Unauthorized (no credentials)."""
     location = parse_s3_url(url)
     client = await asyncio.to_thread(S3Client, location, READERS_MAX + WRITERS_MAX)  # reads files, perhaps asks a metadata service
-    return S3Store(location, client)
+    return await store_of(location, client)
+
+
+async def store_of(location: S3Location, client: S3Client) -> S3Store:
+    """With the wire that `location` names. Raises ImportError where its library is not installed."""
+    signed = SignedWire(client)
+    if (location.client or CLIENTS[0]) == "botocore":
+        return S3Store(location, signed)
+    from ledger.object_store.s3_obstore import ObstoreWire  # who chose the other need not have it
+
+    return S3Store(location, signed, await asyncio.to_thread(ObstoreWire, client, signed))
 
 
 class S3Store(ObjectStore):
     fences_close_at_once = False
 
-    def __init__(self, location: S3Location, client: S3Client, wire: S3Wire | None = None) -> None:
-        """`wire` sends what `SignedWire` does not have to; None: that sends all."""
+    def __init__(self, location: S3Location, signed: SignedWire, wire: S3Wire | None = None) -> None:
+        """`wire` sends what `signed` does not have to; None: that sends all."""
         self.url = location.url
         self._root = f"{location.prefix}/" if location.prefix else ""
-        self._signed = SignedWire(client)
-        self._wire = wire or self._signed
+        self._signed = signed
+        self._wire = wire or signed
 
     async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
         with contract_errors(key, puts=True):

@@ -1,6 +1,6 @@
 """Where a root lies in S3, as its URL says it.
 
-    s3://bucket/prefix?endpoint=http://127.0.0.1:9000&region=eu-central-1&path_style=true
+    s3://bucket/prefix?endpoint=http://127.0.0.1:9000&region=eu-central-1&path_style=true&client=botocore
 
 What the URL leaves out comes from the usual AWS environment and files: AWS_ENDPOINT_URL, AWS_REGION, AWS_PROFILE and so on.
 Credentials come from there alone: a root URL is printed, stored and handed to other processes, so it holds no secrets.
@@ -18,7 +18,8 @@ PREFIX_LENGTH_MAX = 120
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{2,254}\Z")
 _PREFIX = re.compile(r"([A-Za-z0-9._=-]+(/[A-Za-z0-9._=-]+)*)?\Z")
 _REGION = re.compile(r"[A-Za-z0-9-]{1,64}\Z")
-_SETTINGS = ("endpoint", "region", "path_style")
+CLIENTS = ("obstore", "botocore")
+_SETTINGS = ("endpoint", "region", "path_style", "client")
 _DIRECTORY_BUCKET = "--x-s3"
 
 
@@ -27,6 +28,7 @@ class S3Location:
     """`prefix` has no "/" at its ends. None: as the environment says.
 
     `path_style`: ``endpoint/bucket/key`` instead of ``bucket.endpoint/key``; by default for endpoints other than Amazon's.
+    `client`: the library that sends requests, one of CLIENTS; by default the first.
     """
 
     bucket: str
@@ -34,11 +36,12 @@ class S3Location:
     endpoint: str | None = None
     region: str | None = None
     path_style: bool | None = None
+    client: str | None = None
 
     @property
     def url(self) -> str:
         path_style = None if self.path_style is None else str(self.path_style).lower()
-        given = {"endpoint": self.endpoint, "region": self.region, "path_style": path_style}
+        given = {"endpoint": self.endpoint, "region": self.region, "path_style": path_style, "client": self.client}
         query = urlencode({name: value for name, value in given.items() if value is not None}, safe=":/")
         path = f"/{self.prefix}" if self.prefix else ""
         return f"s3://{self.bucket}{path}" + (f"?{query}" if query else "")
@@ -68,7 +71,10 @@ def parse_s3_url(url: str) -> S3Location:
     region = settings.get("region")
     if region is not None and not _REGION.match(region):
         raise InvalidConfig(f"root URL {_shown(url)!r}: a region has a name like eu-central-1")
-    return S3Location(parts.netloc, prefix, endpoint, region, _truth(url, settings.get("path_style")))
+    client = settings.get("client")
+    if client not in (None, *CLIENTS):
+        raise InvalidConfig(f"root URL {_shown(url)!r}: the client has to be one of {', '.join(CLIENTS)}")
+    return S3Location(parts.netloc, prefix, endpoint, region, _truth(url, settings.get("path_style")), client)
 
 
 def _settings(url: str, query: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""`S3Wire`: requests for objects of one bucket, as three libraries send them, each sent exactly once.
+"""`S3Wire`: requests for objects of one bucket, as one of several libraries sends them, each sent exactly once.
 
 Owns what these clients have in common: the seam, the bounds on waiting, and the two exceptions that tell what came instead of success, raw.
 What an answer means is not theirs to say: `ledger.object_store.s3` maps it, so that all of them mean the same. A `name` is the whole

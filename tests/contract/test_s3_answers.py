@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from email.utils import formatdate
 
 import pytest
@@ -17,22 +17,27 @@ from ledger.object_store.contract import (
     StoreUncertain,
 )
 from ledger.object_store.s3 import S3Store, open_s3
-from ledger.object_store.s3_client import S3Client
-from ledger.object_store.s3_location import parse_s3_url
+from ledger.object_store.s3_location import CLIENTS
 from ledgermq.errors import LedgerMQError, StoreUnusable, Unauthorized
 from tests.scripted_server import Answer, ScriptedServer, scripted_server
 
 LIFE_MS = 900_000
 
 
+@pytest.fixture(params=CLIENTS)
+async def running(request: pytest.FixtureRequest, scripted: ScriptedServer) -> AsyncIterator[tuple[ScriptedServer, S3Store]]:
+    root = f"s3://bucket/root?endpoint={scripted.endpoint}&region=eu-central-1&client={request.param}"
+    async with await open_s3(root) as store:
+        yield scripted, store
+
+
 @pytest.fixture(scope="module")
-def running() -> Iterator[tuple[ScriptedServer, S3Store]]:
+def scripted() -> Iterator[ScriptedServer]:
     with scripted_server() as server, pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_ACCESS_KEY_ID", "key")
         patch.setenv("AWS_SECRET_ACCESS_KEY", "hush-hush")
         patch.setattr(s3_wire, "SILENCE_S_MAX", 0.3)
-        location = parse_s3_url(f"s3://bucket/root?endpoint={server.endpoint}&region=eu-central-1")
-        yield server, S3Store(location, S3Client(location, 8))
+        yield server
 
 
 @pytest.fixture
@@ -113,7 +118,8 @@ async def test_throttling_carries_the_stores_wish(store: ObjectStore, server: Sc
     server.answer = Answer(503, xml("SlowDown"), {"Retry-After": "7"})
     with pytest.raises(StoreThrottled) as raised:
         await store.get("a/b")
-    assert raised.value.retry_after_ms == 7000
+    through = store.url.rpartition("=")[2] != "obstore"  # which shows no headers of a refusal; back-off is then by our own pauses
+    assert raised.value.retry_after_ms == (7000 if through else None)
 
 
 @pytest.mark.parametrize("retry_after", ["soon", "-1", "Fri, 21 Nov 2026 07:28:00 GMT", "²"])

@@ -17,6 +17,7 @@ from ledger.object_store.contract import AlreadyExists, Buffer, ObjectInfo, Obje
 from ledger.object_store.s3 import S3Store
 from ledger.object_store.s3_client import URL_LIFE_S, Answer
 from ledger.object_store.s3_location import S3Location
+from ledger.object_store.s3_signed import SignedWire
 from ledgermq.sources import Sources
 from tests.simulation.trace import Coverage
 from tests.simulation.watch import WatchedStore
@@ -31,7 +32,7 @@ class SimulatedS3(S3Store):
 
     def __init__(self, watched: WatchedStore, sources: Sources, coverage: Coverage) -> None:
         self._side = _S3Side(watched, sources, coverage)
-        super().__init__(LOCATION, self._side)  # type: ignore[arg-type]
+        super().__init__(LOCATION, SignedWire(self._side))  # type: ignore[arg-type]
         self._random = sources.random
         self._coverage = coverage
 

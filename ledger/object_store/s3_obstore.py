@@ -1,0 +1,163 @@
+"""`ObstoreWire`: `S3Wire` by obstore, whose requests are signed, sent and read in Rust, outside the interpreter's lock.
+
+Its errors carry an answer's status and body only as text. What is read there is read strictly: a text that is not known word for word is
+`S3Silent`, never an answer, so the worst that a change of that text can do is a put that has to be looked up, and the probe at the start
+fails loudly. `Retry-After` does not get through. Lists and deletes go by `SignedWire`: obstore lists by whole parts of a path.
+Credentials, endpoint, region, proxy and certificates are botocore's, so that all clients mean the same bucket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from obstore.exceptions import BaseError
+from obstore.store import S3Store
+
+from ledger.object_store import s3_wire
+from ledger.object_store.contract import Buffer
+from ledger.object_store.s3_client import UNTRUSTED, S3Client
+from ledger.object_store.s3_errors import refused
+from ledger.object_store.s3_signed import SignedWire
+from ledger.object_store.s3_wire import CONNECT_S_MAX, READERS_MAX, WRITERS_MAX, S3Object, S3RangesIgnored, S3Silent, S3Wire, put_s_max
+from ledgermq.errors import StoreUnusable
+
+CREDENTIALS_KEPT = timedelta(minutes=10)
+"""botocore renews what expires earlier than that; obstore asks again when half of it is over."""
+REQUEST_S_MAX = 24 * 3600
+"""Not a bound that is meant: each step has its own."""
+_ANSWER = re.compile(r" - Server returned non-2xx status code: ([0-9]{3})[^\n:]*: (.*?)\n\nDebug source:\n", re.DOTALL)
+_REASON = re.compile(r"HTTP error: ([a-z ]{1,60})")
+_NOT_A_PART = re.compile(r"\bsource: (NotPartial|NoContentRange|ParseContentRange)\b")
+
+
+class ObstoreWire(S3Wire):
+    def __init__(self, client: S3Client, signed: SignedWire) -> None:
+        self._signed = signed
+        self._reads = _open(client, READERS_MAX, silence_s=s3_wire.SILENCE_S_MAX)
+        self._puts = _open(client, WRITERS_MAX, silence_s=None)  # its clock would start with the body, not when that has left
+
+    async def put(self, name: str, buffers: Sequence[Buffer], *, only_if_absent: bool) -> None:
+        views = [memoryview(buffer).cast("B") for buffer in buffers if len(buffer)]
+        mode: Any = "create" if only_if_absent else "overwrite"
+        with _obstore_errors():
+            async with asyncio.timeout(put_s_max(sum(view.nbytes for view in views))):
+                await self._puts.put_async(name, views[0] if len(views) == 1 else views, mode=mode, use_multipart=False)
+
+    async def get(self, name: str) -> bytes:
+        with _obstore_errors():
+            result = await self._reads.get_async(name)
+            return (await result.bytes_async()).to_bytes()
+
+    async def get_range(self, name: str, start: int, length: int) -> bytes:
+        return await self._part(name, self._range(name, start, length))
+
+    async def get_suffix(self, name: str, length: int) -> bytes:
+        return await self._part(name, self._suffix(name, length))
+
+    async def head(self, name: str) -> S3Object:
+        with _obstore_errors():
+            found = await self._reads.head_async(name)
+        return S3Object(found["size"], (found["e_tag"] or "").strip('"'), int(found["last_modified"].timestamp() * 1000))
+
+    async def list_page(self, prefix: str, start_after: str, token: str | None) -> tuple[list[dict[str, Any]], str | None]:
+        return await self._signed.list_page(prefix, start_after, token)
+
+    async def delete(self, names: Sequence[str]) -> None:
+        await self._signed.delete(names)
+
+    async def close(self) -> None:
+        """Connections go with the two stores, as soon as nothing is under way."""
+
+    async def _range(self, name: str, start: int, length: int) -> bytes:
+        with _obstore_errors():
+            return (await self._reads.get_range_async(name, start=start, length=length)).to_bytes()
+
+    async def _suffix(self, name: str, length: int) -> bytes:
+        with _obstore_errors():
+            result = await self._reads.get_async(name, options={"range": {"suffix": length}})
+            return (await result.bytes_async()).to_bytes()
+
+    async def _part(self, name: str, part: Awaitable[bytes]) -> bytes:
+        """Servers describe a part of an empty object in ways that obstore does not take."""
+        try:
+            return await part
+        except S3RangesIgnored:
+            if (await self.head(name)).size == 0:
+                return b""
+            raise
+
+
+def _open(client: S3Client, connections_max: int, silence_s: float | None) -> S3Store:
+    """All that obstore would take from the environment by rules of its own is said here."""
+    path = urlsplit(client.presign("head_object", Key="x"))
+    endpoint, in_path = f"{path.scheme}://{path.netloc}", path.path == f"/{client.bucket}/x"
+    options: Any = {
+        "allow_http": path.scheme == "http",
+        "connect_timeout": timedelta(seconds=CONNECT_S_MAX),
+        "timeout": timedelta(seconds=REQUEST_S_MAX),
+        "pool_max_idle_per_host": str(connections_max),
+        "http1_only": True,
+    }
+    if silence_s is not None:
+        options["read_timeout"] = timedelta(seconds=silence_s)
+    if client.proxy:
+        options["proxy_url"] = client.proxy
+    if client.ca_bundle:
+        options["root_certificate"] = Path(client.ca_bundle).read_bytes()
+    return S3Store(
+        client.bucket,
+        endpoint=endpoint,
+        aws_endpoint_url_s3=endpoint,
+        virtual_hosted_style_request=not in_path,
+        region=client.region,
+        conditional_put="etag",
+        skip_signature=False,
+        unsigned_payload=True,  # as presigned URLs have it: a body is vouched for by TLS, and by the checksums in it
+        credential_provider=_Credentials(client.credentials),
+        client_options=options,
+        retry_config={"max_retries": 0},
+    )
+
+
+class _Credentials:
+    """Called in obstore's threads."""
+
+    def __init__(self, credentials: Any) -> None:
+        self._credentials = credentials
+
+    def __call__(self) -> Any:
+        frozen = self._credentials.get_frozen_credentials()
+        return {
+            "access_key_id": frozen.access_key,
+            "secret_access_key": frozen.secret_key,
+            "token": frozen.token,
+            "expires_at": datetime.now(UTC) + CREDENTIALS_KEPT,
+        }
+
+
+@contextmanager
+def _obstore_errors() -> Iterator[None]:
+    try:
+        yield
+    except TimeoutError:
+        raise S3Silent("the upload took too long") from None
+    except (BaseError, OSError) as error:  # FileNotFoundError among them
+        raise _told(str(error)) from None  # the text holds addresses
+
+
+def _told(text: str) -> Exception:
+    if (answer := _ANSWER.search(text)) is not None:
+        return refused(int(answer[1]), {}, answer[2].encode())
+    if _NOT_A_PART.search(text):
+        return S3RangesIgnored()
+    if "invalid peer certificate" in text:
+        return StoreUnusable(UNTRUSTED)
+    reason = _REASON.search(text)
+    return S3Silent(reason[1] if reason else "obstore does not say why")
