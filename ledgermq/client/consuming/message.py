@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from itertools import repeat
 from typing import Any, NamedTuple, TypeVar, cast
@@ -79,6 +82,11 @@ def messages_of(rows: pa.RecordBatch, topic: str, partition: int, offset: int) -
 
 def messages_as(kind: type[M], rows: pa.RecordBatch, topic: str, partition: int, offset: int) -> list[M]:
     """As `messages_of`, of a kind of one's own."""
+    with _uncollected():
+        return _messages(kind, rows, topic, partition, offset)
+
+
+def _messages(kind: type[M], rows: pa.RecordBatch, topic: str, partition: int, offset: int) -> list[M]:
     count = rows.num_rows
     columns = (
         repeat(topic, count),
@@ -92,6 +100,19 @@ def messages_as(kind: type[M], rows: pa.RecordBatch, topic: str, partition: int,
     )
     # `_make` checks each length again, in Python; the columns are as many as the fields.
     return list(map(cast(Any, tuple.__new__), repeat(kind), zip(*columns, strict=True)))
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Python's collector waits: thousands of new messages, none of them garbage, would make it look at everything again and again."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def _values(column: pa.Array) -> list[Any] | repeat[None]:
