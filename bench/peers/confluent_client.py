@@ -23,8 +23,8 @@ READ = 10_000
 SETTINGS = {
     "acks": "all",
     "enable.idempotence": True,
-    "linger.ms": 5,
-    "batch.size": 262_144,
+    "linger.ms": 50,
+    "batch.size": 1_000_000,
     "batch.num.messages": 100_000,
     "queue.buffering.max.messages": 1_000_000,
 }
