@@ -96,7 +96,7 @@ golden: $(STAMP) ## Write the golden root of this version, once, with its releas
 
 # Beside Kafka, which Maven fetches; BENCH="--only P1,P4" for some rows, on a machine where nothing else runs.
 BENCH ?=
-bench: $(STAMP) ## Measure everything, peers too, and write docs/performance.md (an hour)
+bench: $(STAMP) ## Measure everything, peers too, and write docs/performance.md (35 minutes)
 	@java_home=$$($(PYTHON) infra/java.py) && JAVA_HOME=$$java_home $(PYTHON) -m bench.run $(BENCH)
 
 bench-quick: $(STAMP) ## The same without peers, on fewer records (five minutes); writes nothing

@@ -22,12 +22,13 @@ class GroupCommit:
     def __init__(self, results: Results, scale: float) -> None:
         self._results, self._records, self._paced = results, int(RECORDS * scale), int(PACED_RECORDS * max(0.5, scale))
         self._spacings_ms = SPACINGS_MS if scale >= 1 else (0, 100)
+        self._stores = (FILE, MINIO, DISTANT) if scale >= 1 else (FILE, DISTANT)
 
     def run(self) -> None:
-        with tempfile.TemporaryDirectory(prefix="ledgermq-bench-") as name, stores(Path(name), FILE, MINIO, DISTANT) as roots:
+        with tempfile.TemporaryDirectory(prefix="ledgermq-bench-") as name, stores(Path(name), *self._stores) as roots:
             for store, new_root in roots.items():
                 points = [self._measure(Path(name), new_root(), store, spacing_ms) for spacing_ms in self._spacings_ms]
-                marks = [f"{spacing_ms} ms" for spacing_ms in self._spacings_ms]
+                marks = [f"{spacing_ms}" for spacing_ms in self._spacings_ms]
                 self._results.curves.append(Curve("GC", "throughput against latency", store, points, marks))
 
     def _measure(self, folder: Path, root: str, store: str, spacing_ms: int) -> tuple[float, float]:

@@ -6,6 +6,7 @@ Each runs in a process of its own (`bench.compaction`, `bench.source_scan`): one
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -45,7 +46,10 @@ class Parquet:
 
 def answer_of(module: str, *arguments: str) -> dict[str, Any]:
     """The JSON object that another measure prints. Raises RuntimeError, with what it said, where it fails."""
-    done = subprocess.run([sys.executable, "-m", module, *arguments], capture_output=True, text=True, timeout=RUN_S_MAX, check=False)
+    home = java.installed()
+    environment = os.environ | ({"JAVA_HOME": str(home)} if home is not None else {})
+    command = [sys.executable, "-m", module, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_S_MAX, check=False, env=environment)
     if done.returncode != 0:
         raise RuntimeError(f"{module} failed:\n{done.stderr[-2000:]}")
     found: dict[str, Any] = json.loads(done.stdout[done.stdout.index("{") :])

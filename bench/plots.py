@@ -11,12 +11,13 @@ mpl.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from bench.measures import Results
 from bench.throughput import OURS
 
 OWN, OTHERS, SECOND = "#2b6cb0", "#a0aec0", "#dd6b20"
+BAR_INCHES, TITLE_INCHES = 0.28, 0.62
 COLOURS = (OTHERS, OWN, SECOND, "#38a169", "#805ad5")
 
 
@@ -26,15 +27,15 @@ def throughput(results: Results, path: Path) -> bool:
     if not panels:
         return False
     by_panel = [[m for m in results.measures if m.what == what and m.unit == "records/s"][::-1] for what in panels]
-    heights = [0.6 + 0.28 * len(measures) for measures in by_panel]
-    figure, axes = plt.subplots(
-        len(panels), 1, figsize=(9, 0.5 + sum(heights)), height_ratios=heights, squeeze=False, constrained_layout=True
-    )
+    heights = [BAR_INCHES * len(measures) for measures in by_panel]
+    size = (9, sum(heights) + TITLE_INCHES * len(panels))
+    figure, axes = plt.subplots(len(panels), 1, figsize=size, height_ratios=heights, squeeze=False, constrained_layout=True)
     for axis, what, measures in zip(axes[:, 0], panels, by_panel, strict=True):
         medians = [m.median for m in measures]
         errors = [[m.median - min(m.values) for m in measures], [max(m.values) - m.median for m in measures]]
         colours = [OWN if m.subject.startswith(OURS) else OTHERS for m in measures]
         axis.barh([m.subject for m in measures], medians, xerr=errors, color=colours, ecolor="#4a5568", height=0.7)
+        axis.set_ylim(-0.5, len(measures) - 0.5)
         axis.xaxis.set_major_formatter(_plain)
         _dress(axis, what)
     axes[-1, 0].set_xlabel("records a second", fontsize=9)
@@ -52,6 +53,7 @@ def latency(results: Results, path: Path) -> bool:
         for curve, colour in zip(curves, COLOURS, strict=False):
             axis.plot([x for x, _ in curve.points], [100 * y for _, y in curve.points], color=colour, label=curve.subject, linewidth=1.8)
         axis.set_xscale("log")
+        axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axis.xaxis.set_major_formatter(_plain)
         axis.xaxis.set_minor_formatter(NullFormatter())
         axis.set_xlabel("ms", fontsize=9)
@@ -67,20 +69,18 @@ def group_commit(results: Results, path: Path) -> bool:
     curves = [curve for curve in results.curves if curve.row == "GC"]
     if not curves:
         return False
-    figure, axes = plt.subplots(1, len(curves), figsize=(1 + 4 * len(curves), 3.4), squeeze=False, constrained_layout=True)
+    figure, axes = plt.subplots(1, len(curves), figsize=(2.4 + 3.3 * len(curves), 3.4), squeeze=False, constrained_layout=True)
     for axis, curve in zip(axes[0], curves, strict=True):
         xs, ys = [x for x, _ in curve.points], [y for _, y in curve.points]
-        axis.plot(xs, ys, color=OWN, marker="o", linewidth=1.2)
-        for x, y, mark in zip(xs, ys, curve.marks, strict=True):
-            axis.annotate(mark, (x, y), textcoords="offset points", xytext=(0, 8), ha="center", fontsize=8)
-        axis.set_xscale("log")
-        axis.set_xlim(min(xs) / 1.6, max(xs) * 1.6)
-        axis.set_ylim(0, max(ys) * 1.2)
-        axis.xaxis.set_major_formatter(_plain)
-        axis.xaxis.set_minor_formatter(NullFormatter())
-        axis.set_xlabel("median acknowledgement at 100 records a second, ms", fontsize=9)
+        axis.plot(xs, ys, color=OTHERS, linewidth=1)
+        for (x, y), mark, colour in zip(curve.points, curve.marks, plt.get_cmap("viridis_r")(_even(len(xs))), strict=True):
+            axis.plot([x], [y], color=colour, marker="o", linestyle="none", label=mark, markersize=7)
+        axis.set_xlim(0, max(xs) * 1.15)
+        axis.set_ylim(0, max(ys) * 1.15)
+        axis.set_xlabel("median acknowledgement, ms", fontsize=9)
         axis.grid(alpha=0.3)
-        _dress(axis, f"{curve.subject}: by flush_spacing_ms")
+        _dress(axis, curve.subject)
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), fontsize=8, frameon=False, loc="outside right center", title="flush_spacing_ms")
     axes[0, 0].set_ylabel("MB/s at full speed", fontsize=9)
     return _save(figure, path)
 
@@ -144,6 +144,11 @@ def draw(results: Results, folder: Path) -> list[str]:
 
 
 _plain = FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 1 or value == 0 else f"{value:g}")
+
+
+def _even(count: int) -> list[float]:
+    """So many numbers from 0 to 1 at equal distances."""
+    return [number / max(1, count - 1) for number in range(count)]
 
 
 def _dress(axis: Axes, title: str) -> None:

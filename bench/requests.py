@@ -30,7 +30,7 @@ class Requests:
     def __init__(self, results: Results, rounds: int, scale: float) -> None:
         self._results, self._rounds = results, max(1, rounds // 2)
         self._records = int(MEGABYTES_PER_S * 1e6 / VALUE_BYTES * max(4, SECONDS * scale))
-        self._partitions = PARTITIONS if scale >= 1 else (1, 8, 1000)
+        self._partitions = PARTITIONS if scale >= 1 else (8, 1000)
 
     def run(self) -> None:
         with tempfile.TemporaryDirectory(prefix="ledgermq-bench-") as name, stores(Path(name), DISTANT) as roots:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -27,7 +28,7 @@ from bench.takeover import HISTORY_MB, Takeover
 from bench.throughput import Throughput
 from bench.visibility import Visibility
 
-ROUNDS, QUICK_ROUNDS, QUICK_SCALE = 5, 2, 0.2
+ROUNDS, QUICK_ROUNDS, QUICK_SCALE = 5, 1, 0.2
 
 
 def rows(results: Results, rounds: int, options: argparse.Namespace) -> dict[str, Callable[[], None]]:
@@ -37,7 +38,7 @@ def rows(results: Results, rounds: int, options: argparse.Namespace) -> dict[str
         "P1": Throughput(results, rounds, scale, peers=not options.quick).run,
         "P4": Latency(results, rounds, scale).run,
         "P5": Requests(results, rounds, scale).run,
-        "P6": Takeover(results, *((3, (10, 200)) if options.quick else (10, HISTORY_MB))).run,
+        "P6": Takeover(results, *((2, (10, 200)) if options.quick else (10, HISTORY_MB))).run,
         "P7": Parquet(results, rounds, scale).run,
         "P8": Visibility(results, rounds, scale).run,
         "P9": Many(results, rounds, scale).run,
@@ -62,13 +63,17 @@ def main() -> None:
     wanted = set(options.only.split(",")) if options.only else set(known)
     if unknown := wanted - set(known):
         parser.error(f"no such row: {', '.join(sorted(unknown))}; there are {', '.join(known)} (P1 stands for P1 to P3)")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # or servers would outlive a run that is told to stop
+    whole = not options.quick and not options.only
+    output = options.output or (RESULTS if whole else None)
     for name, run in known.items():
         if name in wanted:
             begun_s = time.perf_counter()
             run()
             print(f"{name}: {time.perf_counter() - begun_s:.0f} s", file=sys.stderr)
-    whole = not options.quick and not options.only
-    if output := options.output or (RESULTS if whole else None):
+            if output is not None and output != RESULTS:
+                results.save(output)  # what there is, should a later row fail
+    if output is not None:
         results.save(output)
     write(results, page=whole)
 
