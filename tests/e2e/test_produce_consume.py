@@ -166,6 +166,18 @@ async def test_an_arrow_batch_goes_in_and_comes_out_as_a_table(connect: Connect)
             assert row["partition"] == partition_of_key(row["key"], 3)
 
 
+async def test_arrow_batches_without_keys_take_turns_among_partitions(connect: Connect) -> None:
+    async with a_topic(connect, 3) as client, client.producer(batch_bytes_max=500) as producer:
+        runs = [await (await producer.send_batch("t", pa.record_batch({"value": [b"x" * 99] * 10}))) for _ in range(20)]
+        partitions = []
+        for run in runs:
+            assert len(run) > 1
+            assert len({part.partition for part in run}) == 1, "the rows of one call stay together"
+            partitions.append(run[0].partition)
+        assert all(one != next_one for one, next_one in itertools.pairwise(partitions))
+        assert set(partitions) == {0, 1, 2}
+
+
 async def test_values_of_a_batch_s_size_travel_as_one(connect: Connect) -> None:
     """What else a row has, times and offsets, does not halve it."""
     async with a_topic(connect, 1) as client, client.producer(batch_bytes_max=100_000) as producer:
