@@ -19,12 +19,13 @@ from contextlib import suppress
 from typing import BinaryIO
 
 from stateless_broker.logs import configure_logs, get_logger
-from stateless_broker.process import END_ANYWAY_AFTER_S, END_ANYWAY_CODE
+from stateless_broker.process import END_ANYWAY_AFTER_S
 from stateless_broker.settings import BrokerSettings
 from stateless_broker.siblings import ends_in_a_row, exit_code, pause_s
 
 KILL_AFTER_S = 2.0
 """Beyond the time after which a broker ends itself."""
+NO_PROCESS_CODE = 1
 PIECE_BYTES, LINE_BYTES_MAX = 65536, 1024 * 1024
 
 log = get_logger(__name__)
@@ -110,13 +111,14 @@ class Supervisor:
 
     def _stop(self, number: signal.Signals) -> None:
         log.info("stopping", signal=number.name)
-        self._end_all(number)
+        self._end_all()
 
-    def _end_all(self, number: signal.Signals) -> None:
+    def _end_all(self) -> None:
+        """Called again it sends the second signal, which ends a broker at once."""
         if not self._stopping.is_set():
             self._stopping.set()
             asyncio.get_running_loop().call_later(self._end_s, self._kill_all)
-        self._send(number)
+        self._send(signal.SIGTERM)
 
     def _send(self, number: signal.Signals) -> None:
         for sibling in self._siblings:
@@ -124,7 +126,6 @@ class Supervisor:
 
     def _kill_all(self) -> None:
         log.error("not every broker process has ended in time")
-        self._codes.append(END_ANYWAY_CODE)
         self._send(signal.SIGKILL)
 
     async def _keep(self, sibling: Sibling) -> None:
@@ -132,14 +133,18 @@ class Supervisor:
         ends = 0
         while not self._stopping.is_set():
             begun_s = asyncio.get_running_loop().time()
-            code = await sibling.run(as_json=self._as_json)
+            try:
+                code = await sibling.run(as_json=self._as_json)
+            except OSError as error:
+                log.error("no process could be made", process_number=sibling.number, error=str(error))
+                code = NO_PROCESS_CODE
             if self._stopping.is_set():
                 self._codes.append(0 if code == -signal.SIGTERM and not sibling.is_ready else code)
                 return
             if code > 0 and not sibling.was_ready:
                 log.error("a broker process cannot start", process_number=sibling.number, code=code)
                 self._codes.append(code)
-                self._end_all(signal.SIGTERM)
+                self._end_all()
                 return
             ends = ends_in_a_row(ends, asyncio.get_running_loop().time() - begun_s)
             wait_s = pause_s(ends)
