@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,8 @@ LEFT_OUT = {
 }
 """Peers that were wanted and are not measured, and why."""
 
-_OTHERS: dict[str, Callable[[Path], AbstractContextManager[Peer]]] = {
+Running = Callable[[Path], AbstractContextManager[Peer]]
+OTHERS: dict[str, Running] = {
     redis.SUBJECT: redis.running,
     nats.SUBJECT: nats.running,
     nats.SUBJECT_BY_DEFAULT: partial(nats.running, sync_always=False),
@@ -38,21 +39,22 @@ _OTHERS: dict[str, Callable[[Path], AbstractContextManager[Peer]]] = {
 def opened(stack: ExitStack, folder: Path) -> list[Peer]:
     """All that start, Kafka first, until `stack` ends; of each other one a line on stderr says why it is left out."""
     broker = stack.enter_context(kafka.running(_made(folder, "kafka")))
-    peers: list[Peer] = [broker]
-    left_out = dict(LEFT_OUT)
-    try:
-        confluent.install()
-        peers.append(confluent.Confluent(broker))
-    except SystemExit as missing:
-        left_out[confluent.SUBJECT] = str(missing)
-    for number, (subject, running) in enumerate(_OTHERS.items()):
+    others, left_out = started(stack, folder, OTHERS | {confluent.SUBJECT: lambda _: confluent.running(broker)})
+    for subject, why in (LEFT_OUT | left_out).items():
+        print(f"left out: {subject}: {why}", file=sys.stderr)
+    return [broker, *others]
+
+
+def started(stack: ExitStack, folder: Path, wanted: Mapping[str, Running]) -> tuple[list[Peer], dict[str, str]]:
+    """Those that run now, and of each other one why it does not. Every one has a folder of its own in `folder`."""
+    peers: list[Peer] = []
+    left_out: dict[str, str] = {}
+    for number, (subject, running) in enumerate(wanted.items()):
         try:
             peers.append(stack.enter_context(running(_made(folder, f"peer-{number}"))))
         except (SystemExit, RuntimeError, OSError, subprocess.SubprocessError) as missing:
             left_out[subject] = str(missing)
-    for subject, why in left_out.items():
-        print(f"left out: {subject}: {why}", file=sys.stderr)
-    return peers
+    return peers, left_out
 
 
 def _made(folder: Path, name: str) -> Path:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -65,6 +66,13 @@ class Confluent:
             raise RuntimeError(f"confluent-kafka: {what} failed:\n{done.stderr[-2000:]}")
         found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
         return found | {"per_s": found["records"] / found["seconds"]}
+
+
+@contextmanager
+def running(kafka: Kafka) -> Iterator[Confluent]:
+    """While `kafka` runs."""
+    install()
+    yield Confluent(kafka)
 
 
 def install() -> None:

@@ -10,7 +10,9 @@ import json
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 
 from bench.peers.peer import STREAMS
@@ -49,34 +51,53 @@ class Sending:
     connections: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class GoClient:
-    """`peer`: a name that the program knows."""
+@dataclass
+class GoPeer:
+    """A peer behind that program. `peer`: a name that the program knows. `sending` is given the size of the values."""
 
     peer: str
     port: int
+    subject: str
+    durability: str
+    sending: Callable[[int], Sending]
+    read: int = 1000
+    """Records asked for at once, where a peer has such a thing."""
+    _topics: Iterator[int] = field(default_factory=count)
+    _newest: str | None = None
 
-    def produce(self, topic: str, records: int, payloads: Path, sending: Sending) -> dict[str, float]:
-        return self._run(
-            "produce", topic, records,
-            "-payloads", str(payloads), "-batch", str(sending.batch), "-window", str(sending.window),
-            "-mode", sending.mode, "-connections", str(sending.connections),
-        )  # fmt: skip
+    def new_topic(self) -> str:
+        """The one before it is removed: records take memory or disk, and a benchmark makes many."""
+        if self._newest is not None:
+            self._run("remove", self._newest)
+        self._newest = f"bench-{next(self._topics)}"
+        return self._newest
 
-    def consume(self, topic: str, records: int, batch: int) -> dict[str, float]:
-        return self._run("consume", topic, records, "-batch", str(batch))
+    def produce(self, topic: str, records: int, payloads: Path) -> dict[str, float]:
+        with payloads.open("rb") as values:
+            sending = self.sending(len(values.readline()))
+        how = (
+            "-batch",
+            str(sending.batch),
+            "-window",
+            str(sending.window),
+            "-mode",
+            sending.mode,
+            "-connections",
+            str(sending.connections),
+        )
+        return self._rate("produce", topic, "-records", str(records), "-payloads", str(payloads), *how)
 
-    def _run(self, what: str, topic: str, records: int, *options: str) -> dict[str, float]:
-        where = ("-peer", self.peer, "-address", f"127.0.0.1:{self.port}", "-topic", topic)
-        command = [str(built()), *where, "-do", what, "-streams", str(STREAMS), "-records", str(records), *options]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_S_MAX, check=False)
+    def consume(self, topic: str, records: int) -> dict[str, float]:
+        return self._rate("consume", topic, "-records", str(records), "-batch", str(self.read))
+
+    def _rate(self, what: str, topic: str, *options: str) -> dict[str, float]:
+        found = self._run(what, topic, *options)
+        return found | {"per_s": found["records"] / found["seconds"]}
+
+    def _run(self, what: str, topic: str, *options: str) -> dict[str, float]:
+        where = ("-peer", self.peer, "-address", f"127.0.0.1:{self.port}", "-topic", topic, "-streams", str(STREAMS))
+        done = subprocess.run([str(built()), *where, "-do", what, *options], capture_output=True, text=True, timeout=RUN_S_MAX, check=False)
         if done.returncode != 0:
             raise RuntimeError(f"{self.peer}: {what} failed:\n{done.stderr[-2000:]}")
         found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-        return found | {"per_s": found["records"] / found["seconds"]}
-
-
-def large(payloads: Path) -> bool:
-    """Whether values are of a kilobyte rather than of a hundred bytes: batches of the former are counted lower."""
-    with payloads.open("rb") as values:
-        return len(values.readline()) > 500
+        return found

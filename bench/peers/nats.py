@@ -14,11 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 
-from bench.peers.go_client import GoClient, Sending
+from bench.peers.go_client import GoPeer, Sending, built
 from bench.peers.peer import served
 from infra import nats
 from infra.ports import free_port
@@ -29,36 +27,19 @@ DURABILITY = "fsync before the acknowledgement, one for a batch"
 DURABILITY_BY_DEFAULT = "page cache only; an fsync every two minutes"
 ATOMIC = Sending(batch=1000, mode="atomic")
 FAST = Sending(batch=500, window=1500, mode="fast")
-READ = 1000
-
-
-@dataclass
-class Nats:
-    port: int
-    subject: str
-    durability: str
-    sending: Sending
-    _topics: Iterator[int] = field(default_factory=count)
-
-    def new_topic(self) -> str:
-        return f"bench-{next(self._topics)}"
-
-    def produce(self, topic: str, records: int, payloads: Path) -> dict[str, float]:
-        return GoClient("nats", self.port).produce(topic, records, payloads, self.sending)
-
-    def consume(self, topic: str, records: int) -> dict[str, float]:
-        return GoClient("nats", self.port).consume(topic, records, READ)
 
 
 @contextmanager
-def running(folder: Path, *, sync_always: bool = True) -> Iterator[Nats]:
+def running(folder: Path, *, sync_always: bool = True) -> Iterator[GoPeer]:
     """`folder` takes the data and the log."""
+    binary = nats.install()
+    built()
     port = free_port()
     settings = folder / "nats.conf"
     sync = ", sync_interval: always" if sync_always else ""
     settings.write_text(f'listen: "127.0.0.1:{port}"\njetstream {{ store_dir: "{folder}"{sync} }}\n')
-    with served([str(nats.install()), "-c", str(settings)], port, folder / "nats.log"):
+    with served([str(binary), "-c", str(settings)], port, folder / "nats.log"):
         if sync_always:
-            yield Nats(port, SUBJECT, DURABILITY, ATOMIC)
+            yield GoPeer("nats", port, SUBJECT, DURABILITY, lambda _: ATOMIC)
         else:
-            yield Nats(port, SUBJECT_BY_DEFAULT, DURABILITY_BY_DEFAULT, FAST)
+            yield GoPeer("nats", port, SUBJECT_BY_DEFAULT, DURABILITY_BY_DEFAULT, lambda _: FAST)

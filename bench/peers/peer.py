@@ -29,7 +29,7 @@ class Peer(Protocol):
         """What an acknowledgement means, in words."""
 
     def new_topic(self) -> str:
-        """An empty one, of STREAMS partitions; where records take memory, the one before it is gone."""
+        """An empty one, of STREAMS partitions; the one before it may be gone."""
 
     def produce(self, topic: str, records: int, payloads: Path) -> dict[str, float]:
         """`per_s`. `payloads`: a file with a value a line, which are sent over and over."""

@@ -12,11 +12,9 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 
-from bench.peers.go_client import GoClient, Sending
+from bench.peers.go_client import GoPeer, Sending, built
 from bench.peers.peer import served
 from infra import rabbitmq
 from infra.ports import free_port
@@ -27,27 +25,11 @@ END_TRIES_MAX = 25
 SENDING = Sending(batch=200, window=20_000)
 
 
-@dataclass
-class RabbitMQ:
-    port: int
-    subject: str = SUBJECT
-    durability: str = DURABILITY
-    _topics: Iterator[int] = field(default_factory=count)
-
-    def new_topic(self) -> str:
-        return f"bench-{next(self._topics)}"
-
-    def produce(self, topic: str, records: int, payloads: Path) -> dict[str, float]:
-        return GoClient("rabbitmq", self.port).produce(topic, records, payloads, SENDING)
-
-    def consume(self, topic: str, records: int) -> dict[str, float]:
-        return GoClient("rabbitmq", self.port).consume(topic, records, 1)
-
-
 @contextmanager
-def running(folder: Path) -> Iterator[RabbitMQ]:
+def running(folder: Path) -> Iterator[GoPeer]:
     """`folder` takes the data and the log."""
     programs = rabbitmq.install()
+    built()
     port, names_port, node_port = free_port(), free_port(), free_port()
     (folder / "rabbitmq.conf").write_text(f"listeners.tcp = none\nstream.listeners.tcp.1 = 127.0.0.1:{port}\n")
     (folder / "enabled_plugins").write_text("[rabbitmq_stream].\n")
@@ -67,7 +49,7 @@ def running(folder: Path) -> Iterator[RabbitMQ]:
     }
     try:
         with served([str(programs.home / "sbin" / "rabbitmq-server")], port, folder / "rabbitmq.log", environment):
-            yield RabbitMQ(port)
+            yield GoPeer("rabbitmq", port, SUBJECT, DURABILITY, lambda _: SENDING)
     finally:
         _end_names(programs, names_port)
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from bench.load import values
-from bench.peers import DURABILITY, kafka, nats, rabbitmq, redis
-from bench.peers.confluent import Confluent
+from bench.peers import DURABILITY, confluent, kafka, nats, rabbitmq, redis
 from bench.peers.peer import Peer
 
 pytestmark = [pytest.mark.real, pytest.mark.nightly, pytest.mark.timeout(900)]  # the first run builds and fetches them
@@ -56,4 +55,5 @@ def test_kafka_gives_back_what_it_took_from_both_clients(tmp_path: Path, payload
     folder.mkdir()
     with kafka.running(folder) as broker:
         gives_back_what_it_took(broker, payloads)
-        gives_back_what_it_took(Confluent(broker), payloads)
+        with confluent.running(broker) as other_client:
+            gives_back_what_it_took(other_client, payloads)

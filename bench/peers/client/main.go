@@ -22,6 +22,8 @@ type stream interface {
 	produce(values [][]byte, records int) error
 	// consume returns when so many records were read from the beginning of the stream, with their values' bytes in all.
 	consume(records int) (int, error)
+	// remove deletes the stream with all its records.
+	remove() error
 	close()
 }
 
@@ -45,7 +47,7 @@ func open(peer, name string, options options) (stream, error) {
 func main() {
 	var given options
 	peer := flag.String("peer", "", "nats, rabbitmq or redis")
-	what := flag.String("do", "produce", "produce or consume")
+	what := flag.String("do", "produce", "produce, consume or remove")
 	streams := flag.Int("streams", 8, "how many")
 	records := flag.Int("records", 0, "in all streams together")
 	payloads := flag.String("payloads", "", "a file with a value a line")
@@ -92,10 +94,13 @@ func run(peer, what string, streams, records int, payloads string, given options
 		all.Add(1)
 		go func() {
 			defer all.Done()
-			if what == "produce" {
+			switch what {
+			case "produce":
 				failures[number] = one.produce(values, share)
-			} else {
+			case "consume":
 				read[number], failures[number] = one.consume(share)
+			default:
+				failures[number] = one.remove()
 			}
 		}()
 	}

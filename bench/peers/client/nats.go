@@ -221,4 +221,10 @@ func (n *natsStream) consume(records int) (int, error) {
 	return size, nil
 }
 
+func (n *natsStream) remove() error {
+	ctx, cancel := context.WithTimeout(context.Background(), callSeconds*time.Second)
+	defer cancel()
+	return n.jet.DeleteStream(ctx, n.name)
+}
+
 func (n *natsStream) close() { n.connection.Close() }

@@ -108,4 +108,6 @@ func (r *rabbit) consume(records int) (int, error) {
 	return int(size.Load()), nil
 }
 
+func (r *rabbit) remove() error { return r.environment.DeleteStream(r.name) }
+
 func (r *rabbit) close() { _ = r.environment.Close() }

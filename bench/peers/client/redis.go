@@ -81,6 +81,10 @@ func (r *redisStream) consume(records int) (int, error) {
 	return size, nil
 }
 
+func (r *redisStream) remove() error {
+	return r.clients[0].Do(context.Background(), r.clients[0].B().Del().Key(r.name).Build()).Error()
+}
+
 func (r *redisStream) close() {
 	for _, client := range r.clients {
 		client.Close()
