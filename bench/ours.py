@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import topics
+from bench.load import WARM
 from bench.store_bill import Bill
 from tests.e2e.admin_port import AdminPort
 from tests.e2e.processes import BrokerProcesses
@@ -35,9 +36,17 @@ class Cluster:
         return Bill.of(AdminPort(self.brokers.running[0]))
 
     def start_client(self, what: str, topic: str, **options: object) -> subprocess.Popen[str]:
-        given = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
+        given = ["--" + name.replace("_", "-") + ("" if value is True else f"={value}") for name, value in options.items()]
         command = [sys.executable, "-m", "bench.load", what, self.brokers.addresses, topic, *given]
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+    def start_warm_client(self, topic: str, **options: object) -> subprocess.Popen[str]:
+        """A producer that has sent a record to each partition, and begins only now."""
+        client = self.start_client("produce", topic, warm_up=True, **options)
+        assert client.stdout is not None
+        if client.stdout.readline().strip() != WARM:
+            raise RuntimeError("the client ended before it began")
+        return client
 
     def client(self, what: str, topic: str, **options: object) -> dict[str, Any]:
         return answer(self.start_client(what, topic, **options))

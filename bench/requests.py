@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from bench.measures import Curve, Results
-from bench.ours import Cluster
+from bench.ours import Cluster, answer
 from bench.store_bill import OPTIONS
 from bench.stores import DISTANT, stores
 
@@ -47,10 +47,11 @@ class Requests:
         cluster = Cluster(folder, root, 1, *OPTIONS, "--no-background-compaction")
         try:
             topic = cluster.new_topic(partitions)
-            before, cpu_s = cluster.bill(), cluster.cpu_s()
             options = {"via": "spread", "partitions": partitions, "run_records": RUN_RECORDS, "values": "random"}
             options |= {"records": self._records, "value_bytes": VALUE_BYTES, "megabytes_per_s": MEGABYTES_PER_S}
-            done = cluster.client("produce", topic, **options)
+            client = cluster.start_warm_client(topic, **options)
+            before, cpu_s = cluster.bill(), cluster.cpu_s()
+            done = answer(client)
             bill, cpu_s = cluster.bill().since(before), cluster.cpu_s() - cpu_s
             rss_bytes = cluster.rss_bytes()
         finally:
