@@ -77,9 +77,12 @@ async def _put_hedged(store: ObjectStore, key: str, buffers: Sequence[Buffer], h
         if len(failures) == len(ended):  # a final error counts only where no put of the two may have landed
             raise next((error for error in failures if isinstance(error, (AlreadyExists, StoreUncertain))), failures[0])
     finally:
+        late = [put for put in puts if put.cancel()]
         for put in puts:
-            put.cancel()
-        await asyncio.gather(*puts, return_exceptions=True)
+            if put.done() and not put.cancelled():
+                put.exception()  # told above, or nobody asks any more
+        if late:  # nothing is awaited without need: each record's acknowledgement comes this way
+            await asyncio.gather(*late, return_exceptions=True)
 
 
 def _is_told(puts: Sequence[asyncio.Task[None]]) -> bool:

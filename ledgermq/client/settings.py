@@ -57,14 +57,14 @@ class ProducerSettings:
     request_timeout_s: float = 30.0
     """A request that is not answered within this time is tried again."""
     linger_ms: float | None = None
-    """A batch waits this long for more records; not when it is full, and not in `flush`. Not set: 5, and nothing at all while no other
-    batch of the producer is on its way."""
+    """A batch waits this long for more records; not when it is full, and not in `flush`. Not set: at once, but
+    while others are on their way no sooner than 5 after the last one was closed."""
     batch_bytes_max: int = MIB
     """Size of a batch of one partition, before compression; a larger record travels alone."""
     request_bytes_max: int = BATCH_BYTES_TYPICAL
     """Size of a request to one broker, all partitions together."""
-    compression: Literal["none", "lz4", "zstd"] = "lz4"
-    """Unless the topic's own setting names one."""
+    compression: Literal["auto", "none", "lz4", "zstd"] = "auto"
+    """Unless the topic's own setting names one. auto: lz4, as long as a partition's batches become smaller by it."""
     buffer_bytes_max: int = 64 * MIB
     """Records that are not answered yet, with their overhead in memory; from here on producing waits or fails."""
     when_full: Literal["wait", "fail"] = "wait"
@@ -81,7 +81,7 @@ class ProducerSettings:
     def __post_init__(self) -> None:
         _above_zero(self, "delivery_timeout_s", "request_timeout_s", "batch_bytes_max", "request_bytes_max", "buffer_bytes_max")
         _one_of(self, "acks", "durable", "received")
-        _one_of(self, "compression", "none", "lz4", "zstd")
+        _one_of(self, "compression", "auto", "none", "lz4", "zstd")
         _one_of(self, "when_full", "wait", "fail")
         if self.linger_ms is not None:
             _between(self, "linger_ms", 0, 60_000)

@@ -35,7 +35,7 @@ ATTEMPT_S_MIN = 1.0
 """An attempt has at least this time, so a record's delivery may take that much longer than it was given."""
 
 LINGER_S = 0.005
-"""How long a batch waits for more records when the settings do not say, and another batch is on its way."""
+"""Where the settings do not say: while a batch is on its way, the next is closed this time after the last one, or after its first record."""
 
 SUSPICION_S = 2.0
 """After this time without an answer the other brokers are asked whether the one that is asked still owns the partitions."""
@@ -72,6 +72,7 @@ class Dispatcher:
         self._settings = settings
         self._buffer = buffer
         self._wake = asyncio.Event()
+        self._sealed_s = float("-inf")
         self._streams: dict[str, ProduceStream] = {}
         self._group: asyncio.TaskGroup | None = None
         self.flushing = 0
@@ -98,13 +99,13 @@ class Dispatcher:
     def _turn(self, now_s: float) -> float | None:
         """Do all that can be done now; returns when to look again at the latest."""
         self._routes.find_waiting()
-        linger_s = self._linger_s()
+        not_before_s, linger_s = self._linger()
         drafts: dict[str, Draft] = {}
         due_s: list[float] = []
         without_session: list[PartitionQueue] = []
         for queue in self._routes.busy():
             self.settle(queue.expire(now_s - self._settings.delivery_timeout_s))
-            self._seal(queue, now_s, linger_s, due_s)
+            self._seal(queue, now_s, min(not_before_s, queue.open.born_s + linger_s) if queue.open else now_s, due_s)
             if not queue:
                 continue
             if queue.wants_session(now_s):
@@ -119,18 +120,20 @@ class Dispatcher:
         # A moment later, for timers may fire a moment early.
         return min(due_s) + 0.001 if due_s else None
 
-    def _linger_s(self) -> float:
+    def _linger(self) -> tuple[float, float]:
+        """An open batch is closed at the first of these: this time (of the clock), or so many seconds after its first record."""
         if self._settings.linger_ms is not None:
-            return self._settings.linger_ms / 1000
-        return LINGER_S if any(stream.oldest() is not None for stream in self._streams.values()) else 0.0
+            return float("inf"), self._settings.linger_ms / 1000
+        busy = any(stream.oldest() is not None for stream in self._streams.values())
+        return self._sealed_s + LINGER_S, LINGER_S if busy else 0.0
 
-    def _seal(self, queue: PartitionQueue, now_s: float, linger_s: float, due_s: list[float]) -> None:
+    def _seal(self, queue: PartitionQueue, now_s: float, ripe_s: float, due_s: list[float]) -> None:
         batch = queue.open
         if batch is None:
             return
-        ripe_s = batch.born_s + linger_s
         if batch.data_bytes >= self._settings.batch_bytes_max or (queue.has_room() and (self.flushing or ripe_s <= now_s)):
             self._routes.seal(queue)
+            self._sealed_s = now_s
         elif queue.has_room():
             due_s.append(ripe_s)
 

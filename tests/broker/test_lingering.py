@@ -1,0 +1,84 @@
+"""How long records wait in a producer that was told nothing about it: a lone one not at all, a burst so that it becomes few batches."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import pytest
+
+from ledger.object_store.memory import MemoryStore
+from ledger.object_store.wrapper import PUTS, StoreWrapper
+from ledgermq.client.client import Client
+from ledgermq.client.settings import ClientSettings
+from stateless_broker.in_process import InProcessConnector
+from tests.broker.cluster import cluster_of
+from tests.virtual_time import run_virtual, virtual_sources
+
+PUT_S = 0.03
+T = TypeVar("T")
+
+
+class SlowStore(StoreWrapper):
+    """Every put takes PUT_S. `puts` counts those of segments."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStore("", virtual_sources(1000)))
+        self.puts = 0
+
+    async def run(self, operation: str, bytes_known: int, step: Callable[[], Awaitable[T]]) -> T:
+        if operation in PUTS:
+            self.puts += operation == "put_if_absent"
+            await asyncio.sleep(PUT_S)
+        return await step()
+
+
+@pytest.mark.parametrize("apart_s", [0.008, 0.010, 0.1])
+def test_records_that_come_apart_wait_for_one_put_only(apart_s: float) -> None:
+    """Though the one before is still on its way: 5 ms more would be a third of the time to a near store."""
+
+    async def main() -> None:
+        store = SlowStore()
+        async with (
+            cluster_of("a:1", store=store, flush_spacing_ms=0) as cluster,
+            Client(InProcessConnector(cluster.network), ["a:1"], ClientSettings(), virtual_sources(1)) as client,
+        ):
+            await client.create_topic("t", 1)
+            async with client.producer() as producer:
+                await producer.send("t", "first")
+                loop = asyncio.get_running_loop()
+
+                async def wait_of_one() -> float:
+                    begun_s = loop.time()
+                    await producer.send("t", "x")
+                    return loop.time() - begun_s
+
+                async with asyncio.TaskGroup() as group:
+                    waits = []
+                    for _ in range(20):
+                        waits.append(group.create_task(wait_of_one()))
+                        await asyncio.sleep(apart_s)
+                assert max(wait.result() for wait in waits) < PUT_S + 0.002
+
+    run_virtual(main)
+
+
+def test_a_stream_of_records_becomes_few_batches() -> None:
+    async def main() -> None:
+        store = SlowStore()
+        async with (
+            cluster_of("a:1", store=store, flush_spacing_ms=0) as cluster,
+            Client(InProcessConnector(cluster.network), ["a:1"], ClientSettings(), virtual_sources(1)) as client,
+        ):
+            await client.create_topic("t", 1)
+            async with client.producer() as producer:
+                await producer.send("t", "first")
+                before = store.puts
+                for _ in range(1000):
+                    producer.send("t", "x")
+                    await asyncio.sleep(0.0001)
+                await producer.flush()
+            assert store.puts - before <= 0.1 / 0.005 + 3, "more than one batch in 5 ms"
+
+    run_virtual(main)
