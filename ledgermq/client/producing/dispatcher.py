@@ -35,7 +35,7 @@ ATTEMPT_S_MIN = 1.0
 """An attempt has at least this time, so a record's delivery may take that much longer than it was given."""
 
 LINGER_S = 0.005
-"""Where the settings do not say: while a batch is on its way, the next is closed this time after the last one, or after its first record."""
+"""Where the settings do not say: while a batch is on its way, the next is closed so long after the last one, or after its first record."""
 
 SUSPICION_S = 2.0
 """After this time without an answer the other brokers are asked whether the one that is asked still owns the partitions."""
