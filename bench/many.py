@@ -16,8 +16,9 @@ from bench.store_bill import OPTIONS
 
 FEW, MANY = "8 partitions", "10,000 partitions"
 PARTITIONS = {FEW: 8, MANY: 10_000}
-VALUE_BYTES, MEGABYTES_PER_S, LOAD_S = 1000, 20.0, 10
+VALUE_BYTES, MEGABYTES_PER_S = 1000, 20.0
 RUNS = {64: "runs of 64 records", 1: "single records"}
+LOAD_S = {64: 10, 1: 1}
 CLIENTS, CLIENTS_A_PROCESS = 1000, 250
 IDLE_S = 60
 MIB = 1024 * 1024
@@ -44,7 +45,7 @@ class Many:
 
     def _load(self, cluster: Cluster, subject: str, run_records: int) -> None:
         topic = cluster.new_topic(PARTITIONS[subject])
-        records = int(MEGABYTES_PER_S * 1e6 / VALUE_BYTES * LOAD_S * self._scale)
+        records = int(MEGABYTES_PER_S * 1e6 / VALUE_BYTES * LOAD_S[run_records] * self._scale)
         options = {"via": "spread", "partitions": PARTITIONS[subject], "run_records": run_records, "values": "random"}
         options |= {"records": records, "value_bytes": VALUE_BYTES, "megabytes_per_s": MEGABYTES_PER_S}
         client = cluster.start_warm_client(topic, **options)
