@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -124,22 +125,22 @@ class RangeReader:
         offset = wanted.first
         while offset < wanted.end:
             try:
-                found = (
-                    await self._from_archive(wanted.archived, offset)
-                    or await self._from_segments(wanted, offset)
-                    or await self._from_parquet(wanted, offset)
-                )
+                read = await self._from_archive(wanted.archived, offset) or await self._from_segments(wanted, offset)
+                found = _each(read) if read else await self._from_parquet(wanted, offset)
             except OffsetOutOfRange:
                 if not skip_lost:
                     raise
                 offset = max(offset + 1, self._log_start(wanted))
                 continue
-            for first, rows in found:
-                skip = max(0, offset - first)
-                rows = rows.slice(skip, max(0, wanted.end - first - skip))
-                if rows.num_rows:
-                    yield first + skip, rows
-                offset = max(offset, first + skip + rows.num_rows)
+            async with aclosing(found):
+                async for first, rows in found:
+                    skip = max(0, offset - first)
+                    rows = rows.slice(skip, max(0, wanted.end - first - skip))
+                    if rows.num_rows:
+                        yield first + skip, rows
+                    offset = max(offset, first + skip + rows.num_rows)
+                    if offset >= wanted.end:
+                        break
 
     async def _from_archive(self, file: ArchivedFile | None, offset: int) -> list[tuple[int, pa.RecordBatch]]:
         if file is None:
@@ -162,21 +163,19 @@ class RangeReader:
                 raise  # it is still to be there
             return []
 
-    async def _from_parquet(self, wanted: OffsetRange, offset: int) -> list[tuple[int, pa.RecordBatch]]:
+    async def _from_parquet(self, wanted: OffsetRange, offset: int) -> AsyncGenerator[tuple[int, pa.RecordBatch], None]:
         checkpoint = self._checkpoints.get(wanted.bundle) or await self._newest(wanted.bundle)
         for _ in range(ATTEMPTS_MAX):
             try:
                 border = min(wanted.end, partition_of(checkpoint, *wanted.key).parquet_start)
                 if partition_of(checkpoint, *wanted.key).log_start <= offset < border:
-                    return await self._from_version(wanted.key, offset, border)
-                rows = await read_parquet_rows(self._parquet, wanted.bundle, checkpoint, wanted.key, offset)
+                    return _each(await self._from_version(wanted.key, offset, border))
+                return await read_parquet_rows(self._parquet, wanted.bundle, checkpoint, wanted.key, offset)
             except (ObjectMissing, OffsetOutOfRange) as error:
                 newer = await self._newest(wanted.bundle)
                 if newer.number == checkpoint.number:
                     raise self._lost(error, wanted, offset, checkpoint) from error
                 checkpoint = newer
-                continue
-            return [(offset, batch) for batch in rows.combine_chunks().to_batches()]
         raise Unavailable(f"bundle {wanted.bundle}: its file lists change faster than they can be read", retry_after_ms=100)
 
     async def _from_version(self, key: PartitionKey, offset: int, border: int) -> list[tuple[int, pa.RecordBatch]]:
@@ -202,6 +201,11 @@ class RangeReader:
     async def _newest(self, bundle: int) -> fmt.Checkpoint:
         self._checkpoints[bundle] = await newest_checkpoint(self._store, bundle, self._checkpoints.get(bundle))
         return self._checkpoints[bundle]
+
+
+async def _each(found: Sequence[tuple[int, pa.RecordBatch]]) -> AsyncGenerator[tuple[int, pa.RecordBatch], None]:
+    for part in found:
+        yield part
 
 
 def _rows_of(batch: StoredBatch, object_key: str) -> pa.RecordBatch:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from weakref import WeakKeyDictionary, proxy
@@ -24,7 +26,7 @@ from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.group_build import RunBlocking
 from ledger.parquet.pages import PageReader
-from ledger.parquet.row_group import read_row_group
+from ledger.parquet.row_group import open_row_group, read_row_group
 from ledger.parquet.stored_file import read_footer
 from ledger.stored_batch import StoredBatch
 from ledgermq.errors import DataDamaged, OffsetOutOfRange
@@ -63,12 +65,32 @@ class ParquetCache:
 
     async def row_group(self, key: str, file_first: int, offset: int) -> _RowGroup:
         """The row group of a file that holds `offset`. Raises ObjectMissing, DataDamaged."""
+        footer, number, first = await self._find(key, file_first, offset)
+        return await self._group(key, footer, number, first)
+
+    async def rows(self, file: fmt.ParquetFile, offset: int) -> AsyncGenerator[tuple[int, pa.RecordBatch], None]:
+        """The same, not kept: from `offset` on, piece by piece. Raises ObjectMissing, DataDamaged; while they come, DataDamaged."""
+        footer, number, at = await self._find(file.key, file.first_offset, offset)
+        pieces = await open_row_group(self._store, file.key, footer, number, self._run_blocking)
+
+        async def rest(at: int) -> AsyncGenerator[tuple[int, pa.RecordBatch], None]:
+            async with aclosing(pieces):
+                async for piece in pieces:
+                    end = min(at + piece.num_rows, file.last_offset + 1)
+                    if end > (first := max(at, offset)):
+                        yield first, piece.slice(first - at, end - first)
+                    at += piece.num_rows
+
+        return rest(at)
+
+    async def _find(self, key: str, file_first: int, offset: int) -> tuple[pq.FileMetaData, int, int]:
+        """(footer, number of the row group, its first offset)."""
         footer = await self._footer(key)
         first = file_first
         for number in range(footer.num_row_groups):
             end = first + footer.row_group(number).num_rows
             if offset < end:
-                return await self._group(key, footer, number, first)
+                return footer, number, first
             first = end
         raise DataDamaged(f"{key}: it ends at offset {first - 1}, the file list says that it holds {offset}", object_key=key)
 
@@ -121,18 +143,23 @@ async def read_parquet(
     """
     if cache is None:
         cache = _caches.get(store) or _caches.setdefault(store, ParquetCache(proxy(store)))
-    group, end = await _group_at(cache, bundle, checkpoint, (topic_id, partition), offset)
-    return await cache.encode(group, offset, bytes_max, end, compression)
+    file = await _file_at(cache, bundle, checkpoint, (topic_id, partition), offset)
+    group = await cache.row_group(file.key, file.first_offset, offset)
+    return await cache.encode(group, offset, bytes_max, file.last_offset + 1, compression)
 
 
-async def read_parquet_rows(cache: ParquetCache, bundle: int, checkpoint: fmt.Checkpoint, key: PartitionKey, offset: int) -> pa.Table:
-    """The rows from exactly `offset` on to the end of their row group, in the record schema. Raises as `read_parquet` does."""
-    group, end = await _group_at(cache, bundle, checkpoint, key, offset)
-    return group.rows.slice(offset - group.first_offset, end - offset)
+async def read_parquet_rows(
+    cache: ParquetCache, bundle: int, checkpoint: fmt.Checkpoint, key: PartitionKey, offset: int
+) -> AsyncGenerator[tuple[int, pa.RecordBatch], None]:
+    """The rows from exactly `offset` on to the end of their row group, in the record schema, each time with the first offset.
+
+    Raises as `read_parquet` does; while rows come, DataDamaged only.
+    """
+    return await cache.rows(await _file_at(cache, bundle, checkpoint, key, offset), offset)
 
 
-async def _group_at(cache: ParquetCache, bundle: int, checkpoint: fmt.Checkpoint, key: PartitionKey, offset: int) -> tuple[_RowGroup, int]:
-    """The row group that holds an offset, and where the offsets of its file end."""
+async def _file_at(cache: ParquetCache, bundle: int, checkpoint: fmt.Checkpoint, key: PartitionKey, offset: int) -> fmt.ParquetFile:
+    """The file that holds an offset."""
     counters = partition_of(checkpoint, *key)
     if not counters.parquet_start <= offset < counters.parquet_end:
         raise OffsetOutOfRange(f"Parquet holds offsets {counters.parquet_start} to {counters.parquet_end - 1}, not {offset}")
@@ -143,7 +170,7 @@ async def _group_at(cache: ParquetCache, bundle: int, checkpoint: fmt.Checkpoint
     parsed = keys.parse_parquet(file.key)
     if parsed is None or (parsed.topic_id, parsed.partition) != key or file.first_offset > offset:
         raise DataDamaged(f"{file.key} is listed for topic id {key[0]} partition {key[1]}, offset {offset}", object_key=file.key)
-    return await cache.row_group(file.key, file.first_offset, offset), file.last_offset + 1
+    return file
 
 
 def _encode(group: _RowGroup, offset: int, bytes_max: int, end: int, compression: Compression) -> list[StoredBatch]:

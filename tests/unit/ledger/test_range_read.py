@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +20,7 @@ from ledgermq.errors import DataDamaged, OffsetOutOfRange
 from ledgermq.sources import Sources
 from tests.ledgers import STATES_MAX
 from tests.reading import opened_reader
-from tests.roots import Root
+from tests.roots import Root, parquet_keys
 
 
 @pytest.fixture
@@ -68,6 +70,30 @@ async def test_a_range_is_cut_where_files_begin_and_parquet_ends(root: Root) -> 
 @pytest.mark.parametrize(("first", "end"), [(0, 1), (1, 17), (5, 7), (11, 13), (12, 18), (13, 14), (17, 18), (4, 4)])
 async def test_any_part_can_be_had(root: Root, first: int, end: int) -> None:
     assert await rows(root, await planned(root, first, end)) == written(root, first, end)
+
+
+@pytest.mark.parametrize(("first", "end"), [(0, 18), (1, 17), (5, 7), (11, 13), (3, 4)])
+async def test_a_row_group_is_decoded_in_pieces(root: Root, first: int, end: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ledger.parquet.row_group.PIECE_BYTES", 1)
+    reader = RangeReader(root.store, run_inline)
+    ranges = await planned(root, first, end)
+    pieces = [(at, piece.num_rows) for each in ranges async for at, piece in reader.read(each)]
+    assert [piece for piece in pieces if piece[0] < 12] == [(at, 1) for at in range(first, min(end, 12))]
+    assert await rows(root, ranges) == written(root, first, end)
+
+
+async def test_a_damaged_page_is_told_by_name_and_nothing_of_it_is_read(root: Root) -> None:
+    await root.compact()
+    ranges = await planned(root)
+    [name, *_] = await parquet_keys(root.store)
+    data = bytearray(await root.store.get(name))
+    chunk = pq.read_metadata(io.BytesIO(data)).row_group(0).column(1)
+    data[chunk.data_page_offset + chunk.total_compressed_size - 1] ^= 1
+    await root.store.delete([name])
+    await root.store.put_if_absent(name, [data])
+    with pytest.raises(DataDamaged) as caught:
+        await rows(root, ranges)
+    assert caught.value.object_key == name
 
 
 async def test_segments_that_have_become_parquet_meanwhile(root: Root) -> None:
