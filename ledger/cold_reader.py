@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from ledger import keys
 from ledger.fetch_index import IndexedBatch, PartitionIndex
-from ledger.object_store.contract import ObjectStore
+from ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledger.segment import whose_damage
 from ledger.stored_batch import StoredBatch
 from ledgermq.errors import CorruptFrame, DataDamaged, LedgerMQError
 from ledgermq.protocol.batch_header import check_crc
@@ -29,7 +30,7 @@ class ColdReader:
     async def read(self, batches: Sequence[IndexedBatch]) -> list[StoredBatch]:
         """The bytes of these, in order, up to the first that cannot be read.
 
-        Raises what is wrong with the very first: ObjectMissing (trimmed meanwhile), DataDamaged, the store's errors.
+        Raises what is wrong with the very first: ObjectMissing (trimmed meanwhile, perhaps filled again), DataDamaged, the store's errors.
         """
         results = await asyncio.gather(*(self._read_run(run) for run in neighbours(batches)), return_exceptions=True)
         found: list[StoredBatch] = []
@@ -46,7 +47,7 @@ class ColdReader:
                 break
         return found
 
-    async def _read_run(self, run: Sequence[IndexedBatch]) -> tuple[list[StoredBatch], DataDamaged | None]:
+    async def _read_run(self, run: Sequence[IndexedBatch]) -> tuple[list[StoredBatch], DataDamaged | ObjectMissing | None]:
         """What is whole, and what is wrong with the batch after it."""
         first, last = run[0], run[-1]
         key = keys.segment(self._bundle, first.slot)
@@ -59,7 +60,8 @@ class ColdReader:
             try:
                 check_crc(piece, batch.crc)
             except CorruptFrame as error:
-                return found, DataDamaged(f"{key}: batch at byte {batch.position}: {error}", object_key=key)
+                damage = DataDamaged(f"{key}: batch at byte {batch.position}: {error}", object_key=key)
+                return found, await whose_damage(self._store, self._bundle, batch.position, batch.crc, damage)
             found.append(StoredBatch(batch.base_offset, batch.record_count, batch.crc, piece))
         return found, None
 

@@ -9,7 +9,7 @@ from ledger.checkpoint import newest_checkpoint
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.history import History
 from ledger.object_store.contract import ObjectMissing, ObjectStore
-from ledger.segment import SlotIndex
+from ledger.segment import SlotIndex, whose_damage
 from ledger.snapshot import InternalRecord, decode_snapshot, records_of
 from ledgermq.errors import CorruptFrame, DataDamaged, MessageTooLarge
 from ledgermq.protocol.batch_header import check_crc
@@ -41,14 +41,18 @@ async def read_internal(store: ObjectStore, history: History, topic_id: int, par
 async def read_batches(
     store: ObjectStore, bundle: int, segments: Iterable[SlotIndex], topic_id: int, partition: int, from_offset: int
 ) -> list[InternalRecord]:
-    """The records at or above `from_offset` in these valid segments."""
+    """The records at or above `from_offset` in these valid segments. Raises DataDamaged, ObjectMissing (read the history again)."""
     records: list[InternalRecord] = []
     for slot in segments:
         for entry in slot.index.batches:
             if (entry.topic_id, entry.partition) == (topic_id, partition) and entry.base_offset + entry.record_count > from_offset:
                 key = keys.segment(bundle, slot.index.slot)
                 data = await store.get_range(key, entry.position, entry.length)
-                records += [r for r in decode_internal(data, entry, key) if r.offset >= from_offset]
+                try:
+                    found = decode_internal(data, entry, key)
+                except DataDamaged as damage:
+                    raise await whose_damage(store, bundle, entry.position, entry.crc, damage) from damage
+                records += [r for r in found if r.offset >= from_offset]
     return records
 
 

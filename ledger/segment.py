@@ -20,7 +20,7 @@ from google.protobuf.message import DecodeError
 
 from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.object_store.contract import Buffer, ObjectStore
+from ledger.object_store.contract import Buffer, ObjectMissing, ObjectStore
 from ledger.producers import ProducerSession
 from ledgermq.errors import DataDamaged, FormatNotSupported
 from ledgermq.protocol.records import END_OF_STREAM, schema_prefix
@@ -99,6 +99,22 @@ def tail_length(suffix: bytes, key: str) -> int:
     if version != SEGMENT_VERSION:
         raise FormatNotSupported(f"{key}: segment version {version}, this software reads {SEGMENT_VERSION}", object_key=key)
     return int(length) + TRAILER.size
+
+
+async def whose_damage(store: ObjectStore, bundle: int, position: int, crc: int, damage: DataDamaged) -> DataDamaged | ObjectMissing:
+    """What to raise where the bytes of a batch are not those that an index spoke of: `damage` names the segment.
+
+    A slot that was trimmed may be filled again, by a put that had been under way for long. Then the batch is not damaged but gone, as it is
+    where the slot is empty. Raises FormatNotSupported, the store's errors.
+    """
+    slot = keys.number(damage.object_key or "")
+    try:
+        now = (await read_index(store, bundle, slot)).index
+    except (ObjectMissing, DataDamaged) as error:
+        return error if isinstance(error, ObjectMissing) else damage
+    if any((entry.position, entry.crc) == (position, crc) for entry in now.batches):
+        return damage
+    return ObjectMissing(f"{damage.object_key}: it is another segment now", object_key=damage.object_key)
 
 
 def decode_tail(tail: bytes, bundle: int, slot: int) -> SlotIndex:

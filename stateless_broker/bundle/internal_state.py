@@ -18,6 +18,7 @@ from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.history import read_history
 from ledger.internal_topic import decode_internal, read_snapshot
 from ledger.object_store.contract import ObjectMissing
+from ledger.segment import whose_damage
 from ledger.snapshot import InternalRecord, records_of
 from ledgermq.errors import DataDamaged, FormatNotSupported, Unavailable
 from stateless_broker.bundle.reads import BundleReads
@@ -104,7 +105,7 @@ async def _read(reads: BundleReads, topic: Topic, partitions: Sequence[int]) -> 
         window = pieces[first : first + WINDOW_SEGMENTS]
         found = await asyncio.gather(*(_get(reads, piece) for piece in window))
         for piece, data in zip(window, found, strict=True):
-            _take_in(reads, piece, data, folds)
+            await _take_in(reads, piece, data, folds)
             await asyncio.sleep(0)
     for partition, fold in folds.items():
         if fold.damage is None and fold.end < ends[partition]:
@@ -137,8 +138,14 @@ async def _get(reads: BundleReads, piece: _Piece) -> memoryview:
         return memoryview(await reads.context.store.get_range(key, first.position, last.position + last.length - first.position))
 
 
-def _take_in(reads: BundleReads, piece: _Piece, data: memoryview, folds: Mapping[int, _Fold]) -> None:
+async def _take_in(reads: BundleReads, piece: _Piece, data: memoryview, folds: Mapping[int, _Fold]) -> None:
+    """Raises ObjectMissing where the slot is another segment now."""
     begin, key = piece.entries[0].position, keys.segment(reads.bundle, piece.slot)
     for entry in piece.entries:
-        at = entry.position - begin
-        folds[entry.partition].add(entry, data[at : at + entry.length], key)
+        fold, at = folds[entry.partition], entry.position - begin
+        before = fold.damage
+        fold.add(entry, data[at : at + entry.length], key)
+        if fold.damage is not None and before is None:
+            found = await whose_damage(reads.context.store, reads.bundle, entry.position, entry.crc, fold.damage)
+            if isinstance(found, ObjectMissing):
+                raise found

@@ -215,6 +215,23 @@ async def test_a_reader_goes_on_in_parquet_when_segments_are_trimmed_under_it(st
         assert await fetch_values(owner, 0, 10) == [b"new"]
 
 
+@pytest.mark.parametrize("late", [b"another value", b"", b"a value that is longer by far than what was there"])
+async def test_a_slot_that_is_filled_again_after_it_was_trimmed_is_not_damaged(store: CountingStore, sources: Sources, late: bytes) -> None:
+    """Puts of an owner that had lost its bundle landed when their slots were deleted already; others had these in their index still."""
+    elsewhere = MemoryStore("of the zombie", sources)
+    async with opened(bundle_context(elsewhere, sources)) as zombie, opened(bundle_context(store, sources, NO_CACHE)) as owner:
+        for i in range(5):
+            await produce(zombie, batch(late))
+            await produce(owner, batch(b"%d" % i))
+        values = await fetch_values(owner, 0)
+        trimmed = await segments(store)
+        await compact(bundle_context(store, sources))
+        for slot in set(trimmed) - set(await segments(store)):
+            await store.put_if_absent(keys.segment(1, slot), [await elsewhere.get(keys.segment(1, slot))])
+        assert await segments(store) == trimmed
+        assert await fetch_values(owner, 0) == values
+
+
 async def test_readers_that_are_surprised_together_look_once(store: CountingStore, sources: Sources) -> None:
     counting = _Lists(store)
     async with opened(bundle_context(counting, sources, NO_CACHE)) as owner:
