@@ -5,13 +5,14 @@ python -m bench.page        writes the page again
 
 from __future__ import annotations
 
+import inspect
 import sys
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from bench import plots
+from bench import backlog, group_commit, latency, limits, many, parquet, plots, processes, requests, takeover, throughput, visibility
 from bench.measures import Measure, Results
 from bench.targets import TARGETS, reached
 
@@ -21,7 +22,9 @@ PLOTS = Path("docs/images")
 BUSY_LOAD = 0.7
 FILE_CHARS = 160
 """Width of the tables where nobody says how wide the terminal is."""
-HOW = """\
+MEASURES = (limits, throughput, latency, requests, takeover, parquet, visibility, many, backlog, processes, group_commit)
+"""Their docstrings begin with the rows that they are about, and are part of the page."""
+HEAD = """\
 Written by `make bench` from `bench/results.json`; every figure was measured by that one run. Peers took turns with LedgerMQ,
 on the same machine, with the same payloads and with acknowledgements that mean "on disk"; `bench/` says how each was set up.
 A ratio is the median of the ratios of each round, whose values were measured within the same minutes.
@@ -50,7 +53,7 @@ def markdown(results: Results, images: list[str]) -> str:
     lines = [
         "# Performance",
         "",
-        HOW,
+        HEAD,
         f"{results.machine}; {results.date}; commit {results.commit}; load before the run {results.load_before}{busy}.",
         "",
         "## Against the targets",
@@ -65,7 +68,13 @@ def markdown(results: Results, images: list[str]) -> str:
     for name, (title, _) in plots.PLOTS.items():
         if name in images:
             lines += ["", f"## {title}", "", f"![{title}](images/{name})"]
-    lines += ["", "## Everything measured", ""]
+    measured = {m.row for m in results.measures}
+    lines += ["", "## How", ""]
+    for module in MEASURES:
+        rows, _, said = (inspect.getdoc(module) or "").partition(":")
+        if measured & set(rows.split()):
+            lines += [f"**{rows}**:{said}", ""]
+    lines += ["## Everything measured", ""]
     lines += ["| | measure | subject | median | lowest to highest | unit |", "|---|---|---|---|---|---|"]
     for m in results.measures:
         lines.append(f"| {m.row} | {m.what} | {m.subject} | {_number(m.median)} | {_spread(m)} | {m.unit} |")

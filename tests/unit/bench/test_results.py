@@ -99,6 +99,8 @@ def test_the_page_says_what_was_met_and_what_was_not() -> None:
     assert "| P9 | broker's memory, single records: 10,000 partitions | 2,000.00 MiB | ≤ 1024 MiB | **no** |" in page
     assert f"| P1 | produce 1000 B | {OURS} send | 210,000 | 200,000 to 220,000 | records/s |" in page
     assert "others were at work" in page
+    assert "**P1 to P3**: records a second" in page
+    assert "**P4**" not in page  # for it was not measured
     assert "images/latency.png" in page
     assert "images/cost.png" not in page
 
