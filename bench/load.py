@@ -211,7 +211,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rate", type=float, default=0.0, help="records a second, each waited for by itself")
     parser.add_argument("--megabytes-per-s", type=float, default=0.0, help="with --via spread: no faster than this")
     parser.add_argument("--seconds", type=float, default=10.0, help="of drain")
-    parser.add_argument("--compression", default="lz4")
+    parser.add_argument("--compression", default="auto")
     parser.add_argument("--linger-ms", type=float)
     parser.add_argument("--values", default="text", choices=["text", "random"], help="random ones do not compress")
     parser.add_argument("--profile", help="write a profile to this file")

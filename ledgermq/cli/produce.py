@@ -35,6 +35,7 @@ class Acks(StrEnum):
 
 
 class Compression(StrEnum):
+    AUTO = "auto"
     NONE = "none"
     LZ4 = "lz4"
     ZSTD = "zstd"
@@ -55,7 +56,7 @@ Header = Annotated[list[str] | None, typer.Option("--header", "-H", metavar="KEY
 Tag = Annotated[str | None, typer.Option("--tag", help="For every record.")]
 Partition = Annotated[int | None, typer.Option("--partition", "-p", min=0, help="Send all to this partition; else the key decides.")]
 AcksOption = Annotated[Acks, typer.Option("--acks", help="When a record counts as sent: stored, or only received.")]
-CompressionOption = Annotated[Compression, typer.Option("--compression", "-z", help="Of the batches.")]
+CompressionOption = Annotated[Compression, typer.Option("--compression", "-z", help="Of the batches; auto: lz4 where it pays.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -73,7 +74,7 @@ async def produce(
     tag: Tag = None,
     partition: Partition = None,
     acks: AcksOption = Acks.DURABLE,
-    compression: CompressionOption = Compression.LZ4,
+    compression: CompressionOption = Compression.AUTO,
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,

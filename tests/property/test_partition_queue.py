@@ -16,6 +16,7 @@ from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.producers import Producers, ProducerSession
 from ledgermq.client.backoff import Backoff
 from ledgermq.client.producing.batch import Batch
+from ledgermq.client.producing.compressor import Compressor
 from ledgermq.client.producing.partition_queue import Failure, PartitionQueue, Session
 from ledgermq.errors import LedgerMQError, NotOwner, OutcomeUnknown, ResourceExhausted, Unavailable
 from ledgermq.sources import Sources
@@ -75,7 +76,7 @@ class Run:
 
     def add(self) -> None:
         count = self.random.randint(1, 3)
-        batch = Batch("t", 1, 0, self.now_s, "none")
+        batch = Batch("t", 1, 0, self.now_s, Compressor("none"))
         batch.record_count = count
         self.records[id(batch)] = list(range(self.sent_records, self.sent_records + count))
         self.sent_records += count

@@ -16,10 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from crc32c import crc32c
 
+from ledgermq.client.producing.compressor import Compressor
 from ledgermq.client.producing.delivery import Delivery, Outcome, SendResult
 from ledgermq.client.record import ROW_OVERHEAD_BYTES, Row, rows_to_arrow, values_to_arrow
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.records import SCHEMA_VERSION, Compression, encode_batch
+from ledgermq.protocol.records import SCHEMA_VERSION
 
 if TYPE_CHECKING:
     from ledgermq.client.producing.given_sessions import EncodedBatch
@@ -34,6 +35,7 @@ class Batch:
 
     __slots__ = (
         "_arrow",
+        "_compressor",
         "_held_bytes",
         "_plain_timestamps",
         "_plain_values",
@@ -41,7 +43,6 @@ class Batch:
         "_timestamps",
         "base_offset",
         "born_s",
-        "compression",
         "crc",
         "data",
         "data_bytes",
@@ -57,14 +58,12 @@ class Batch:
         "topic_id",
     )
 
-    def __init__(
-        self, topic: str, topic_id: int, partition: int, born_s: float, compression: Compression, plain_bytes_max: int = -1
-    ) -> None:
+    def __init__(self, topic: str, topic_id: int, partition: int, born_s: float, compressor: Compressor, plain_bytes_max: int = -1) -> None:
         self.topic = topic
         self.topic_id = topic_id
         self.partition = partition
         self.born_s = born_s
-        self.compression = compression
+        self._compressor = compressor
         self.outcome = Outcome()
         self.plain_bytes_max = plain_bytes_max
         self.record_count = 0
@@ -159,7 +158,7 @@ class Batch:
             self._timestamps = arrow.column("timestamp")
             low_high = pc.min_max(self._timestamps.cast(pa.int64())).as_py()
             self.timestamp_min_us, self.timestamp_max_us = low_high["min"], low_high["max"]
-            self.data = encode_batch(arrow, self.compression)
+            self.data = self._compressor.encode(arrow)
             self.crc = crc32c(self.data)
             self._plain_values, self._plain_timestamps, self._rows, self._arrow = [], [], [], None
         return self.data

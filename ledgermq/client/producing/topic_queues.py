@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from ledgermq.client.partitioner import StickyPartition, checked, partition_of_key
 from ledgermq.client.producing.batch import Batch
+from ledgermq.client.producing.compressor import Chosen, Compressor
 from ledgermq.client.producing.delivery import Delivery
 from ledgermq.client.producing.given_sessions import EncodedBatch
 from ledgermq.client.producing.partition_queue import PartitionQueue
@@ -38,18 +39,24 @@ class TopicQueues:
         self._clock_s = clock_s
         self._changed = changed
         self._sticky = StickyPartition(sources)
+        self._compression: Chosen | None = None
+        self._compressors: list[Compressor] = []
+        """One a partition: what is alike goes to the same one, by its key."""
         self.update(route)
 
     def update(self, route: TopicRoute) -> None:
         """Newer knowledge of the same topic (same id): partitions may have been added, settings changed."""
         self.route = route
         self._record_bytes_max = route.record_bytes_max
-        self._compression = route.compression or self._settings.compression
+        compression = route.compression or self._settings.compression
+        if compression != self._compression:
+            self._compression, self._compressors = compression, []
         for queue in self.queues:
             if queue.open is not None:
                 queue.open.close()  # to values that are not looked at: the limit may be another one
         for partition in range(len(self.queues), route.partitions):
             self.queues.append(self._new_queue(route, partition))
+        self._compressors += [Compressor(compression) for _ in range(len(self._compressors), route.partitions)]
 
     def add(self, row: Row, size: int, partition: int | None) -> Delivery:
         """Raises MessageTooLarge, UnknownPartition; the record is nowhere then."""
@@ -78,7 +85,7 @@ class TopicQueues:
     def _new_batch(self, partition: int) -> Batch:
         size_max = self._settings.batch_bytes_max
         plain_bytes_max = size_max if self._record_bytes_max >= size_max and self._settings.partitioner is None else -1
-        return Batch(self.route.name, self.route.topic_id, partition, self._clock_s(), self._compression, plain_bytes_max)
+        return Batch(self.route.name, self.route.topic_id, partition, self._clock_s(), self._compressors[partition], plain_bytes_max)
 
     def seal(self, queue: PartitionQueue) -> None:
         if queue.open is not None:
