@@ -39,6 +39,8 @@ SCHEMA = pa.schema(
 ROW_GROUP_BYTES = 64 * 1024 * 1024
 ROW_GROUP_ROWS_MAX = 4 * 1024 * 1024
 SMALL_BATCH_ROWS = 256
+SMALL_BATCHES_MAX = 1024
+"""So many small batches that wait become one: each takes a kilobyte or two besides its rows, and holds on to all that was read with it."""
 BLOOM_FALSE_POSITIVES = 0.01
 _METADATA_KEY = b"ledgermq"
 
@@ -100,6 +102,7 @@ class ParquetBuilder:
         self._file = file
         self._next = file.first_offset
         self._waiting: list[pa.RecordBatch] = []
+        self._small = 0  # of those that wait, the last ones
         self._sink = FileSink()
         self._writer: pq.ParquetWriter | None = None
         self.pending_bytes = 0
@@ -113,6 +116,10 @@ class ParquetBuilder:
             raise AssertionError(f"{self._file.key}: offset {self._next} is next, the batch has {batch.num_rows} rows from {base_offset}")
         batch = batch.slice(skip, rows)
         self._waiting.append(batch)
+        self._small = self._small + 1 if rows < SMALL_BATCH_ROWS else 0
+        if self._small == SMALL_BATCHES_MAX:
+            self._waiting[-SMALL_BATCHES_MAX:] = [pa.concat_batches(self._waiting[-SMALL_BATCHES_MAX:])]
+            self._small = 0
         self._next += batch.num_rows
         self.pending_bytes += batch.get_total_buffer_size() if skip == 0 else batch.nbytes
         if self.pending_bytes >= ROW_GROUP_BYTES:
@@ -126,7 +133,7 @@ class ParquetBuilder:
                 rows = rows.combine_chunks()
             table = _with_place(rows, self._file.topic, self._file.partition, self._next - rows.num_rows)
             self._open().write_table(table, row_group_size=ROW_GROUP_ROWS_MAX)
-            self._waiting, self.pending_bytes = [], 0
+            self._waiting, self._small, self.pending_bytes = [], 0, 0
 
     def finish(self, note: FooterNote) -> NewFile:
         if self._next != self._file.last_offset + 1:

@@ -72,6 +72,26 @@ def test_a_gap_an_overlap_or_a_missing_end_is_an_assertion(batches: list[tuple[i
         _file(*batches)
 
 
+def test_tiny_batches_are_joined_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A million of them would take gigabytes before a row group is full."""
+    monkeypatch.setattr(columns, "SMALL_BATCH_ROWS", 4)
+    monkeypatch.setattr(columns, "SMALL_BATCHES_MAX", 3)
+    sizes = [1, 1, 1, 3, 5, 1, 1, 4, 2, 2, 2, 2, *[1] * 20]
+    file = fmt.PlannedFile(topic_id=7, topic="flights", first_offset=0, last_offset=sum(sizes) - 1, key="k")
+    builder, at, waiting = ParquetBuilder(file), 0, []
+    for size in sizes:
+        rows = [{"value": b"%d" % offset} for offset in range(at, at + size)]
+        builder.add(pa.RecordBatch.from_pylist(rows, RECORD_SCHEMA), at)
+        at += size
+        waiting.append([batch.num_rows for batch in builder._waiting])
+    assert waiting[:9] == [[1], [1, 1], [3], [3, 3], [3, 3, 5], [3, 3, 5, 1], [3, 3, 5, 1, 1], [3, 3, 5, 1, 1, 4], [3, 3, 5, 1, 1, 4, 2]]
+    assert waiting[10] == [3, 3, 5, 1, 1, 4, 6]
+    assert len(waiting[-1]) == 7 + 7
+    table = pq.read_table(pa.BufferReader(bytes(builder.finish(note_of_file(file, PLAN, "cluster")))))
+    assert table.column("value").to_pylist() == [b"%d" % offset for offset in range(at)]
+    assert table.column("offset").to_pylist() == list(range(at))
+
+
 def test_row_groups_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(columns, "ROW_GROUP_BYTES", 1)
     footer = pq.read_metadata(pa.BufferReader(_file((10, 4), (14, 4), (18, 2))))
