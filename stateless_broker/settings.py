@@ -78,7 +78,10 @@ class BrokerSettings(ProcessSettings):
     )
 
     flush_spacing_ms: int | None = Field(
-        None, ge=0, le=10_000, description="Least time between two segments of a bundle; 0 for files, 100 for S3 and HDFS"
+        None,
+        ge=0,
+        le=10_000,
+        description="Between two segments of a bundle while a put is on its way, else none; 0 for files, 100 for S3 and HDFS",
     )
     flush_bytes: int = Field(8 * MIB, ge=64 * KIB, le=64 * MIB, description="A segment is put at once when this much waits")
     produce_memory_bytes_max: int = Field(
