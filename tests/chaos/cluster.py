@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AsyncExitStack, contextmanager
 
 from ledgermq.cli.exit_codes import ExitCode
 from tests.chaos.children import LEDGERMQ, Child, Children, Place
@@ -62,6 +63,8 @@ class ChaosCluster:
         self.violations: list[Violation] = []
         self.failed_starts = 0
         self.starts = 0
+        self._store_bad: Counter[str] = Counter()
+        self._store_bad_until_s: dict[str, float] = {}
         self._children, self._store, self._note = children, store, note
 
     async def prepare(self, count: int, stack: AsyncExitStack, seed: int) -> None:
@@ -84,7 +87,23 @@ class ChaosCluster:
         broker.child = self._children.spawn(broker.name, [*self.command, "broker", broker.url, *place, *settings, *options])
 
     async def stop(self, broker: Broker) -> None:
-        self.violations += await broker.stop(STOP_S_MAX)
+        begun_s = asyncio.get_running_loop().time()
+
+        def store_was_bad() -> bool:
+            return self._store_bad[broker.name] > 0 or self._store_bad_until_s.get(broker.name, 0.0) >= begun_s
+
+        self.violations += await broker.stop(STOP_S_MAX, store_was_bad)
+
+    @contextmanager
+    def store_bad(self, brokers: Iterable[Broker]) -> Iterator[None]:
+        """A block in which these brokers may wait for the store in vain."""
+        names = [broker.name for broker in brokers]
+        self._store_bad.update(names)
+        try:
+            yield
+        finally:
+            self._store_bad.subtract(names)
+            self._store_bad_until_s.update(dict.fromkeys(names, asyncio.get_running_loop().time()))
 
     async def ready(self, brokers: list[Broker]) -> None:
         """Raises TimeoutError, with what those who are not up said last."""

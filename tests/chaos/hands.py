@@ -93,17 +93,22 @@ class Hands:
         broker = self._cluster.brokers[trouble.who]
         self._hit(trouble, broker)
         line = broker.line if trouble.part is Part.CLIENTS else self._store.lines[broker.name]
-        spoil(line, trouble)
-        try:
-            await asyncio.sleep(trouble.lasts_s)
-        finally:
-            line.restore()
+        with self._cluster.store_bad([] if trouble.part is Part.CLIENTS else [broker]):
+            spoil(line, trouble)
+            try:
+                await asyncio.sleep(trouble.lasts_s)
+            finally:
+                line.restore()
 
     async def _server(self, trouble: Trouble) -> None:
         server = self._store.server
         assert server is not None
         for broker in self._cluster.brokers:
             self._hit(trouble, broker)
+        with self._cluster.store_bad(self._cluster.brokers):
+            await self._spoil_server(server, trouble)
+
+    async def _spoil_server(self, server: Child, trouble: Trouble) -> None:
         if trouble.kind is Kind.SERVER_PAUSE:
             await paused(server, trouble.lasts_s)
             return
