@@ -24,8 +24,12 @@ class Cluster:
 
     def __init__(self, folder: Path, root: str, brokers: int = 1, *options: str) -> None:
         self.brokers = BrokerProcesses(folder, root, options)
-        self.brokers.start_all(brokers)
         self._topics = 0
+        try:
+            self.brokers.start_all(brokers)
+        except BaseException:  # nobody has this cluster yet who could close it
+            self.close()
+            raise
 
     def new_topic(self, partitions: int) -> str:
         self._topics += 1
