@@ -43,8 +43,9 @@ class ProduceStream:
         self._on_answer = on_answer
         self._waiting: deque[SentFrame] = deque()
         self._outgoing: asyncio.Queue[ProduceFrame | None] = asyncio.Queue(FRAMES_IN_FLIGHT_MAX)
-        self._sent = asyncio.Event()
-        self._given_up = asyncio.Event()
+        self._woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done: there is a deadline now, or the stream was given up. A future and no task: nothing has to end before an answer goes on."""
+        self._given_up = False
         self.ended = False
         self.suspected_s = 0.0
         """When somebody last asked whether the broker is still the owner."""
@@ -55,8 +56,8 @@ class ProduceStream:
 
     def give_up(self) -> None:
         """The broker lost what is on its way here, by what others say: do not wait for the deadline."""
-        self._given_up.set()
-        self._sent.set()
+        self._given_up = True
+        self._wake()
 
     def has_room(self) -> bool:
         return not self.ended and len(self._waiting) < FRAMES_IN_FLIGHT_MAX
@@ -66,7 +67,12 @@ class ProduceStream:
         assert self.has_room(), "frames in flight are bounded"
         self._waiting.append(sent)
         self._outgoing.put_nowait(sent.frame)
-        self._sent.set()
+        if len(self._waiting) == 1:
+            self._wake()
+
+    def _wake(self) -> None:
+        if not self._woken.done():
+            self._woken.set_result(None)
 
     async def run(self) -> None:
         """Until the stream fails or is cancelled; raises nothing of the broker's."""
@@ -110,18 +116,16 @@ class ProduceStream:
             await end(answer)
 
     async def _wait(self, answer: asyncio.Task[Any], lost: asyncio.Task[bool]) -> None:
-        if self._given_up.is_set():
+        if self._given_up:
             raise Unavailable(f"{self.address} does not answer, and others say that it lost its partitions")
-        self._sent.clear()
-        now = asyncio.get_running_loop().time()
+        loop = asyncio.get_running_loop()
+        if self._woken.done():
+            self._woken = loop.create_future()
+        now = loop.time()
         if self._waiting and self._waiting[0].deadline_s <= now:
             raise DeadlineExceeded(f"{self.address} did not answer a produce request in time")
-        sent = asyncio.create_task(self._sent.wait() if not self._waiting else self._given_up.wait())
         timeout_s = self._waiting[0].deadline_s - now if self._waiting else None
-        try:
-            await asyncio.wait((answer, lost, sent), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            await end(sent)
+        await asyncio.wait((answer, lost, self._woken), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         if lost.done() and not answer.done():
             raise Unavailable(f"the line to {self.address} was lost")
 
