@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from email.utils import formatdate
 
 import pytest
 
-from ledger.object_store import s3_client, s3_wire
+from ledger.object_store import s3_client, s3_obstore, s3_wire
 from ledger.object_store.contract import (
     AlreadyExists,
     FenceClosed,
@@ -112,6 +113,17 @@ async def test_only_412_says_that_an_object_exists(store: ObjectStore, server: S
     with pytest.raises(AlreadyExists):
         await store.put_if_absent("a/b", [b"x"])
     assert server.requests == ["PUT /bucket/root/a/b"]
+
+
+async def test_a_text_of_obstores_that_nobody_knows_is_no_answer(scripted: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if a release of it worded its errors otherwise: a question for `settle_put`, never won or lost."""
+    monkeypatch.setattr(s3_obstore, "_ANSWER", re.compile("said otherwise"))
+    async with await open_s3(f"s3://bucket/root?endpoint={scripted.endpoint}&region=eu-central-1&client=obstore") as store:
+        for status in (404, 409, 412, 503):
+            scripted.answer = Answer(status, xml("PreconditionFailed"))
+            with pytest.raises(StoreUncertain) as raised:
+                await store.put_if_absent("a/b", [b"x"])
+            assert type(raised.value) is StoreUncertain
 
 
 async def test_throttling_carries_the_stores_wish(store: ObjectStore, server: ScriptedServer) -> None:
