@@ -1,4 +1,4 @@
-"""`SparkEngine`: the tasks of a round as one Spark job. A task carries the root URL; each executor opens its own store.
+"""`SparkEngine`: the tasks of a round as one Spark job. A task carries the root URL; each worker opens its own store, once.
 
 Spark only distributes: a task is the same plain function as everywhere else, and Spark may run it again, elsewhere, at any time, for all
 of its effects are fenced puts of the plan's own files. A task's typed error comes back as a value, not as a stack trace through the JVM.
@@ -18,12 +18,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from ledger.object_store.contract import FenceClosed, ObjectMissing, ObjectStore, StoreThrottled, StoreUncertain
-from ledger.object_store.open import open_store
 from ledger.parquet.engine import OnTaskDone, StoreTask
 from ledger.parquet.plan_chain import PlanOvertaken
 from ledgermq.errors import InvalidConfig, LedgerMQError, Unavailable, from_code
 from ledgermq.sources import Sources
 from spark.session import open_session
+from spark.worker import kept_store, worker
 
 PROGRESS_EVERY_S = 0.25
 _NOT_ON_THE_WIRE: tuple[type[LedgerMQError], ...] = (PlanOvertaken, FenceClosed, ObjectMissing, StoreThrottled, StoreUncertain)
@@ -142,14 +142,13 @@ def _outcomes(returned: Iterable[Any]) -> list[Any]:
 
 
 def run_on_executor(task: StoreTask) -> Any:
-    """One task from start to end in its own event loop: its outcome, or a TaskFailure."""
+    """One task from start to end, in the event loop of this worker: its outcome, or a TaskFailure."""
 
     async def run() -> Any:
-        sources = Sources()
-        async with await open_store(task.store_url, sources=sources) as store:
-            return await task.run(store, sources, asyncio.to_thread)
+        async with kept_store(task.store_url) as store:
+            return await task.run(store, Sources(), asyncio.to_thread)
 
     try:
-        return asyncio.run(run())
+        return worker().loop.run_until_complete(run())
     except LedgerMQError as error:
         return TaskFailure.of(error)

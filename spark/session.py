@@ -8,6 +8,9 @@ import sys
 from pyspark.sql import SparkSession
 
 APP_NAME = "ledgermq-parquet-compaction"
+WORKER_ENVIRONMENT = {"MALLOC_MMAP_THRESHOLD_": str(32 * 1024 * 1024), "MALLOC_TRIM_THRESHOLD_": str(256 * 1024 * 1024)}
+"""For Python on the executors: glibc gives segments and pages, megabytes each, back to the kernel as soon as they are let go, and takes
+them anew, zeroed page by page: a tenth to a fifth of the processor time of a task."""
 
 
 def open_session() -> SparkSession:
@@ -22,4 +25,7 @@ def open_session() -> SparkSession:
             "spark.ui.showConsoleProgress": "false",
         }
         builder = builder.master(os.environ.get("MASTER", "local[*]")).config(map=quiet)
-    return builder.getOrCreate()
+    spark = builder.getOrCreate()
+    for name, value in WORKER_ENVIRONMENT.items():
+        spark.sparkContext.environment.setdefault(name, value)
+    return spark

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from ledger.recovery import advance_checkpoint
 from ledgermq.errors import DataDamaged, InvalidConfig
 from ledgermq.sources import Sources
 from spark.engine import SparkEngine, TaskFailure, run_on_executor
+from spark.session import WORKER_ENVIRONMENT, open_session
 from tests.passing_store import PassingStore
 from tests.roots import Root
 from tests.stores import file_store, memory_store
@@ -164,3 +166,11 @@ async def test_a_store_in_memory_is_refused(spark: SparkSession) -> None:
         report = await _compact(root, spark)
         assert {type(error) for error in report.failures.values()} == {InvalidConfig}
         assert not (await root.compact()).failures, "another engine finishes the plans"
+
+
+def test_workers_of_our_session_keep_their_memory(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark.sparkContext, "environment", dict(spark.sparkContext.environment))
+    assert open_session() is spark
+    names = list(WORKER_ENVIRONMENT)
+    [found] = spark.sparkContext.parallelize([0], 1).map(lambda _: {name: os.environ.get(name) for name in names}).collect()
+    assert found == WORKER_ENVIRONMENT
