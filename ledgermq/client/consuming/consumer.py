@@ -153,11 +153,10 @@ class Consumer:
     async def __anext__(self) -> Message:
         """The next message, whenever it comes."""
         run = self._reader.run
-        if run is None or run.spent:
+        while run is None or (message := run.take_one()) is None:
             await self.wait_ready()
-            while (run := await self._reader.next_run(None)) is None:
-                pass
-        return run.take_one()
+            run = await self._reader.next_run(None)
+        return message
 
     # -- positions -----------------------------------------------------------------------------------------------------
 

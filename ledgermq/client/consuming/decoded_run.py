@@ -44,9 +44,16 @@ class DecodedRun(Generic[M]):
         if self._on_taken is not None:
             self._on_taken(self.reading, first, self.reading.position)
 
-    def take_one(self) -> M:
-        message = self._decoded()[self._taken]
-        self._advance(1)
+    def take_one(self) -> M | None:
+        """None: it is spent. Called for each message, so it calls nothing that it can do itself."""
+        taken = self._taken
+        if taken >= self._count:
+            return None
+        message = (self._messages or self._decoded())[taken]
+        self._taken = taken + 1
+        self.reading.position = end = self._offset + taken + 1
+        if self._on_taken is not None:
+            self._on_taken(self.reading, end - 1, end)
         return message
 
     def take(self, count: int) -> list[M]:

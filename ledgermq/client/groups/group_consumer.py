@@ -170,16 +170,17 @@ class GroupConsumer:
                 return self._commit_first.committed.popleft()
         elif run is not None and not run.spent:
             self._finish_handed_out()
-            return run.take_one()
+            if (message := run.take_one()) is not None:
+                return message
         self._iterating = True
         try:
             with self._call():
                 await self._enter()
                 if self._commit_first is not None:
                     return await self._commit_first.next()
-                while (run := await self._reader.next_run(None)) is None:
+                while (run := await self._reader.next_run(None)) is None or (message := run.take_one()) is None:
                     pass
-                return run.take_one()
+                return message
         except Drained:
             raise StopAsyncIteration from None
         finally:
