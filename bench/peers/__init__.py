@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from pathlib import Path
 
-from bench.peers import confluent, kafka, nats, rabbitmq, redis
+from bench.peers import confluent, kafka, nats, rabbitmq, redis, rocketmq
 from bench.peers.peer import Peer
 
 DURABILITY = {
@@ -19,6 +19,7 @@ DURABILITY = {
     nats.SUBJECT: nats.DURABILITY,
     nats.SUBJECT_BY_DEFAULT: nats.DURABILITY_BY_DEFAULT,
     rabbitmq.SUBJECT: rabbitmq.DURABILITY,
+    rocketmq.SUBJECT: rocketmq.DURABILITY,
 }
 """What an acknowledgement means, by subject."""
 
@@ -33,6 +34,7 @@ OTHERS: dict[str, Running] = {
     nats.SUBJECT: nats.running,
     nats.SUBJECT_BY_DEFAULT: partial(nats.running, sync_always=False),
     rabbitmq.SUBJECT: rabbitmq.running,
+    rocketmq.SUBJECT: rocketmq.running,
 }
 
 

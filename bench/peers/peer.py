@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
-START_S_MAX = 60.0
+START_S_MAX = 120.0
 END_S_MAX = 30.0
 STREAMS = 8
 """Partitions, or streams where a peer has no partitions."""

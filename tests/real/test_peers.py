@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bench.load import values
-from bench.peers import DURABILITY, confluent, kafka, nats, rabbitmq, redis
+from bench.peers import DURABILITY, confluent, kafka, nats, rabbitmq, redis, rocketmq
 from bench.peers.peer import Peer
 
 pytestmark = [pytest.mark.real, pytest.mark.nightly, pytest.mark.timeout(900)]  # the first run builds and fetches them
@@ -40,8 +40,8 @@ def gives_back_what_it_took(peer: Peer, payloads: Path) -> None:
 
 @pytest.mark.parametrize(
     "running",
-    [redis.running, nats.running, partial(nats.running, sync_always=False), rabbitmq.running],
-    ids=["redis", "nats-sync", "nats", "rabbitmq"],
+    [redis.running, nats.running, partial(nats.running, sync_always=False), rabbitmq.running, rocketmq.running],
+    ids=["redis", "nats-sync", "nats", "rabbitmq", "rocketmq"],
 )
 def test_a_peer_gives_back_what_it_took(running: Callable[[Path], AbstractContextManager[Peer]], tmp_path: Path, payloads: Path) -> None:
     folder = tmp_path / "peer"

@@ -1,0 +1,131 @@
+"""RocketMQ as a peer: a name server and one broker that syncs before it answers (`flushDiskType=SYNC_FLUSH`), a topic of eight queues.
+
+Batches of 1000 messages, or 500 KB, are sent asynchronously to the queues in turn, 32 in flight; the broker syncs once for those that wait.
+A message may wait a minute in the broker's queue (its default of 200 ms refuses under load), and 1000 are pulled at once, not 32, as its
+documents advise for throughput. Its own benchmark is not among its artifacts: a small program of ours runs its Java client.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+from bench.peers.peer import STREAMS, served
+from infra import debian, java, maven
+from infra.ports import free_port
+
+SUBJECT = "RocketMQ 5.3 (sync flush)"
+DURABILITY = "fsync before the acknowledgement, one for all that wait"
+SOURCE = Path(__file__).resolve().parent / "rocketmq_client" / "Client.java"
+JDK = "openjdk-17-jdk-headless"
+RUN_S_MAX = 300
+BATCH_RECORDS, BATCH_BYTES, IN_FLIGHT = 1000, 500_000, 32
+
+
+@dataclass
+class RocketMQ:
+    servers: str
+    broker: str
+    classes: Path
+    home: Path
+    subject: str = SUBJECT
+    durability: str = DURABILITY
+    _topics: Iterator[int] = field(default_factory=count)
+    _newest: str | None = None
+
+    def new_topic(self) -> str:
+        """The one before it is deleted; its records stay in the log, which all topics share."""
+        if self._newest is not None:
+            self._run("delete", self._newest)
+        self._newest = f"bench-{next(self._topics)}"
+        self._run("create", self._newest)
+        return self._newest
+
+    def produce(self, topic: str, records: int, payloads: Path) -> dict[str, float]:
+        with payloads.open("rb") as values:
+            batch = min(BATCH_RECORDS, BATCH_BYTES // len(values.readline()))
+        return _rate(self._run("produce", topic, str(records), str(payloads), str(batch), str(IN_FLIGHT)))
+
+    def consume(self, topic: str, records: int) -> dict[str, float]:
+        return _rate(self._run("consume", topic, str(records)))
+
+    def _run(self, what: str, topic: str, *options: str) -> dict[str, float]:
+        command = _java(self.home, "512m", "Client", what, self.servers, self.broker, topic, str(STREAMS), *options, classes=self.classes)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_S_MAX, check=False)
+        if done.returncode != 0:
+            raise RuntimeError(f"RocketMQ: {what} failed:\n{done.stdout[-1000:]}\n{done.stderr[-2000:]}")
+        found: dict[str, float] = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
+        return found
+
+
+def _rate(found: dict[str, float]) -> dict[str, float]:
+    return found | {"per_s": found["records"] / found["seconds"]}
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[RocketMQ]:
+    """`folder` takes the data and the logs."""
+    classes = folder / "classes"
+    subprocess.run([_compiler(), "-d", str(classes), "-cp", f"{maven.jars('rocketmq')}/*", str(SOURCE)], check=True, timeout=RUN_S_MAX)
+    names_port, port, replication_port = free_port(), free_port(), free_port()
+    names = _settings(folder / "names.conf", {"listenPort": names_port, "bindAddress": "127.0.0.1"})
+    broker = _settings(
+        folder / "broker.conf",
+        {
+            "brokerName": "peer",
+            "brokerIP1": "127.0.0.1",
+            "bindAddress": "127.0.0.1",
+            "listenPort": port,
+            "haListenPort": replication_port,
+            "namesrvAddr": f"127.0.0.1:{names_port}",
+            "storePathRootDir": folder / "store",
+            "flushDiskType": "SYNC_FLUSH",
+            "autoCreateTopicEnable": "false",
+            "waitTimeMillsInSendQueue": 60_000,
+            "maxTransferCountOnMessageInMemory": 1000,
+            "maxTransferBytesOnMessageInMemory": 4 << 20,
+            "maxTransferCountOnMessageInDisk": 1000,
+            "maxTransferBytesOnMessageInDisk": 4 << 20,
+        },
+    )
+    environment = {"ROCKETMQ_HOME": str(folder)}
+    with ExitStack() as stack:
+        command = _java(folder, "256m", "org.apache.rocketmq.namesrv.NamesrvStartup", "-c", str(names))
+        stack.enter_context(served(command, names_port, folder / "names.log", environment))
+        command = _java(folder, "1g", "org.apache.rocketmq.broker.BrokerStartup", "-c", str(broker))
+        stack.enter_context(served(command, port, folder / "broker.log", environment))
+        yield RocketMQ(f"127.0.0.1:{names_port}", f"127.0.0.1:{port}", classes, folder)
+
+
+def _settings(path: Path, settings: dict[str, object]) -> Path:
+    path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    return path
+
+
+def _java(home: Path, heap: str, main: str, *arguments: str, classes: Path | None = None) -> list[str]:
+    """`home`: where it may write logs of its own."""
+    found = java.installed()
+    assert found is not None, "Java is needed: python infra/java.py installs it"
+    path = os.pathsep.join([*([str(classes)] if classes is not None else []), f"{maven.jars('rocketmq')}/*"])
+    return [str(found / "bin" / "java"), f"-Xmx{heap}", f"-Duser.home={home}", "-cp", path, main, *arguments]
+
+
+def _compiler() -> str:
+    """Raises RuntimeError where it cannot be had."""
+    if (found := _found_compiler()) is None:
+        debian.install(JDK)
+        found = _found_compiler()
+    if found is None:
+        raise RuntimeError("there is no Java compiler (javac) beside Java, and it can only be installed as root on Debian")
+    return found
+
+
+def _found_compiler() -> str | None:
+    home = java.installed()
+    return str(home / "bin" / "javac") if home is not None and (home / "bin" / "javac").exists() else None
