@@ -1,7 +1,7 @@
 """P1 to P3: records a second through one broker on local files with fsync, beside its peers where they are wanted.
 
 All get the same values (words of text) and eight partitions or streams; what a peer's acknowledgement means is in `bench.peers.DURABILITY`,
-how it is set up in its module. LedgerMQ's own compression (lz4) is its default, that of the others is none, which is theirs.
+how it is set up in its module. LedgerMQ's own compression (lz4) is its default; the others compress where that is faster for them.
 """
 
 from __future__ import annotations

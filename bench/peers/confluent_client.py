@@ -25,6 +25,7 @@ SETTINGS = {
     "enable.idempotence": True,
     "linger.ms": 50,
     "batch.size": 1_000_000,
+    "compression.type": "lz4",
     "batch.num.messages": 100_000,
     "queue.buffering.max.messages": 1_000_000,
 }

@@ -65,7 +65,7 @@ class RocketMQ:
 
 
 def _rate(found: dict[str, float]) -> dict[str, float]:
-    return found | {"per_s": found["records"] / found["seconds"]}
+    return found | {"per_s": found["timed"] / found["seconds"]}
 
 
 @contextmanager
