@@ -9,6 +9,7 @@ import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
+import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
@@ -59,10 +60,27 @@ public final class Client {
         admin.start();
         if (what.equals("create")) {
             admin.createAndUpdateTopicConfig(broker, new TopicConfig(topic, queues, queues));
+            awaitRoute(admin, topic);
         } else {
             admin.deleteTopicInBroker(Set.of(broker), topic);
         }
         System.out.println("{}");
+    }
+
+    /** The broker tells the name server a moment later. */
+    private static void awaitRoute(DefaultMQAdminExt admin, String topic) throws Exception {
+        long until = System.nanoTime() + TIMEOUT_MS * 1_000_000;
+        while (true) {
+            try {
+                admin.examineTopicRouteInfo(topic);
+                return;
+            } catch (MQClientException unknown) {
+                if (System.nanoTime() > until) {
+                    throw unknown;
+                }
+                Thread.sleep(200);
+            }
+        }
     }
 
     private static List<byte[]> values(Path payloads) throws Exception {
