@@ -51,6 +51,8 @@ class Results:
     load_before: float = 0.0
     """Processes that wanted to run in the minute before: above 0.5 others were at work."""
     measures: list[Measure] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
+    """Peers that were not measured, and why."""
     curves: list[Curve] = field(default_factory=list)
 
     @classmethod

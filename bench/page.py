@@ -14,6 +14,7 @@ from rich.table import Table
 
 from bench import backlog, group_commit, latency, limits, many, parquet, plots, processes, requests, takeover, throughput, visibility
 from bench.measures import Measure, Results
+from bench.peers import DURABILITY
 from bench.targets import TARGETS, reached
 
 RESULTS = Path("bench/results.json")
@@ -26,7 +27,7 @@ MEASURES = (limits, throughput, latency, requests, takeover, parquet, visibility
 """Their docstrings begin with the rows that they are about, and are part of the page."""
 HEAD = """\
 Written by `make bench` from `bench/results.json`; every figure was measured by that one run. Peers took turns with LedgerMQ,
-on the same machine, with the same payloads and with acknowledgements that mean "on disk"; `bench/` says how each was set up.
+on the same machine, with the same payloads; `bench/peers/` says how each was set up.
 A ratio is the median of the ratios of each round, whose values were measured within the same minutes.
 `python -m bench.run --only P9` measures the rows of one number again, and writes nothing.
 """
@@ -68,8 +69,8 @@ def markdown(results: Results, images: list[str]) -> str:
     for name, (title, _) in plots.PLOTS.items():
         if name in images:
             lines += ["", f"## {title}", "", f"![{title}](images/{name})"]
+    lines += ["", *_peers(results), "## How", ""]
     measured = {m.row for m in results.measures}
-    lines += ["", "## How", ""]
     for module in MEASURES:
         rows, _, said = (inspect.getdoc(module) or "").partition(":")
         if measured & set(rows.split()):
@@ -79,6 +80,14 @@ def markdown(results: Results, images: list[str]) -> str:
     for m in results.measures:
         lines.append(f"| {m.row} | {m.what} | {m.subject} | {_number(m.median)} | {_spread(m)} | {m.unit} |")
     return "\n".join(lines) + "\n"
+
+
+def _peers(results: Results) -> list[str]:
+    """What their acknowledgements mean; who is missing, and why."""
+    subjects = {m.subject for m in results.measures}
+    told = [f"| {subject} | {words} |" for subject, words in DURABILITY.items() if subject in subjects]
+    told += [f"| {subject} | not measured: {why} |" for subject, why in results.left_out.items()]
+    return ["## Peers", "", "| | an acknowledgement means |", "|---|---|", *told, ""] if told else []
 
 
 def _number(value: float) -> str:

@@ -35,7 +35,7 @@ def rows(results: Results, rounds: int, options: argparse.Namespace) -> dict[str
     scale = QUICK_SCALE if options.quick else 1.0
     return {
         "raw": Limits(results, rounds, scale).run,
-        "P1": Throughput(results, rounds, scale, peers=not options.quick).run,
+        "P1": Throughput(results, rounds, scale, None if options.quick else options.peers).run,
         "P4": Latency(results, rounds, scale).run,
         "P5": Requests(results, rounds, scale).run,
         "P6": Takeover(results, *((2, (10, 200)) if options.quick else (10, HISTORY_MB))).run,
@@ -53,6 +53,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="five minutes, no peers, fewer records and rounds")
     parser.add_argument("--only", help="rows of the table of targets, with commas: P1,P4")
     parser.add_argument("--rounds", type=int, help=f"{ROUNDS}, or {QUICK_ROUNDS} with --quick")
+    parser.add_argument("--peers", default="", help="only those with this in their names, and Kafka")
     parser.add_argument("--backlog-mb", type=int, help="P10: how much the reader drains")
     parser.add_argument("--output", type=Path, help=f"where the results go, else {RESULTS}, or nowhere with --quick or --only")
     options = parser.parse_args()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from bench import backlog, latency, many, parquet, processes, requests, takeover, visibility
 from bench.measures import Results
+from bench.peers import confluent
 from bench.throughput import KAFKA, OURS
 
 
@@ -70,6 +71,7 @@ TARGETS = (
     Target("P2", "produce 100 B", f"{OURS} send", KAFKA, 2.5),
     Target("P2", "produce 100 B", f"{OURS} send_many", KAFKA, 5.0),
     Target("P2", "produce 100 B", f"{OURS} send_batch", KAFKA, 5.0),
+    Target("P2", "produce 100 B", f"{OURS} send", confluent.SUBJECT, 4.0),
     Target("P3", "consume 100 B", f"{OURS} messages", KAFKA, 1.5),
     Target("P3", "consume 100 B", f"{OURS} arrow", KAFKA, 10.0),
     *(

@@ -25,7 +25,8 @@ OURS, KAFKA = "LedgerMQ", kafka.SUBJECT
 class Throughput:
     """`scale`: a quick run takes a fraction of the records."""
 
-    def __init__(self, results: Results, rounds: int, scale: float, *, peers: bool) -> None:
+    def __init__(self, results: Results, rounds: int, scale: float, peers: str | None) -> None:
+        """`peers`: those whose name has this in it, "" = all; None: none."""
         self._results, self._rounds, self._scale, self._peers = results, rounds, scale, peers
 
     def run(self) -> None:
@@ -34,7 +35,9 @@ class Throughput:
             (folder / "root").mkdir()
             ours = Cluster(folder, (folder / "root").as_uri())
             stack.callback(ours.close)
-            peers = opened(stack, folder) if self._peers else []
+            peers: list[Peer] = []
+            if self._peers is not None:
+                peers, self._results.left_out = opened(stack, folder, self._peers)
             for size, records in ((1000, 300_000), (100, 2_000_000)):
                 self._size(ours, peers, folder, size, int(records * self._scale))
 

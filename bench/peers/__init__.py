@@ -38,13 +38,19 @@ OTHERS: dict[str, Running] = {
 }
 
 
-def opened(stack: ExitStack, folder: Path) -> list[Peer]:
-    """All that start, Kafka first, until `stack` ends; of each other one a line on stderr says why it is left out."""
+def opened(stack: ExitStack, folder: Path, like: str = "") -> tuple[list[Peer], dict[str, str]]:
+    """Those that start, Kafka first, until `stack` ends; and of each other one why it is left out, which is told on stderr too.
+
+    `like`: only those whose subject has this in it; Kafka's Java tools, which the targets are about, in any case.
+    """
     broker = stack.enter_context(kafka.running(_made(folder, "kafka")))
-    others, left_out = started(stack, folder, OTHERS | {confluent.SUBJECT: lambda _: confluent.running(broker)})
-    for subject, why in (LEFT_OUT | left_out).items():
+    wanted = OTHERS | {confluent.SUBJECT: lambda _: confluent.running(broker)}
+    unasked = {subject: "it was not asked for" for subject in wanted if like.lower() not in subject.lower()}
+    others, failed = started(stack, folder, {subject: running for subject, running in wanted.items() if subject not in unasked})
+    left_out = LEFT_OUT | unasked | failed
+    for subject, why in left_out.items():
         print(f"left out: {subject}: {why}", file=sys.stderr)
-    return [broker, *others]
+    return [broker, *others], left_out
 
 
 def started(stack: ExitStack, folder: Path, wanted: Mapping[str, Running]) -> tuple[list[Peer], dict[str, str]]:
