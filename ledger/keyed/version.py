@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from itertools import pairwise
+from dataclasses import asdict, astuple, dataclass
+from itertools import chain, pairwise
 from typing import Any
 
 from crc32c import crc32c
@@ -26,6 +26,7 @@ from ledgermq.errors import DataDamaged, FormatNotSupported, Unavailable
 LOOKS_MAX = 100
 FORMAT = 1
 EARLIER_MAX = 64
+NUMBER_MAX = 2**63 - 1
 _BLANK = "00000000"
 _MARK = b'"checksum": "'
 
@@ -70,7 +71,13 @@ class KeyedVersion:
         return sum(file.size for file in self.files)
 
     def check(self) -> None:
-        """Raises ValueError."""
+        """Raises ValueError, TypeError."""
+        numbers = [self.number, self.end, self.tombstones_to, *chain.from_iterable(self.earlier)]
+        numbers += chain.from_iterable(astuple(file)[1:] for file in self.files)
+        if not all(type(number) is int and -NUMBER_MAX <= number <= NUMBER_MAX for number in numbers):
+            raise TypeError("offsets, sizes and times are whole numbers of 64 bits")
+        if not all(type(text) is str for text in (self.topic, self.cluster, *(file.key for file in self.files))):
+            raise TypeError("names are text")
         for before, after in pairwise(self.files):
             if after.first <= before.last:
                 raise ValueError(f"{after.key} overlaps {before.key}")
@@ -123,10 +130,10 @@ def decode_version(data: bytes, key: str, place: KeyedPlace) -> KeyedVersion:
             tombstones_to=found["tombstones_to"],
         )
         version.check()
+        if version.place != place or version.key != key:
+            raise ValueError(f"it says that it is {version.key}")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataDamaged(f"{key}: it is no version of a keyed partition: {error!r}", object_key=key) from error
-    if version.place != place or version.key != key:
-        raise DataDamaged(f"{key}: it says that it is {version.key}", object_key=key)
     return version
 
 

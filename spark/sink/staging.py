@@ -122,7 +122,11 @@ def _encoded(routed: Routed, compression: Compression) -> bytes:
 
 async def read_staged(store: ObjectStore, key: str) -> list[StagedBatch]:
     """Raises ObjectMissing, DataDamaged, FormatNotSupported, naming the object."""
-    data = await store.get(key)
+    return batches_of(await store.get(key), key)
+
+
+def batches_of(data: bytes, key: str) -> list[StagedBatch]:
+    """Of an object of staged rows. Raises DataDamaged, FormatNotSupported, naming it."""
     try:
         index = decode_tail(data, 0, 0).index
     except (DataDamaged, FormatNotSupported) as error:

@@ -129,7 +129,7 @@ def _topics(values: Mapping[str, str]) -> tuple[tuple[str, ...], str | None]:
     if given == ["topicsPattern"]:
         try:
             re.compile(values["topicsPattern"])
-        except re.error as error:
+        except (re.error, OverflowError, RecursionError) as error:
             raise InvalidConfig(f"topicsPattern {values['topicsPattern']!r} is no regular expression: {error}") from error
         return (), values["topicsPattern"]
     if given == ["topic"]:

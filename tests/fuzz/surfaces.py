@@ -6,6 +6,7 @@ from tests.fuzz import (
     command_surfaces,
     group_surfaces,
     input_surfaces,
+    lake_surfaces,
     ledger_surfaces,
     parquet_surfaces,
     root_surfaces,
@@ -20,6 +21,7 @@ def all_surfaces() -> dict[str, Surface]:
     modules = (
         wire_surfaces,
         ledger_surfaces,
+        lake_surfaces,
         parquet_surfaces,
         service_surfaces,
         input_surfaces,

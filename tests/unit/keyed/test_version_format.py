@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -70,6 +71,16 @@ def test_any_flipped_byte_is_found(at: int, value: int) -> None:
 def test_garbage_is_refused(data: bytes) -> None:
     with pytest.raises((DataDamaged, FormatNotSupported)):
         decode_version(data, PLACE.version(4), PLACE)
+
+
+@pytest.mark.parametrize(
+    "changed", [{"number": "4"}, {"end": 150.5}, {"tombstones_to": True}, {"topic": 7}, {"end": 2**63}, {"earlier": [[1, None]]}]
+)
+def test_values_of_other_kinds_are_refused_though_the_checksum_fits(changed: dict[str, object]) -> None:
+    found = json.loads(encode_version(version())) | {"checksum": "00000000"} | changed
+    blank = json.dumps(found, sort_keys=True).encode() + b"\n"
+    with pytest.raises(DataDamaged, match="no version of a keyed partition"):
+        decode_version(blank.replace(b'"00000000"', b'"%08x"' % crc32c(blank)), PLACE.version(4), PLACE)
 
 
 @pytest.mark.parametrize("number", [3, 5])

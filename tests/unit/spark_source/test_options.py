@@ -44,6 +44,8 @@ def test_times_are_milliseconds_or_iso_8601(text: str) -> None:
         ({"topic": "t"}, "root is missing"),
         ({"topic": "t", "startOffsets": "1"}, "did you mean 'startingOffsets'"),
         ({"topicsPattern": "("}, "no regular expression"),
+        ({"topicsPattern": "x{4294967296}"}, "no regular expression"),
+        ({"topicsPattern": "(" * 3000}, "no regular expression"),
         ({"topics": " , "}, "names no topic"),
         ({"topics": "a,b", "partitions": "1"}, "of one topic only"),
         ({"topic": "t", "partitions": "1,x"}, "numbers with commas"),
