@@ -67,8 +67,8 @@ def test_a_late_put_on_s3_is_caught() -> None:
     """Of the seeds of a longer stretch only those in which tasks sleep before they put, on S3."""
     mutant = MUTANTS["url-life-without-end"]
     assert mutant.likely is not None
-    seeds = [seed for seed in range(120) if mutant.likely(seed)][:12]
-    assert len(seeds) == 12
+    seeds = [seed for seed in range(120) if mutant.likely(seed)]
+    assert len(seeds) > 12
     assert hunt(mutant, LEVELS[mutant.level], seeds).seed is not None
 
 
