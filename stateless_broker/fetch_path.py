@@ -16,6 +16,7 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.batch_header import Buffer
 from ledgermq.protocol.frames import FetchFrame, Frame
 from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
+from ledgermq.tasks import end
 from stateless_broker.bundle.context import BundleMetrics
 from stateless_broker.bundle.owner import BundleOwner
 from stateless_broker.logs import get_logger, logs_debug
@@ -66,12 +67,13 @@ class FetchPath:
         cursors = _cursors(request)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(request.max_wait_ms / 1000, self.wait_s_max)
+        is_over = False
         while True:
             found = await self._collect(cursors, self._bytes_max(request))
             enough = sum(part.payload_bytes for part in found) >= max(1, request.min_bytes)
-            if enough or any(part.header.HasField("error") for part in found) or loop.time() >= deadline:
+            if enough or any(part.header.HasField("error") for part in found) or is_over or loop.time() >= deadline:
                 return _frame(found)
-            await self._wait(cursors, deadline)
+            is_over = not await self._wait(cursors, deadline)
 
     async def stream(self, request: pb.FetchRequest) -> AsyncIterator[FetchFrame]:
         """The first frame comes at once, even if empty: it tells the high watermarks."""
@@ -143,8 +145,11 @@ class FetchPath:
         cursor.topic, cursor.topic_id = topic, topic.id
         return await self._ownership.owner(cursor.bundle)
 
-    async def _wait(self, cursors: Sequence[_Cursor], deadline: float) -> None:
-        """Until any partition has something above the high watermark last seen, or changes hands, or the time is up."""
+    async def _wait(self, cursors: Sequence[_Cursor], deadline: float) -> bool:
+        """Until any partition has something above the high watermark last seen, or changes hands. False: the time was up before.
+
+        Who asks the clock instead may ask in vain: a loop fires its timers up to the resolution of its clock too early.
+        """
         positions: dict[int, dict[tuple[int, int], int]] = {}
         for cursor in cursors:
             if cursor.topic is not None and cursor.bundle is not None:
@@ -153,15 +158,14 @@ class FetchPath:
         for bundle, wanted in positions.items():
             owner = self._ownership.terms.opened.get(bundle)
             if owner is None:
-                return
+                return True
             tasks.append(asyncio.create_task(owner.wait_for_data(wanted), name=f"fetch of bundle {bundle}"))
         timeout_s = max(0.0, deadline - asyncio.get_running_loop().time())
         try:
-            await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await end(*tasks)
+        return bool(done)
 
 
 def _cursors(request: pb.FetchRequest) -> list[_Cursor]:

@@ -311,6 +311,17 @@ async def test_a_long_poll_waits_for_data_and_no_longer_than_asked(cluster: Clus
 
 
 @in_cluster("a:1")
+async def test_a_long_poll_ends_though_its_timer_fires_a_moment_early(cluster: Cluster) -> None:
+    """A loop fires what is due within the resolution of its clock: at that moment the clock itself shows less."""
+    await cluster.create("t", 1)
+    loop, line = asyncio.get_running_loop(), cluster.line("a:1")
+    awake = asyncio.Event()
+    loop.call_at(loop.time() + 0.7 - 1e-10, awake.set)
+    assert values_of(await line.fetch_once(fetch_of("t", 0, max_wait_ms=700))) == []
+    assert awake.is_set()
+
+
+@in_cluster("a:1")
 async def test_a_stream_pushes_what_becomes_durable_from_all_its_partitions(cluster: Cluster) -> None:
     await cluster.create("t", 4)
     request = pb.FetchRequest(partitions=[pb.FetchPartition(topic="t", partition=i) for i in range(4)], max_bytes=2000)
