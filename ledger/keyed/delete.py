@@ -1,7 +1,7 @@
 """Deletes what versions have replaced, and exactly that (docs/decisions/0022; safety invariant 9).
 
 the log       files that end below the end of a version that is `parquet_min_age` old: first a checkpoint moves `parquet_start` above
-              them, then they go, in ascending order, each before the next. What a crash leaves of them is found by `ledger.parquet.gc`
+              them, then all below it go, in ascending order, each before the next. What a crash leaves is found by `ledger.parquet.gc`
 versions      below the newest, when the one after them is `parquet_min_age` old, in ascending order
 files         of numbers up to the newest version's that no version names: of replaced versions, and of rounds that lost
 everything    of a partition whose topic was removed
@@ -88,9 +88,22 @@ async def delete_cleaned_log(
     after = partition_of(await newest_checkpoint(store, bundle), place.topic_id, place.partition)
     if after.parquet_start <= files[-1].last_offset:  # it declined, or what was won is not the newest: its number was free again
         return []
-    for file in files:
-        await store.delete([file.key])
-    return [file.key for file in files]
+    # Not only these: who moved the start before may still be at it, and a higher file must not go before a lower one.
+    return await _delete_below(store, topic, place, after.parquet_start, old_enough)
+
+
+async def _delete_below(store: ObjectStore, topic: Topic, place: KeyedPlace, start: int, old_enough: int) -> list[str]:
+    """Every file of the log that ends below `start`, in ascending order, each before the next, up to one that is too young."""
+    listed = [keys.parse_parquet(info.key) async for info in store.list(keys.parquet_partition(topic.name, place.partition))]
+    deleted = []
+    for name in listed:
+        if name is None or name.topic_id != place.topic_id or name.last_offset >= start:
+            continue
+        if name.plan > old_enough:
+            break
+        await store.delete([name.key])
+        deleted.append(name.key)
+    return deleted
 
 
 async def _settled_end(store: ObjectStore, cluster: ClusterSettings, place: KeyedPlace) -> int:
