@@ -105,7 +105,7 @@ def test_gc_removes_what_a_dead_round_left_and_nothing_else(request: pytest.Fixt
             await root.produce("t", (0, [b"in a segment"]))
             await store.put_if_absent("notes.txt", [b"mine"])
             newest_ms = (await store.head("notes.txt")).modified_ms
-            while await store.store_time_ms() < newest_ms + 1000:  # noqa: ASYNC110  a clock of whole seconds: with it nothing is too young
+            while await store.store_time_ms() < newest_ms + 1000:
                 await asyncio.sleep(0.1)
 
     async def left() -> list[str]:
