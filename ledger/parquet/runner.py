@@ -24,12 +24,14 @@ from ledger.parquet.round import run_round
 from ledger.recovery import advance_checkpoint, recover
 from ledger.segment_indexes import SegmentIndexes
 from ledger.topic_removal import take_in_facts
-from ledgermq.errors import InvalidConfig, LedgerMQError
+from ledgermq.errors import InvalidConfig, LedgerMQError, Unavailable
 from ledgermq.sources import Sources
 from ledgermq.tasks import all_of
 
 BUNDLES_AT_ONCE = 4
 """Bundles wait for the store most of the time; how many tasks run at once is the engine's business."""
+
+FACTS_ATTEMPTS_MAX = 5
 
 
 async def compact_root(
@@ -122,11 +124,16 @@ async def advance_checkpoint_for_facts(
     sources: Sources,
     known: SegmentIndexes | None = None,
 ) -> None:
-    """Let the bundle's newest checkpoint name the topics that were removed, so that the next plan leaves them out."""
-    draft = await newest_checkpoint(store, bundle)
+    """Let the bundle's newest checkpoint name what protects records, and the topics that were removed: the next plan leaves them out.
+
+    Looks again after each that was won: its number may have been free again, and then nobody reads it. Raises Unavailable.
+    """
     move = take_in_facts(catalog)
-    if move(draft):
+    for _ in range(FACTS_ATTEMPTS_MAX):
+        if not move(await newest_checkpoint(store, bundle)):
+            return
         await advance_checkpoint(store, bundle, sources, cluster.producer_states_max, move, known=known)
+    raise Unavailable(f"bundle {bundle}: others put checkpoints faster than one that names its topics' settings", retry_after_ms=100)
 
 
 async def _compact_all(

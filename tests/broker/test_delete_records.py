@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
 
 from ledger.checkpoint import newest_checkpoint, partition_of
+from ledger.cluster import read_cluster
+from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.group_build import run_inline
 from ledger.parquet.runner import compact_root
@@ -18,6 +21,8 @@ from ledgermq.errors import InvalidConfig, InvalidRequest, LegalHold, OffsetOutO
 from ledgermq.protocol import ledgermq_pb2 as pb
 from stateless_broker.in_process import InProcessConnector
 from tests.broker.cluster import TIMESTAMP_US, Cluster, fetch_of, in_cluster, until, values_of
+from tests.late_checkpoint import LateCheckpoint
+from tests.roots import Root
 from tests.virtual_time import virtual_sources
 
 AT = datetime.fromtimestamp(TIMESTAMP_US / 1e6, UTC)
@@ -42,6 +47,14 @@ async def error_at(cluster: Cluster, address: str, partition: int, offset: int) 
 async def compact(cluster: Cluster) -> None:
     sources = virtual_sources(92)
     assert not (await compact_root(cluster.store, sources, LocalEngine(sources, run_inline))).failures
+
+
+async def first_comes_late(cluster: Cluster, address: str, is_it: Callable[[fmt.Checkpoint], bool]) -> LateCheckpoint:
+    """The broker's first checkpoint that `is_it` wins a number that is free again, and is not the newest."""
+    root = Root(cluster.store, virtual_sources(93), await read_cluster(cluster.store))
+    late = LateCheckpoint(root, is_it)
+    cluster.views[address].inner = late
+    return late
 
 
 @in_cluster("a:1", "b:1")
@@ -145,6 +158,32 @@ async def test_a_broker_that_was_fenced_does_not_answer(cluster: Cluster) -> Non
     request = pb.DeleteRecordsRequest(topic="t", partitions=[pb.RecordsToDelete(partition=0, offset=2)])
     told = (await cluster.brokers[zombie].service.delete_records(request)).results[0]
     assert told.error.code == "NOT_OWNER"
+
+
+@in_cluster("a:1")
+async def test_a_log_start_that_nobody_reads_is_not_answered(cluster: Cluster) -> None:
+    """It stood in a checkpoint under a number that was free again: newer ones did not have it, nor would a later owner."""
+    await cluster.create("t", 1)
+    for i in range(4):
+        await cluster.produce("t", 0, b"%d" % i)
+    late = await first_comes_late(cluster, "a:1", lambda checkpoint: any(part.log_start for part in checkpoint.partitions))
+    async with client_of(cluster) as client:
+        assert await client.delete_records("t", 3) == {0: DeletedRecords(0, 3)}
+    assert late.came_late
+    assert await starts(cluster, "t", 0) == (3, 3)
+
+
+@in_cluster("a:1")
+async def test_a_hold_that_nobody_reads_is_not_answered(cluster: Cluster) -> None:
+    await cluster.create("t", 1)
+    late = await first_comes_late(cluster, "a:1", lambda checkpoint: any(fact.held for fact in checkpoint.topic_facts))
+    async with client_of(cluster) as client:
+        await client.alter_topic("t", settings={"legal.hold": True})
+    assert late.came_late
+    topic = cluster.brokers["a:1"].metadata.catalog.topics_by_name["t"]
+    fact = fact_of(await newest_checkpoint(cluster.store, topic.bundles[0]), topic.id)
+    assert fact is not None
+    assert fact.held
 
 
 @in_cluster("a:1", "b:1")

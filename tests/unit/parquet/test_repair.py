@@ -22,6 +22,7 @@ from ledger.segment import read_index
 from ledgermq.cli.exit_codes import ExitCode
 from ledgermq.errors import DataDamaged
 from ledgermq.sources import Sources
+from tests.late_checkpoint import LateCheckpoint
 from tests.root_commands import RootCommand
 from tests.roots import Root, parquet_keys, read_parquet_rows
 from tests.stores import file_store, memory_store
@@ -150,6 +151,17 @@ async def test_a_second_repair_and_one_of_an_old_look_change_nothing(sources: So
         first, second = await found_in(root), await found_in(root)
         outcomes = await asyncio.gather(*(repair_partition(store, root.cluster, each, sources) for each in (first, second)))
         assert sorted(outcomes) == [False, True]
+        assert len(partition_of(await root.newest(), root.topics["t"].id, 1).lost) == 1
+        assert await find_parked(store, root.cluster, run_inline) == []
+
+
+async def test_a_repair_that_nobody_reads_is_made_again(sources: Sources) -> None:
+    """It stood in a checkpoint under a number that was free again."""
+    async with memory_store() as store:
+        root, _ = await parked_root(store, sources)
+        late = LateCheckpoint(root, lambda checkpoint: not any(part.HasField("parked") for part in checkpoint.partitions))
+        assert await repair_partition(late, root.cluster, await found_in(root), sources)
+        assert late.came_late
         assert len(partition_of(await root.newest(), root.topics["t"].id, 1).lost) == 1
         assert await find_parked(store, root.cluster, run_inline) == []
 
