@@ -120,7 +120,13 @@ SOURCE_OPTIONS = {
     "minPartitions": "4",
     "failOnDataLoss": "false",
     "tag": "a || b",
-    "partitions": "0,1,4-7",
+}
+OF_ONE_TOPIC = {
+    "root": "file:///data",
+    "topic": "t",
+    "partitions": "0, 1,4",
+    "startingTimestamp": "1764547200000",
+    "endingOffsets": "latest",
 }
 SINK_OPTIONS = {
     "servers": "a:1,b:2",
@@ -194,6 +200,8 @@ def surfaces() -> list[Surface]:
         Surface("sink-decision", [sink_decision()], check_decision, spoil_json),
         Surface("staged-rows", [staged_rows()], check_staged),
         Surface("stream-position", [json.dumps(positions.encode(POSITION)).encode()], check_position, spoil_json),
-        Surface("source-options", [json.dumps(SOURCE_OPTIONS).encode()], check_source_options, spoil_options),
+        Surface(
+            "source-options", [json.dumps(given).encode() for given in (SOURCE_OPTIONS, OF_ONE_TOPIC)], check_source_options, spoil_options
+        ),
         Surface("sink-options", [json.dumps(SINK_OPTIONS).encode()], check_sink_options, spoil_options),
     ]
