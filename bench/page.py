@@ -66,6 +66,9 @@ def markdown(results: Results, images: list[str]) -> str:
         f"| {found.target.row} | {found.target.name()} | {found.value} | {found.bound} | {'yes' if found.met else '**no**'} |"
         for found in reached(results, TARGETS)
     ]
+    unmeasured = dict.fromkeys(target.row for target in TARGETS if results.of(target.row, target.what, target.subject) is None)
+    if unmeasured:
+        lines += ["", f"Targets that this run did not measure, or not all: {', '.join(unmeasured)}."]
     for name, (title, _) in plots.PLOTS.items():
         if name in images:
             lines += ["", f"## {title}", "", f"![{title}](images/{name})"]
