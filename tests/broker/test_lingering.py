@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from ledger.object_store.memory import MemoryStore
 from ledger.object_store.wrapper import PUTS, StoreWrapper
 from ledgermq.client.client import Client
+from ledgermq.client.producing.producer import Producer
 from ledgermq.client.settings import ClientSettings
 from stateless_broker.in_process import InProcessConnector
 from tests.broker.cluster import cluster_of
@@ -34,51 +36,51 @@ class SlowStore(StoreWrapper):
         return await step()
 
 
+@asynccontextmanager
+async def after_the_first() -> AsyncIterator[tuple[SlowStore, Producer]]:
+    """A producer whose first record is stored, so that all is known and open."""
+    store = SlowStore()
+    async with (
+        cluster_of("a:1", store=store, flush_spacing_ms=0) as cluster,
+        Client(InProcessConnector(cluster.network), ["a:1"], ClientSettings(), virtual_sources(1)) as client,
+    ):
+        await client.create_topic("t", 1)
+        async with client.producer() as producer:
+            await producer.send("t", "first")
+            yield store, producer
+
+
 @pytest.mark.parametrize("apart_s", [0.008, 0.010, 0.1])
 def test_records_that_come_apart_wait_for_one_put_only(apart_s: float) -> None:
     """Though the one before is still on its way: 5 ms more would be a third of the time to a near store."""
 
     async def main() -> None:
-        store = SlowStore()
-        async with (
-            cluster_of("a:1", store=store, flush_spacing_ms=0) as cluster,
-            Client(InProcessConnector(cluster.network), ["a:1"], ClientSettings(), virtual_sources(1)) as client,
-        ):
-            await client.create_topic("t", 1)
-            async with client.producer() as producer:
-                await producer.send("t", "first")
-                loop = asyncio.get_running_loop()
+        async with after_the_first() as (_, producer):
+            loop = asyncio.get_running_loop()
 
-                async def wait_of_one() -> float:
-                    begun_s = loop.time()
-                    await producer.send("t", "x")
-                    return loop.time() - begun_s
+            async def wait_of_one() -> float:
+                begun_s = loop.time()
+                await producer.send("t", "x")
+                return loop.time() - begun_s
 
-                async with asyncio.TaskGroup() as group:
-                    waits = []
-                    for _ in range(20):
-                        waits.append(group.create_task(wait_of_one()))
-                        await asyncio.sleep(apart_s)
-                assert max(wait.result() for wait in waits) < PUT_S + 0.002
+            async with asyncio.TaskGroup() as group:
+                waits = []
+                for _ in range(20):
+                    waits.append(group.create_task(wait_of_one()))
+                    await asyncio.sleep(apart_s)
+            assert max(wait.result() for wait in waits) < PUT_S + 0.002
 
     run_virtual(main)
 
 
 def test_a_stream_of_records_becomes_few_batches() -> None:
     async def main() -> None:
-        store = SlowStore()
-        async with (
-            cluster_of("a:1", store=store, flush_spacing_ms=0) as cluster,
-            Client(InProcessConnector(cluster.network), ["a:1"], ClientSettings(), virtual_sources(1)) as client,
-        ):
-            await client.create_topic("t", 1)
-            async with client.producer() as producer:
-                await producer.send("t", "first")
-                before = store.puts
-                for _ in range(1000):
-                    producer.send("t", "x")
-                    await asyncio.sleep(0.0001)
-                await producer.flush()
+        async with after_the_first() as (store, producer):
+            before = store.puts
+            for _ in range(1000):
+                producer.send("t", "x")
+                await asyncio.sleep(0.0001)
+            await producer.flush()
             assert store.puts - before <= 0.1 / 0.005 + 3, "more than one batch in 5 ms"
 
     run_virtual(main)
