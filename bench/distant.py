@@ -16,6 +16,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from ledgermq.tasks import end
+
 MEDIAN_S, P99_S = 0.100, 0.195
 Z99 = 2.326
 """Standard deviations of the 99th percentile from the median."""
@@ -35,9 +37,7 @@ class Line:
             try:
                 await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                for task in pumps:
-                    task.cancel()
-                await asyncio.gather(*pumps, return_exceptions=True)
+                await end(*pumps)
                 up_writer.close()
                 writer.close()
 

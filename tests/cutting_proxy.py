@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
 
+from ledgermq.tasks import end
 from tests.loopback_server import serving
 
 NEVER = 1 << 40
@@ -102,9 +103,7 @@ class CuttingProxy:
         try:
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for pump in pumps:
-                pump.cancel()
-            await asyncio.gather(*pumps, return_exceptions=True)
+            await end(*pumps)
 
     async def _pump(self, direction: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pieces_max: int | None) -> None:
         pieces = 0
