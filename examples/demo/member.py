@@ -29,7 +29,8 @@ async def main(target: str, name: str) -> None:
         await asyncio.to_thread(sys.stdin.readline)  # until all have their share: one alone would be done too soon
         while not stopped.is_set():
             for partition, offsets in runs(await consumer.fetch(FETCH_RECORDS_MAX, timeout=0.5)).items():
-                print(partition, offsets[0], len(offsets), flush=True)
+                sys.stdout.write(f"{partition} {offsets[0]} {len(offsets)}\n")  # one write: a kill leaves no part of a line
+                sys.stdout.flush()
         await consumer.drain()
 
 

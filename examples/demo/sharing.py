@@ -88,11 +88,7 @@ class Group:
                 await self._begin_together()
                 while self.coverage.missing:
                     progress.update(bar, completed=self.coverage.handled, note=f"member {self.killed} killed" if self.killed else "")
-                    if (
-                        not self.killed
-                        and self.coverage.handled >= self.coverage.missing / 2
-                        and len(set(self.coverage.holders.values())) == len(MEMBERS)
-                    ):
+                    if not self.killed and self._is_under_way:
                         self._kill()
                     if time.monotonic() - self.heard_at > SILENCE_S_MAX:
                         raise WrongData(f"{self.coverage.missing} records were handled by nobody")
@@ -135,6 +131,8 @@ class Group:
             self.heard_at = time.monotonic()
             if line == b"ready\n":
                 continue
+            if not line.endswith(b"\n"):
+                break  # killed in the middle of it: what it had begun to say counts as not handled
             partition, first, count = map(int, line.split())
             self.coverage.add(name, partition, first, count)
             if name != self.killed and partition in self.lost and not self.resumed_at:
