@@ -3,7 +3,8 @@
     python -m bench.freshness ROOT [--seconds 60] [--rate 200] [--broker-options "…"]
 
 ROOT is a new root: file:///…, s3://…, hdfs://… One broker process, one producer process at a steady rate, and in this process a query that
-runs batch after batch on local[2]. The first ten seconds, in which Spark warms up, do not count. Prints one JSON line.
+runs batch after batch on local[2]. The first forty seconds do not count: the first batch takes Spark up to twenty on two cores, and the
+next ones catch up. Prints one JSON line.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 TOPIC = "freshness"
-WARM_UP_S = 10.0
+WARM_UP_S = 40.0
 PARTITIONS = 4
 
 

@@ -19,7 +19,7 @@ RUN_S_MAX = 300
 VALUE_BYTES = 1000
 MEGABYTES, SCAN_RECORDS = 300, 600_000
 COMPACTION, PLAIN_WRITE = "LedgerMQ", "pyarrow alone"
-SOURCE, NATIVE = "LedgerMQ", "spark.read.parquet"
+SOURCE, SOURCE_WITH_SCHEMA, NATIVE = "LedgerMQ", "LedgerMQ, schema given", "spark.read.parquet"
 
 
 class Parquet:
@@ -39,7 +39,7 @@ class Parquet:
         with tempfile.TemporaryDirectory(prefix="ledgermq-bench-") as folder:
             records = ("--records", str(int(SCAN_RECORDS * self._scale)), "--value-bytes", str(VALUE_BYTES))
             found = answer_of("bench.source_scan", folder, *records, "--rounds", str(self._rounds))
-        for subject, name in ((SOURCE, "source"), (NATIVE, "native")):
+        for subject, name in ((SOURCE, "source"), (SOURCE_WITH_SCHEMA, "source_with_schema"), (NATIVE, "native")):
             for rate in found["mb_per_s"][name]:
                 self._results.add("P7", f"Spark scan, values of {VALUE_BYTES} B", subject, "MB/s", rate)
 

@@ -14,15 +14,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql.types import StructType
-
 from spark.source.data_source import LedgerMQDataSource
 from spark.source.stream import StreamReader
 
 
 def main(sink: Path, checkpoint: Path, trigger: str, options: dict[str, str]) -> None:
     source = LedgerMQDataSource(options)
-    reader, executor = source.streamReader(StructType()), source.streamReader(StructType())
+    reader, executor = source.streamReader(source.schema()), source.streamReader(source.schema())
     ends, done = checkpoint / "offsets", checkpoint / "commits"
     for folder in (ends, done):
         folder.mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,7 @@ from spark.shared_root import shared_root
 from spark.sink.writers import batch_writer, stream_writer
 from spark.source.batch import BatchReader
 from spark.source.options import SourceOptions, parse_options
-from spark.source.rows import schema
+from spark.source.rows import columns_of, schema
 from spark.source.servers import root_of
 from spark.source.stream import StreamReader
 
@@ -26,25 +26,25 @@ class LedgerMQDataSource(DataSource):
     def name(cls) -> str:
         return "ledgermq"
 
-    def schema(self) -> str:
+    def schema(self) -> StructType:
         return schema(parse_options(self.options))
 
     def reader(self, schema: StructType) -> BatchReader:
-        """A `schema` of the query's own has to be ours. Raises InvalidConfig."""
-        return BatchReader(self._options())
+        """`schema`: ours, or the columns that the query wants. Raises InvalidConfig, Unavailable."""
+        return BatchReader(self._options(schema))
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
         """As `reader`; `endingOffsets` and `endingTimestamp` are refused: a stream has no end."""
         if given := {"endingoffsets", "endingtimestamp"} & {name.lower() for name in self.options}:
             raise InvalidConfig(f"a stream has no end: {' and '.join(sorted(given))} cannot be given")
-        options = self._options()
+        options = self._options(schema)
         if options.include_archive:
             raise InvalidConfig("includeArchive is for batch queries: a stream begins at the log start")
         return StreamReader(options)
 
-    def _options(self) -> SourceOptions:
-        """With a root that executors can reach. Raises InvalidConfig, Unavailable."""
-        options = parse_options(self.options)
+    def _options(self, schema: StructType) -> SourceOptions:
+        """With a root that executors can reach, and columns. Raises InvalidConfig, Unavailable."""
+        options = replace(parse_options(self.options), columns=columns_of(schema))
         return replace(options, root=shared_root(options.root or asyncio.run(root_of(options.servers))))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

@@ -15,7 +15,7 @@
 | minPartitions     | 1        | at least so many tasks, as far as there are records                                      |
 | failOnDataLoss    | true     | fail when records that are asked for were deleted by retention; else read what is left   |
 | includeArchive    | false    | batches: with records that retention took, of topics that archive them                   |
-| includeHeaders    | true     | with the column `headers`                                                                |
+| includeHeaders    | true     | with the column `headers`, where the query gives no schema of its own                    |
 | tag               |          | only records with this tag; several with "||" between them                               |
 """
 
@@ -51,6 +51,7 @@ NAMES = (
     "includeHeaders",
     "tag",
 )
+COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers", "tag")
 EARLIEST, LATEST = -2, -1
 MIN_PARTITIONS_MAX = 100_000
 OFFSET_MAX = 2**63 - 1
@@ -68,7 +69,7 @@ Offsets = Literal["earliest", "latest"] | Mapping[str, Mapping[int, int]] | AtTi
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """`root` is empty where only `servers` were given."""
+    """`root` is empty where only `servers` were given. `columns`: in the order in which the query gets them."""
 
     root: str
     topics: tuple[str, ...] = ()
@@ -78,7 +79,7 @@ class SourceOptions:
     ending_offsets: Offsets = "latest"
     min_partitions: int = 1
     fail_on_data_loss: bool = True
-    include_headers: bool = True
+    columns: tuple[str, ...] = COLUMNS
     tags: frozenset[str] = frozenset()
     offsets_per_trigger_max: int | None = None
     servers: str = ""
@@ -117,7 +118,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         min_partitions=_number(values, "minPartitions", 1, MIN_PARTITIONS_MAX),
         fail_on_data_loss=_truth(values, "failOnDataLoss"),
         include_archive=_truth(values, "includeArchive", "false"),
-        include_headers=_truth(values, "includeHeaders"),
+        columns=tuple(name for name in COLUMNS if name != "headers" or _truth(values, "includeHeaders")),
         tags=frozenset(tag.strip() for tag in values.get("tag", "").split("||") if tag.strip()),
     )
 

@@ -1,28 +1,68 @@
-"""From the rows of a range to the columns of the source: those of Spark's Kafka source in its order, then the tag."""
+"""From the rows of a range to the columns of the source: those of Spark's Kafka source in its order, then the tag.
+
+A query that gives a schema of its own, `.schema("offset LONG, value BINARY")`, gets these columns only. Spark does not tell a Python source
+which columns a query needs, and what goes into the JVM is most of what reading costs.
+"""
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from ledgermq.client.consuming.message import table_of
+from ledgermq.errors import InvalidConfig
 from spark.source.options import SourceOptions
 
 BATCH_BYTES_MAX = 8 * 1024 * 1024
 """What the JVM gets at once; a larger row comes alone."""
 
-_COLUMNS = (
-    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT",
-    "headers ARRAY<STRUCT<key: STRING, value: BINARY>>",
-    "tag STRING",
-)
+_TYPES: dict[str, DataType] = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    "headers": ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
+    "tag": StringType(),
+}
 
 
-def schema(options: SourceOptions) -> str:
-    """As Spark's DDL."""
-    return ", ".join(column for column in _COLUMNS if options.include_headers or not column.startswith("headers"))
+def schema(options: SourceOptions) -> StructType:
+    """Of a query that gives none."""
+    return StructType([StructField(name, _TYPES[name]) for name in options.columns])
+
+
+def columns_of(given: StructType) -> tuple[str, ...]:
+    """The columns of a query's schema, in its order. Raises InvalidConfig, naming the first that the source does not have."""
+    types = {name: kind.simpleString() for name, kind in _TYPES.items()}
+    for field in given.fields:
+        if field.name not in types:
+            near = {name.lower(): name for name in types}
+            close = difflib.get_close_matches(field.name.lower(), near, n=1)
+            hint = f"did you mean {near[close[0]]!r}?" if close else f"columns are {', '.join(types)}"
+            raise InvalidConfig(f"the schema has a column {field.name!r}, the source has not; {hint}")
+        if field.dataType.simpleString() != types[field.name]:
+            raise InvalidConfig(f"the schema says that {field.name} is {field.dataType.simpleString()}, it is {types[field.name]}")
+    names = tuple(given.fieldNames())
+    if not names or len(set(names)) < len(names):
+        raise InvalidConfig(f"the schema has {'one column twice' if names else 'no column'}: {', '.join(names)}")
+    return names
 
 
 def batches_of(rows: pa.RecordBatch, topic: str, partition: int, offset: int, options: SourceOptions) -> Iterator[pa.RecordBatch]:
@@ -30,8 +70,7 @@ def batches_of(rows: pa.RecordBatch, topic: str, partition: int, offset: int, op
     table = table_of(rows, topic, partition, offset)
     if options.tags:
         table = table.filter(pc.is_in(table.column("tag"), value_set=pa.array(sorted(options.tags), pa.string())))
-    if not options.include_headers:
-        table = table.drop_columns(["headers"])
+    table = table.select(options.columns)
     step = max(1, table.num_rows * BATCH_BYTES_MAX // max(1, table.nbytes))
     for at in range(0, table.num_rows, step):
         yield table.slice(at, step)

@@ -10,15 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.types import StructType
 
 from infra.minio import Minio
 from ledger.object_store.open import open_store
 from ledgermq.cli.exit_codes import ExitCode
 from ledgermq.sources import Sources
-from spark.source.data_source import LedgerMQDataSource
 from tests.conftest import BUCKET
 from tests.e2e.processes import BrokerProcesses
+from tests.source_readers import batch_reader
 from tests.source_root import fill
 
 pytestmark = pytest.mark.real
@@ -70,6 +69,6 @@ def test_a_bucket_that_may_only_be_read(tmp_path: Path, minio: Minio, minio_root
     checked = run("fsck", minio_root, "--output", "json")
     assert checked.returncode in (ExitCode.OK, ExitCode.UNTIDY), checked.stdout
     assert run("inspect", "cluster", minio_root).returncode == ExitCode.OK
-    reader = LedgerMQDataSource({"root": minio_root, "topic": "t"}).reader(StructType())
+    reader = batch_reader({"root": minio_root, "topic": "t"})
     assert sum(batch.num_rows for part in reader.partitions() for batch in reader.read(part)) == 24
     assert asyncio.run(objects(minio_root)) == before

@@ -8,7 +8,6 @@ import re
 
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql.types import StructType
 
 from ledger import keys
 from ledger.catalog import METADATA, encode_topic_record, topic_key
@@ -20,9 +19,9 @@ from ledger.parquet.engine import LocalEngine
 from ledger.parquet.group_build import run_inline
 from ledger.parquet.round import run_round
 from ledgermq.sources import Sources
-from spark.source.data_source import LedgerMQDataSource
 from tests.root_commands import RootCommand
 from tests.roots import Root, parquet_keys, read_everything
+from tests.source_readers import batch_reader
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
@@ -52,7 +51,7 @@ async def archived(store: ObjectStore) -> list[bytes]:
 
 
 def read_by_query(root_url: str, **options: str) -> list[tuple[int, bytes]]:
-    reader = LedgerMQDataSource({"root": root_url, "topic": "t", **options}).reader(StructType())
+    reader = batch_reader({"root": root_url, "topic": "t", **options})
     rows = [row for task in reader.partitions() for batch in reader.read(task) for row in batch.to_pylist()]
     return [(row["offset"], row["value"]) for row in rows]
 

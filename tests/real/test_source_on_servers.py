@@ -6,9 +6,8 @@ import asyncio
 import pickle
 
 import pytest
-from pyspark.sql.types import StructType
 
-from spark.source.data_source import LedgerMQDataSource
+from tests.source_readers import batch_reader
 from tests.source_root import ALL, compact, fill
 
 pytestmark = pytest.mark.real
@@ -18,7 +17,7 @@ pytestmark = pytest.mark.real
 def test_every_record_is_read_once_before_and_after_compaction(request: pytest.FixtureRequest, place: str) -> None:
     root: str = request.getfixturevalue(place)
     asyncio.run(fill(root))
-    reader = LedgerMQDataSource({"root": root, "topic": "t", "minPartitions": "4"}).reader(StructType())
+    reader = batch_reader({"root": root, "topic": "t", "minPartitions": "4"})
     tasks = pickle.loads(pickle.dumps(list(reader.partitions())))
     assert len(tasks) >= 4
 

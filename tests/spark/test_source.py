@@ -65,6 +65,19 @@ def test_a_query_without_records_is_empty_and_errors_say_what_is_wrong(spark: Sp
         read(spark, folder, topic="none").count()
 
 
+def test_a_schema_chooses_columns(spark: SparkSession, folder: Path) -> None:
+    options = {"root": str(folder), "topic": "t"}
+    frame = spark.read.format("ledgermq").schema("offset LONG, partition INT").options(**options).load()
+    assert frame.dtypes == [("offset", "bigint"), ("partition", "int")]
+    assert sorted((row.partition, row.offset) for row in frame.collect()) == [row[1:] for row in ALL]
+    stream = spark.readStream.format("ledgermq").schema("value BINARY").options(**options).load()
+    query = stream.writeStream.format("memory").queryName("values_only").trigger(availableNow=True).start()
+    assert query.awaitTermination(120)
+    assert len(spark.table("values_only").collect()) == len(ALL)
+    with pytest.raises(Exception, match="the schema says that value is string, it is binary"):
+        spark.read.format("ledgermq").schema("value STRING").options(**options).load().count()
+
+
 def test_nulls_headers_and_tags(spark: SparkSession, folder: Path) -> None:
     rows = [
         {"key": None, "value": None, "tag": "red", "headers": [{"key": "h", "value": b"1"}, {"key": "h", "value": None}]},

@@ -10,7 +10,6 @@ from pathlib import Path
 import grpc.aio
 import pyarrow.dataset
 import pytest
-from pyspark.sql.types import StructType
 
 import ledgermq
 from ledger.cluster import read_cluster
@@ -23,8 +22,8 @@ from ledgermq.errors import TopicBeingDeleted, UnknownTopic
 from ledgermq.protocol.limits import GRPC_OPTIONS
 from ledgermq.protocol.methods import METHODS
 from ledgermq.sources import Sources
-from spark.source.data_source import LedgerMQDataSource
 from tests.e2e.processes import BrokerProcesses
+from tests.source_readers import batch_reader
 from tests.upgrades.calls import base_offsets, errors_in, load, records_in, repeat, wait_settled
 from tests.upgrades.golden import ROOTS, VERSIONS, Expected, Row, contents, copy_root, row_of
 
@@ -129,7 +128,7 @@ async def test_it_is_read_from_the_store_alone_before_and_after_compaction(root:
     def by_source() -> dict[str, list[Row]]:
         found: dict[str, list[Row]] = {}
         for topic in {name.split("/")[0] for name in expected.records}:
-            reader = LedgerMQDataSource({"root": str(root), "topic": topic, "includeHeaders": "true"}).reader(StructType())
+            reader = batch_reader({"root": str(root), "topic": topic, "includeHeaders": "true"})
             rows = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
             add_rows(found, rows)
         return found

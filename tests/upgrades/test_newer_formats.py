@@ -13,7 +13,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from crc32c import crc32c
-from pyspark.sql.types import StructType
 
 import ledgermq
 from ledger import keys
@@ -34,12 +33,12 @@ from ledgermq.errors import FormatNotSupported, LedgerMQError
 from ledgermq.protocol.records import SCHEMA, encode_batch
 from ledgermq.sources import Sources
 from offsets.format import ledgermq_offsets_pb2 as offsets_fmt
-from spark.source.data_source import LedgerMQDataSource
 from stateless_broker.groups.offsets_topic import partition_of
 from tests.e2e.admin_port import ADMIN, AdminPort
 from tests.e2e.processes import BrokerProcesses
 from tests.ledgers import append_and_wait
 from tests.root_commands import RootCommand
+from tests.source_readers import batch_reader
 from tests.upgrades.golden import VERSIONS, contents, copy_root
 
 NEWER = FORMAT_VERSION + 1
@@ -108,7 +107,7 @@ async def damage(root: Path) -> set[tuple[str, str]]:
 
 
 def read_by_source(root: Path) -> int:
-    reader = LedgerMQDataSource({"root": str(root), "topic": "flights"}).reader(StructType())
+    reader = batch_reader({"root": str(root), "topic": "flights"})
     return sum(batch.num_rows for part in reader.partitions() for batch in reader.read(part))
 
 

@@ -7,7 +7,6 @@ import pickle
 from pathlib import Path
 
 import pytest
-from pyspark.sql.types import StructType
 
 from ledger.object_store.file import FileStore
 from ledger.parquet.delete import delete_expired_parquet, deletion_move
@@ -18,6 +17,7 @@ from spark.source.batch import BatchReader
 from spark.source.data_source import LedgerMQDataSource
 from tests.ledgers import STATES_MAX
 from tests.roots import Root
+from tests.source_readers import batch_reader
 from tests.unit.parquet.test_gc import Clock
 
 
@@ -70,7 +70,7 @@ class Place:
         return asyncio.run(main())
 
     def query(self, **options: str) -> BatchReader:
-        return LedgerMQDataSource({"root": str(self.folder), "topic": "t", "includeArchive": "true", **options}).reader(StructType())
+        return batch_reader({"root": str(self.folder), "topic": "t", "includeArchive": "true", **options})
 
 
 class _OldStore(FileStore):
@@ -142,6 +142,6 @@ def test_a_damaged_archive_is_named(tmp_path: Path) -> None:
 def test_streams_have_no_archive(tmp_path: Path) -> None:
     source = LedgerMQDataSource({"root": str(Place(tmp_path / "root").open().folder), "topic": "t", "includeArchive": "true"})
     with pytest.raises(InvalidConfig, match="includeArchive"):
-        source.streamReader(StructType())
+        source.streamReader(source.schema())
     with pytest.raises(InvalidConfig, match="true or false"):
         Place(tmp_path / "root").query(includeArchive="perhaps")

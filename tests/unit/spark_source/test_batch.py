@@ -7,7 +7,6 @@ import pickle
 from pathlib import Path
 
 import pytest
-from pyspark.sql.types import StructType
 
 from ledger.object_store.file import FileStore
 from ledger.parquet.delete import log_start_move
@@ -15,9 +14,9 @@ from ledger.recovery import advance_checkpoint
 from ledgermq.errors import InvalidConfig, LedgerMQError, OffsetOutOfRange, UnknownPartition, UnknownTopic
 from ledgermq.sources import Sources
 from spark.source.batch import BatchReader
-from spark.source.data_source import LedgerMQDataSource
 from tests.ledgers import STATES_MAX
 from tests.roots import Root
+from tests.source_readers import batch_reader
 from tests.source_root import ALL, DAY, compact, fill
 
 
@@ -29,7 +28,7 @@ def folder(tmp_path: Path) -> Path:
 
 def reader(folder: Path, **options: str) -> BatchReader:
     named = {} if {"topics", "topicsPattern"} & options.keys() else {"topic": "t"}
-    return LedgerMQDataSource({"root": str(folder), **named, **options}).reader(StructType())
+    return batch_reader({"root": str(folder), **named, **options})
 
 
 def offsets(reader: BatchReader, tasks: list[object] | None = None) -> list[tuple[str, int, int]]:

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadMaxRows
-from pyspark.sql.types import StructType
 
 from ledger.catalog import Topic
 from ledger.keyed.runner import clean_bundle
@@ -103,14 +102,14 @@ def test_a_batch_reads_what_cleaning_left_and_the_log_behind_it(keyed: Keyed) ->
     for number in range(1, 4):
         keyed.clean()
         keyed.put(10)
-        reader = keyed.source.reader(StructType())
+        reader = keyed.source.reader(keyed.source.schema())
         rows = rows_of(reader, reader.partitions())
         assert len(rows) < len(keyed.written.rows)
         judge(keyed, rows, ROWS + 10 * (number - 1))
 
 
 def test_a_query_that_was_planned_before_a_round_reads_what_the_round_left(keyed: Keyed) -> None:
-    reader = keyed.source.reader(StructType())
+    reader = keyed.source.reader(keyed.source.schema())
     tasks = reader.partitions()
     assert rows_of(reader, tasks) == keyed.written.rows
     keyed.clean()
@@ -120,7 +119,7 @@ def test_a_query_that_was_planned_before_a_round_reads_what_the_round_left(keyed
 @pytest.mark.parametrize("again", [False, True])
 def test_a_stream_ends_with_the_latest_of_each_key_over_rounds(keyed: Keyed, again: bool) -> None:
     """`again`: every batch by a new process, from the checkpoint."""
-    reader = keyed.source.streamReader(StructType())
+    reader = keyed.source.streamReader(keyed.source.schema())
     position, rows = reader.initialOffset(), list[Row]()
     for number in range(12):
         if number in (2, 5):
@@ -128,11 +127,11 @@ def test_a_stream_ends_with_the_latest_of_each_key_over_rounds(keyed: Keyed, aga
             keyed.put(20)
         if again:
             reader.stop()
-            reader = keyed.source.streamReader(StructType())
+            reader = keyed.source.streamReader(keyed.source.schema())
         following = reader.latestOffset(position, ReadMaxRows(15))
         while number in (2, 5) and following == position:  # not seen yet
             following = reader.latestOffset(position, ReadMaxRows(15))
-        rows += rows_of(keyed.source.streamReader(StructType()), reader.partitions(position, following))
+        rows += rows_of(keyed.source.streamReader(keyed.source.schema()), reader.partitions(position, following))
         reader.commit(following)
         position = following
     reader.stop()

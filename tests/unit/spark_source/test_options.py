@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledgermq.errors import InvalidConfig
-from spark.source.options import NAMES, AtTime, SourceOptions, parse_options
+from spark.source.options import COLUMNS, NAMES, AtTime, SourceOptions, parse_options
 
 
 def test_what_is_not_given_has_its_default() -> None:
@@ -25,8 +25,9 @@ def test_everything_can_be_given_in_any_case() -> None:
         "includeHeaders": "false",
         "tag": "x || y",
     }
+    without_headers = tuple(name for name in COLUMNS if name != "headers")
     assert parse_options(given) == SourceOptions(
-        "s3://b/p", ("a", "b"), None, None, {"a": {0: 5, 1: -2}}, "latest", 7, False, False, frozenset({"x", "y"})
+        "s3://b/p", ("a", "b"), None, None, {"a": {0: 5, 1: -2}}, "latest", 7, False, without_headers, frozenset({"x", "y"})
     )
 
 

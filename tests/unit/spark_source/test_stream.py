@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
-from pyspark.sql.types import StructType
 
 from ledger import keys
 from ledger.catalog import METADATA, Topic, encode_topic_record, topic_key
@@ -23,10 +22,10 @@ from ledger.parquet.delete import log_start_move
 from ledger.recovery import advance_checkpoint
 from ledgermq.errors import FormatNotSupported, InvalidConfig, LedgerMQError, OffsetOutOfRange, UnknownPartition, UnknownTopic
 from ledgermq.sources import Sources
-from spark.source.data_source import LedgerMQDataSource
 from spark.source.stream import StreamReader
 from tests.ledgers import STATES_MAX
 from tests.roots import Root
+from tests.source_readers import stream_reader
 from tests.source_root import ALL, DAY, compact, fill
 
 Row = tuple[str, int, int]
@@ -42,7 +41,7 @@ class Query:
         self.at: dict[str, Any] | None = None
 
     def _reader(self) -> StreamReader:
-        return LedgerMQDataSource(self.options).streamReader(StructType())
+        return stream_reader(self.options)
 
     def batch(self, limit: ReadLimit | None = None) -> list[Row]:
         """The next one; nothing: there is nothing new."""

@@ -1,0 +1,17 @@
+"""Readers of the Spark source without Spark, for queries that give no schema of their own."""
+
+from __future__ import annotations
+
+from spark.source.batch import BatchReader
+from spark.source.data_source import LedgerMQDataSource
+from spark.source.stream import StreamReader
+
+
+def batch_reader(options: dict[str, str]) -> BatchReader:
+    source = LedgerMQDataSource(options)
+    return source.reader(source.schema())
+
+
+def stream_reader(options: dict[str, str]) -> StreamReader:
+    source = LedgerMQDataSource(options)
+    return source.streamReader(source.schema())
