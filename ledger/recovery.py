@@ -25,6 +25,7 @@ from ledgermq.sources import Sources
 
 PARALLEL_READS = 16
 ATTEMPTS_MAX = 100
+IN_FORCE_ATTEMPTS_MAX = 5
 
 
 @dataclass(slots=True)
@@ -143,6 +144,25 @@ async def advance_checkpoint(
         if outcome is PutOutcome.WON:
             return draft
     raise Unavailable(f"bundle {bundle}: no checkpoint could be put in {ATTEMPTS_MAX} tries")
+
+
+async def bring_into_force(
+    store: ObjectStore,
+    bundle: int,
+    sources: Sources,
+    producer_states_max: int,
+    move: Move,
+    durable: LedgerState | None = None,
+    known: SegmentIndexes | None = None,
+) -> bool:
+    """Put checkpoints until the move declines, as there is nothing left for it to do. False: it declined at once.
+
+    One that was won may have got a number that was free again, and then nobody reads it. Raises as `advance_checkpoint` does.
+    """
+    for attempt in range(IN_FORCE_ATTEMPTS_MAX):
+        if await advance_checkpoint(store, bundle, sources, producer_states_max, move, durable, known) is None:
+            return attempt > 0
+    raise Unavailable(f"bundle {bundle}: its checkpoints are deleted faster than a change can come into force", retry_after_ms=100)
 
 
 async def _base(

@@ -20,7 +20,7 @@ from ledger.cluster import ClusterSettings
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.engine import Engine
 from ledger.parquet.removal import remove_topics
-from ledger.parquet.runner import advance_checkpoint_for_facts
+from ledger.parquet.runner import bring_facts_into_force
 from ledger.segment import Batch
 from ledger.topic_facts import concern_protection
 from ledgermq.errors import LedgerMQError, TopicExists, Unavailable
@@ -165,7 +165,7 @@ class Controller:
 
         async def in_bundle(bundle: int) -> None:
             catalog = self._metadata.catalog
-            await advance_checkpoint_for_facts(self._store, bundle, self._cluster, catalog, self._sources)
+            await bring_facts_into_force(self._store, bundle, self._cluster, catalog, self._sources)
 
         bundles = sorted(set(topic.bundles))
         done = await asyncio.gather(*(in_bundle(bundle) for bundle in bundles), return_exceptions=True)

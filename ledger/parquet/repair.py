@@ -22,14 +22,13 @@ from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.parquet.group_build import RunBlocking
 from ledger.parquet.lost import decode_stored, is_lost
 from ledger.parquet.plan import end_of
-from ledger.recovery import advance_checkpoint
-from ledgermq.errors import CorruptFrame, DataDamaged, MessageTooLarge, Unavailable
+from ledger.recovery import bring_into_force
+from ledgermq.errors import CorruptFrame, DataDamaged, MessageTooLarge
 from ledgermq.sources import Sources
 
 LOST_KEPT = 1000
 """Ranges of a partition that are remembered after they are in Parquet."""
 READS_MAX = 2
-ATTEMPTS_MAX = 5
 
 
 @dataclass(slots=True)
@@ -62,16 +61,12 @@ async def repair_partition(
 ) -> bool:
     """Let compaction take it up again, without what `found` names as damaged. False: it is no longer as it was found; look again.
 
-    Asks until there is nothing left to do: a checkpoint that was won may have got a number that was free again, and then nobody reads it.
     Raises Unavailable, DataDamaged, the store's errors.
     """
     for each in found.damaged:
         each.decided_by, each.decided_ms = decided_by, sources.now_ms()
     move = repair_move(found.part, found.damaged)
-    for attempt in range(ATTEMPTS_MAX):
-        if await advance_checkpoint(store, found.bundle, sources, cluster.producer_states_max, move) is None:
-            return attempt > 0
-    raise Unavailable(f"bundle {found.bundle}: others put checkpoints faster than one that takes a partition up again", retry_after_ms=100)
+    return await bring_into_force(store, found.bundle, sources, cluster.producer_states_max, move)
 
 
 def repair_move(before: fmt.PartitionCheckpoint, damaged: Sequence[fmt.LostRecords]) -> Move:

@@ -21,17 +21,15 @@ from ledger.parquet.lag import lag_of
 from ledger.parquet.plan import Fate, fate_of, needs_newer_catalog
 from ledger.parquet.report import CompactionReport, Lag, OnProgress, RoundReport
 from ledger.parquet.round import run_round
-from ledger.recovery import advance_checkpoint, recover
+from ledger.recovery import bring_into_force, recover
 from ledger.segment_indexes import SegmentIndexes
 from ledger.topic_removal import take_in_facts
-from ledgermq.errors import InvalidConfig, LedgerMQError, Unavailable
+from ledgermq.errors import InvalidConfig, LedgerMQError
 from ledgermq.sources import Sources
 from ledgermq.tasks import all_of
 
 BUNDLES_AT_ONCE = 4
 """Bundles wait for the store most of the time; how many tasks run at once is the engine's business."""
-
-FACTS_ATTEMPTS_MAX = 5
 
 
 async def compact_root(
@@ -95,7 +93,7 @@ async def compact_bundle(
     which trims nothing.
     Raises DataDamaged (naming the object), Unavailable, the store's errors.
     """
-    await advance_checkpoint_for_facts(store, bundle, cluster, catalog, sources, known)
+    await bring_facts_into_force(store, bundle, cluster, catalog, sources, known)
     report = await run_round(
         store,
         bundle,
@@ -116,7 +114,7 @@ async def compact_bundle(
     return report
 
 
-async def advance_checkpoint_for_facts(
+async def bring_facts_into_force(
     store: ObjectStore,
     bundle: int,
     cluster: ClusterSettings,
@@ -126,14 +124,11 @@ async def advance_checkpoint_for_facts(
 ) -> None:
     """Let the bundle's newest checkpoint name what protects records, and the topics that were removed: the next plan leaves them out.
 
-    Looks again after each that was won: its number may have been free again, and then nobody reads it. Raises Unavailable.
+    Raises Unavailable.
     """
     move = take_in_facts(catalog)
-    for _ in range(FACTS_ATTEMPTS_MAX):
-        if not move(await newest_checkpoint(store, bundle)):
-            return
-        await advance_checkpoint(store, bundle, sources, cluster.producer_states_max, move, known=known)
-    raise Unavailable(f"bundle {bundle}: others put checkpoints faster than one that names its topics' settings", retry_after_ms=100)
+    if move(await newest_checkpoint(store, bundle)):  # one look is cheap, and mostly enough
+        await bring_into_force(store, bundle, sources, cluster.producer_states_max, move, known=known)
 
 
 async def _compact_all(
@@ -147,7 +142,7 @@ async def _compact_all(
     report: CompactionReport,
     on_progress: OnProgress | None,
 ) -> None:
-    await advance_checkpoint_for_facts(store, bundle, cluster, catalog, sources, known)
+    await bring_facts_into_force(store, bundle, cluster, catalog, sources, known)
     goal = await _ends(store, bundle, cluster, catalog, known)
     while True:
         done = await run_round(store, bundle, cluster, catalog, sources, engine, everything=True, known=known, on_progress=on_progress)

@@ -13,15 +13,13 @@ from typing import Literal
 
 from ledger.catalog import Topic
 from ledger.parquet.delete import deletion_move
-from ledger.recovery import advance_checkpoint
+from ledger.recovery import bring_into_force
 from ledger.topic_facts import refuse_held
 from ledger.writer import LedgerWriter
-from ledgermq.errors import InvalidRequest, LedgerMQError, OffsetOutOfRange, Unavailable
+from ledgermq.errors import InvalidRequest, LedgerMQError, OffsetOutOfRange
 from stateless_broker.bundle.context import BundleContext
 from stateless_broker.bundle.reads import BundleReads
 from stateless_broker.bundle.time_search import offset_at
-
-ATTEMPTS_MAX = 5
 
 Before = int | Literal["end"] | timedelta
 """An offset; the end of the log; a time since the epoch: the first record of that time or later, the end where there is none."""
@@ -53,21 +51,11 @@ async def delete_records(
             found[partition] = error
     if dry_run:
         return found | {partition: Deleted(starts[partition], max(starts[partition], offset)) for partition, offset in offsets.items()}
-    await _put_in_force(context, writer, reads, topic, offsets)
+    states_max = context.cluster.producer_states_max
+    await bring_into_force(context.store, writer.bundle, context.sources, states_max, deletion_move(topic, offsets), durable=writer.durable)
+    await reads.look()
     await writer.check_fence()
     return found | {partition: Deleted(starts[partition], reads.log_start(topic, partition)) for partition in offsets}
-
-
-async def _put_in_force(context: BundleContext, writer: LedgerWriter, reads: BundleReads, topic: Topic, offsets: Mapping[int, int]) -> None:
-    """Until the newest checkpoint says so: one that was won may have got a number that was free again, and then nobody reads it."""
-    states_max = context.cluster.producer_states_max
-    for _ in range(ATTEMPTS_MAX):
-        if all(offset <= reads.log_start(topic, partition) for partition, offset in offsets.items()):
-            return
-        move = deletion_move(topic, offsets)
-        await advance_checkpoint(context.store, writer.bundle, context.sources, states_max, move, durable=writer.durable)
-        await reads.look()
-    raise Unavailable(f"bundle {writer.bundle}: others put checkpoints faster than one that deletes records", retry_after_ms=100)
 
 
 async def _offset(writer: LedgerWriter, reads: BundleReads, topic: Topic, partition: int, before: Before) -> int:

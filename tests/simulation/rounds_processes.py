@@ -18,7 +18,7 @@ from ledger.parquet.engine import LocalEngine
 from ledger.parquet.gc import collect_garbage
 from ledger.parquet.group_build import run_inline
 from ledger.parquet.removal import remove_topics
-from ledger.parquet.runner import advance_checkpoint_for_facts, compact_bundle, compact_root
+from ledger.parquet.runner import bring_facts_into_force, compact_bundle, compact_root
 from ledger.recovery import advance_checkpoint, recover
 from ledger.segment import Batch
 from ledger.sweep.sweep import sweep
@@ -172,7 +172,7 @@ class TopicChanger(Owner):
         await self._change(topic.name, encode_topic_record(replace(topic, raw_settings=raw, altered_ms=self._sources.now_ms())))
         catalog = await self._catalog()
         for bundle in sorted(set(topic.bundles)):
-            await advance_checkpoint_for_facts(self._store, bundle, self._cluster, catalog, self._sources)
+            await bring_facts_into_force(self._store, bundle, self._cluster, catalog, self._sources)
 
     async def _create(self) -> None:
         topic = topic_of(CHURNED, self._plan)
