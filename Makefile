@@ -47,11 +47,11 @@ test-spark: $(STAMP) ## Tests that need Spark; installs Java 17 or newer when th
 	@java_home=$$($(PYTHON) infra/java.py) && JAVA_HOME=$$java_home $(PYTHON) -m pytest -m "spark and not real" tests
 
 test-real: $(STAMP) ## Contract and end-to-end tests, Spark over s3a:// included, on a real MinIO
-	@java_home=$$($(PYTHON) infra/java.py) && minio=$$($(PYTHON) infra/minio.py install) && \
+	@java_home=$$($(PYTHON) infra/java.py) && minio=$$($(PYTHON) infra/minio.py) && \
 	  JAVA_HOME=$$java_home LEDGERMQ_MINIO=$$minio $(PYTHON) -m pytest -m "real and not nightly" tests
 
 test-nightly: $(STAMP) ## Spark's drivers, executors and workers killed at every step, on folders, MinIO and HDFS (an hour)
-	@java_home=$$($(PYTHON) infra/java.py) && minio=$$($(PYTHON) infra/minio.py install) && \
+	@java_home=$$($(PYTHON) infra/java.py) && minio=$$($(PYTHON) infra/minio.py) && \
 	  JAVA_HOME=$$java_home LEDGERMQ_MINIO=$$minio $(PYTHON) -m pytest -m nightly tests
 
 compose-test: $(STAMP) ## infra/compose/ in real containers: killed, cut off, read by Spark; needs root on Debian

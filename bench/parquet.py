@@ -16,8 +16,9 @@ from bench.measures import Results
 from infra import java
 
 RUN_S_MAX = 300
-VALUE_BYTES = 1000
-MEGABYTES, SCAN_RECORDS = 300, 600_000
+MEGABYTES = 300
+SCANNED = {1000: 600_000, 100: 3_000_000}
+"""Bytes of a value: records."""
 COMPACTION, PLAIN_WRITE = "LedgerMQ", "pyarrow alone"
 SOURCE, SOURCE_WITH_SCHEMA, NATIVE = "LedgerMQ", "LedgerMQ, schema given", "spark.read.parquet"
 
@@ -27,7 +28,7 @@ class Parquet:
         self._results, self._rounds, self._scale = results, rounds, scale
 
     def run(self) -> None:
-        for value_bytes in (100, VALUE_BYTES):
+        for value_bytes in (100, 1000):
             for _ in range(self._rounds):
                 found = answer_of("bench.compaction", "--megabytes", str(int(MEGABYTES * self._scale)), "--values", str(value_bytes))
                 what = f"segments to Parquet, values of {value_bytes} B"
@@ -36,12 +37,13 @@ class Parquet:
         if java.installed() is None:
             print("P7: no Java, so no scan by Spark", file=sys.stderr)
             return
-        with tempfile.TemporaryDirectory(prefix="ledgermq-bench-") as folder:
-            records = ("--records", str(int(SCAN_RECORDS * self._scale)), "--value-bytes", str(VALUE_BYTES))
-            found = answer_of("bench.source_scan", folder, *records, "--rounds", str(self._rounds))
-        for subject, name in ((SOURCE, "source"), (SOURCE_WITH_SCHEMA, "source_with_schema"), (NATIVE, "native")):
-            for rate in found["mb_per_s"][name]:
-                self._results.add("P7", f"Spark scan, values of {VALUE_BYTES} B", subject, "MB/s", rate)
+        for value_bytes, records in SCANNED.items():
+            with tempfile.TemporaryDirectory(prefix="ledgermq-bench-") as folder:
+                shape = ("--records", str(int(records * self._scale)), "--value-bytes", str(value_bytes))
+                found = answer_of("bench.source_scan", folder, *shape, "--rounds", str(self._rounds))
+            for subject, name in ((SOURCE, "source"), (SOURCE_WITH_SCHEMA, "source_with_schema"), (NATIVE, "native")):
+                for rate in found["mb_per_s"][name]:
+                    self._results.add("P7", f"Spark scan, values of {value_bytes} B", subject, "MB/s", rate)
 
 
 def answer_of(module: str, *arguments: str) -> dict[str, Any]:

@@ -29,7 +29,7 @@ def stores(folder: Path, *names: str) -> Iterator[dict[str, Callable[[], str]]]:
 
     found: dict[str, Callable[[], str]] = {FILE: in_folder}
     with ExitStack() as stack:
-        if {MINIO, DISTANT} & {*names} and minio.installed() is not None:
+        if {MINIO, DISTANT} & {*names} and minio.BINARY.installed() is not None:
             server = stack.enter_context(minio.running())
             create_bucket(server, "bench")
             os.environ.update(AWS_ACCESS_KEY_ID=server.access_key, AWS_SECRET_ACCESS_KEY=server.secret_key)

@@ -90,7 +90,11 @@ TARGETS = (
     _most("P6", takeover.WHAT, takeover.subject(max(takeover.HISTORY_MB)), takeover.subject(min(takeover.HISTORY_MB)), 1.2),
     Target("P7", "segments to Parquet, values of 1000 B", parquet.COMPACTION, parquet.PLAIN_WRITE, 0.9),
     Target("P7", "segments to Parquet, values of 100 B", parquet.COMPACTION, parquet.PLAIN_WRITE, 0.9),
-    Target("P7", "Spark scan, values of 1000 B", parquet.SOURCE, parquet.NATIVE, 0.7),
+    *(
+        Target("P7", f"Spark scan, values of {size} B", subject, parquet.NATIVE, 0.7)
+        for size in parquet.SCANNED
+        for subject in (parquet.SOURCE, parquet.SOURCE_WITH_SCHEMA)
+    ),
     _most("P8", "acknowledged until in a Spark stream, p99", OURS, None, 1.0),
     *(
         _most("P8", f"since a record was due, {visibility.RATE:.0f}/s, {part}", visibility.SEEN, visibility.ACKNOWLEDGED, 1.5)

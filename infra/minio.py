@@ -1,14 +1,12 @@
-"""A real S3 server for tests: build MinIO once (`install`), start and stop it (`running`).
+"""A real S3 server for tests: have MinIO's binary (`BINARY`), start and stop it (`running`).
 
-The binary comes from MINIO_BINARY, PATH or .cache/bin/, else `go install` builds it (about five minutes) and .cache/bin/ keeps it.
+`python infra/minio.py` prints where its binary is, and builds it where there is none.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
-import sys
 import tempfile
 import time
 import urllib.error
@@ -18,11 +16,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from infra.go_binary import GoBinary
 from infra.ports import free_port
 
-CACHE = Path(__file__).resolve().parent.parent / ".cache" / "bin"
-VERSION = "latest"
-BUILD_SECONDS_MAX = 1200
+BINARY = GoBinary("minio", "MINIO_BINARY", "github.com/minio/minio@latest", minutes=5)
 START_SECONDS_MAX = 30
 
 
@@ -36,7 +33,7 @@ class Minio:
 
     def command(self, folder: Path) -> list[str]:
         """Starts the server on what `folder` holds."""
-        return [str(install()), "server", str(folder), "--address", self.endpoint.removeprefix("http://"), "--quiet"]
+        return [str(BINARY.install()), "server", str(folder), "--address", self.endpoint.removeprefix("http://"), "--quiet"]
 
     def environment(self) -> dict[str, str]:
         """For the server's process."""
@@ -49,29 +46,6 @@ class Minio:
                 return True
         except (urllib.error.URLError, OSError):
             return False
-
-
-def installed() -> Path | None:
-    if given := os.environ.get("MINIO_BINARY"):
-        return Path(given)
-    if found := shutil.which("minio"):
-        return Path(found)
-    return CACHE / "minio" if (CACHE / "minio").exists() else None
-
-
-def install() -> Path:
-    """The binary, built if there is none yet. Exits with one clear sentence when it cannot be had."""
-    if (binary := installed()) is not None:
-        return binary
-    if shutil.which("go") is None:
-        sys.exit("There is no minio binary, and no Go toolchain on PATH to build one.")
-    print("Building MinIO with `go install` (about five minutes, once) …", file=sys.stderr)
-    CACHE.mkdir(parents=True, exist_ok=True)
-    command = ["go", "install", f"github.com/minio/minio@{VERSION}"]
-    done = subprocess.run(command, env=os.environ | {"GOBIN": str(CACHE)}, timeout=BUILD_SECONDS_MAX, stdout=sys.stderr, check=False)
-    if done.returncode != 0:
-        sys.exit("`go install` could not build MinIO, see above.")
-    return CACHE / "minio"
 
 
 @contextmanager
@@ -101,4 +75,4 @@ def _wait_ready(process: subprocess.Popen[bytes], server: Minio, log: Path) -> N
 
 
 if __name__ == "__main__":
-    print(install())
+    print(BINARY.install())

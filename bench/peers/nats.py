@@ -32,7 +32,7 @@ FAST = Sending(batch=500, window=1500, mode="fast")
 @contextmanager
 def running(folder: Path, *, sync_always: bool = True) -> Iterator[GoPeer]:
     """`folder` takes the data and the log."""
-    binary = nats.install()
+    binary = nats.BINARY.install()
     built()
     port = free_port()
     settings = folder / "nats.conf"

@@ -169,7 +169,7 @@ def values_for_test(folder: Path) -> dict[str, str]:
     base = docker.base_image()
     with tempfile.TemporaryDirectory(dir=folder) as made:
         shutil.copy(HERE / "minio" / "Dockerfile", made)
-        shutil.copy(minio.install(), Path(made, "minio"))
+        shutil.copy(minio.BINARY.install(), Path(made, "minio"))
         docker.build(f"{NAME}-minio", Path(made), [f"BASE_IMAGE={base}"])
     docker.build(f"{NAME}-prometheus", HERE / "prometheus", [f"BASE_IMAGE={base}"])
     settings = folder / "settings"

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import ledgermq
+from ledgermq.errors import LedgerMQError
 from tests.chaos.children import LEDGERMQ, PROJECT, Child, Children
 from tests.chaos.judge import compact_all, fsck, judge_logs
 from tests.chaos.stores import FolderStore
@@ -39,6 +40,8 @@ STREAM_UP_S_MAX = 600.0
 STOP_S_MAX = 90.0
 BUCKET_BYTES_MAX = 8_000_000_000
 """Above this the producers rest: compaction, retention and the stream share two cores with them."""
+STREAM_LAG_MAX = 6_000_000
+"""Records that the stream has not read; above this they rest, too, or retention would rightly take what it has not come to."""
 
 SPARK = {"MASTER": "local[2]"}
 NOT_STARTED = "Python worker failed to connect back"
@@ -65,6 +68,7 @@ class SoakRun:
             "stream_restarts": 0,
             "with_spark": with_spark,
             "bucket_bytes_max": 0,
+            "stream_lag_max": 0,
         }
         self.retention_s = max(150.0, seconds / 3)
         self.compactors: dict[str, Child] = {}
@@ -187,21 +191,35 @@ class SoakRun:
                 self.note("the stream's driver killed and started again")
 
     async def _status(self) -> None:
+        lag = 0
         while True:
             sizes = await asyncio.to_thread(sizes_of, self.root)
             total = sum(sizes.values())
             self.facts["bucket_bytes_max"] = max(self.facts["bucket_bytes_max"], total)
+            lag = await self._stream_lag(lag)
+            self.facts["stream_lag_max"] = max(self.facts["stream_lag_max"], lag)
             pause = self.folder / "pause"
-            if total > BUCKET_BYTES_MAX:
+            full = max(total / BUCKET_BYTES_MAX, lag / STREAM_LAG_MAX)
+            if full > 1:
                 pause.touch()
-            elif total < BUCKET_BYTES_MAX * 0.8:
+            elif full < 0.8:
                 pause.unlink(missing_ok=True)
             if self.stream.code is not None and not self._ending:
                 self._begin_again_with_the_stream()
             up = [broker.number for broker in self.cluster.brokers if broker.is_up]
             parts = ", ".join(f"{name} {size / 1e6:.0f} MB" for name, size in sorted(sizes.items()))
-            self.note(f"-- {parts}; brokers up {up}; batches {lines(self.stream_file)}, plain reads {lines(self.folder / 'plain.jsonl')}")
+            read = f"batches {lines(self.stream_file)}, {lag:,} records behind, plain reads {lines(self.folder / 'plain.jsonl')}"
+            self.note(f"-- {parts}; brokers up {up}{', producers rest' if pause.exists() else ''}; {read}")
             await asyncio.sleep(STATUS_EVERY_S)
+
+    async def _stream_lag(self, known: int) -> int:
+        """Records; what was `known` while brokers are down."""
+        try:
+            async with asyncio.timeout(STATUS_EVERY_S), ledgermq.connect(self.cluster.target) as client:
+                ends = {(topic, number): end for topic in TOPICS for number, end in (await client.list_offsets(topic, "latest")).items()}
+        except (LedgerMQError, TimeoutError):
+            return known
+        return sum(end - Witnesses.stream_end(self.stream_file, partition) for partition, end in ends.items())
 
     async def _end_producers(self) -> None:
         (self.folder / "pause").unlink(missing_ok=True)
