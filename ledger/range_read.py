@@ -104,8 +104,8 @@ def split(ranges: Sequence[OffsetRange], count_min: int) -> list[OffsetRange]:
 
 
 class RangeReader:
-    """Reads ranges from one store. `read` yields (offset of the first row, rows in the record schema), in order, and dense but for what
-    was cleaned of keyed topics: of that each time the latest record of each key, as it is when the range is read.
+    """Reads ranges from one store. `read` yields (offset of the first row, rows), in order, and dense but for what was cleaned of keyed
+    topics: of that each time the latest record of each key, as it is when the range is read.
     """
 
     def __init__(self, store: ObjectStore, run_blocking: RunBlocking = asyncio.to_thread, archive: ArchiveReader | None = None) -> None:
@@ -117,8 +117,12 @@ class RangeReader:
         self._pool = asyncio.Semaphore(COLD_READS)
         self._checkpoints: dict[int, fmt.Checkpoint] = {}
 
-    async def read(self, wanted: OffsetRange, *, skip_lost: bool = False) -> AsyncGenerator[tuple[int, pa.RecordBatch], None]:
-        """`skip_lost`: go on where the log starts when retention has deleted the first of it, or end where the topic is gone.
+    async def read(
+        self, wanted: OffsetRange, columns: Sequence[str] = SCHEMA.names, *, skip_lost: bool = False
+    ) -> AsyncGenerator[tuple[int, pa.RecordBatch], None]:
+        """`columns`: of the record schema, at least one; of Parquet files only these are fetched.
+
+        `skip_lost`: go on where the log starts when retention has deleted the first of it, or end where the topic is gone.
 
         Raises OffsetOutOfRange (it was deleted, and must not be skipped), DataDamaged, FormatNotSupported, the store's errors.
         """
@@ -126,7 +130,7 @@ class RangeReader:
         while offset < wanted.end:
             try:
                 read = await self._from_archive(wanted.archived, offset) or await self._from_segments(wanted, offset)
-                found = _each(read) if read else await self._from_parquet(wanted, offset)
+                found = _each(read) if read else await self._from_parquet(wanted, offset, columns)
             except OffsetOutOfRange:
                 if not skip_lost:
                     raise
@@ -137,7 +141,7 @@ class RangeReader:
                     skip = max(0, offset - first)
                     rows = rows.slice(skip, max(0, wanted.end - first - skip))
                     if rows.num_rows:
-                        yield first + skip, rows
+                        yield first + skip, rows.select(columns)
                     offset = max(offset, first + skip + rows.num_rows)
                     if offset >= wanted.end:
                         break
@@ -163,14 +167,16 @@ class RangeReader:
                 raise  # it is still to be there
             return []
 
-    async def _from_parquet(self, wanted: OffsetRange, offset: int) -> AsyncGenerator[tuple[int, pa.RecordBatch], None]:
+    async def _from_parquet(
+        self, wanted: OffsetRange, offset: int, columns: Sequence[str]
+    ) -> AsyncGenerator[tuple[int, pa.RecordBatch], None]:
         checkpoint = self._checkpoints.get(wanted.bundle) or await self._newest(wanted.bundle)
         for _ in range(ATTEMPTS_MAX):
             try:
                 border = min(wanted.end, partition_of(checkpoint, *wanted.key).parquet_start)
                 if partition_of(checkpoint, *wanted.key).log_start <= offset < border:
                     return _each(await self._from_version(wanted.key, offset, border))
-                return await read_parquet_rows(self._parquet, wanted.bundle, checkpoint, wanted.key, offset)
+                return await read_parquet_rows(self._parquet, wanted.bundle, checkpoint, wanted.key, offset, columns)
             except (ObjectMissing, OffsetOutOfRange) as error:
                 newer = await self._newest(wanted.bundle)
                 if newer.number == checkpoint.number:

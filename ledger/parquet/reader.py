@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
@@ -68,10 +68,10 @@ class ParquetCache:
         footer, number, first = await self._find(key, file_first, offset)
         return await self._group(key, footer, number, first)
 
-    async def rows(self, file: fmt.ParquetFile, offset: int) -> AsyncGenerator[tuple[int, pa.RecordBatch], None]:
+    async def rows(self, file: fmt.ParquetFile, offset: int, columns: Sequence[str]) -> AsyncGenerator[tuple[int, pa.RecordBatch], None]:
         """The same, not kept: from `offset` on, piece by piece. Raises ObjectMissing, DataDamaged; while they come, DataDamaged."""
         footer, number, at = await self._find(file.key, file.first_offset, offset)
-        pieces = await open_row_group(self._store, file.key, footer, number, self._run_blocking)
+        pieces = await open_row_group(self._store, file.key, footer, number, columns, self._run_blocking)
 
         async def rest(at: int) -> AsyncGenerator[tuple[int, pa.RecordBatch], None]:
             async with aclosing(pieces):
@@ -149,13 +149,13 @@ async def read_parquet(
 
 
 async def read_parquet_rows(
-    cache: ParquetCache, bundle: int, checkpoint: fmt.Checkpoint, key: PartitionKey, offset: int
+    cache: ParquetCache, bundle: int, checkpoint: fmt.Checkpoint, key: PartitionKey, offset: int, columns: Sequence[str]
 ) -> AsyncGenerator[tuple[int, pa.RecordBatch], None]:
-    """The rows from exactly `offset` on to the end of their row group, in the record schema, each time with the first offset.
+    """The rows from exactly `offset` on to the end of their row group, `columns` of the record schema, each time with the first offset.
 
     Raises as `read_parquet` does; while rows come, DataDamaged only.
     """
-    return await cache.rows(await _file_at(cache, bundle, checkpoint, key, offset), offset)
+    return await cache.rows(await _file_at(cache, bundle, checkpoint, key, offset), offset, columns)
 
 
 async def _file_at(cache: ParquetCache, bundle: int, checkpoint: fmt.Checkpoint, key: PartitionKey, offset: int) -> fmt.ParquetFile:

@@ -48,13 +48,21 @@ async def read_columns(
 
 
 async def open_row_group(
-    store: ObjectStore, key: str, footer: pq.FileMetaData, number: int, run_blocking: RunBlocking = asyncio.to_thread
+    store: ObjectStore,
+    key: str,
+    footer: pq.FileMetaData,
+    number: int,
+    columns: Sequence[str] = SCHEMA.names,
+    run_blocking: RunBlocking = asyncio.to_thread,
 ) -> AsyncGenerator[pa.RecordBatch, None]:
-    """Its rows in order, in the record schema, once all bytes of them are here. Raises ObjectMissing; while they come, DataDamaged."""
-    parts = await _fetch(store, key, footer, number, SCHEMA.names)
+    """Its rows in order, `columns` of the record schema, once all bytes of them are here.
+
+    Raises ObjectMissing; while they come, DataDamaged.
+    """
+    parts = await _fetch(store, key, footer, number, columns)
 
     async def pieces() -> AsyncGenerator[pa.RecordBatch, None]:
-        decoded = _decoded(footer, number, parts, key)
+        decoded = _decoded(footer, number, columns, parts, key)
         while (piece := await run_blocking(partial(next, decoded, None))) is not None:
             yield piece
 
@@ -69,15 +77,19 @@ async def _fetch(store: ObjectStore, key: str, footer: pq.FileMetaData, number: 
 
 def _runs_of(group: pq.RowGroupMetaData, wanted: Sequence[str]) -> list[tuple[int, int]]:
     """Where the chunks of these columns stand, near ones together: starts and lengths."""
-    found = [group.column(i) for i in range(group.num_columns)]
     runs: list[tuple[int, int]] = []
-    for column in sorted((c for c in found if c.path_in_schema.partition(".")[0] in wanted), key=_start_of):
+    for column in sorted(_chunks_of(group, wanted), key=_start_of):
         start, length = _start_of(column), column.total_compressed_size
         if runs and start - sum(runs[-1]) <= GAP_BYTES:
             runs[-1] = (runs[-1][0], start + length - runs[-1][0])
         else:
             runs.append((start, length))
     return runs
+
+
+def _chunks_of(group: pq.RowGroupMetaData, wanted: Sequence[str]) -> list[pq.ColumnChunkMetaData]:
+    chunks = (group.column(i) for i in range(group.num_columns))
+    return [chunk for chunk in chunks if chunk.path_in_schema.partition(".")[0] in wanted]
 
 
 def _start_of(column: pq.ColumnChunkMetaData) -> int:
@@ -126,15 +138,19 @@ def _decode(footer: pq.FileMetaData, number: int, columns: Sequence[str], parts:
     return table
 
 
-def _decoded(footer: pq.FileMetaData, number: int, parts: Sequence[tuple[int, bytes]], key: str) -> Iterator[pa.RecordBatch]:
+def _decoded(
+    footer: pq.FileMetaData, number: int, columns: Sequence[str], parts: Sequence[tuple[int, bytes]], key: str
+) -> Iterator[pa.RecordBatch]:
     group = footer.row_group(number)
-    rows = max(1, group.num_rows * PIECE_BYTES // max(PIECE_BYTES, group.total_byte_size))
+    size_bytes = sum(chunk.total_uncompressed_size for chunk in _chunks_of(group, columns))
+    rows = max(1, group.num_rows * PIECE_BYTES // max(PIECE_BYTES, size_bytes))
+    schema = pa.schema([SCHEMA.field(name) for name in columns])
     count = 0
     with _damage(key, number):
-        for batch in _opened(footer, parts).iter_batches(rows, row_groups=[number], columns=SCHEMA.names, use_threads=False):
+        for batch in _opened(footer, parts).iter_batches(rows, row_groups=[number], columns=schema.names, use_threads=False):
             batch.validate(full=True)
             count += batch.num_rows
-            yield batch.select(SCHEMA.names).cast(SCHEMA)
+            yield batch.select(schema.names).cast(schema)
         if count != group.num_rows:
             raise ValueError(f"it has {count} rows, the footer says {group.num_rows}")
 

@@ -17,7 +17,7 @@ from ledger.shared_slots import SharedSlots
 from ledgermq.sources import Sources
 from spark.source.options import SourceOptions
 from spark.source.planning import TopicRange, plan_query
-from spark.source.rows import batches_of
+from spark.source.rows import batches_of, record_columns
 from spark.worker import drain, kept_store
 
 
@@ -55,7 +55,7 @@ async def read_ranges(options: SourceOptions, ranges: list[TopicRange]) -> Async
     async with kept_store(options.root) as store, Archives(store, sources) as archives:
         reader = RangeReader(SharedSlots(store, (wanted.range for wanted in ranges)), archive=ArchiveReader(store, archives.store))
         for wanted in ranges:
-            async with aclosing(reader.read(wanted.range, skip_lost=not options.fail_on_data_loss)) as parts:
+            async with aclosing(reader.read(wanted.range, record_columns(options), skip_lost=not options.fail_on_data_loss)) as parts:
                 async for first, rows in parts:
                     for batch in batches_of(rows, wanted.topic, wanted.range.key[1], first, options):
                         yield batch

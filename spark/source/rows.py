@@ -1,7 +1,7 @@
 """From the rows of a range to the columns of the source: those of Spark's Kafka source in its order, then the tag.
 
-A query that gives a schema of its own, `.schema("offset LONG, value BINARY")`, gets these columns only. Spark does not tell a Python source
-which columns a query needs, and what goes into the JVM is most of what reading costs.
+A query that gives a schema of its own, `.schema("offset LONG, value BINARY")`, gets these columns only, and of Parquet files only they are
+fetched. Spark does not tell a Python source which columns a query needs, and what goes into the JVM is most of what reading costs.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from pyspark.sql.types import (
 
 from ledgermq.client.consuming.message import table_of
 from ledgermq.errors import InvalidConfig
+from ledgermq.protocol.records import SCHEMA
 from spark.source.options import SourceOptions
 
 BATCH_BYTES_MAX = 8 * 1024 * 1024
@@ -65,12 +66,17 @@ def columns_of(given: StructType) -> tuple[str, ...]:
     return names
 
 
+def record_columns(options: SourceOptions) -> list[str]:
+    """What has to be read of each record: at least a column, which says how many there are."""
+    needed = {*options.columns, *(["tag"] if options.tags else [])}
+    return [name for name in SCHEMA.names if name in needed] or ["timestampType"]
+
+
 def batches_of(rows: pa.RecordBatch, topic: str, partition: int, offset: int, options: SourceOptions) -> Iterator[pa.RecordBatch]:
-    """`offset`: of the first row."""
-    table = table_of(rows, topic, partition, offset)
+    """`rows`: of `record_columns`. `offset`: of the first row."""
+    table = table_of(rows, topic, partition, offset, options.columns)
     if options.tags:
-        table = table.filter(pc.is_in(table.column("tag"), value_set=pa.array(sorted(options.tags), pa.string())))
-    table = table.select(options.columns)
+        table = table.filter(pc.is_in(rows.column("tag"), value_set=pa.array(sorted(options.tags), pa.string())))
     step = max(1, table.num_rows * BATCH_BYTES_MAX // max(1, table.nbytes))
     for at in range(0, table.num_rows, step):
         yield table.slice(at, step)

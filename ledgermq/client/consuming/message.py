@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from itertools import repeat
@@ -125,14 +125,13 @@ def _headers(column: pa.Array) -> list[MessageHeaders] | repeat[MessageHeaders]:
     return [tuple((pair["key"], pair["value"]) for pair in row or () if pair is not None) for row in column.to_pylist()]
 
 
-def table_of(rows: pa.RecordBatch, topic: str, partition: int, offset: int) -> pa.RecordBatch:
-    """The rows with where they come from, in `TABLE_SCHEMA`."""
+def table_of(rows: pa.RecordBatch, topic: str, partition: int, offset: int, columns: Sequence[str] = TABLE_SCHEMA.names) -> pa.RecordBatch:
+    """The rows with where they come from: these columns of `TABLE_SCHEMA`, of which `rows` has those of the records."""
     count = rows.num_rows
-    added = {
-        "topic": pa.repeat(pa.scalar(topic, pa.string()), count),
-        "partition": pa.repeat(pa.scalar(partition, pa.int32()), count),
-        "offset": pa.arange(offset, offset + count),
+    made = {
+        "topic": lambda: pa.repeat(pa.scalar(topic, pa.string()), count),
+        "partition": lambda: pa.repeat(pa.scalar(partition, pa.int32()), count),
+        "offset": lambda: pa.arange(offset, offset + count),
     }
-    return pa.RecordBatch.from_arrays(
-        [added[name] if name in added else rows.column(name) for name in TABLE_SCHEMA.names], schema=TABLE_SCHEMA
-    )
+    schema = pa.schema([TABLE_SCHEMA.field(name) for name in columns])
+    return pa.RecordBatch.from_arrays([made[name]() if name in made else rows.column(name) for name in columns], schema=schema)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import random
 
 import pyarrow.parquet as pq
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from ledger import keys
 from ledger.object_store.memory import MemoryStore
+from ledger.object_store.metered import CountingMeter, MeteredStore
 from ledger.parquet.delete import log_start_move
 from ledger.parquet.group_build import run_inline
 from ledger.range_read import OffsetRange, RangeReader, plan_ranges, split
@@ -80,6 +82,22 @@ async def test_a_row_group_is_decoded_in_pieces(root: Root, first: int, end: int
     pieces = [(at, piece.num_rows) for each in ranges async for at, piece in reader.read(each)]
     assert [piece for piece in pieces if piece[0] < 12] == [(at, 1) for at in range(first, min(end, 12))]
     assert await rows(root, ranges) == written(root, first, end)
+
+
+async def test_of_parquet_only_the_wanted_columns_are_fetched(root: Root) -> None:
+    noise = [random.Random(i).randbytes(10_000) for i in range(100)]
+    await root.produce("t", (0, noise))
+    await root.compact()
+    ranges = await planned(root, 18, 118)
+    fetched = {}
+    for columns in (["timestamp"], ["timestamp", "value"]):
+        meter = CountingMeter()
+        reader = RangeReader(MeteredStore(root.store, meter), run_inline)
+        parts = [part for each in ranges async for _, part in reader.read(each, columns)]
+        assert {tuple(part.schema.names) for part in parts} == {tuple(columns)}
+        assert sum(part.num_rows for part in parts) == len(noise)
+        fetched[len(columns)] = sum(total.bytes_received for (name, _), total in meter.totals.items() if name == "get_range")
+    assert fetched[2] > 1_000_000 > 100 * fetched[1]
 
 
 async def test_a_damaged_page_is_told_by_name_and_nothing_of_it_is_read(root: Root) -> None:
