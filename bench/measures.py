@@ -12,7 +12,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -43,6 +43,17 @@ class Curve:
     marks: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """An earlier one, and the rows that were kept of it."""
+
+    rows: list[str]
+    machine: str
+    date: str
+    commit: str
+    load_before: float
+
+
 @dataclass(slots=True)
 class Results:
     machine: str = ""
@@ -54,6 +65,8 @@ class Results:
     left_out: dict[str, str] = field(default_factory=dict)
     """Peers that were not measured, and why."""
     curves: list[Curve] = field(default_factory=list)
+    kept: list[Run] = field(default_factory=list)
+    """Whose measures stand among those of this run."""
 
     @classmethod
     def begin(cls) -> Results:
@@ -79,6 +92,24 @@ class Results:
         ratios = [a / b for a, b in zip(ours.values, theirs.values, strict=False) if b]
         return statistics.median(ratios) if ratios else None
 
+    def keep(self, earlier: Results) -> None:
+        """Take over the rows of an earlier run that this one has not measured."""
+        measured = {measure.row for measure in self.measures}
+        of_runs = [*earlier.kept, Run(earlier.own_rows, earlier.machine, earlier.date, earlier.commit, earlier.load_before)]
+        kept = [replace(run, rows=[row for row in run.rows if row not in measured]) for run in of_runs]
+        self.kept = [run for run in kept if run.rows]
+        rows = {row for run in self.kept for row in run.rows}
+        self.measures = sorted([*self.measures, *(m for m in earlier.measures if m.row in rows)], key=lambda m: _place(m.row))
+        self.curves += [curve for curve in earlier.curves if curve.row in rows]
+        if not self.left_out:
+            self.left_out = earlier.left_out
+
+    @property
+    def own_rows(self) -> list[str]:
+        """Those that were not kept of an earlier run."""
+        kept = {row for run in self.kept for row in run.rows}
+        return [row for row in dict.fromkeys(measure.row for measure in self.measures) if row not in kept]
+
     def save(self, path: Path) -> None:
         path.write_text(json.dumps(asdict(self), indent=1) + "\n")
 
@@ -87,7 +118,14 @@ class Results:
         given = json.loads(path.read_text())
         measures = [Measure(**each) for each in given["measures"]]
         curves = [Curve(**{**each, "points": [(x, y) for x, y in each["points"]]}) for each in given.get("curves", [])]
-        return cls(**{**given, "measures": measures, "curves": curves})
+        kept = [Run(**each) for each in given.get("kept", [])]
+        return cls(**{**given, "measures": measures, "curves": curves, "kept": kept})
+
+
+def _place(row: str) -> tuple[int, int]:
+    """Limits of the machine first, then P1, P2, …, then what has no number."""
+    number = row.removeprefix("P")
+    return (0, 0) if row == "raw" else (1, int(number)) if number.isdigit() else (2, 0)
 
 
 def alternate(results: Results, row: str, what: str, unit: str, subjects: Mapping[str, Callable[[], float]], rounds: int) -> None:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import backlog, group_commit, latency, limits, many, parquet, plots, processes, requests, takeover, throughput, visibility
-from bench.measures import Measure, Results
+from bench.measures import Measure, Results, Run
 from bench.peers import DURABILITY
 from bench.targets import TARGETS, reached
 
@@ -26,10 +26,10 @@ FILE_CHARS = 160
 MEASURES = (limits, throughput, latency, requests, takeover, parquet, visibility, many, backlog, processes, group_commit)
 """Their docstrings begin with the rows that they are about, and are part of the page."""
 HEAD = """\
-Written by `make bench` from `bench/results.json`; every figure was measured by that one run. Peers took turns with LedgerMQ,
+Written by `make bench` from `bench/results.json`; every figure of a row was measured by one run. Peers took turns with LedgerMQ,
 on the same machine, with the same payloads; `bench/peers/` says how each was set up.
 A ratio is the median of the ratios of each round, whose values were measured within the same minutes.
-`python -m bench.run --only P9` measures the rows of one number again, and writes nothing.
+`python -m bench.run --only P9` measures the rows of one number again, and writes nothing; with `--keep` it writes them here.
 """
 
 
@@ -50,12 +50,11 @@ def write(results: Results, *, page: bool) -> None:
 
 def markdown(results: Results, images: list[str]) -> str:
     """`images`: names of the plots that there are."""
-    busy = " (others were at work: values are lower than they could be, ratios less certain)" if results.load_before > BUSY_LOAD else ""
     lines = [
         "# Performance",
         "",
         HEAD,
-        f"{results.machine}; {results.date}; commit {results.commit}; load before the run {results.load_before}{busy}.",
+        *_runs(results),
         "",
         "## Against the targets",
         "",
@@ -83,6 +82,17 @@ def markdown(results: Results, images: list[str]) -> str:
     for m in results.measures:
         lines.append(f"| {m.row} | {m.what} | {m.subject} | {_number(m.median)} | {_spread(m)} | {m.unit} |")
     return "\n".join(lines) + "\n"
+
+
+def _runs(results: Results) -> list[str]:
+    """Which rows were measured when, and on what."""
+    own = Run(results.own_rows, results.machine, results.date, results.commit, results.load_before)
+    return [f"{_run(own)}."] if not results.kept else [f"* {', '.join(run.rows)}: {_run(run)}" for run in (*results.kept, own)]
+
+
+def _run(run: Run) -> str:
+    busy = " (others were at work: values are lower than they could be, ratios less certain)" if run.load_before > BUSY_LOAD else ""
+    return f"{run.machine}; {run.date}; commit {run.commit}; load before the run {run.load_before}{busy}"
 
 
 def _peers(results: Results) -> list[str]:

@@ -1,6 +1,7 @@
 """`make bench` and `make bench-quick`: measures, prints a table, keeps the results as JSON, writes docs/performance.md and its plots.
 
 python -m bench.run [--quick] [--only P1,P4] [--rounds 5]        with --quick or --only nothing is written, unless --output says where
+python -m bench.run --only P4,P6 --keep                          these rows again; the page gets the others as they were measured before
 python -m bench.page                                             the page again, from the results that are kept
 """
 
@@ -55,6 +56,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, help=f"{ROUNDS}, or {QUICK_ROUNDS} with --quick")
     parser.add_argument("--peers", default="", help="only those with this in their names, and Kafka")
     parser.add_argument("--backlog-mb", type=int, help="P10: how much the reader drains")
+    parser.add_argument("--keep", action="store_true", help=f"with --only: write, with the other rows as {RESULTS} has them")
     parser.add_argument("--output", type=Path, help=f"where the results go, else {RESULTS}, or nowhere with --quick or --only")
     options = parser.parse_args()
     if os.getloadavg()[0] > BUSY_LOAD:
@@ -65,7 +67,9 @@ def main() -> None:
     if unknown := wanted - set(known):
         parser.error(f"no such row: {', '.join(sorted(unknown))}; there are {', '.join(known)} (P1 stands for P1 to P3)")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # or servers would outlive a run that is told to stop
-    whole = not options.quick and not options.only
+    if options.keep and (options.quick or not RESULTS.exists()):
+        parser.error("--keep needs the results of a whole run, and is not for a quick one")
+    whole = not options.quick and (options.keep or not options.only)
     output = options.output or (RESULTS if whole else None)
     for name, run in known.items():
         if name in wanted:
@@ -74,6 +78,8 @@ def main() -> None:
             print(f"{name}: {time.perf_counter() - begun_s:.0f} s", file=sys.stderr)
             if output is not None and output != RESULTS:
                 results.save(output)  # what there is, should a later row fail
+    if options.keep:
+        results.keep(Results.load(RESULTS))
     if output is not None:
         results.save(output)
     write(results, page=whole)

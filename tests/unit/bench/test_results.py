@@ -70,6 +70,26 @@ def test_targets_of_what_was_not_measured_are_not_shown() -> None:
     assert reached(Results(), TARGETS) == []
 
 
+def test_rows_that_are_not_measured_again_are_kept_with_their_date(tmp_path: Path) -> None:
+    first = Results("2 cores", "monday", "abc", 0.1)
+    for row in ("P1", "P4", "P10"):
+        first.add(row, "x", "ours", "ms", 1.0)
+    second = Results("2 cores", "tuesday", "def", 0.2)
+    second.add("P4", "x", "ours", "ms", 2.0)
+    second.keep(first)
+    third = Results("2 cores", "wednesday", "fed", 0.9)
+    third.add("P1", "x", "ours", "ms", 3.0)
+    third.keep(second)
+    assert [(m.row, m.values) for m in third.measures] == [("P1", [3.0]), ("P4", [2.0]), ("P10", [1.0])]
+    assert [(run.rows, run.date, run.commit) for run in third.kept] == [(["P10"], "monday", "abc"), (["P4"], "tuesday", "def")]
+    assert third.own_rows == ["P1"]
+    third.save(tmp_path / "results.json")
+    assert Results.load(tmp_path / "results.json") == third
+    page = markdown(third, [])
+    assert "* P4: 2 cores; tuesday; commit def; load before the run 0.2\n" in page
+    assert "* P1: 2 cores; wednesday; commit fed; load before the run 0.9 (others were at work" in page
+
+
 def test_results_survive_their_file(tmp_path: Path) -> None:
     found = results(ours=[1.0, 2.0])
     found.curves.append(Curve("GC", "x", "file", [(1.0, 2.0), (3.0, 4.0)], ["0 ms", "10 ms"]))
