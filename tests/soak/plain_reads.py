@@ -29,7 +29,7 @@ from ledger.keys import parse_parquet
 from tests.soak.numbered import HEAD_BYTES, Partition, Run, gaps, heads, joined, runs_of
 
 Found = dict[Partition, list[Run]]
-GONE = ("No such file", "No files found", "Cannot open file", "not found", "os error 2", "Failed to open")
+GONE = ("No such file", "No files found", "Cannot open file", "not found", "os error 2", "Failed to open", "FileNotFoundException")
 
 
 class PlainReads:
