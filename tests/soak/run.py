@@ -40,8 +40,9 @@ STREAM_UP_S_MAX = 600.0
 STOP_S_MAX = 90.0
 BUCKET_BYTES_MAX = 8_000_000_000
 """Above this the producers rest: compaction, retention and the stream share two cores with them."""
-STREAM_LAG_MAX = 6_000_000
-"""Records that the stream has not read; above this they rest, too, or retention would rightly take what it has not come to."""
+STREAM_LAG_MAX_PER_S = 10_000
+"""Records that the stream has not read, for each second of retention; above this they rest, too, or retention would rightly take what it
+has not come to."""
 
 SPARK = {"MASTER": "local[2]"}
 NOT_STARTED = "Python worker failed to connect back"
@@ -199,7 +200,7 @@ class SoakRun:
             lag = await self._stream_lag(lag)
             self.facts["stream_lag_max"] = max(self.facts["stream_lag_max"], lag)
             pause = self.folder / "pause"
-            full = max(total / BUCKET_BYTES_MAX, lag / STREAM_LAG_MAX)
+            full = max(total / BUCKET_BYTES_MAX, lag / (self.retention_s * STREAM_LAG_MAX_PER_S))
             if full > 1:
                 pause.touch()
             elif full < 0.8:
