@@ -30,10 +30,13 @@ class Directory:
 
     def update(self, present: Mapping[str, Heartbeat], now: float) -> None:
         """Take in what all brokers that are present say, this one included."""
+        staying = {bundle for bundle, owner in self.owners.items() if owner.broker in present and not owner.leaving}
+        said: dict[int, int] = {}
         for heartbeat in present.values():
             for bundle, epoch in heartbeat.bundles.items():
-                if bundle in self.claims:
-                    self.claims[bundle].note(epoch, now)
+                said[bundle] = max(epoch, said.get(bundle, 0))
+        for bundle in said.keys() & self.claims.keys():
+            self.claims[bundle].note(said[bundle], now, contested=bundle in staying)
         self.owners = {}
         for heartbeat in present.values():
             for bundle, epoch in heartbeat.bundles.items():

@@ -1,7 +1,8 @@
 """Takeover: when a broker may try to claim a bundle. Pure decisions about values; whether it may *own* it, the ledger says.
 
     gone       connection refused and no heartbeat since, or line lost and no heartbeat for two intervals, or no heartbeat for ten
-    wait       0, 0.5, 1, 2 … 30 s with jitter, by the number of claims in the last minute: claims must not fight
+    wait       0, 0.5, 1, 2 … 30 s with jitter, by the number of contested claims in the last minute: claims must not fight, but a bundle
+               whose owner dies, or hands it over, once more is taken at once
     claim back only after the minimum holding time of the winner, unless the winner is gone
 
 All times are one process's monotonic seconds; no two machines' clocks are compared.
@@ -40,19 +41,21 @@ def is_gone(evidence: Evidence, now: float, interval_s: float) -> bool:
 
 @dataclass(slots=True)
 class ClaimHistory:
-    """The claims of one bundle that this broker has learned of. An epoch is a claim, so a jump of three is three claims."""
+    """The contested claims of one bundle that this broker has learned of. An epoch is a claim, so a jump of three is three claims."""
 
     epoch: int = 0
     lost_at: float | None = None
     """When this broker last lost a term of the bundle to somebody."""
     _notes: list[tuple[float, int]] = field(default_factory=list)
-    """(when, how many claims were new then)"""
+    """(when, how many contested claims were new then)"""
 
-    def note(self, epoch: int, now: float) -> None:
-        """What was claimed before this broker first heard of the bundle does not count: nobody saw it happen, and no clock is asked."""
+    def note(self, epoch: int, now: float, *, contested: bool = True) -> None:
+        """`contested`: the owner that was known before lives on, and was not about to hand over; else the first of these claims does not
+        count. Nor does what was claimed before this broker first heard of the bundle: nobody saw it happen, and no clock is asked."""
         if epoch > self.epoch:
-            if self.epoch:
-                self._notes = [*self._notes, (now, epoch - self.epoch)][-NOTES_MAX:]
+            count = epoch - self.epoch - (0 if contested else 1)
+            if self.epoch and count:
+                self._notes = [*self._notes, (now, count)][-NOTES_MAX:]
             self.epoch = epoch
 
     def note_attempt(self, now: float) -> None:

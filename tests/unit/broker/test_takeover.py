@@ -51,6 +51,16 @@ def test_claims_are_counted_by_epochs_and_only_for_a_minute() -> None:
     assert history.epoch == 21
 
 
+def test_a_claim_that_nobody_contests_does_not_count() -> None:
+    history = ClaimHistory()
+    history.note(1, now=0.0)
+    for epoch in range(2, 20):
+        history.note(epoch, now=float(epoch), contested=False)
+    assert history.recent(20.0) == 0
+    history.note(22, now=21.0, contested=False)
+    assert history.recent(21.0) == 2, "of three claims one took what nobody had; the others fought over it"
+
+
 def test_failed_attempts_count_and_memory_is_bounded() -> None:
     history = ClaimHistory()
     for i in range(1000):
