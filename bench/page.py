@@ -30,6 +30,7 @@ Written by `make bench` from `bench/results.json`; every figure of a row was mea
 on the same machine, with the same payloads; `bench/peers/` says how each was set up.
 A ratio is the median of the ratios of each round, whose values were measured within the same minutes.
 `python -m bench.run --only P9` measures the rows of one number again, and writes nothing; with `--keep` it writes them here.
+[Profiles](profiles.md) say where the time goes in rows that miss their targets.
 """
 
 
