@@ -58,7 +58,7 @@ def latency(results: Results, path: Path) -> bool:
         axis.xaxis.set_minor_formatter(NullFormatter())
         axis.set_xlabel("ms", fontsize=9)
         axis.grid(alpha=0.3)
-        axis.legend(fontsize=8, frameon=False, loc="upper left")
+        axis.legend(fontsize=8, frameon=False, loc="best")
         _dress(axis, store)
     axes[0, 0].set_ylabel("% acknowledged, at 100 records a second", fontsize=9)
     return _save(figure, path)

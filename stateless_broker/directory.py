@@ -5,7 +5,7 @@ The highest epoch that was ever heard of counts: a heartbeat that names an older
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from stateless_broker.heartbeat import Heartbeat
@@ -26,21 +26,25 @@ class Directory:
     def __init__(self, bundles: int) -> None:
         self.claims = {bundle: ClaimHistory() for bundle in range(bundles)}
         self.owners: dict[int, Owner] = {}
+        self._last: dict[int, Owner] = {}
+        """Also of bundles that nobody owns now."""
         self.troubles: dict[int, str] = {}
 
-    def update(self, present: Mapping[str, Heartbeat], now: float) -> None:
-        """Take in what all brokers that are present say, this one included."""
-        staying = {bundle for bundle, owner in self.owners.items() if owner.broker in present and not owner.leaving}
+    def update(self, present: Mapping[str, Heartbeat], now: float, has_ended: Callable[[str], bool]) -> None:
+        """Take in what all brokers that are present say, this one included. `has_ended`: of a broker that was present once."""
+        for bundle, last in self._last.items():
+            self.claims[bundle].is_free = last.leaving or has_ended(last.broker)
         said: dict[int, int] = {}
         for heartbeat in present.values():
             for bundle, epoch in heartbeat.bundles.items():
                 said[bundle] = max(epoch, said.get(bundle, 0))
         for bundle in said.keys() & self.claims.keys():
-            self.claims[bundle].note(said[bundle], now, contested=bundle in staying)
+            self.claims[bundle].note(said[bundle], now)
         self.owners = {}
         for heartbeat in present.values():
             for bundle, epoch in heartbeat.bundles.items():
                 leaving = heartbeat.leaving or bundle in heartbeat.releasing
                 if bundle in self.claims and epoch >= self.claims[bundle].epoch:
                     self.owners[bundle] = Owner(heartbeat.broker, heartbeat.address, epoch, leaving)
+        self._last |= self.owners
         self.troubles = {bundle: why for heartbeat in present.values() for bundle, why in heartbeat.troubles.items()}

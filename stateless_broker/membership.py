@@ -17,7 +17,7 @@ from ledger.object_store.contract import ObjectInfo, ObjectMissing, ObjectStore
 from ledgermq.errors import InvalidConfig
 from ledgermq.sources import Sources
 from stateless_broker.heartbeat import Heartbeat, decode_heartbeat, encode_heartbeat
-from stateless_broker.takeover import Evidence, is_gone
+from stateless_broker.takeover import Evidence, has_ended, is_gone
 
 REMOVED_AFTER_S = 3600.0
 
@@ -109,6 +109,11 @@ class Membership:
         }
         found[self.me.broker] = self.me
         return found
+
+    def has_ended(self, broker: str) -> bool:
+        """Nobody listens at its address any more, or its heartbeat is gone; not where it is merely silent."""
+        member = self.members.get(broker)
+        return broker != self.me.broker and (member is None or has_ended(member.evidence))
 
     def live(self) -> dict[str, Heartbeat]:
         """Those of `present` that may be given something: the leaving ones hand over what they have."""

@@ -241,7 +241,7 @@ class Ownership:
         if self._were_present - present.keys():  # whoever is gone may have claimed before, and died before it could say so
             self.terms.suspect()
         self._were_present = set(present)
-        self._directory.update(present, now)
+        self._directory.update(present, now, self._membership.has_ended)
         self.wanted = place(self._directory.claims, self._membership.live(), self._owners_now())
         for bundle in self._directory.claims:
             if self.terms.is_busy(bundle):

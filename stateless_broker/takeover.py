@@ -2,7 +2,7 @@
 
     gone       connection refused and no heartbeat since, or line lost and no heartbeat for two intervals, or no heartbeat for ten
     wait       0, 0.5, 1, 2 … 30 s with jitter, by the number of contested claims in the last minute: claims must not fight, but a bundle
-               whose owner dies, or hands it over, once more is taken at once
+               whose owner ends, or hands it over, once more is taken at once
     claim back only after the minimum holding time of the winner, unless the winner is gone
 
 All times are one process's monotonic seconds; no two machines' clocks are compared.
@@ -30,9 +30,14 @@ class Evidence:
     lost_at: float | None = None
 
 
+def has_ended(evidence: Evidence) -> bool:
+    """Its process is no more: nobody listens at its address."""
+    return evidence.refused_at is not None and evidence.refused_at >= evidence.advanced_at
+
+
 def is_gone(evidence: Evidence, now: float, interval_s: float) -> bool:
     silent_s = now - evidence.advanced_at
-    if evidence.refused_at is not None and evidence.refused_at >= evidence.advanced_at:
+    if has_ended(evidence):
         return True
     if evidence.lost_at is not None and evidence.lost_at >= evidence.advanced_at - interval_s:
         return silent_s > INTERVALS_BEFORE_LOST_IS_GONE * interval_s
@@ -44,19 +49,21 @@ class ClaimHistory:
     """The contested claims of one bundle that this broker has learned of. An epoch is a claim, so a jump of three is three claims."""
 
     epoch: int = 0
+    is_free: bool = False
+    """Its last owner is known to have ended, or hands it over: who claims it now fights nobody. One that is merely silent may live."""
     lost_at: float | None = None
     """When this broker last lost a term of the bundle to somebody."""
     _notes: list[tuple[float, int]] = field(default_factory=list)
     """(when, how many contested claims were new then)"""
 
-    def note(self, epoch: int, now: float, *, contested: bool = True) -> None:
-        """`contested`: the owner that was known before lives on, and was not about to hand over; else the first of these claims does not
-        count. Nor does what was claimed before this broker first heard of the bundle: nobody saw it happen, and no clock is asked."""
+    def note(self, epoch: int, now: float) -> None:
+        """The first claim of what is free does not count. Nor does what was claimed before this broker first heard of the bundle: nobody
+        saw it happen, and no clock is asked."""
         if epoch > self.epoch:
-            count = epoch - self.epoch - (0 if contested else 1)
+            count = epoch - self.epoch - (1 if self.is_free else 0)
             if self.epoch and count:
                 self._notes = [*self._notes, (now, count)][-NOTES_MAX:]
-            self.epoch = epoch
+            self.epoch, self.is_free = epoch, False
 
     def note_attempt(self, now: float) -> None:
         """A claim of this broker's own that came to nothing."""

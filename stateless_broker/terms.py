@@ -145,7 +145,7 @@ class Terms:
         self.context.metrics.claimed(bundle, owner.epoch, loop.time() - begun)
         self.troubles.pop(bundle, None)
         self.opened[bundle], self.opened_at[bundle] = owner, loop.time()
-        self._claims[bundle].note(owner.epoch, loop.time(), contested=False)  # nobody was known to own it
+        self._claims[bundle].note(owner.epoch, loop.time())
         self._watches[bundle] = asyncio.create_task(self._watch(bundle, owner), name=f"watch bundle {bundle}")
         log.info("bundle opened", bundle=bundle, epoch=owner.epoch)
 

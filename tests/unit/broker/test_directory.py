@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from stateless_broker.directory import Directory
 from stateless_broker.heartbeat import Heartbeat
-
-
-def beats(*heartbeats: Heartbeat) -> dict[str, Heartbeat]:
-    return {heartbeat.broker: heartbeat for heartbeat in heartbeats}
 
 
 def beat(broker: str, epoch: int | None = None, *, releasing: bool = False, leaving: bool = False) -> Heartbeat:
@@ -15,49 +13,61 @@ def beat(broker: str, epoch: int | None = None, *, releasing: bool = False, leav
     return Heartbeat(broker, f"{broker}:1", 1, broker, bundles=bundles, releasing=(1,) if releasing else (), leaving=leaving)
 
 
+def update(directory: Directory, now: float, *heartbeats: Heartbeat, ended: Collection[str] = ()) -> None:
+    directory.update({heartbeat.broker: heartbeat for heartbeat in heartbeats}, now, lambda broker: broker in ended)
+
+
 def recent(directory: Directory) -> int:
     return directory.claims[1].recent(now=9.0)
 
 
-def test_a_bundle_whose_owners_die_one_after_the_other_is_no_fight() -> None:
+def test_a_bundle_whose_owners_end_one_after_the_other_is_no_fight() -> None:
     directory = Directory(2)
     for epoch, owner in enumerate("abcdefgh", start=1):
-        directory.update(beats(beat(owner, epoch), beat("me")), now=float(epoch))
+        update(directory, float(epoch), beat(owner, epoch), beat("me"), ended="abcdefgh"[: epoch - 1])
         assert directory.owners[1].epoch == epoch
     assert recent(directory) == 0
 
 
-def test_nor_is_one_that_is_handed_over() -> None:
+def test_one_whose_owners_fall_silent_may_be() -> None:
+    """In a storm at the store nobody's heartbeat comes through, and all live."""
     directory = Directory(2)
-    directory.update(beats(beat("a", 1)), now=0.0)
-    directory.update(beats(beat("a", 1, releasing=True), beat("b")), now=1.0)
-    directory.update(beats(beat("a"), beat("b", 2)), now=2.0)
-    directory.update(beats(beat("b", 2, leaving=True)), now=3.0)
-    directory.update(beats(beat("c", 3)), now=4.0)
+    for epoch, owner in enumerate("abababab", start=1):
+        update(directory, float(epoch), beat(owner, epoch))
+    assert recent(directory) == 7
+
+
+def test_one_that_is_handed_over_is_none() -> None:
+    directory = Directory(2)
+    update(directory, 0.0, beat("a", 1))
+    update(directory, 1.0, beat("a", 1, releasing=True), beat("b"))
+    update(directory, 2.0, beat("a"), beat("b", 2))
+    update(directory, 3.0, beat("b", 2, leaving=True))
+    update(directory, 4.0, beat("c", 3))
     assert recent(directory) == 0
 
 
 def test_heartbeats_that_dead_brokers_left_say_nothing_of_a_fight_to_one_that_starts() -> None:
     """Until it has found that they are dead, they are present to it."""
     directory = Directory(2)
-    directory.update(beats(*(beat(owner, epoch) for epoch, owner in enumerate("abcdefgh", start=1))), now=0.0)
+    update(directory, 0.0, *(beat(owner, epoch) for epoch, owner in enumerate("abcdefgh", start=1)))
     assert directory.owners[1].broker == "h"
     assert recent(directory) == 0
 
 
 def test_who_takes_it_from_a_living_owner_fights() -> None:
     directory = Directory(2)
-    directory.update(beats(beat("a", 1), beat("b")), now=0.0)
-    directory.update(beats(beat("a", 1), beat("b", 2)), now=1.0)
-    directory.update(beats(beat("a", 3), beat("b", 2)), now=2.0)
+    update(directory, 0.0, beat("a", 1), beat("b"))
+    update(directory, 1.0, beat("a", 1), beat("b", 2))
+    update(directory, 2.0, beat("a", 3), beat("b", 2))
     assert recent(directory) == 2
 
 
 def test_so_do_those_who_take_at_the_same_time_what_nobody_has() -> None:
     for order in ("ab", "ba"):
         directory = Directory(2)
-        directory.update(beats(beat("dead", 1)), now=0.0)
+        update(directory, 0.0, beat("dead", 1))
         claimed = {"a": beat("a", 2), "b": beat("b", 3)}
-        directory.update(beats(*(claimed[name] for name in order)), now=1.0)
+        update(directory, 1.0, *(claimed[name] for name in order), ended=["dead"])
         assert directory.owners[1].broker == "b"
         assert recent(directory) == 1, order

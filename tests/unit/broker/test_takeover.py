@@ -51,13 +51,15 @@ def test_claims_are_counted_by_epochs_and_only_for_a_minute() -> None:
     assert history.epoch == 21
 
 
-def test_a_claim_that_nobody_contests_does_not_count() -> None:
+def test_the_claim_of_what_is_free_does_not_count() -> None:
     history = ClaimHistory()
     history.note(1, now=0.0)
     for epoch in range(2, 20):
-        history.note(epoch, now=float(epoch), contested=False)
+        history.is_free = True
+        history.note(epoch, now=float(epoch))
     assert history.recent(20.0) == 0
-    history.note(22, now=21.0, contested=False)
+    history.is_free = True
+    history.note(22, now=21.0)
     assert history.recent(21.0) == 2, "of three claims one took what nobody had; the others fought over it"
 
 
