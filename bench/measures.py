@@ -45,7 +45,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """An earlier one, and the rows that were kept of it."""
+    """When and on what rows were measured."""
 
     rows: list[str]
     machine: str
@@ -95,14 +95,18 @@ class Results:
     def keep(self, earlier: Results) -> None:
         """Take over the rows of an earlier run that this one has not measured."""
         measured = {measure.row for measure in self.measures}
-        of_runs = [*earlier.kept, Run(earlier.own_rows, earlier.machine, earlier.date, earlier.commit, earlier.load_before)]
-        kept = [replace(run, rows=[row for row in run.rows if row not in measured]) for run in of_runs]
+        kept = [replace(run, rows=[row for row in run.rows if row not in measured]) for run in earlier.runs]
         self.kept = [run for run in kept if run.rows]
         rows = {row for run in self.kept for row in run.rows}
         self.measures = sorted([*self.measures, *(m for m in earlier.measures if m.row in rows)], key=lambda m: _place(m.row))
         self.curves += [curve for curve in earlier.curves if curve.row in rows]
         if not self.left_out:
             self.left_out = earlier.left_out
+
+    @property
+    def runs(self) -> list[Run]:
+        """Those that were kept, then this one."""
+        return [*self.kept, Run(self.own_rows, self.machine, self.date, self.commit, self.load_before)]
 
     @property
     def own_rows(self) -> list[str]:

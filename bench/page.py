@@ -87,8 +87,8 @@ def markdown(results: Results, images: list[str]) -> str:
 
 def _runs(results: Results) -> list[str]:
     """Which rows were measured when, and on what."""
-    own = Run(results.own_rows, results.machine, results.date, results.commit, results.load_before)
-    return [f"{_run(own)}."] if not results.kept else [f"* {', '.join(run.rows)}: {_run(run)}" for run in (*results.kept, own)]
+    runs = results.runs
+    return [f"{_run(runs[0])}."] if len(runs) == 1 else [f"* {', '.join(run.rows)}: {_run(run)}" for run in runs]
 
 
 def _run(run: Run) -> str:

@@ -44,8 +44,8 @@ class LedgerMQDataSource(DataSource):
 
     def _options(self, schema: StructType) -> SourceOptions:
         """With a root that executors can reach, and columns. Raises InvalidConfig, Unavailable."""
-        options = replace(parse_options(self.options), columns=columns_of(schema))
-        return replace(options, root=shared_root(options.root or asyncio.run(root_of(options.servers))))
+        options, columns = parse_options(self.options), columns_of(schema)
+        return replace(options, columns=columns, root=shared_root(options.root or asyncio.run(root_of(options.servers))))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Raises InvalidConfig, InvalidRecord."""

@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from ledgermq.client.consuming.message import TABLE_SCHEMA
 from ledgermq.client.record import microseconds_of
 from ledgermq.errors import InvalidConfig
 from spark.option_names import known_options
@@ -51,7 +52,7 @@ NAMES = (
     "includeHeaders",
     "tag",
 )
-COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers", "tag")
+COLUMNS = tuple(TABLE_SCHEMA.names)
 EARLIEST, LATEST = -2, -1
 MIN_PARTITIONS_MAX = 100_000
 OFFSET_MAX = 2**63 - 1
