@@ -8,7 +8,7 @@ PROTOS := ledgermq/protocol/ledgermq.proto ledger/format/ledgermq_format.proto o
 # Processes that tests run side by side. Spark tests share one session and run alone.
 WORKERS ?= 2
 
-.PHONY: help setup lint format proto pages test test-fast test-spark test-real test-nightly compose-test fuzz powercut simulate mutants chaos soak golden bench bench-quick demo lock clean
+.PHONY: help setup lint format proto pages test test-fast test-spark test-real test-nightly compose-test fuzz powercut simulate mutants chaos soak golden bench bench-quick sizing demo lock clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -101,6 +101,9 @@ bench: $(STAMP) ## Measure everything, peers too, and write docs/performance.md 
 
 bench-quick: $(STAMP) ## The same without peers, on fewer records (five minutes); writes nothing
 	$(PYTHON) -m bench.run --quick $(BENCH)
+
+sizing: $(STAMP) ## Write docs/sizing.md from the measured rows and a simulation at the distance of S3
+	$(PYTHON) -m bench.sizing.page
 
 soak: $(STAMP) ## Everything at once for half an hour (SECONDS=1800), brokers and compactors killed, a Spark stream and plain reads beside them
 	@java_home=$$($(PYTHON) infra/java.py) && JAVA_HOME=$$java_home $(PYTHON) -m tests.soak.run --seconds $(or $(SECONDS),1800)

@@ -24,6 +24,11 @@ Z99 = 2.326
 PIECE_BYTES, PIECES_MAX = 256 * 1024, 256
 
 
+def late_s(chance: random.Random) -> float:
+    """How late one answer is."""
+    return chance.lognormvariate(math.log(MEDIAN_S), math.log(P99_S / MEDIAN_S) / Z99)
+
+
 class Line:
     def __init__(self, host: str, port: int, seed: int) -> None:
         self._host, self._port = host, port
@@ -44,7 +49,7 @@ class Line:
     async def _delay(self, reader: asyncio.StreamReader, late: asyncio.Queue[tuple[float, bytes]]) -> None:
         loop, due_s = asyncio.get_running_loop(), 0.0
         while data := await reader.read(PIECE_BYTES):
-            due_s = max(due_s, loop.time() + self._random.lognormvariate(math.log(MEDIAN_S), math.log(P99_S / MEDIAN_S) / Z99))
+            due_s = max(due_s, loop.time() + late_s(self._random))
             await late.put((due_s, data))
         await late.put((due_s, b""))
         await asyncio.sleep(math.inf)  # the end is delivered as late as the rest

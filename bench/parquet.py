@@ -19,6 +19,7 @@ RUN_S_MAX = 300
 MEGABYTES = 300
 SCANNED = {1000: 600_000, 100: 3_000_000}
 """Bytes of a value: records."""
+REQUESTS = "requests on S3 would cost"
 COMPACTION, PLAIN_WRITE = "LedgerMQ", "pyarrow alone"
 SOURCE, SOURCE_WITH_SCHEMA, NATIVE = "LedgerMQ", "LedgerMQ, schema given", "spark.read.parquet"
 
@@ -34,6 +35,7 @@ class Parquet:
                 what = f"segments to Parquet, values of {value_bytes} B"
                 self._results.add("P7", what, COMPACTION, "MB/s of a core", found["compaction_mb_per_cpu_s"])
                 self._results.add("P7", what, PLAIN_WRITE, "MB/s of a core", found["plain_mb_per_cpu_s"])
+                self._results.add("P7", f"{what}: {REQUESTS}", COMPACTION, "$/TB", found["dollars_per_tb"])
         if java.installed() is None:
             print("P7: no Java, so no scan by Spark", file=sys.stderr)
             return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import matplotlib as mpl
@@ -124,6 +124,28 @@ def cost(results: Results, path: Path) -> bool:
     axis.set_ylabel("dollars a TB, requests on S3", fontsize=9)
     axis.grid(alpha=0.3)
     _dress(axis, "One broker at 20 MB/s")
+    return _save(figure, path)
+
+
+def rates(latencies: Sequence[tuple[float, float, float]], dollars: Sequence[tuple[float, float]], path: Path) -> bool:
+    """By MB a second of one bundle: median and 99th percentile of acknowledgements in ms, and dollars of segments a TB."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8.4, 3.4), constrained_layout=True)
+    xs = [x for x, _ in dollars]
+    left.plot(xs, [y for _, y in dollars], color=OWN, marker="o")
+    left.set_yscale("log")
+    left.yaxis.set_major_formatter(_plain)
+    _dress(left, "Segments on S3, dollars a TB")
+    right.plot(xs, [p99 for _, _, p99 in latencies], color=OTHERS, marker="o", label="99th percentile")
+    right.plot(xs, [p50 for _, p50, _ in latencies], color=OWN, marker="o", label="median")
+    right.set_ylim(0, max(p99 for _, _, p99 in latencies) * 1.15)
+    right.legend(fontsize=8, frameon=False, loc="lower right")
+    _dress(right, "Acknowledged after, ms")
+    for axis in (left, right):
+        axis.set_xscale("log")
+        axis.xaxis.set_major_formatter(_plain)
+        axis.xaxis.set_minor_formatter(NullFormatter())
+        axis.set_xlabel("MB a second of one bundle", fontsize=9)
+        axis.grid(alpha=0.3)
     return _save(figure, path)
 
 

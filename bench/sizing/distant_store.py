@@ -1,0 +1,29 @@
+"""A store that answers as late as S3 Standard does, in the time of whatever loop it is asked in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from random import Random
+from typing import TypeVar
+
+from bench.distant import late_s
+from ledger.object_store.contract import ObjectInfo, ObjectStore
+from ledger.object_store.wrapper import StoreWrapper
+
+T = TypeVar("T")
+
+
+class DistantStore(StoreWrapper):
+    def __init__(self, inner: ObjectStore, random: Random) -> None:
+        super().__init__(inner)
+        self._random = random
+
+    async def run(self, operation: str, bytes_known: int, step: Callable[[], Awaitable[T]]) -> T:
+        await asyncio.sleep(late_s(self._random))
+        return await step()
+
+    async def list(self, prefix: str, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+        await asyncio.sleep(late_s(self._random))
+        async for info in self.inner.list(prefix, start_after):
+            yield info

@@ -1,0 +1,134 @@
+"""One broker of the product under a steady load, in virtual time: what it asks of a distant store, and when it answers.
+
+All of the protocol is there, SDK, broker, writer, retries, heartbeats; processors cost nothing here, so what they add is not in these
+latencies. The load is that of row P5: runs of 64 records of 1000 B to one partition after the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from bench.percentiles import at
+from bench.sizing.distant_store import DistantStore
+from ledger.object_store.memory import MemoryStore
+from ledger.object_store.metered import CountingMeter, MeteredStore
+from ledger.object_store.resilient import ResilientStore
+from ledger.parquet.group_build import run_inline
+from ledgermq.client.client import Client
+from ledgermq.client.producing.producer import Producer
+from ledgermq.client.settings import ClientSettings
+from stateless_broker.broker import Broker
+from stateless_broker.metrics.store_metrics import S3_PRICES
+from stateless_broker.settings import HEARTBEAT_MS, SPACING_MS, BrokerSettings
+from tests.simulation.loop import SimulatedLoop, run_simulated
+from tests.simulation.network import Network
+from tests.simulation.world import World
+
+RUN_RECORDS, VALUE_BYTES = 64, 1000
+BROKER, TOPIC = "broker", "load"
+PEER_TIMEOUT_S = 10.0
+NETWORK_S_MAX = 0.001
+SETTLING_S = 2.0
+SEED = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Of one broker."""
+
+    megabytes_per_s: float
+    partitions: int
+    bundles: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """`requests_per_s`: by operation of the store contract, every try. Latencies from `send_batch` until the acknowledgement."""
+
+    acknowledged_ms_p50: float
+    acknowledged_ms_p99: float
+    puts_per_s: float
+    put_megabytes: float
+    requests_per_s: Mapping[str, float]
+
+    @property
+    def dollars_per_s(self) -> float:
+        """At the list prices of S3 Standard."""
+        return sum(S3_PRICES.of(name) * rate for name, rate in self.requests_per_s.items())
+
+    @property
+    def segment_dollars_per_s(self) -> float:
+        return S3_PRICES.of("put_if_absent") * self.puts_per_s
+
+
+def observe(load: Load) -> Observed:
+    """The same load is the same answer, each time."""
+    return run_simulated(lambda loop: _Observation(loop, load).run())
+
+
+class _Observation:
+    def __init__(self, loop: SimulatedLoop, load: Load) -> None:
+        self._world = World(loop, SEED, 0)
+        self._world.net_delay_s_max = NETWORK_S_MAX
+        self._network = Network(self._world)
+        self._meter = CountingMeter()
+        self._load = load
+        self._latencies_s: list[float] = []
+
+    async def run(self) -> Observed:
+        await self._world.start(BROKER).spawn(self._start_broker())
+        return await self._world.start("client").spawn(self._produce())
+
+    async def _start_broker(self) -> None:
+        sources = self._world.sources(BROKER)
+        distant = DistantStore(MemoryStore(sources=self._world.sources("store")), random.Random(SEED))
+        settings = BrokerSettings(
+            bundles=self._load.bundles + 1,
+            flush_spacing_ms=SPACING_MS["s3"],
+            heartbeat_interval_ms=HEARTBEAT_MS["s3"],
+            background_compaction=False,
+        )
+        store = ResilientStore(MeteredStore(distant, self._meter), sources)
+        broker = await Broker.start(store, sources, settings, BROKER, self._network.connector(BROKER, PEER_TIMEOUT_S), run_inline)
+        self._network.listen(BROKER, self._world.loop.processes[-1], broker.service)
+
+    async def _produce(self) -> Observed:
+        client = Client(self._network.connector("client", PEER_TIMEOUT_S), [BROKER], ClientSettings(), self._world.sources("client"))
+        await client.create_topic(TOPIC, self._load.partitions)
+        async with client.producer(compression="none") as producer:
+            await self._send(producer, SETTLING_S)  # sessions are opened, queues have the length that they keep
+            self._latencies_s.clear()
+            before, begun_s = self._requests(), self._world.loop.time()
+            sent_bytes = await self._send(producer, self._load.seconds)
+            seconds = self._world.loop.time() - begun_s
+        await client.close()
+        requests = {name: (count - before.get(name, 0)) / seconds for name, count in self._requests().items()}
+        found = sorted(self._latencies_s)
+        puts = requests["put_if_absent"]
+        return Observed(1000 * at(found, 0.5), 1000 * at(found, 0.99), puts, sent_bytes / 1e6 / (puts * seconds), requests)
+
+    async def _send(self, producer: Producer, seconds: float) -> int:
+        """Bytes of values; ends when all are acknowledged."""
+        chance = random.Random(SEED)
+        rows = pa.record_batch({"value": pa.array([chance.randbytes(VALUE_BYTES) for _ in range(RUN_RECORDS)], pa.binary())})
+        runs = round(self._load.megabytes_per_s * 1e6 * seconds / (RUN_RECORDS * VALUE_BYTES))
+        begun_s = self._world.loop.time()
+        async with asyncio.TaskGroup() as group:
+            for number in range(runs):
+                await asyncio.sleep(max(0.0, begun_s + number * seconds / runs - self._world.loop.time()))
+                group.create_task(self._send_run(producer, rows, number % self._load.partitions))
+        return runs * RUN_RECORDS * VALUE_BYTES
+
+    async def _send_run(self, producer: Producer, rows: pa.RecordBatch, partition: int) -> None:
+        begun_s = self._world.loop.time()
+        await (await producer.send_batch(TOPIC, rows, partition=partition))
+        self._latencies_s.append(self._world.loop.time() - begun_s)
+
+    def _requests(self) -> dict[str, int]:
+        return {name: self._meter.requests(name) for name in {operation for operation, _ in self._meter.totals}}

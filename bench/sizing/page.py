@@ -1,0 +1,206 @@
+"""Writes docs/sizing.md: what 1 GB/s, 100,000 partitions and 100 TB need, from bench/results.json and a simulation of the protocol.
+
+python -m bench.sizing.page                                                         the page
+python -m bench.sizing.page --megabytes-per-s 50 --partitions 300 --kept-tb 5       one demand of your own, to the terminal
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench import parquet, processes, requests
+from bench.distant import MEDIAN_S, P99_S
+from bench.measures import Results
+from bench.page import PLOTS, RESULTS
+from bench.plots import rates
+from bench.sizing.model import BUNDLES_A_BROKER, BUSY, Cluster, Costs, Demand, MonthlyBill, Prices, cluster_for, monthly_bill
+from bench.sizing.observe import Load, Observed, observe
+
+PAGE = Path("docs/sizing.md")
+PLOT = "sizing.png"
+SECONDS = 10.0
+DEMANDS = (
+    Demand("1 GB/s", 1000, 1000, readers=1, kept_tb=86),
+    Demand("100,000 partitions", 100, 100_000, readers=1, kept_tb=60),
+    Demand("100 TB kept", 100, 1000, readers=3, kept_tb=100),
+)
+SWEPT = (0.1, 0.5, 2.0, 5.0, 10.0, 20.0)
+"""MB a second of one bundle."""
+COMPACTED = "segments to Parquet, values of 1000 B"
+
+TEXT = """\
+# What a cluster needs
+
+Written by `make sizing` from measured rows of [performance](performance.md) and from a simulation, so that nobody has to guess.
+`python -m bench.sizing.page --megabytes-per-s 50 --partitions 300 --kept-tb 5` answers for a load of your own.
+
+{answers}
+
+## From what
+
+* **CPU of brokers**, ms a MB written, in runs of 64 records of 1000 B: {produce_ms} (P5). {costs.read_ms_per_mb:.1f} ms more for
+  each consumer that is near the end (P11). A broker gets no more partitions than were measured, and the cost of the next larger
+  number that was.
+* **Compaction**: {costs.compaction_mb_per_core_s:,.0f} MB a second of a core, {costs.compaction_dollars_per_tb:.2f} dollars of
+  requests a TB (P7).
+* **Processes**: each broker is one process that is planned to use {busy:.0%} of a core; there are at least three, with {bundles}
+  bundles each.
+* **Requests and latencies**: the product's own SDK, broker and ledger in virtual time (`bench/sizing/observe.py`), {seconds:.0f}
+  s of one broker at its share of the load, before a store that answers each request after {median_ms:.0f} ms in the median and
+  {p99_ms:.0f} ms at the 99th percentile (log-normal), as S3 Standard does. Processors cost nothing in it, so a busy broker is
+  slower by its queues. Row P5 counts the same with a real broker, on MinIO behind a slow line: compare its dollars.
+* **Prices**: requests as S3 Standard lists them (5 dollars a million PUTs and LISTs, 0.40 a million GETs), storage
+  {prices.tb_month:.0f} dollars a TB and month, {prices.core_hour:.2f} dollars for an hour of a core. The last two are
+  assumptions: `--tb-month`, `--core-hour`. Traffic between clients, brokers and S3 in one zone and region is taken as free;
+  between zones it is not, and may well be more than all of this.
+* Measured: {runs}. What these machines do in a millisecond yours may do in half.
+
+## How many bundles
+
+A bundle is a ledger with segments of its own: more of them spread over more brokers, and each costs requests. One bundle with the settings
+for S3 (`flush_spacing_ms` 100), simulated as above:
+
+{swept}
+
+![Dollars and latency by rate](images/{plot})
+"""
+
+
+class NotMeasured(Exception):
+    """A row that the model needs is not among the results."""
+
+
+def costs_of(results: Results) -> Costs:
+    """Raises NotMeasured."""
+
+    def median(row: str, what: str, subject: str) -> float:
+        found = results.of(row, what, subject)
+        if found is None:
+            raise NotMeasured(f"{RESULTS} has no {what!r} of {subject}: python -m bench.run --only {row} --keep measures it")
+        return found.median
+
+    by_partitions = {number: requests.subject(number) for number in requests.PARTITIONS if number > 1}
+    one = processes.subject(1)
+    return Costs(
+        produce_ms_per_mb={number: median("P5", "broker's CPU", name) for number, name in by_partitions.items()},
+        memory_mib={number: median("P5", "broker's memory", name) for number, name in by_partitions.items()},
+        read_ms_per_mb=median("P11", "brokers' CPU, end to end", one) - median("P11", "brokers' CPU, producing", one),
+        compaction_mb_per_core_s=median("P7", COMPACTED, parquet.COMPACTION),
+        compaction_dollars_per_tb=median("P7", f"{COMPACTED}: {parquet.REQUESTS}", parquet.COMPACTION),
+    )
+
+
+def answer(demand: Demand, costs: Costs, prices: Prices) -> tuple[Cluster, Observed, MonthlyBill]:
+    cluster = cluster_for(demand, costs)
+    print(f"{demand.name}: {SECONDS:.0f} virtual seconds of one of {cluster.brokers} brokers", file=sys.stderr)
+    seen = observe(Load(cluster.megabytes_per_s_a_broker, cluster.partitions_a_broker, BUNDLES_A_BROKER, SECONDS))
+    return cluster, seen, monthly_bill(demand, cluster, costs, seen.dollars_per_s, prices)
+
+
+def table(demands: Sequence[Demand], costs: Costs, prices: Prices) -> list[str]:
+    """A column for each demand."""
+    found = [(demand, *answer(demand, costs, prices)) for demand in demands]
+    rows: dict[str, list[str]] = {
+        "MB/s written": [f"{d.megabytes_per_s:,.0f}" for d, *_ in found],
+        "partitions": [f"{d.partitions:,}" for d, *_ in found],
+        "consumers of everything": [f"{d.readers}" for d, *_ in found],
+        "kept, TB": [f"{d.kept_tb:,.0f}" for d, *_ in found],
+        "**broker processes**, a core each": [f"**{c.brokers}**" for _, c, *_ in found],
+        "cores that brokers keep busy": [f"{c.broker_cores:,.1f}" for _, c, *_ in found],
+        "cores that compaction keeps busy": [f"{c.compaction_cores:,.1f}" for _, c, *_ in found],
+        "memory of a broker, MiB": [f"{c.memory_mib:,.0f}" for _, c, *_ in found],
+        "partitions of a broker": [f"{c.partitions_a_broker:,}" for _, c, *_ in found],
+        "bundles": [f"{c.bundles}" for _, c, *_ in found],
+        "MB/s of a bundle": [f"{c.megabytes_per_s_a_bundle:,.2f}" for _, c, *_ in found],
+        "acknowledged, p50 / p99 ms": [f"{o.acknowledged_ms_p50:,.0f} / {o.acknowledged_ms_p99:,.0f}" for _, _, o, _ in found],
+        "segments a second, all brokers": [f"{o.puts_per_s * c.brokers:,.0f}" for _, c, o, _ in found],
+        "MB of a segment": [f"{o.put_megabytes:,.2f}" for _, _, o, _ in found],
+        "requests of brokers, $ a month": [f"{b.write_requests:,.0f}" for *_, b in found],
+        "requests of compaction, $ a month": [f"{b.compaction_requests:,.0f}" for *_, b in found],
+        "cores, $ a month": [f"{b.cores:,.0f}" for *_, b in found],
+        "storage, $ a month": [f"{b.storage:,.0f}" for *_, b in found],
+        "**together, $ a month**": [f"**{b.total:,.0f}**" for *_, b in found],
+    }
+    head = ["| | " + " | ".join(demand.name for demand in demands) + " |", "|---" * (len(demands) + 1) + "|"]
+    return head + [f"| {name} | " + " | ".join(cells) + " |" for name, cells in rows.items()]
+
+
+def sweep() -> list[tuple[float, Observed]]:
+    seen = []
+    for rate in SWEPT:
+        print(f"one bundle at {rate:g} MB/s", file=sys.stderr)
+        seen.append((rate, observe(Load(rate, 8, 1, SECONDS))))
+    return seen
+
+
+def swept(seen: Sequence[tuple[float, Observed]]) -> list[str]:
+    lines = [
+        "| MB/s of a bundle | segments a second | MB of a segment | acknowledged, p50 ms | p99 ms | $ of segments a TB |",
+        "|---" * 6 + "|",
+    ]
+    for rate, o in seen:
+        cells = (
+            f"{rate:g}",
+            f"{o.puts_per_s:,.1f}",
+            f"{o.put_megabytes:,.2f}",
+            f"{o.acknowledged_ms_p50:,.0f}",
+            f"{o.acknowledged_ms_p99:,.0f}",
+        )
+        lines.append(f"| {' | '.join(cells)} | {_segments_per_tb(rate, o):,.2f} |")
+    return lines
+
+
+def _segments_per_tb(rate: float, seen: Observed) -> float:
+    return seen.segment_dollars_per_s / rate * 1e6
+
+
+def markdown(results: Results, costs: Costs, prices: Prices) -> str:
+    seen = sweep()
+    latencies = [(rate, o.acknowledged_ms_p50, o.acknowledged_ms_p99) for rate, o in seen]
+    rates(latencies, [(rate, _segments_per_tb(rate, o)) for rate, o in seen], PLOTS / PLOT)
+    used = [run for run in results.runs if {"P5", "P7", "P11"} & {*run.rows}]
+    return TEXT.format(
+        answers="\n".join(table(DEMANDS, costs, prices)),
+        produce_ms=", ".join(f"{ms:.1f} at {number:,} partitions" for number, ms in costs.produce_ms_per_mb.items()),
+        costs=costs,
+        prices=prices,
+        busy=BUSY,
+        bundles=BUNDLES_A_BROKER,
+        seconds=SECONDS,
+        median_ms=1000 * MEDIAN_S,
+        p99_ms=1000 * P99_S,
+        runs="; ".join(f"{', '.join(run.rows)} on {run.machine}, {run.date}" for run in used),
+        swept="\n".join(swept(seen)),
+        plot=PLOT,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--megabytes-per-s", type=float, help="written, by all producers together")
+    parser.add_argument("--partitions", type=int, default=100)
+    parser.add_argument("--readers", type=int, default=1, help="consumers of everything (default: 1)")
+    parser.add_argument("--kept-tb", type=float, default=0.0, help="kept, in TB")
+    parser.add_argument("--core-hour", type=float, default=Prices.core_hour, help="dollars (default: %(default)s)")
+    parser.add_argument("--tb-month", type=float, default=Prices.tb_month, help="dollars for storage (default: %(default)s)")
+    options = parser.parse_args()
+    prices = Prices(options.core_hour, options.tb_month)
+    results = Results.load(RESULTS)
+    try:
+        costs = costs_of(results)
+    except NotMeasured as error:
+        parser.error(str(error))
+    if options.megabytes_per_s is None:
+        PAGE.write_text(markdown(results, costs, prices))
+        return
+    if options.megabytes_per_s <= 0 or options.partitions < 1 or options.readers < 0 or options.kept_tb < 0:
+        parser.error("a load has some MB a second and partitions, and no less than nothing of the rest")
+    own = Demand("your load", options.megabytes_per_s, options.partitions, options.readers, options.kept_tb)
+    print("\n".join(table([own], costs, prices)))
+
+
+if __name__ == "__main__":
+    main()
