@@ -1,7 +1,6 @@
-"""One broker of the product under a steady load, in virtual time: what it asks of a distant store, and when it answers.
+"""A steady load on one broker in virtual time: what it asks of a distant store, and when it answers.
 
-All of the protocol is there, SDK, broker, writer, retries, heartbeats; processors cost nothing here, so what they add is not in these
-latencies. The load is that of row P5: runs of 64 records of 1000 B to one partition after the other.
+The load is that of row P5: runs of 64 records of 1000 B to one partition after the other.
 """
 
 from __future__ import annotations
@@ -14,27 +13,14 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from bench.percentiles import at
-from bench.sizing.distant_store import DistantStore
-from ledger.object_store.memory import MemoryStore
-from ledger.object_store.metered import CountingMeter, MeteredStore
-from ledger.object_store.resilient import ResilientStore
-from ledger.parquet.group_build import run_inline
-from ledgermq.client.client import Client
+from bench.sizing.distant_broker import SEED, DistantBroker
 from ledgermq.client.producing.producer import Producer
-from ledgermq.client.settings import ClientSettings
-from stateless_broker.broker import Broker
 from stateless_broker.metrics.store_metrics import S3_PRICES
-from stateless_broker.settings import HEARTBEAT_MS, SPACING_MS, BrokerSettings
 from tests.simulation.loop import SimulatedLoop, run_simulated
-from tests.simulation.network import Network
-from tests.simulation.world import World
 
 RUN_RECORDS, VALUE_BYTES = 64, 1000
-BROKER, TOPIC = "broker", "load"
-PEER_TIMEOUT_S = 10.0
-NETWORK_S_MAX = 0.001
+TOPIC = "load"
 SETTLING_S = 2.0
-SEED = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,39 +60,24 @@ def observe(load: Load) -> Observed:
 
 class _Observation:
     def __init__(self, loop: SimulatedLoop, load: Load) -> None:
-        self._world = World(loop, SEED, 0)
-        self._world.net_delay_s_max = NETWORK_S_MAX
-        self._network = Network(self._world)
-        self._meter = CountingMeter()
+        self._loop = loop
+        self._broker = DistantBroker(loop, load.bundles)
         self._load = load
         self._latencies_s: list[float] = []
 
     async def run(self) -> Observed:
-        await self._world.start(BROKER).spawn(self._start_broker())
-        return await self._world.start("client").spawn(self._produce())
-
-    async def _start_broker(self) -> None:
-        sources = self._world.sources(BROKER)
-        distant = DistantStore(MemoryStore(sources=self._world.sources("store")), random.Random(SEED))
-        settings = BrokerSettings(
-            bundles=self._load.bundles + 1,
-            flush_spacing_ms=SPACING_MS["s3"],
-            heartbeat_interval_ms=HEARTBEAT_MS["s3"],
-            background_compaction=False,
-        )
-        store = ResilientStore(MeteredStore(distant, self._meter), sources)
-        broker = await Broker.start(store, sources, settings, BROKER, self._network.connector(BROKER, PEER_TIMEOUT_S), run_inline)
-        self._network.listen(BROKER, self._world.loop.processes[-1], broker.service)
+        await self._broker.start()
+        return await self._broker.process("client").spawn(self._produce())
 
     async def _produce(self) -> Observed:
-        client = Client(self._network.connector("client", PEER_TIMEOUT_S), [BROKER], ClientSettings(), self._world.sources("client"))
-        await client.create_topic(TOPIC, self._load.partitions)
+        await self._broker.create_topic(TOPIC, self._load.partitions)
+        client = self._broker.client("client")
         async with client.producer(compression="none") as producer:
             await self._send(producer, SETTLING_S)  # sessions are opened, queues have the length that they keep
             self._latencies_s.clear()
-            before, begun_s = self._requests(), self._world.loop.time()
+            before, begun_s = self._requests(), self._loop.time()
             sent_bytes = await self._send(producer, self._load.seconds)
-            seconds = self._world.loop.time() - begun_s
+            seconds = self._loop.time() - begun_s
         await client.close()
         requests = {name: (count - before.get(name, 0)) / seconds for name, count in self._requests().items()}
         found = sorted(self._latencies_s)
@@ -118,17 +89,17 @@ class _Observation:
         chance = random.Random(SEED)
         rows = pa.record_batch({"value": pa.array([chance.randbytes(VALUE_BYTES) for _ in range(RUN_RECORDS)], pa.binary())})
         runs = round(self._load.megabytes_per_s * 1e6 * seconds / (RUN_RECORDS * VALUE_BYTES))
-        begun_s = self._world.loop.time()
+        begun_s = self._loop.time()
         async with asyncio.TaskGroup() as group:
             for number in range(runs):
-                await asyncio.sleep(max(0.0, begun_s + number * seconds / runs - self._world.loop.time()))
+                await asyncio.sleep(max(0.0, begun_s + number * seconds / runs - self._loop.time()))
                 group.create_task(self._send_run(producer, rows, number % self._load.partitions))
         return runs * RUN_RECORDS * VALUE_BYTES
 
     async def _send_run(self, producer: Producer, rows: pa.RecordBatch, partition: int) -> None:
-        begun_s = self._world.loop.time()
+        begun_s = self._loop.time()
         await (await producer.send_batch(TOPIC, rows, partition=partition))
-        self._latencies_s.append(self._world.loop.time() - begun_s)
+        self._latencies_s.append(self._loop.time() - begun_s)
 
     def _requests(self) -> dict[str, int]:
-        return {name: self._meter.requests(name) for name in {operation for operation, _ in self._meter.totals}}
+        return {name: self._broker.meter.requests(name) for name in {operation for operation, _ in self._broker.meter.totals}}

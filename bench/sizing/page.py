@@ -16,6 +16,7 @@ from bench.distant import MEDIAN_S, P99_S
 from bench.measures import Results
 from bench.page import PLOTS, RESULTS
 from bench.plots import rates
+from bench.sizing.crowded import crowded
 from bench.sizing.model import BUNDLES_A_BROKER, BUSY, Cluster, Costs, Demand, MonthlyBill, Prices, cluster_for, monthly_bill
 from bench.sizing.observe import Load, Observed, observe
 
@@ -29,6 +30,7 @@ DEMANDS = (
 )
 SWEPT = (0.1, 0.5, 2.0, 5.0, 10.0, 20.0)
 """MB a second of one bundle."""
+GREEDY = (0, 1, 4, 12)
 COMPACTED = "segments to Parquet, values of 1000 B"
 
 TEXT = """\
@@ -48,7 +50,7 @@ Written by `make sizing` from measured rows of [performance](performance.md) and
   requests a TB (P7).
 * **Processes**: each broker is one process that is planned to use {busy:.0%} of a core; there are at least three, with {bundles}
   bundles each.
-* **Requests and latencies**: the product's own SDK, broker and ledger in virtual time (`bench/sizing/observe.py`), {seconds:.0f}
+* **Requests and latencies**: the product's own SDK, broker and ledger in virtual time (`bench/sizing/`), {seconds:.0f}
   s of one broker at its share of the load, before a store that answers each request after {median_ms:.0f} ms in the median and
   {p99_ms:.0f} ms at the 99th percentile (log-normal), as S3 Standard does. Processors cost nothing in it, so a busy broker is
   slower by its queues. Row P5 counts the same with a real broker, on MinIO behind a slow line: compare its dollars.
@@ -66,6 +68,13 @@ for S3 (`flush_spacing_ms` 100), simulated as above:
 {swept}
 
 ![Dollars and latency by rate](images/{plot})
+
+## A small producer beside greedy ones
+
+Single records, 50 ms apart, to partitions that greedy producers flood at the same time over connections of their own, simulated as
+above. What a connection and a bundle may have waiting is bounded, so nobody can fill the broker alone:
+
+{crowds}
 """
 
 
@@ -153,6 +162,17 @@ def swept(seen: Sequence[tuple[float, Observed]]) -> list[str]:
     return lines
 
 
+def crowds() -> list[str]:
+    head = "| greedy producers | small one acknowledged, p50 ms | longest ms | MB that each greedy one got through, fewest to most |"
+    lines = [head, "|---" * 4 + "|"]
+    for greedy in GREEDY:
+        print(f"a small producer beside {greedy}", file=sys.stderr)
+        seen = crowded(greedy)
+        spread = f"{min(seen.greedy_megabytes):,.0f} to {max(seen.greedy_megabytes):,.0f}" if greedy else ""
+        lines.append(f"| {greedy} | {seen.acknowledged_ms_p50:,.0f} | {seen.acknowledged_ms_longest:,.0f} | {spread} |")
+    return lines
+
+
 def _segments_per_tb(rate: float, seen: Observed) -> float:
     return seen.segment_dollars_per_s / rate * 1e6
 
@@ -175,6 +195,7 @@ def markdown(results: Results, costs: Costs, prices: Prices) -> str:
         runs="; ".join(f"{', '.join(run.rows)} on {run.machine}, {run.date}" for run in used),
         swept="\n".join(swept(seen)),
         plot=PLOT,
+        crowds="\n".join(crowds()),
     )
 
 

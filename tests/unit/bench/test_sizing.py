@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from bench.distant import MEDIAN_S
+from bench.sizing.crowded import crowded
 from bench.sizing.model import BROKERS_MIN, BUSY, Costs, Demand, Prices, cluster_for, monthly_bill
 from bench.sizing.observe import Load, observe
 
@@ -65,3 +66,10 @@ def test_more_bundles_need_more_requests_for_the_same_load() -> None:
     one, four = (observe(Load(4.0, 8, bundles, 2)) for bundles in (1, 4))
 
     assert four.puts_per_s > 2 * one.puts_per_s
+
+
+def test_greedy_producers_leave_room_for_a_small_one() -> None:
+    seen = crowded(2, sends=10, flooded_s=1.0)
+
+    assert min(seen.greedy_megabytes) > 0.5 * max(seen.greedy_megabytes) > 0
+    assert seen.acknowledged_ms_longest / 1000 < 5 * MEDIAN_S

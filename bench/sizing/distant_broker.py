@@ -1,0 +1,62 @@
+"""One broker of the product in virtual time, before a store at the distance of S3, and clients of it. Processors cost nothing here."""
+
+from __future__ import annotations
+
+import random
+
+from bench.sizing.distant_store import DistantStore
+from ledger.object_store.memory import MemoryStore
+from ledger.object_store.metered import CountingMeter, MeteredStore
+from ledger.object_store.resilient import ResilientStore
+from ledger.parquet.group_build import run_inline
+from ledgermq.client.client import Client
+from ledgermq.client.settings import ClientSettings
+from stateless_broker.broker import Broker
+from stateless_broker.settings import HEARTBEAT_MS, SPACING_MS, BrokerSettings
+from tests.simulation.loop import Process, SimulatedLoop
+from tests.simulation.network import Network
+from tests.simulation.world import World
+
+NAME = "broker"
+TIMEOUT_S = 10.0
+NETWORK_S_MAX = 0.001
+SEED = 7
+
+
+class DistantBroker:
+    """`meter` counts its requests, every try. Settings are those for S3; compaction is left to others."""
+
+    def __init__(self, loop: SimulatedLoop, bundles: int) -> None:
+        self.meter = CountingMeter()
+        self._world = World(loop, SEED, 0)
+        self._world.net_delay_s_max = NETWORK_S_MAX
+        self._network = Network(self._world)
+        self._settings = BrokerSettings(
+            bundles=bundles + 1,  # the one for metadata is included
+            flush_spacing_ms=SPACING_MS["s3"],
+            heartbeat_interval_ms=HEARTBEAT_MS["s3"],
+            background_compaction=False,
+        )
+
+    async def start(self) -> None:
+        process = self.process(NAME)
+        await process.spawn(self._start(process))
+
+    async def _start(self, process: Process) -> None:
+        sources = self._world.sources(NAME)
+        distant = DistantStore(MemoryStore(sources=self._world.sources("store")), random.Random(SEED))
+        store = ResilientStore(MeteredStore(distant, self.meter), sources)
+        broker = await Broker.start(store, sources, self._settings, NAME, self._network.connector(NAME, TIMEOUT_S), run_inline)
+        self._network.listen(NAME, process, broker.service)
+
+    def process(self, name: str) -> Process:
+        return self._world.start(name)
+
+    def client(self, name: str) -> Client:
+        """To be made and used within a process of that name."""
+        return Client(self._network.connector(name, TIMEOUT_S), [NAME], ClientSettings(), self._world.sources(name))
+
+    async def create_topic(self, name: str, partitions: int) -> None:
+        client = self.client("admin")
+        await client.create_topic(name, partitions)
+        await client.close()
