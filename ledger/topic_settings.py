@@ -23,7 +23,6 @@ legal.hold              false       true: nothing of the topic is deleted, by wh
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -31,6 +30,7 @@ from typing import Any
 from ledger.archive_location import check_archive_url
 from ledger.deletion_times import ZONE, check_cron, check_zone
 from ledgermq.errors import InvalidConfig
+from ledgermq.hints import did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +129,7 @@ def parse_settings(raw: Mapping[str, str]) -> TopicSettings:
     values = {}
     for name, text in raw.items():
         if name not in NAMES:
-            near = difflib.get_close_matches(name, NAMES, n=1)
-            raise InvalidConfig(f"unknown topic setting {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+            raise InvalidConfig(f"unknown topic setting {name!r}; {did_you_mean(name, NAMES)}")
         field = name.replace(".", "_")
         try:
             values[field] = _PARSERS[field](text)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 
 from ledgermq.errors import InvalidConfig
+from ledgermq.hints import did_you_mean
 
 
 def known_options(given: Mapping[str, str], names: Sequence[str], ignored: Sequence[str] = ()) -> dict[str, str]:
@@ -19,7 +19,5 @@ def known_options(given: Mapping[str, str], names: Sequence[str], ignored: Seque
         if name.lower() in known:
             values[known[name.lower()]] = value
         elif name.lower() not in ignored:
-            near = difflib.get_close_matches(name.lower(), known, n=1)
-            hint = f"; did you mean {known[near[0]]!r}?" if near else f"; there are {', '.join(names)}"
-            raise InvalidConfig(f"unknown option {name!r}{hint}")
+            raise InvalidConfig(f"unknown option {name!r}; {did_you_mean(name, names)}")
     return values

@@ -6,11 +6,10 @@ error with the nearest one that exists. Knows no setting by name.
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -19,8 +18,10 @@ from pydantic import SecretStr, ValidationError
 from pydantic_settings import BaseSettings, EnvSettingsSource
 
 from ledgermq.errors import InvalidConfig
+from ledgermq.hints import did_you_mean, nearest
 
 PREFIX = "LEDGERMQ_"
+SEE = "docs/settings.md has them all"
 STARS = "********"
 OTHER_VARIABLES = frozenset({"CONFIG", "ROOT", "TARGET", "DEBUG", "COMPLETE"})
 """LEDGERMQ_… variables of the command line, which are no settings."""
@@ -115,7 +116,8 @@ def _read_environment(kinds: Iterable[type[BaseSettings]], names: tuple[str, ...
         if _KUBERNETES.fullmatch(name) or _KUBERNETES_VALUE.match(value):
             continue
         if name.lower() not in names:
-            raise InvalidConfig(f"unknown variable {variable}" + _nearest(name.lower(), names, lambda near: PREFIX + near.upper()))
+            near = nearest(name, names)
+            raise InvalidConfig(f"unknown variable {variable}; {f'did you mean {PREFIX}{near.upper()}?' if near else SEE}")
     found: dict[str, Any] = {}
     for kind in kinds:
         found |= EnvSettingsSource(kind, env_prefix=PREFIX, env_ignore_empty=True)()
@@ -134,9 +136,4 @@ def _read_toml(file: Path) -> dict[str, Any]:
 def _refuse_unknown(values: Mapping[str, Any], names: tuple[str, ...], where: str) -> None:
     for name in values:
         if name not in names:
-            raise InvalidConfig(f"{where}unknown setting {name!r}{_nearest(name, names, repr)}")
-
-
-def _nearest(name: str, names: tuple[str, ...], spelled: Callable[[str], str]) -> str:
-    near = difflib.get_close_matches(name, names, n=1)
-    return f"; did you mean {spelled(near[0])}?" if near else ""
+            raise InvalidConfig(f"{where}unknown setting {name!r}; {did_you_mean(name, names, SEE)}")

@@ -10,15 +10,15 @@ A record that cannot be made raises InvalidRecord naming the input and its line.
 from __future__ import annotations
 
 import csv
-import difflib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from ledgermq.cli.lines import LineSource
 from ledgermq.errors import InvalidRecord, InvalidRequest
+from ledgermq.hints import did_you_mean
 
 
 class InputFormat(StrEnum):
@@ -97,7 +97,7 @@ def _parse(text: bytes, source: LineSource) -> Any:
 
 def _field(row: dict[str, Any], name: str, source: LineSource) -> bytes | None:
     if name not in row:
-        raise InvalidRecord(f"{source.where()}: there is no field {name!r}{_did_you_mean(name, row)}")
+        raise InvalidRecord(f"{source.where()}: there is no field {name!r}; {did_you_mean(name, row)}")
     value = row[name]
     if value is None:
         return None
@@ -114,7 +114,7 @@ def _from_csv(source: LineSource, shape: Shape) -> Iterator[InputRecord]:
         return
     for wanted in (shape.key, shape.value):
         if wanted and wanted not in columns:
-            raise InvalidRequest(f"{source.name}: there is no column {wanted!r}{_did_you_mean(wanted, columns)}")
+            raise InvalidRequest(f"{source.name}: there is no column {wanted!r}; {did_you_mean(wanted, columns)}")
     while (row := _next_row(rows, source)) is not None:
         if not row:
             continue
@@ -135,8 +135,3 @@ def _next_row(rows: Iterator[list[str]], source: LineSource) -> list[str] | None
 def _decoded(source: LineSource) -> Iterator[str]:
     for line in source:
         yield line.decode("utf-8-sig" if source.line_number == 1 else "utf-8")
-
-
-def _did_you_mean(name: str, names: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
-    return f"; did you mean {near[0]!r}?" if near else f"; there are: {', '.join(list(names)[:20])}"

@@ -5,7 +5,6 @@ Whoever gives a name that does not exist gets InvalidConfig with the nearest one
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeVar
@@ -13,6 +12,7 @@ from typing import Any, Literal, TypeVar
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.offset_store import OffsetStore
 from ledgermq.errors import InvalidConfig
+from ledgermq.hints import did_you_mean
 from ledgermq.protocol.limits import BATCH_BYTES_TYPICAL, FRAME_PAYLOAD_BYTES_MAX
 
 MIB = 1024 * 1024
@@ -192,12 +192,10 @@ S = TypeVar("S", ClientSettings, ProducerSettings, ConsumerSettings, GroupSettin
 
 def settings_from(kind: type[S], given: Mapping[str, Any]) -> S:
     """Raises InvalidConfig."""
-    known = {field.name for field in fields(kind)}
+    known = sorted(field.name for field in fields(kind))
     for name in given:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(sorted(known))}"
-            raise InvalidConfig(f"unknown setting {name!r} of {kind.__name__}{hint}")
+            raise InvalidConfig(f"unknown setting {name!r} of {kind.__name__}; {did_you_mean(name, known)}")
     return kind(**given)
 
 

@@ -8,8 +8,6 @@ tag       string                                          offset, timestampType:
 
 from __future__ import annotations
 
-import difflib
-
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -24,6 +22,7 @@ from pyspark.sql.types import (
 )
 
 from ledgermq.errors import InvalidRecord
+from ledgermq.hints import did_you_mean
 
 _BYTES = (BinaryType, StringType)
 _TYPES: dict[str, tuple[type[DataType], ...]] = {
@@ -67,9 +66,8 @@ def check_columns(schema: StructType, topic: str) -> None:
 
 
 def _hint(name: str) -> str:
-    near = difflib.get_close_matches(name.lower(), _TYPES, n=1)
     known = f"columns are {', '.join(_TYPES)}; select those to be written, and put the others into value (to_json, struct) or headers"
-    return f"did you mean {near[0]!r}?" if near else f"a record has no such part; {known}"
+    return did_you_mean(name, _TYPES, f"a record has no such part; {known}")
 
 
 def _is_headers(given: DataType) -> bool:

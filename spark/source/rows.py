@@ -6,7 +6,6 @@ fetched. Spark does not tell a Python source which columns a query needs, and wh
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -25,6 +24,7 @@ from pyspark.sql.types import (
 
 from ledgermq.client.consuming.message import table_of
 from ledgermq.errors import InvalidConfig
+from ledgermq.hints import did_you_mean
 from ledgermq.protocol.records import SCHEMA
 from spark.source.options import SourceOptions
 
@@ -54,10 +54,7 @@ def columns_of(given: StructType) -> tuple[str, ...]:
     types = {name: kind.simpleString() for name, kind in _TYPES.items()}
     for field in given.fields:
         if field.name not in types:
-            near = {name.lower(): name for name in types}
-            close = difflib.get_close_matches(field.name.lower(), near, n=1)
-            hint = f"did you mean {near[close[0]]!r}?" if close else f"columns are {', '.join(types)}"
-            raise InvalidConfig(f"the schema has a column {field.name!r}, the source has not; {hint}")
+            raise InvalidConfig(f"the schema has a column {field.name!r}, the source has not; {did_you_mean(field.name, types)}")
         if field.dataType.simpleString() != types[field.name]:
             raise InvalidConfig(f"the schema says that {field.name} is {field.dataType.simpleString()}, it is {types[field.name]}")
     names = tuple(given.fieldNames())
