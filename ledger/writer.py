@@ -21,6 +21,7 @@ from ledger.object_store.settle import PutOutcome, settle_put
 from ledger.put_latency import PutLatency
 from ledger.recovery import Recovered, recover
 from ledger.segment import Batch, encode_segment, first_batch_position, read_index
+from ledger.segment_indexes import SegmentIndexes
 from ledger.shared_run import SharedRun
 from ledgermq.errors import LedgerMQError, NotOwner, ProducerError
 from ledgermq.sources import Sources
@@ -58,7 +59,8 @@ async def claim(
     on_durable: OnDurable = lambda index, data: None,
 ) -> tuple[LedgerWriter, Recovered]:
     """Take the ledger over. Raises NotOwner when somebody else was faster (retry after a pause), DataDamaged, the store's errors."""
-    before = await recover(store, bundle, producer_states_max)
+    read = SegmentIndexes()  # a slot is filled anew only once it is trimmed, and a recovery that was overtaken by that begins again
+    before = await recover(store, bundle, producer_states_max, read)
     index = fmt.SegmentIndex(
         bundle=bundle,
         slot=before.next_slot,
@@ -73,7 +75,7 @@ async def claim(
     outcome = await settle_put(store, keys.segment(bundle, index.slot), encode_segment(index, []), sources=sources)
     if outcome is not PutOutcome.WON:
         raise NotOwner(f"bundle {bundle}: the claim of slot {index.slot} was {outcome.name.lower()}")
-    after = await recover(store, bundle, producer_states_max)  # a claim counts only if recovery, run after it, says so
+    after = await recover(store, bundle, producer_states_max, read)  # a claim counts only if recovery, run after it, says so
     if after.state.writer != index.writer or after.state.released:
         raise NotOwner(f"bundle {bundle}: the claim of slot {index.slot} did not open the current term")
     return LedgerWriter(store, sources, broker, after, on_durable), after

@@ -28,11 +28,16 @@ class Superseded(InvalidConfig):
 
 @dataclass(slots=True)
 class Member:
-    """Another broker. `seen`: ETag and time of its heartbeat at the last look."""
+    """Another broker. `seen`: ETag and time of its heartbeat at the last look, which began at `looked_at`."""
 
     heartbeat: Heartbeat
     seen: tuple[str, int]
+    looked_at: float
     evidence: Evidence
+
+    def advanced(self, seen: tuple[str, int], now: float) -> None:
+        self.seen = seen
+        self.evidence.advanced_at, self.evidence.written_after = now, self.looked_at
 
 
 class Membership:
@@ -78,6 +83,7 @@ class Membership:
 
     async def look(self) -> None:
         """Read the others' heartbeats. Raises Superseded, and the store's errors."""
+        began = asyncio.get_running_loop().time()
         found = [info async for info in self._store.list(keys.BROKERS) if keys.parse_broker(info.key) is not None]
         names = {_broker_of(info.key) for info in found}
         for gone in self.members.keys() - names:
@@ -88,7 +94,7 @@ class Membership:
             if _broker_of(info.key) == self.me.broker:
                 await self._check_own(info)
             else:
-                await self._check_other(info)
+                await self._check_other(info, began)
         await self._remove_silent()
         for member in self.members.values():
             if self._is_rival(member.heartbeat) and member.heartbeat.supersedes(self.me) and self.me.incarnation:
@@ -146,13 +152,14 @@ class Membership:
             raise Superseded(f"another process runs as broker {self.me.broker} since: give each broker its own id")
         self._own_etag = info.etag
 
-    async def _check_other(self, info: ObjectInfo) -> None:
+    async def _check_other(self, info: ObjectInfo, began: float) -> None:
+        """`began`: when the look did that found this."""
         name, seen, now = _broker_of(info.key), (info.etag, info.modified_ms), asyncio.get_running_loop().time()
         member = self.members.get(name)
-        if member is not None and member.seen == seen:
-            return
         if member is not None and member.seen[0] == info.etag:
-            member.seen, member.evidence.advanced_at = seen, now
+            if member.seen != seen:
+                member.advanced(seen, now)
+            member.looked_at = began
             return
         if self._unreadable.get(info.key, (None, 0.0))[0] == seen:
             return
@@ -164,9 +171,11 @@ class Membership:
         if heartbeat is None or heartbeat.broker != name:
             self._unreadable[info.key] = (seen, now)
         elif member is not None and member.heartbeat.session == heartbeat.session:
-            member.heartbeat, member.seen, member.evidence.advanced_at = heartbeat, seen, now
+            member.heartbeat = heartbeat
+            member.advanced(seen, now)
+            member.looked_at = began
         else:
-            self.members[name] = Member(heartbeat, seen, Evidence(advanced_at=now))
+            self.members[name] = Member(heartbeat, seen, began, Evidence(advanced_at=now, written_after=began))
 
     async def _remove_silent(self) -> None:
         now = asyncio.get_running_loop().time()

@@ -21,7 +21,7 @@ from stateless_broker.logs import get_logger
 from stateless_broker.membership import Membership, Superseded
 from stateless_broker.peers import Peers
 from stateless_broker.placement import place
-from stateless_broker.takeover import may_claim_back, wait_before_claim_s
+from stateless_broker.takeover import may_claim_back
 from stateless_broker.terms import Terms
 
 HANDOVER_AFTER_INTERVALS = 2
@@ -251,7 +251,7 @@ class Ownership:
             if bundle in self.terms.opened:
                 self._decide_opened(bundle, now)
             elif self._may_open(bundle):
-                wait_s = wait_before_claim_s(self._directory.claims[bundle].recent(now), self._sources.random)
+                wait_s = self._directory.claims[bundle].wait_s(now, self._sources.random)
                 self.terms.open(bundle, wait_s, lambda bundle=bundle: self._may_open(bundle))  # type: ignore[misc]
         self._tell()
 
@@ -262,6 +262,7 @@ class Ownership:
             self._membership.me,
             bundles={bundle: owner.epoch for bundle, owner in self.terms.opened.items()},
             troubles={bundle: str(trouble.error) for bundle, trouble in self.terms.troubles.items()},
+            releasing=tuple(self.terms.releasing),
         )
         return present
 

@@ -1,8 +1,8 @@
 """Takeover: when a broker may try to claim a bundle. Pure decisions about values; whether it may *own* it, the ledger says.
 
     gone       connection refused and no heartbeat since, or line lost and no heartbeat for two intervals, or no heartbeat for ten
-    wait       0, 0.5, 1, 2 … 30 s with jitter, by the number of contested claims in the last minute: claims must not fight, but a bundle
-               whose owner ends, or hands it over, once more is taken at once
+    wait       0, 0.5, 1, 2 … 30 s with jitter, by the number of contested claims in the last minute: claims must not fight. None before
+               the first try at what is free: its owner has ended, or handed it over
     claim back only after the minimum holding time of the winner, unless the winner is gone
 
 All times are one process's monotonic seconds; no two machines' clocks are compared.
@@ -23,16 +23,20 @@ NOTES_MAX = 64
 
 @dataclass(slots=True)
 class Evidence:
-    """What one broker has seen of another: when its heartbeat last advanced, when its address refused a connection or a line broke."""
+    """What one broker has seen of another: when its heartbeat last advanced, when its address refused a connection or a line broke.
+
+    `written_after`: the heartbeat that advanced was not there yet when the look before began. It may be older than `advanced_at` says.
+    """
 
     advanced_at: float
+    written_after: float
     refused_at: float | None = None
     lost_at: float | None = None
 
 
 def has_ended(evidence: Evidence) -> bool:
-    """Its process is no more: nobody listens at its address."""
-    return evidence.refused_at is not None and evidence.refused_at >= evidence.advanced_at
+    """Its process is no more: nobody listens at its address. Its last heartbeat may be seen only after that, and proves nothing."""
+    return evidence.refused_at is not None and evidence.refused_at >= evidence.written_after
 
 
 def is_gone(evidence: Evidence, now: float, interval_s: float) -> bool:
@@ -55,6 +59,8 @@ class ClaimHistory:
     """When this broker last lost a term of the bundle to somebody."""
     _notes: list[tuple[float, int]] = field(default_factory=list)
     """(when, how many contested claims were new then)"""
+    _tried_epoch: int = -1
+    """The newest epoch heard of when a claim of this broker's own came to nothing: somebody else may be about to open the next."""
 
     def note(self, epoch: int, now: float) -> None:
         """The first claim of what is free does not count. Nor does what was claimed before this broker first heard of the bundle: nobody
@@ -67,6 +73,7 @@ class ClaimHistory:
 
     def note_attempt(self, now: float) -> None:
         """A claim of this broker's own that came to nothing."""
+        self._tried_epoch = self.epoch
         self._notes = [*self._notes, (now, 1)][-NOTES_MAX:]
 
     def note_lost(self, now: float) -> None:
@@ -76,6 +83,12 @@ class ClaimHistory:
 
     def recent(self, now: float) -> int:
         return sum(count for at, count in self._notes if now - at < CLAIMS_WINDOW_S)
+
+    def wait_s(self, now: float, random: Random) -> float:
+        """Before the next claim. Whatever was fought over before, the first to claim what is free fights nobody."""
+        if self.is_free and self._tried_epoch != self.epoch:
+            return 0.0
+        return wait_before_claim_s(self.recent(now), random)
 
 
 def wait_before_claim_s(recent_claims: int, random: Random) -> float:

@@ -50,6 +50,7 @@ class Terms:
         self.opened_at: dict[int, float] = {}
         self.troubles: dict[int, Trouble] = {}
         self.releasing: set[int] = set()
+        """About to be handed over, or handed over and not claimed here since: whoever claims them fights nobody."""
         self.context = context
         self._claims = claims
         self._damaged_retry_s = damaged_retry_s
@@ -144,6 +145,7 @@ class Terms:
             raise
         self.context.metrics.claimed(bundle, owner.epoch, loop.time() - begun)
         self.troubles.pop(bundle, None)
+        self.releasing.discard(bundle)
         self.opened[bundle], self.opened_at[bundle] = owner, loop.time()
         self._claims[bundle].note(owner.epoch, loop.time())
         self._watches[bundle] = asyncio.create_task(self._watch(bundle, owner), name=f"watch bundle {bundle}")
@@ -178,6 +180,7 @@ class Terms:
             self.context.metrics.term_ended(bundle, "released")
             log.info("bundle handed over", bundle=bundle, successor=successor)
         except NotOwner as error:
+            self.releasing.discard(bundle)
             self.context.metrics.term_ended(bundle, "fenced")
             log.info("bundle was taken before it was handed over", bundle=bundle, error=str(error))
         finally:
@@ -196,7 +199,6 @@ class Terms:
 
     async def _forget(self, bundle: int) -> None:
         owner = self.opened.pop(bundle)
-        self.releasing.discard(bundle)
         watch = self._watches.pop(bundle)
         watch.cancel()
         await owner.close()

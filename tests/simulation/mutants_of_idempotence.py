@@ -15,6 +15,7 @@ from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.object_store.contract import ObjectStore
 from ledger.producers import ProducerMemory, Producers, ProducerSession, RememberedBatch
 from ledger.recovery import Recovered
+from ledger.segment_indexes import SegmentIndexes
 from tests.simulation.mutants import mutant
 
 LOADED = True
@@ -39,8 +40,8 @@ def idempotence_not_recovered(patch: Patch) -> None:
     """A new owner knows no producer."""
     real = ledger.writer.recover
 
-    async def recover(store: ObjectStore, bundle: int, states_max: int) -> Recovered:
-        recovered = await real(store, bundle, states_max)
+    async def recover(store: ObjectStore, bundle: int, states_max: int, known: SegmentIndexes) -> Recovered:
+        recovered = await real(store, bundle, states_max, known)
         recovered.state.producers = Producers(states_max)
         return recovered
 
@@ -96,8 +97,8 @@ def producer_forgotten_by_the_clock(patch: Patch) -> None:
     """A new owner forgets producers of which it has not heard for a second, and no trace of them is left."""
     real = ledger.writer.recover
 
-    async def recover(store: ObjectStore, bundle: int, states_max: int) -> Recovered:
-        recovered = await real(store, bundle, states_max)
+    async def recover(store: ObjectStore, bundle: int, states_max: int, known: SegmentIndexes) -> Recovered:
+        recovered = await real(store, bundle, states_max, known)
         memory = recovered.state.producers._memory
         recent = {tail.index.slot for tail in recovered.tail[-3:]}
         for key in [key for key, known in memory.items() if known.last_slot not in recent]:

@@ -24,6 +24,7 @@ from ledger.object_store.contract import AlreadyExists, Buffer, ObjectMissing, O
 from ledger.object_store.settle import PutOutcome
 from ledger.recovery import Recovered
 from ledger.segment import read_index
+from ledger.segment_indexes import SegmentIndexes
 from ledger.writer import Append, LedgerWriter, fail, succeed
 from ledgermq.errors import LedgerMQError, NotOwner
 from ledgermq.sources import Sources
@@ -238,8 +239,8 @@ def offsets_from_the_checkpoint_only(patch: Patch) -> None:
     """A new owner goes on from the offsets of the checkpoint: those of the tail are used again."""
     real = ledger.writer.recover
 
-    async def recover(store: ObjectStore, bundle: int, states_max: int) -> Recovered:
-        recovered = await real(store, bundle, states_max)
+    async def recover(store: ObjectStore, bundle: int, states_max: int, known: SegmentIndexes) -> Recovered:
+        recovered = await real(store, bundle, states_max, known)
         recovered.state.ends = dict(state_of(recovered.checkpoint, states_max).ends)
         return recovered
 

@@ -47,6 +47,19 @@ def test_one_that_is_handed_over_is_none() -> None:
     assert recent(directory) == 0
 
 
+def test_nor_one_that_had_been_handed_over_before_anybody_looked() -> None:
+    """A hand-over is over within one interval: who looks but once in that time has not seen it announced."""
+    directory = Directory(2)
+    update(directory, 0.0, beat("a", 1), beat("b"))
+    update(directory, 1.0, beat("a", releasing=True), beat("b"))
+    assert not directory.owners
+    update(directory, 2.0, beat("a", releasing=True), beat("b", 2))
+    assert directory.owners[1].broker == "b"
+    assert recent(directory) == 0
+    update(directory, 3.0, beat("a", 3), beat("b", 2))
+    assert recent(directory) == 1, "what it has handed over is another's"
+
+
 def test_heartbeats_that_dead_brokers_left_say_nothing_of_a_fight_to_one_that_starts() -> None:
     """Until it has found that they are dead, they are present to it."""
     directory = Directory(2)

@@ -104,6 +104,28 @@ def test_silence_alone_is_believed_late_a_refusal_at_once_and_after_an_hour_the_
     run_virtual(scenario)
 
 
+def test_the_last_heartbeat_of_a_dead_broker_is_no_sign_of_life_and_a_later_one_is() -> None:
+    async def scenario() -> None:
+        store = MemoryStore()
+        a, b = await joined(store, "a"), await joined(store, "b")
+        await b.look()
+        await asyncio.sleep(INTERVAL_S)
+        await a.beat({1: 1}, {})
+        b.report_lost("a", refused=True)
+        await asyncio.sleep(INTERVAL_S / 2)
+        await b.look()
+        assert b.members["a"].heartbeat.bundles == {1: 1}
+        assert b.has_ended("a"), "it was written before"
+        assert "a" not in b.live()
+        await asyncio.sleep(INTERVAL_S / 2)
+        await a.beat({1: 1}, {})
+        await b.look()
+        assert not b.has_ended("a"), "an address that refuses this broker's connections is not everybody's"
+        assert "a" in b.live()
+
+    run_virtual(scenario)
+
+
 def test_a_leaving_broker_still_owns_but_gets_nothing() -> None:
     async def scenario() -> None:
         store = MemoryStore()

@@ -11,17 +11,24 @@ from stateless_broker.takeover import ClaimHistory, Evidence, is_gone, may_claim
 INTERVAL_S = 2.0
 
 
+def seen(
+    advanced_at: float, *, written_after: float | None = None, refused_at: float | None = None, lost_at: float | None = None
+) -> Evidence:
+    return Evidence(advanced_at, advanced_at - INTERVAL_S if written_after is None else written_after, refused_at, lost_at)
+
+
 @pytest.mark.parametrize(
     ("evidence", "now", "gone"),
     [
-        (Evidence(advanced_at=100.0), 101.0, False),
-        (Evidence(advanced_at=100.0), 119.0, False),  # silent for long, but nothing else speaks against it
-        (Evidence(advanced_at=100.0), 120.1, True),
-        (Evidence(advanced_at=100.0, refused_at=100.5), 100.6, True),  # its port is closed: no need to wait
-        (Evidence(advanced_at=101.0, refused_at=100.5), 101.1, False),  # and then it spoke again
-        (Evidence(advanced_at=100.0, lost_at=100.5), 103.9, False),  # a broken line alone proves nothing
-        (Evidence(advanced_at=100.0, lost_at=100.5), 104.1, True),
-        (Evidence(advanced_at=100.0, lost_at=90.0), 104.1, False),  # an old broken line is forgotten
+        (seen(100.0), 101.0, False),
+        (seen(100.0), 119.0, False),  # silent for long, but nothing else speaks against it
+        (seen(100.0), 120.1, True),
+        (seen(100.0, refused_at=100.5), 100.6, True),  # its port is closed: no need to wait
+        (seen(101.0, written_after=99.0, refused_at=100.5), 101.1, True),  # what it had written before is seen only now
+        (seen(103.0, written_after=101.0, refused_at=100.5), 103.1, False),  # it spoke again after that
+        (seen(100.0, lost_at=100.5), 103.9, False),  # a broken line alone proves nothing
+        (seen(100.0, lost_at=100.5), 104.1, True),
+        (seen(100.0, lost_at=90.0), 104.1, False),  # an old broken line is forgotten
     ],
 )
 def test_gone(evidence: Evidence, now: float, gone: bool) -> None:
@@ -49,6 +56,21 @@ def test_claims_are_counted_by_epochs_and_only_for_a_minute() -> None:
     assert history.recent(75.0) == 3
     assert history.recent(90.0) == 0
     assert history.epoch == 21
+
+
+def test_what_is_free_is_claimed_at_once_whatever_was_fought_over_before_but_only_once() -> None:
+    generator, history = random.Random(1), ClaimHistory()
+    for epoch in range(1, 5):
+        history.note(epoch, now=float(epoch))
+    assert history.wait_s(5.0, generator) >= 1.0
+    history.is_free = True
+    assert history.wait_s(5.0, generator) == 0
+    history.note_attempt(5.0)
+    assert history.wait_s(5.0, generator) >= 2.0, "somebody else was faster, and has not said so yet"
+    history.note(5, now=6.0)
+    assert history.wait_s(6.0, generator) >= 2.0, "whoever was faster lives"
+    history.is_free = True
+    assert history.wait_s(6.0, generator) == 0, "and has ended too"
 
 
 def test_the_claim_of_what_is_free_does_not_count() -> None:

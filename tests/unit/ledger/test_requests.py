@@ -53,3 +53,14 @@ def test_a_checkpoint_looks_for_the_newest_once_before_and_once_after_its_fold()
         return store.calls
 
     assert run_virtual(main) == {"list": 3, "get": 1, "get_suffix": AFTER + 1, "put_if_absent": 1}
+
+
+def test_a_claim_reads_each_slot_once_though_it_recovers_twice() -> None:
+    async def main() -> Counter[str]:
+        store = await _ledger()
+        writer = await own(store, virtual_sources(7), "b")
+        assert writer.durable.slot == BEFORE + AFTER + 1
+        return store.calls
+
+    first, second = AFTER + 1, 1 + 1  # the slots that are there, and the empty one behind them; then only what came
+    assert run_virtual(main) == {"list": 6, "get": 2, "get_suffix": first + second, "put_if_absent": 1}
