@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import datetime
 from types import TracebackType
@@ -39,6 +40,9 @@ from ledgermq.protocol.api import Connector
 from ledgermq.sources import Sources
 from ledgermq.tasks import first_of
 
+DECODING_THREADS = 2
+"""Of one client, all its consumers together; made when the first batch is decoded ahead."""
+
 
 class Client:
     """Use within one event loop. `async with`, or `close()` at the end. Every call ends within `timeout_s`."""
@@ -49,10 +53,11 @@ class Client:
         addresses: Sequence[str],
         settings: ClientSettings | None = None,
         sources: Sources | None = None,
+        threads: Executor | None = None,
     ) -> None:
         self.settings = settings or ClientSettings()
         self._sources = sources or Sources()
-        self._connections = Connections(connector, addresses, self.settings, self._sources)
+        self._connections = Connections(connector, addresses, self.settings, self._sources, threads)
         self._routing = Routing(self._connections, self.settings.metadata_age_s_max)
         self._admin = Admin(self._connections, self._routing)
         self._offsets = Offsets(self._connections, self._routing)
@@ -303,11 +308,12 @@ async def connect(target: str, *, sources: Sources | None = None, **settings: An
     """
     parsed = settings_from(ClientSettings, settings)
     async with AsyncExitStack() as stack:
+        threads = stack.enter_context(ThreadPoolExecutor(DECODING_THREADS, "ledgermq decoding"))
         if is_root_url(target):
             embedded = await open_embedded(target)
             stack.push_async_callback(embedded.close)
-            client = Client(embedded.connector, embedded.addresses, parsed, sources)
+            client = Client(embedded.connector, embedded.addresses, parsed, sources, threads)
         else:
             addresses = parse_addresses(target)
-            client = Client(GrpcConnector(request_timeout_s=parsed.attempt_timeout_s), addresses, parsed, sources)
+            client = Client(GrpcConnector(request_timeout_s=parsed.attempt_timeout_s), addresses, parsed, sources, threads)
         yield await stack.enter_async_context(client)

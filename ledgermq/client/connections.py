@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Executor
 from typing import TypeVar
 
 from ledgermq.client.backoff import Backoff
@@ -23,7 +24,16 @@ OPEN_MAX = 256
 
 
 class Connections:
-    def __init__(self, connector: Connector, bootstrap: Sequence[str], settings: ClientSettings, sources: Sources) -> None:
+    """`threads`: where work goes that need not hold up the loop; None, as in a simulation: it is done in its place."""
+
+    def __init__(
+        self,
+        connector: Connector,
+        bootstrap: Sequence[str],
+        settings: ClientSettings,
+        sources: Sources,
+        threads: Executor | None = None,
+    ) -> None:
         if not bootstrap:
             raise InvalidConfig("no broker address is given")
         self._connector = connector
@@ -32,6 +42,7 @@ class Connections:
         self._open: dict[str, Connection] = {}
         self._settings = settings
         self._sources = sources
+        self.threads = threads
         self._last_good: str | None = None
         self._closed = False
 

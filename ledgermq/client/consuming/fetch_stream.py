@@ -11,7 +11,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from typing import Any, cast
 
-from ledgermq.client.consuming.reading import FetchedRun, Prefetch, Reading
+from ledgermq.client.consuming.prefetch import Prefetch
+from ledgermq.client.consuming.reading import FetchedRun, Reading
 from ledgermq.client.consuming.start import OFFSET_MAX
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.errors import CorruptFrame, LedgerMQError, Unavailable

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 
 from ledgermq.client.connections import Connections
 from ledgermq.client.consuming.fetch_stream import FetchStream
-from ledgermq.client.consuming.reading import Prefetch, Reading
+from ledgermq.client.consuming.prefetch import Prefetch
+from ledgermq.client.consuming.reading import Reading
 from ledgermq.client.offsets import At, Offsets
 from ledgermq.client.routing import Routing
 from ledgermq.client.settings import ConsumerSettings

@@ -13,10 +13,12 @@ from typing import Generic
 import pyarrow as pa
 
 from ledgermq.client.connections import Connections
+from ledgermq.client.consuming.decode_ahead import DecodeAhead
 from ledgermq.client.consuming.decoded_run import DecodedRun, MessagesOf, Taken
 from ledgermq.client.consuming.fetcher import Fetcher
-from ledgermq.client.consuming.message import TABLE_SCHEMA, M, decode_run
-from ledgermq.client.consuming.reading import Prefetch, Reading
+from ledgermq.client.consuming.message import TABLE_SCHEMA, M
+from ledgermq.client.consuming.prefetch import Prefetch
+from ledgermq.client.consuming.reading import Reading
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.offsets import At, Offsets
 from ledgermq.client.routing import Routing
@@ -50,7 +52,7 @@ class Reader(Generic[M]):
         self._messages_of = messages_of
         self._on_taken = taken
         self.readings: list[Reading] = []
-        self._prefetch = Prefetch(settings.prefetch_bytes_max)
+        self._prefetch = Prefetch(settings.prefetch_bytes_max, DecodeAhead(connections.threads, settings.decoded_bytes_max))
         self._fetcher = Fetcher(connections, routing, offsets, self.readings, self._prefetch, settings, out_of_range, on_route)
         self._background: asyncio.Task[None] | None = None
         self.run: DecodedRun[M] | None = None
@@ -224,10 +226,8 @@ class Reader(Generic[M]):
             return self._aside.pop(self.run.reading)
         while (fetched := self._prefetch.head()) is not None:
             reading = fetched.reading
-            where = f"{reading.partition.topic}/{reading.partition.partition}, offsets {fetched.base_offset} to "
-            where += str(fetched.base_offset + fetched.record_count - 1)
             try:
-                rows = decode_run(fetched.data, fetched.crc, fetched.record_count, self._settings.decoded_bytes_max, where)
+                rows = self._prefetch.rows(fetched)
             except LedgerMQError:
                 if wait_for_error:
                     return None
@@ -243,7 +243,7 @@ class Reader(Generic[M]):
 
     async def close(self) -> None:
         await end(self._background)
-        self._prefetch.runs.clear()
+        self._prefetch.clear()
         self.run = None
         self._aside.clear()
         self.wake()

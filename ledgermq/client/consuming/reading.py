@@ -1,4 +1,4 @@
-"""Where a consumer is in one partition, and the batches that were fetched ahead.
+"""Where a consumer is in one partition, and a batch as it was fetched.
 
 `position` is the next offset that the program gets, `fetch_at` the next one to ask a broker for; between them lies what is in the prefetch.
 A seek begins a new generation: whatever still comes for an older one is dropped.
@@ -7,8 +7,7 @@ A seek begins a new generation: whatever still comes for an older one is dropped
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ledgermq.client.backoff import Backoff
 from ledgermq.client.descriptions import TopicPartition
@@ -77,48 +76,8 @@ class FetchedRun:
     def wanted(self) -> bool:
         return self.generation == self.reading.generation
 
-
-@dataclass(slots=True)
-class Prefetch:
-    """Bounded by bytes; a run that is larger than the bound is taken when nothing else is there."""
-
-    bytes_max: int
-    held_bytes: int = 0
-    runs: deque[FetchedRun] = field(default_factory=deque)
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when runs were added, or when the program has to be told something."""
-    _room: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def add(self, run: FetchedRun) -> None:
-        self.runs.append(run)
-        self.held_bytes += len(run.data)
-        self.changed.set()
-
-    def head(self) -> FetchedRun | None:
-        """The oldest run that is still wanted, and not held back."""
-        while self.runs and not self.runs[0].wanted:
-            self.take(self.runs[0])
-        return next((run for run in self.runs if run.wanted and not run.reading.held_back), None)
-
-    def take(self, run: FetchedRun) -> None:
-        if self.runs[0] is run:
-            self.runs.popleft()
-        else:
-            self.runs.remove(run)
-        self.held_bytes -= len(run.data)
-        self._room.set()
-
     @property
-    def is_full(self) -> bool:
-        return self.held_bytes >= self.bytes_max
-
-    def drop_unwanted(self) -> None:
-        self.runs = deque(run for run in self.runs if run.wanted)
-        self.held_bytes = sum(len(run.data) for run in self.runs)
-        self._room.set()
-
-    async def wait_for_room(self) -> None:
-        """Until less than `bytes_max` is held."""
-        while self.is_full:
-            self._room.clear()
-            await self._room.wait()
+    def where(self) -> str:
+        """For people."""
+        topic, partition = self.reading.partition
+        return f"{topic}/{partition}, offsets {self.base_offset} to {self.base_offset + self.record_count - 1}"
