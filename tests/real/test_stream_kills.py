@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -70,7 +70,8 @@ class Query:
         assert self._process is not None
         for pid, (_, session, _) in processes().items():
             if session == self._process.pid:
-                os.kill(pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):  # it has ended since it was listed
+                    os.kill(pid, signal.SIGKILL)
         self._process.wait()
 
     def end(self) -> None:
