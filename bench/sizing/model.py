@@ -13,7 +13,7 @@ from dataclasses import dataclass
 BUSY = 0.6
 """Part of a core that a broker is planned to use: the rest is for takeovers, bursts and slow consumers."""
 BROKERS_MIN = 3
-BUNDLES_A_BROKER = 4
+BUNDLES_A_BROKER = 2
 HOURS_A_MONTH = 730
 
 
