@@ -19,7 +19,7 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """`bundles`: owned, with the epoch of the term; `releasing`: those that it is about to hand over, or has handed over and not claimed since.
+    """`bundles`: owned, with the epoch of the term; `releasing`: about to be handed over, or handed over and not claimed here since.
 
     `troubles`: bundles that it should own and cannot serve, and why. `leaving`: it hands over everything. `peer_address`: where the
     other brokers reach it, if not at `address`, which remains its name among them.

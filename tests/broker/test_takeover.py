@@ -46,6 +46,21 @@ async def test_a_dead_brokers_bundles_are_taken_within_moments_and_nothing_is_lo
     assert await cluster.read_all("t", 0) == numbered(0, 6)
 
 
+@in_cluster("a:1", "b:1", "c:1")
+async def test_kills_and_hand_overs_in_a_row_are_no_fight(cluster: Cluster) -> None:
+    await cluster.create("t", 4)
+    await asyncio.sleep(70)  # what was claimed side by side at the start is forgotten
+    epochs = sum(claims.epoch for claims in cluster.brokers["a:1"].directory.claims.values())
+    for killed, begun in (("b:1", "d:1"), ("c:1", "e:1"), ("d:1", "f:1")):
+        await cluster.stop(killed, graceful=False)
+        await cluster.start(begun)
+        await asyncio.sleep(15)  # it is given its share
+    now = asyncio.get_running_loop().time()
+    for broker in cluster.brokers.values():
+        assert {bundle: claims.recent(now) for bundle, claims in broker.directory.claims.items() if claims.recent(now)} == {}
+    assert sum(claims.epoch for claims in cluster.brokers["a:1"].directory.claims.values()) >= epochs + 4, "they were claimed all the same"
+
+
 @in_cluster("a:1", "b:1")
 async def test_a_broker_that_hands_over_costs_a_client_one_retry_at_most(cluster: Cluster) -> None:
     await cluster.create("t", 2)
