@@ -9,6 +9,7 @@ A process under a `supervisor` also drains when its standard input ends, for the
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -72,6 +73,7 @@ async def _serve(
             return
         async with node:
             _up(node, health, metrics, live.in_force)
+            _spare_what_stays()
             on_ready(node)
             lag = (
                 asyncio.create_task(metrics.group_lag.run(node.broker.groups), name="lag of groups")
@@ -95,6 +97,12 @@ def _up(node: Node, health: Health, metrics: ProcessMetrics, settings: BrokerSet
     metrics.broker = node.broker
     health.notes = lambda: _notes(node)
     health.ready()
+
+
+def _spare_what_stays() -> None:
+    """What a process is made of lives as long as it does: no collection of garbage looks at it again. One that did took up to 80 ms."""
+    gc.collect()
+    gc.freeze()
 
 
 def _notes(node: Node) -> list[str]:

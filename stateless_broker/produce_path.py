@@ -20,7 +20,7 @@ from ledger.producers import ProducerSession
 from ledger.segment import Batch
 from ledgermq.errors import CorruptFrame, InvalidRecord, InvalidRequest, LedgerMQError, MessageTooLarge, NotOwner, PublishNotAccepted
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.batch_header import check_crc, walk_batch
+from ledgermq.protocol.batch_header import BatchInfo, check_crc, walk_batch
 from ledgermq.protocol.frames import ProduceFrame
 from ledgermq.protocol.limits import BATCHES_PER_FRAME_MAX, FRAME_PAYLOAD_BYTES_MAX
 from ledgermq.protocol.records import SCHEMA_VERSION, data_bytes_at_most, decode_batch, largest_record_bytes, timestamps_of
@@ -149,13 +149,15 @@ class ProducePath:
         if header.schema not in (0, SCHEMA_VERSION):
             raise CorruptFrame(f"record schema {header.schema} is not known, {SCHEMA_VERSION} is")
         check_crc(data, header.crc)
-        records = await self._decode(data)
+        walked = walk_batch(data, decoded_bytes_max=DECODED_BYTES_MAX)
+        records = await self._decode(data, walked)
         if records.num_rows != header.record_count:
             raise CorruptFrame(f"the batch has {records.num_rows} records, the frame says {header.record_count}")
         if header.timestamp_min_us > header.timestamp_max_us:
             raise CorruptFrame(f"the frame says timestamps from {header.timestamp_min_us} to {header.timestamp_max_us}")
         _check_keys(topic, records)
-        _check_largest_record(topic, records)
+        if walked.decoded_bytes > topic.settings.max_message_bytes:  # else no record can be larger
+            _check_largest_record(topic, records)
         timestamp_min_us, timestamp_max_us = timestamps_of(records) or (header.timestamp_min_us, header.timestamp_max_us)
         batch = Batch(
             topic_id=topic.id,
@@ -169,12 +171,11 @@ class ProducePath:
         )
         return _Entry(bundle=bundle, batch=batch)
 
-    async def _decode(self, data: memoryview) -> pa.RecordBatch:
-        """Raises CorruptFrame, MessageTooLarge."""
-        found = walk_batch(data, decoded_bytes_max=DECODED_BYTES_MAX)
-        if found.codec == "none" or found.decoded_bytes <= INLINE_BYTES_MAX:
-            return decode_batch(data, walked=found)
-        return await self._run_blocking(partial(decode_batch, data, walked=found))
+    async def _decode(self, data: memoryview, walked: BatchInfo) -> pa.RecordBatch:
+        """Raises CorruptFrame."""
+        if walked.codec == "none" or walked.decoded_bytes <= INLINE_BYTES_MAX:
+            return decode_batch(data, walked=walked)
+        return await self._run_blocking(partial(decode_batch, data, walked=walked))
 
 
 def _tell(entry: _Entry, base_offset: int, durable: bool) -> None:

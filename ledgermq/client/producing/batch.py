@@ -13,14 +13,13 @@ from itertools import repeat
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from crc32c import crc32c
 
 from ledgermq.client.producing.compressor import Compressor
 from ledgermq.client.producing.delivery import Delivery, Outcome, SendResult
 from ledgermq.client.record import ROW_OVERHEAD_BYTES, Row, rows_to_arrow, values_to_arrow
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.records import SCHEMA_VERSION
+from ledgermq.protocol.records import SCHEMA_VERSION, timestamps_of
 
 if TYPE_CHECKING:
     from ledgermq.client.producing.given_sessions import EncodedBatch
@@ -156,8 +155,9 @@ class Batch:
         if self.data is None:
             arrow = self._to_arrow()
             self._timestamps = arrow.column("timestamp")
-            low_high = pc.min_max(self._timestamps.cast(pa.int64())).as_py()
-            self.timestamp_min_us, self.timestamp_max_us = low_high["min"], low_high["max"]
+            low_high = timestamps_of(arrow)
+            assert low_high is not None, "every record has a timestamp"
+            self.timestamp_min_us, self.timestamp_max_us = low_high
             self.data = self._compressor.encode(arrow)
             self.crc = crc32c(self.data)
             self._plain_values, self._plain_timestamps, self._rows, self._arrow = [], [], [], None

@@ -41,28 +41,35 @@ class BatchResult(NamedTuple):
 class Outcome:
     """Settled once, awaited by any number."""
 
-    __slots__ = ("_future", "error", "reported", "settled")
+    __slots__ = ("_waiters", "error", "reported", "settled")
 
     def __init__(self) -> None:
         self.settled = False
         self.error: LedgerMQError | None = None
         self.reported = False
         """Somebody has been told of the error."""
-        self._future: asyncio.Future[None] | None = None
+        self._waiters: dict[asyncio.Future[None], None] | None = None
 
     def settle(self, error: LedgerMQError | None = None) -> None:
         assert not self.settled, "an outcome is settled once"
         self.settled = True
         self.error = error
-        if self._future is not None:
-            self._future.set_result(None)
+        for waiter in self._waiters or ():
+            if not waiter.done():
+                waiter.set_result(None)
 
     async def wait(self) -> None:
         """Returns when settled; raises nothing of it."""
-        if not self.settled:
-            if self._future is None:
-                self._future = asyncio.get_running_loop().create_future()
-            await asyncio.shield(self._future)
+        if self.settled:
+            return
+        if self._waiters is None:
+            self._waiters = {}
+        waiter = asyncio.get_running_loop().create_future()  # one each: who is cancelled cancels nobody else's
+        self._waiters[waiter] = None
+        try:
+            await waiter
+        finally:
+            self._waiters.pop(waiter, None)
 
     def raise_error(self) -> None:
         if self.error is not None:

@@ -44,7 +44,9 @@ class ProduceStream:
         self._waiting: deque[SentFrame] = deque()
         self._outgoing: asyncio.Queue[ProduceFrame | None] = asyncio.Queue(FRAMES_IN_FLIGHT_MAX)
         self._woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done: there is a deadline now, or the stream was given up. A future and no task: nothing has to end before an answer goes on."""
+        """Done: there is an earlier deadline now, or the stream was given up."""
+        self._watched_s = float("inf")
+        """`_watch` looks at the oldest frame's deadline no later than then."""
         self._given_up = False
         self.ended = False
         self.suspected_s = 0.0
@@ -67,8 +69,7 @@ class ProduceStream:
         assert self.has_room(), "frames in flight are bounded"
         self._waiting.append(sent)
         self._outgoing.put_nowait(sent.frame)
-        if len(self._waiting) == 1:
-            self._wake()
+        self._heed_deadline()
 
     def _wake(self) -> None:
         if not self._woken.done():
@@ -91,42 +92,47 @@ class ProduceStream:
         # BrokerApi promises an iterator; all of ours are generators, which have to be closed.
         responses = cast(Any, self._connection.produce(self._requests()))
         lost = asyncio.create_task(self._connection.wait_lost())
+        answers = asyncio.create_task(self._take_answers(responses))
         try:
             async with aclosing(responses):
-                while True:
-                    response = await self._next(responses, lost)
-                    sent = self._waiting.popleft()
-                    self._on_answer(self.address, sent.batches, response)
+                try:
+                    while not answers.done():
+                        await self._watch(answers, lost)
+                    answers.result()
+                finally:
+                    await end(answers)
         finally:
             await end(lost)
 
-    async def _next(self, responses: Any, lost: asyncio.Task[bool]) -> pb.ProduceResponse:
-        """The next answer, when one is due. Raises DeadlineExceeded, Unavailable, or what ended the stream."""
-        answer = asyncio.create_task(_pull(responses))
-        try:
-            while not answer.done():
-                await self._wait(answer, lost)
-            response: pb.ProduceResponse = answer.result()
+    async def _take_answers(self, responses: AsyncIterator[pb.ProduceResponse]) -> None:
+        """Raises what ended the stream. One task for all answers: each goes to its caller without a detour."""
+        async for response in responses:
             if not self._waiting:
                 raise LedgerMQError(f"{self.address} answered more requests than it got")
-            return response
-        except StopAsyncIteration as error:
-            raise Unavailable(f"{self.address} ended the stream") from error
-        finally:
-            await end(answer)
+            sent = self._waiting.popleft()
+            self._heed_deadline()
+            self._on_answer(self.address, sent.batches, response)
+        raise Unavailable(f"{self.address} ended the stream")
 
-    async def _wait(self, answer: asyncio.Task[Any], lost: asyncio.Task[bool]) -> None:
+    def _heed_deadline(self) -> None:
+        """Of the frame that is the oldest now: `_watch` looks at the latest then."""
+        if self._waiting and self._waiting[0].deadline_s < self._watched_s:
+            self._wake()
+
+    async def _watch(self, answers: asyncio.Task[None], lost: asyncio.Task[bool]) -> None:
+        """Returns now and then. Raises DeadlineExceeded, Unavailable, when no answer is to be waited for any more."""
         if self._given_up:
             raise Unavailable(f"{self.address} does not answer, and others say that it lost its partitions")
         loop = asyncio.get_running_loop()
         if self._woken.done():
             self._woken = loop.create_future()
         now = loop.time()
-        if self._waiting and self._waiting[0].deadline_s <= now:
+        self._watched_s = self._waiting[0].deadline_s if self._waiting else float("inf")
+        if self._watched_s <= now:
             raise DeadlineExceeded(f"{self.address} did not answer a produce request in time")
-        timeout_s = self._waiting[0].deadline_s - now if self._waiting else None
-        await asyncio.wait((answer, lost, self._woken), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-        if lost.done() and not answer.done():
+        timeout_s = self._watched_s - now if self._waiting else None
+        await asyncio.wait((answers, lost, self._woken), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        if lost.done() and not answers.done():
             raise Unavailable(f"the line to {self.address} was lost")
 
     async def _requests(self) -> AsyncIterator[ProduceFrame]:
@@ -138,7 +144,3 @@ class ProduceStream:
         while not self._outgoing.empty():
             self._outgoing.get_nowait()
         self._outgoing.put_nowait(None)
-
-
-async def _pull(responses: AsyncIterator[pb.ProduceResponse]) -> pb.ProduceResponse:
-    return await anext(responses)
