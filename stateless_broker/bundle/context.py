@@ -63,8 +63,8 @@ class BundleLimits:
     """Slots that a parked partition may keep from being trimmed before produce to the bundle is refused."""
 
 
-READ_SOURCES = ("cache", "segment", "parquet", "keyed")
-"""Where batches for consumers were found; keyed: in a version of a keyed topic."""
+READ_SOURCES = ("cache", "segment", "parquet", "keyed", "direct")
+"""Where batches for consumers were found; keyed: in a version of a keyed topic, direct: in segments, which the consumer reads itself."""
 
 
 class BundleMetrics:
