@@ -166,7 +166,7 @@ async def tail(client: Client, topic: str, options: argparse.Namespace) -> dict[
 async def consume(client: Client, topic: str, options: argparse.Namespace) -> dict[str, float]:
     read = 0
     begun_s, cpu_s = time.perf_counter(), time.process_time()
-    async with client.consumer(topic, start="earliest") as consumer:
+    async with client.consumer(topic, start="earliest", direct_reads=options.direct) as consumer:
         while read < options.records:
             if options.via == "arrow":
                 read += (await consumer.fetch_arrow(timeout=30.0)).num_rows
@@ -217,6 +217,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--value-bytes", type=int, default=100)
     parser.add_argument("--via", default="send_batch", choices=["send", "send_many", "send_batch", "spread", "messages", "arrow"])
+    parser.add_argument("--direct", default="", help="consume: read segments below this URL without the broker")
     parser.add_argument("--partitions", type=int, default=1, help="with --via spread: so many in turn")
     parser.add_argument("--warm-up", action="store_true", help="say 'warm' once every partition has got a record")
     parser.add_argument("--run-records", type=int, default=1, help="with --via spread: so many to a partition before the next")

@@ -23,6 +23,7 @@ class Cluster:
     """`root`: a root URL. One broker unless told otherwise, with every default: fsync, checks and idempotence on."""
 
     def __init__(self, folder: Path, root: str, brokers: int = 1, *options: str) -> None:
+        self.root = root
         self.brokers = BrokerProcesses(folder, root, options)
         self._topics = 0
         try:

@@ -2,6 +2,8 @@
 
 All get the same values (words of text) and eight partitions or streams; what a peer's acknowledgement means is in `bench.peers.DURABILITY`,
 how it is set up in its module. LedgerMQ's own compression (lz4) is its default; the others compress where that is faster for them.
+Who consumes reads from the broker's memory, as far as it holds the topic. The two subjects *of segments* read another topic, whose broker
+keeps nothing in memory: through it, or with direct reads, where it says which ranges they are and the consumer reads the files.
 """
 
 from __future__ import annotations
@@ -35,13 +37,16 @@ class Throughput:
             (folder / "root").mkdir()
             ours = Cluster(folder, (folder / "root").as_uri())
             stack.callback(ours.close)
+            (folder / "cold-root").mkdir()
+            cold = Cluster(folder, (folder / "cold-root").as_uri(), 1, "--cache-bytes-max=0", "--no-background-compaction")
+            stack.callback(cold.close)
             peers: list[Peer] = []
             if self._peers is not None:
                 peers, self._results.left_out = opened(stack, folder, self._peers)
             for size, records in ((1000, 300_000), (100, 2_000_000)):
-                self._size(ours, peers, folder, size, int(records * self._scale))
+                self._size(ours, cold, peers, folder, size, int(records * self._scale))
 
-    def _size(self, ours: Cluster, peers: list[Peer], folder: Path, size: int, records: int) -> None:
+    def _size(self, ours: Cluster, cold: Cluster, peers: list[Peer], folder: Path, size: int, records: int) -> None:
         payloads = folder / f"payloads-{size}"
         payloads.write_bytes(b"\n".join(values(DISTINCT_VALUES, size, random_bytes=False)))
         topics: list[str] = []
@@ -77,6 +82,12 @@ class Throughput:
             f"{OURS} {via}": lambda via=via: _rate(ours.client("consume", full, records=records, via=via))  # type: ignore[misc]
             for via in ("messages", "arrow")
         }
+        segments = cold.new_topic(PARTITIONS)
+        cold.client("produce", segments, records=records, value_bytes=size, via="send_batch")
+        for name, place in (("through the broker", ""), ("direct reads", cold.root)):
+            consuming[f"{OURS} arrow of segments, {name}"] = lambda place=place: _rate(  # type: ignore[misc]
+                cold.client("consume", segments, records=records, via="arrow", direct=place)
+            )
         for peer in peers:
             consuming[peer.subject] = lambda peer=peer: peer.consume(topics_of_peers[peer.subject], records)["per_s"]
         alternate(self._results, "P3" if size == 100 else "P1", f"consume {size} B", "records/s", consuming, self._rounds)

@@ -137,7 +137,14 @@ class Broker:
         settings = self._settings
         topics = Topics(self.metadata, self.ownership)
         self._produce_path = ProducePath(topics, self.ownership, settings.produce_window, run_blocking)
-        self._fetch_path = FetchPath(topics, self.ownership, settings.fetch_bytes, settings.fetch_wait_ms_max / 1000, self.context.metrics)
+        self._fetch_path = FetchPath(
+            topics,
+            self.ownership,
+            settings.fetch_bytes,
+            settings.fetch_wait_ms_max / 1000,
+            self.context.metrics,
+            direct=settings.tells_places(root_url),
+        )
         at_controller = AtController(self.address, self.ownership, self.metadata, self._peers.connection)
         self.groups = open_groups(
             self.address, settings, self.ownership, self.metadata, self.controller, at_controller, self.context.sources, self._broker

@@ -26,6 +26,8 @@ from stateless_broker.topics import Lookup, Topics
 PARTITIONS_MAX = 4096
 PARALLEL_PARTITIONS = 8
 STREAM_WAIT_S = 30.0
+OBJECTS_MAX = 64
+"""From here on an answer takes in no more partitions: a bound on what the URLs of objects take in its header."""
 
 log = get_logger(__name__)
 
@@ -46,21 +48,41 @@ class _Cursor:
 
 @dataclass(slots=True)
 class _Found:
+    """`urls`: of the batches that are not in `data`, one for each of the header's batches."""
+
     header: pb.FetchedPartition
     data: list[Buffer] = field(default_factory=list)
+    urls: list[str] = field(default_factory=list)
 
     @property
     def payload_bytes(self) -> int:
         return sum(len(piece) for piece in self.data)
 
+    @property
+    def size_bytes(self) -> int:
+        """Also of what the caller reads by itself."""
+        return sum(batch.length for batch in self.header.batches)
+
 
 class FetchPath:
-    def __init__(self, topics: Topics, ownership: Ownership, bytes_default: int, wait_s_max: float, metrics: BundleMetrics) -> None:
+    """`direct`: callers that can read objects by themselves are told where batches are."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        ownership: Ownership,
+        bytes_default: int,
+        wait_s_max: float,
+        metrics: BundleMetrics,
+        *,
+        direct: bool = False,
+    ) -> None:
         self._topics = topics
         self._ownership = ownership
         self.bytes_default = bytes_default
         self.wait_s_max = wait_s_max
         self._metrics = metrics
+        self._direct = direct
 
     async def once(self, request: pb.FetchRequest) -> FetchFrame:
         """Long poll. Raises InvalidRequest for a request without partitions, or with too many."""
@@ -69,8 +91,8 @@ class FetchPath:
         deadline = loop.time() + min(request.max_wait_ms / 1000, self.wait_s_max)
         is_over = False
         while True:
-            found = await self._collect(cursors, self._bytes_max(request))
-            enough = sum(part.payload_bytes for part in found) >= max(1, request.min_bytes)
+            found = await self._collect(cursors, request)
+            enough = sum(part.size_bytes for part in found) >= max(1, request.min_bytes)
             if enough or any(part.header.HasField("error") for part in found) or is_over or loop.time() >= deadline:
                 return _frame(found)
             is_over = not await self._wait(cursors, deadline)
@@ -79,7 +101,7 @@ class FetchPath:
         """The first frame comes at once, even if empty: it tells the high watermarks."""
         cursors = _cursors(request)
         while cursors:
-            found = await self._collect(cursors, self._bytes_max(request))
+            found = await self._collect(cursors, request)
             news = [part for part, cursor in zip(found, cursors, strict=False) if _is_news(part, cursor)]
             failed = {(part.header.topic, part.header.partition) for part in found if part.header.HasField("error")}
             for part, cursor in zip(found, cursors, strict=False):
@@ -88,36 +110,37 @@ class FetchPath:
                 yield _frame(news)
             served = [cursor for cursor in cursors[: len(found)] if (cursor.name, cursor.partition) not in failed]
             cursors = cursors[len(found) :] + served  # who had no turn is first in the next answer
-            if cursors and not any(part.data for part in found):
+            if cursors and not any(part.header.batches for part in found):
                 await self._wait(cursors, asyncio.get_running_loop().time() + STREAM_WAIT_S)
 
     def _bytes_max(self, request: pb.FetchRequest) -> int:
         return min(request.max_bytes or self.bytes_default, FRAME_PAYLOAD_BYTES_MAX)
 
-    async def _collect(self, cursors: Sequence[_Cursor], bytes_max: int) -> list[_Found]:
+    async def _collect(self, cursors: Sequence[_Cursor], request: pb.FetchRequest) -> list[_Found]:
         """What the first of the cursors have, some at a time, until the answer is full: a prefix of `cursors`, in their order."""
         found: list[_Found] = []
         lookup = self._topics.lookup()
-        room = bytes_max
+        room = self._bytes_max(request)
+        direct = self._direct and request.direct
         for first in range(0, len(cursors), PARALLEL_PARTITIONS):
             group = cursors[first : first + PARALLEL_PARTITIONS]
-            for part in await asyncio.gather(*(self._read(lookup, cursor, max(1, room // len(group))) for cursor in group)):
+            for part in await asyncio.gather(*(self._read(lookup, cursor, max(1, room // len(group)), direct) for cursor in group)):
                 if found and sum(p.payload_bytes for p in found) + part.payload_bytes > FRAME_PAYLOAD_BYTES_MAX:
                     return found
                 found.append(part)
-                room -= part.payload_bytes
-            if room <= 0:
+                room -= part.size_bytes
+            if room <= 0 or len({url for part in found for url in part.urls}) >= OBJECTS_MAX:
                 break
         return found
 
-    async def _read(self, lookup: Lookup, cursor: _Cursor, bytes_max: int) -> _Found:
+    async def _read(self, lookup: Lookup, cursor: _Cursor, bytes_max: int, direct: bool) -> _Found:
         header = pb.FetchedPartition(topic=cursor.name, topic_id=cursor.topic_id, partition=cursor.partition)
         found = _Found(header)
         try:
             owner = await self._locate(lookup, cursor)
             assert cursor.topic is not None
             header.topic_id = cursor.topic.id
-            fetched = await owner.fetch(cursor.topic, cursor.partition, cursor.offset, bytes_max)
+            fetched = await owner.fetch(cursor.topic, cursor.partition, cursor.offset, bytes_max, direct=direct)
         except LedgerMQError as error:
             header.error.CopyFrom(self._topics.error(error, cursor.bundle))
             return found
@@ -127,10 +150,15 @@ class FetchPath:
             assert batch.base_offset + batch.record_count <= fetched.high_watermark, "nobody reads above the high watermark"
             header.batches.add(base_offset=batch.base_offset, record_count=batch.record_count, length=len(batch.data), crc=batch.crc)
             found.data.append(batch.data)
-        if fetched.batches:
+        for located in fetched.located:
+            at = located.batch
+            assert at.end <= fetched.high_watermark, "nobody reads above the high watermark"
+            header.batches.add(base_offset=at.base_offset, record_count=at.record_count, length=at.length, crc=at.crc, position=at.position)
+            found.urls.append(located.url)
+        if header.batches:
             if logs_debug(__name__):
                 self._tell(cursor, header)
-            self._metrics.delivered(cursor.topic.id, sum(batch.record_count for batch in fetched.batches), found.payload_bytes)
+            self._metrics.delivered(cursor.topic.id, sum(batch.record_count for batch in header.batches), found.size_bytes)
         return found
 
     @staticmethod
@@ -178,11 +206,16 @@ def _cursors(request: pb.FetchRequest) -> list[_Cursor]:
 
 
 def _frame(found: Sequence[_Found]) -> FetchFrame:
-    return Frame(pb.FetchHeader(partitions=[part.header for part in found]), [piece for part in found for piece in part.data])
+    objects: dict[str, int] = {}
+    for part in found:
+        for batch, url in zip(part.header.batches, part.urls, strict=False):
+            batch.object = objects.setdefault(url, len(objects) + 1)
+    header = pb.FetchHeader(partitions=[part.header for part in found], objects=objects)
+    return Frame(header, [piece for part in found for piece in part.data])
 
 
 def _is_news(part: _Found, cursor: _Cursor) -> bool:
-    return bool(part.data) or part.header.HasField("error") or part.header.high_watermark > cursor.told
+    return bool(part.header.batches) or part.header.HasField("error") or part.header.high_watermark > cursor.told
 
 
 def _advance(cursor: _Cursor, part: _Found) -> None:

@@ -89,6 +89,11 @@ class BrokerSettings(ProcessSettings):
     )
     cache_bytes_max: int = Field(256 * MIB, ge=0, description="Newest batches kept for consumers that are near the end")
     fetch_bytes: int = Field(4 * MIB, ge=4 * KIB, description="Size of a fetch answer when the client does not say")
+    direct_reads: bool | None = Field(
+        None,
+        description="Tell consumers that ask for it where old batches are, and let them read the segments themselves; not set: yes for "
+        "files. On S3 by URLs signed for 15 minutes, each good for a whole segment, records of other topics included",
+    )
     fetch_wait_ms_max: int = Field(30_000, ge=0, description="Longest long poll")
     produce_window: int = Field(64, ge=1, le=10_000, description="Produce requests of one stream that may wait for their answer")
     calls_max: int = Field(2000, ge=10, description="gRPC calls and streams at the same time; more are refused")
@@ -132,6 +137,10 @@ class BrokerSettings(ProcessSettings):
         """A heartbeat is a PUT and a LIST: on S3 three seconds keep the bill below half a dollar a day and broker."""
         chosen = self.heartbeat_interval_ms
         return (chosen if chosen is not None else HEARTBEAT_MS.get(_scheme(root_url), 500)) / 1000
+
+    def tells_places(self, root_url: str) -> bool:
+        """A file's path opens nothing that its permissions keep shut; a signed URL does."""
+        return self.direct_reads if self.direct_reads is not None else _scheme(root_url) == "file"
 
     def flush_spacing_s(self, root_url: str) -> float:
         chosen = self.flush_spacing_ms

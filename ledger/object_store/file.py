@@ -126,6 +126,9 @@ class FileStore(ObjectStore):
     async def list_fences(self) -> Sequence[str]:
         return await self._run(self._readers, FENCES, lambda: _folders(self._fences))
 
+    async def share(self, key: str, life_ms: int) -> str:
+        return self._path(key).as_uri()
+
     async def close(self) -> None:
         if self._is_prepared:
             with suppress(LedgerMQError):

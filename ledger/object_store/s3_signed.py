@@ -53,6 +53,10 @@ class SignedWire(S3Wire):
         """URLs that create these objects, each if it is absent, and that the store refuses after `life_s`."""
         return await self._read(lambda: [self._sign_create(name, life_s) for name in names])
 
+    async def sign_get(self, name: str, life_s: int) -> str:
+        """A URL by which whoever has it can read the object, for `life_s`."""
+        return await self._read(partial(self._client.presign, "get_object", life_s, Key=name))
+
     async def put_signed(self, url: str, buffers: Sequence[Buffer], seconds_max: float) -> None:
         await self._write(lambda: _expect(self._client.send("PUT", url, ONLY_IF_ABSENT, buffers, seconds_max), 200))
 

@@ -71,6 +71,9 @@ class StoreWrapper(ObjectStore):
     async def list_fences(self) -> Sequence[str]:
         return await self.run("list_fences", 0, self.inner.list_fences)
 
+    async def share(self, key: str, life_ms: int) -> str | None:
+        return await self.inner.share(key, life_ms)
+
     async def close(self) -> None:
         await self.inner.close()
 

@@ -41,6 +41,10 @@ Group = Annotated[
         "--group", "-g", metavar="GROUP", help="Read as a member of this group, which keeps the place; --from counts where it has none."
     ),
 ]
+Direct = Annotated[
+    str,
+    typer.Option("--direct", metavar="URL", help="Read old segments below this URL, as file:///root/of/the/cluster, without the broker."),
+]
 PartitionList = Annotated[list[int] | None, typer.Option("--partition", "-p", min=0, help="Only this partition; repeatable.")]
 
 
@@ -56,6 +60,7 @@ async def consume(
     form: Form = MessageFormat.VALUE,
     partition: PartitionList = None,
     group: Group = None,
+    direct: Direct = "",
     target: Target = DEFAULT_TARGET,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     debug: Debug = False,
@@ -64,11 +69,15 @@ async def consume(
     start = parse_start(begin or ("earliest" if until_end or group else "latest"), datetime.now(UTC))
     async with connected(target, timeout_s) as client:
         if group is not None:
-            await consume_as_member(client, topic, group, start, Printer(form), max_messages, until_end=until_end, partition=partition)
+            await consume_as_member(
+                client, topic, group, start, Printer(form), max_messages, until_end=until_end, partition=partition, direct=direct
+            )
             return
         partitions = await chosen_partitions(client, topic, partition or (sorted(start) if isinstance(start, dict) else None))
         offsets = dict.fromkeys(partitions, start) if isinstance(start, int) else start
-        async with client.consumer(topic, partitions=partitions, start=offsets, request_timeout_s=timeout_s) as consumer:
+        async with client.consumer(
+            topic, partitions=partitions, start=offsets, request_timeout_s=timeout_s, direct_reads=direct
+        ) as consumer:
             await print_messages(consumer, Printer(form), max_messages, until_end=until_end)
 
 
@@ -82,13 +91,14 @@ async def consume_as_member(
     *,
     until_end: bool,
     partition: list[int] | None,
+    direct: str,
 ) -> None:
     """What was printed is committed, also when Ctrl-C ends it. With `until_end`: until the group is at the ends of now."""
     if partition or isinstance(start, int | dict):
         raise InvalidRequest("a group shares out the partitions and keeps the offsets; `ledgermq group reset` moves them")
     ends = await client.list_offsets(topic, "latest") if until_end else {}
     left = max_messages if max_messages is not None else sys.maxsize
-    async with client.consumer(topic, group=group, start=start) as consumer:
+    async with client.consumer(topic, group=group, start=start, direct_reads=direct) as consumer:
         while left > 0:
             messages = await consumer.fetch(min(left, FETCH_RECORDS_MAX), timeout=FETCH_WAIT_S)
             printer.write(messages)

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeVar
 
+from ledgermq.client.consuming.direct_reads import check_place
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.offset_store import OffsetStore
 from ledgermq.errors import InvalidConfig
@@ -105,8 +106,12 @@ class ConsumerSettings:
     """When brokers have not answered for this time, the calls that wait for messages raise Unavailable; the next call tries again."""
     decoded_bytes_max: int = 256 * MIB
     """A batch that claims to decode to more is refused as damaged."""
+    direct_reads: str = ""
+    """A URL (file:///root/of/the/cluster, https://bucket.host/) below which this consumer may read segments by itself where brokers
+    say so; what it cannot read there comes from brokers. Empty: everything does."""
 
     def __post_init__(self) -> None:
+        check_place(self.direct_reads)
         _one_of(self, "auto_offset_reset", "error", "earliest", "latest")
         _above_zero(self, "prefetch_bytes_max", "fetch_bytes_max", "request_timeout_s", "decoded_bytes_max")
         _between(self, "fetch_bytes_max", 1, FRAME_PAYLOAD_BYTES_MAX)

@@ -117,16 +117,18 @@ class ProduceResult(_message.Message):
     def __init__(self, base_offset: _Optional[int] = ..., topic_id: _Optional[int] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
 
 class FetchRequest(_message.Message):
-    __slots__ = ("partitions", "max_bytes", "max_wait_ms", "min_bytes")
+    __slots__ = ("partitions", "max_bytes", "max_wait_ms", "min_bytes", "direct")
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
     MAX_WAIT_MS_FIELD_NUMBER: _ClassVar[int]
     MIN_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DIRECT_FIELD_NUMBER: _ClassVar[int]
     partitions: _containers.RepeatedCompositeFieldContainer[FetchPartition]
     max_bytes: int
     max_wait_ms: int
     min_bytes: int
-    def __init__(self, partitions: _Optional[_Iterable[_Union[FetchPartition, _Mapping]]] = ..., max_bytes: _Optional[int] = ..., max_wait_ms: _Optional[int] = ..., min_bytes: _Optional[int] = ...) -> None: ...
+    direct: bool
+    def __init__(self, partitions: _Optional[_Iterable[_Union[FetchPartition, _Mapping]]] = ..., max_bytes: _Optional[int] = ..., max_wait_ms: _Optional[int] = ..., min_bytes: _Optional[int] = ..., direct: _Optional[bool] = ...) -> None: ...
 
 class FetchPartition(_message.Message):
     __slots__ = ("topic", "topic_id", "partition", "offset")
@@ -149,10 +151,12 @@ class FetchResponse(_message.Message):
     def __init__(self, header: _Optional[_Union[FetchHeader, _Mapping]] = ..., payload: _Optional[bytes] = ...) -> None: ...
 
 class FetchHeader(_message.Message):
-    __slots__ = ("partitions",)
+    __slots__ = ("partitions", "objects")
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    OBJECTS_FIELD_NUMBER: _ClassVar[int]
     partitions: _containers.RepeatedCompositeFieldContainer[FetchedPartition]
-    def __init__(self, partitions: _Optional[_Iterable[_Union[FetchedPartition, _Mapping]]] = ...) -> None: ...
+    objects: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, partitions: _Optional[_Iterable[_Union[FetchedPartition, _Mapping]]] = ..., objects: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class FetchedPartition(_message.Message):
     __slots__ = ("topic", "topic_id", "partition", "high_watermark", "log_start", "batches", "error")
@@ -173,16 +177,20 @@ class FetchedPartition(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_start: _Optional[int] = ..., batches: _Optional[_Iterable[_Union[FetchedBatch, _Mapping]]] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
 
 class FetchedBatch(_message.Message):
-    __slots__ = ("base_offset", "record_count", "length", "crc")
+    __slots__ = ("base_offset", "record_count", "length", "crc", "object", "position")
     BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     RECORD_COUNT_FIELD_NUMBER: _ClassVar[int]
     LENGTH_FIELD_NUMBER: _ClassVar[int]
     CRC_FIELD_NUMBER: _ClassVar[int]
+    OBJECT_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
     base_offset: int
     record_count: int
     length: int
     crc: int
-    def __init__(self, base_offset: _Optional[int] = ..., record_count: _Optional[int] = ..., length: _Optional[int] = ..., crc: _Optional[int] = ...) -> None: ...
+    object: int
+    position: int
+    def __init__(self, base_offset: _Optional[int] = ..., record_count: _Optional[int] = ..., length: _Optional[int] = ..., crc: _Optional[int] = ..., object: _Optional[int] = ..., position: _Optional[int] = ...) -> None: ...
 
 class TopicPartition(_message.Message):
     __slots__ = ("topic", "partition")

@@ -63,6 +63,10 @@ class BundleLimits:
     """Slots that a parked partition may keep from being trimmed before produce to the bundle is refused."""
 
 
+READ_SOURCES = ("cache", "segment", "parquet", "keyed", "direct")
+"""Where batches for consumers were found; keyed: in a version of a keyed topic, direct: in segments, which the consumer reads itself."""
+
+
 class BundleMetrics:
     """What an owner tells about itself; every method may be overridden. Called on the event loop, must return at once."""
 
@@ -82,7 +86,7 @@ class BundleMetrics:
         """Produce was answered with ResourceExhausted."""
 
     def fetched(self, bundle: int, source: str, size_bytes: int) -> None:
-        """`source`: cache, segment, parquet or keyed (a version of a keyed topic)."""
+        """`source`: of `READ_SOURCES`."""
 
     def claimed(self, bundle: int, epoch: int, seconds: float) -> None:
         """This broker owns the bundle now; the claim took `seconds`."""

@@ -84,7 +84,7 @@ class BundleOwner:
         self._upkeep.check_parked()
         return self._commit.admit(batches, durable=durable)
 
-    async def fetch(self, topic: Topic, partition: int, offset: int, bytes_max: int) -> PartitionFetch:
+    async def fetch(self, topic: Topic, partition: int, offset: int, bytes_max: int, *, direct: bool = False) -> PartitionFetch:
         """Batches from `offset` on, `bytes_max` in all but at least one.
 
         Raises OffsetOutOfRange, UnknownPartition, NotOwner, DataDamaged, Unavailable, the store's errors.
@@ -92,7 +92,7 @@ class BundleOwner:
         self._check_term()
         self._check_partition(topic, partition)
         self._upkeep.on_read()
-        return await self._in_term(self._reads.fetch(topic, partition, offset, bytes_max))
+        return await self._in_term(self._reads.fetch(topic, partition, offset, bytes_max, direct=direct))
 
     async def wait_for_data(self, positions: Mapping[PartitionKey, int]) -> None:
         """Returns when a partition reaches beyond its offset, or the term has ended."""

@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.parquet.report import RoundReport
 from ledgermq.errors import LedgerMQError
-from stateless_broker.bundle.context import BundleMetrics
+from stateless_broker.bundle.context import READ_SOURCES, BundleMetrics
 from stateless_broker.metrics.store_metrics import SECONDS
 from stateless_broker.metrics.topic_totals import TopicTotals
 
@@ -45,9 +45,7 @@ class OwnerMetrics(BundleMetrics):
         self._rounds = counter("compaction_rounds", "Rounds of Parquet compaction that this process finished")
         self._compacted_records = counter("compacted_records", "Records that those rounds brought to Parquet")
         self._compacted_bytes = counter("compacted_bytes", "Bytes of segments that those rounds read")
-        self._sources = {
-            source: (self._reads.labels(source), self._read_bytes.labels(source)) for source in ("cache", "segment", "parquet")
-        }
+        self._sources = {source: (self._reads.labels(source), self._read_bytes.labels(source)) for source in READ_SOURCES}
         for outcome in ("won", "lost", "failed"):
             self._claims.labels(outcome)
         for why in ("released", "fenced", "failed"):

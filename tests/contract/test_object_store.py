@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from crc32c import crc32c
 
 from ledger.object_store.contract import AlreadyExists, FenceClosed, ObjectMissing, ObjectStore
 from ledger.object_store.file import FileStore
@@ -18,7 +20,9 @@ from ledger.object_store.probe import probe_store
 from ledger.object_store.resilient import ResilientStore
 from ledger.object_store.s3 import open_s3
 from ledger.object_store.s3_location import CLIENTS
+from ledgermq.client.consuming.direct_reads import CannotRead, DirectReads
 from ledgermq.errors import InvalidRequest
+from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.sources import Sources
 from tests.faulty_store import FaultyStore
 
@@ -400,3 +404,19 @@ async def test_the_url_opens_the_same_kind_of_store(store: ObjectStore, backend:
     assert "secret" not in store.url
     assert store.url == (await backend.open()).url
     assert store.fences_close_at_once != ("s3" in backend.name)
+
+
+async def test_what_is_shared_is_read_by_others(store: ObjectStore, tmp_path: Path) -> None:
+    """By a URL for objects in files and on S3; others have none. It says nothing of whether the object is there."""
+    await store.put_if_absent("a/b=c/0007", [b"0123456789"])
+    shared = await store.share("a/b=c/0007", 60_000)
+    missing = await store.share("a/missing", 60_000)
+    if shared is None or missing is None:
+        assert shared is missing is None
+        return
+    part = pb.FetchedPartition(batches=[pb.FetchedBatch(length=4, position=3, crc=crc32c(b"3456"), object=1)])
+    with ThreadPoolExecutor(1) as pool:
+        reads = DirectReads(shared.partition("a/")[0], pool)
+        assert await reads.read(pb.FetchHeader(partitions=[part], objects=[shared])) == [b"3456"]
+        with pytest.raises(CannotRead):
+            await reads.read(pb.FetchHeader(partitions=[part], objects=[missing]))

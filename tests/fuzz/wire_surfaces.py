@@ -8,11 +8,13 @@ from collections.abc import Iterator
 import pyarrow as pa
 from google.protobuf.message import Message
 
+from ledgermq.client.consuming.direct_reads import ranges_of
 from ledgermq.client.consuming.message import messages_of
 from ledgermq.client.descriptions import cluster_description, topic_description
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.batch_header import walk_batch
 from ledgermq.protocol.frames import Frame, decode_fetch, decode_produce, encode_frame
+from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
 from ledgermq.protocol.methods import METHODS
 from ledgermq.protocol.records import decode_batch, encode_batch, largest_record_bytes, timestamps_of
 from ledgermq.protocol.status import error_from_proto
@@ -94,7 +96,10 @@ def fetch_seeds() -> list[bytes]:
     fetched = pb.FetchedBatch(base_offset=7, record_count=3, length=4, crc=9)
     partition = pb.FetchedPartition(topic="t", topic_id=4, high_watermark=9, log_start=1, batches=[fetched, fetched])
     failed = pb.FetchedPartition(topic="u", error=pb.Error(code="NOT_OWNER", message="m", owner="o", retry_after_ms=5))
-    return [encode_frame(Frame(pb.FetchHeader(partitions=[partition, failed]), [b"data", b"data"]))]
+    there = pb.FetchedBatch(base_offset=10, record_count=3, length=4, crc=9, object=1, position=2**40)
+    located = pb.FetchedPartition(topic="t", topic_id=4, high_watermark=13, batches=[fetched, there])
+    headers = [pb.FetchHeader(partitions=[partition, failed]), pb.FetchHeader(partitions=[located], objects=["file:///root/segment"])]
+    return [encode_frame(Frame(header, [b"data", b"data"])) for header in headers]
 
 
 def check_produce(data: bytes) -> None:
@@ -109,6 +114,9 @@ def check_fetch(data: bytes) -> None:
     response = pb.FetchResponse.FromString(data)
     if (frame.header, b"".join(frame.payload)) != (response.header, response.payload):
         raise Untyped("our decoder and the generated code disagree")
+    ranges = ranges_of(frame.header)
+    if sum(wanted.length for wanted in ranges) > FRAME_PAYLOAD_BYTES_MAX:
+        raise Untyped("more would be read than a frame may hold")
 
 
 def check_heartbeat(data: bytes) -> None:

@@ -28,7 +28,15 @@ ERRORS = st.none() | st.builds(
     retry_after_ms=NUMBERS,
 )
 DATA = st.sampled_from([encoded(b"a", b"b"), encoded(b"x" * 100), b"", b"garbage"])
-BATCHES = st.builds(pb.FetchedBatch, base_offset=LARGE, record_count=NUMBERS, length=st.sampled_from([0, 7, 10**6]), crc=NUMBERS)
+BATCHES = st.builds(
+    pb.FetchedBatch,
+    base_offset=LARGE,
+    record_count=NUMBERS,
+    length=st.sampled_from([0, 7, 10**6]),
+    crc=NUMBERS,
+    object=st.just(0) | NUMBERS,
+    position=LARGE,
+)
 PARTITIONS = st.builds(
     pb.FetchedPartition,
     topic=NAMES,
@@ -39,7 +47,7 @@ PARTITIONS = st.builds(
     batches=st.lists(BATCHES, max_size=2),
     error=ERRORS,
 )
-HEADERS = st.builds(pb.FetchHeader, partitions=st.lists(PARTITIONS, max_size=3))
+HEADERS = st.builds(pb.FetchHeader, partitions=st.lists(PARTITIONS, max_size=3), objects=st.lists(st.just("file:///x"), max_size=2))
 FRAMES = st.builds(Frame, HEADERS, st.lists(DATA, max_size=2)) | st.builds(
     fetched, DATA, count=NUMBERS, base=st.sampled_from([0, 1, 3, 2**40, 2**64 - 1]), partition=st.integers(0, 1)
 )

@@ -126,7 +126,7 @@ def trimmed_fetch_goes_on_behind_it(patch: Patch) -> None:
             offset = known.begin
         return await real(self, topic, partition, offset, bytes_max)
 
-    async def fetch(self: BundleReads, topic: Any, partition: int, offset: int, bytes_max: int) -> PartitionFetch:
+    async def fetch(self: BundleReads, topic: Any, partition: int, offset: int, bytes_max: int, *, direct: bool = False) -> PartitionFetch:
         high = self.high_watermark((topic.id, partition))
         if offset >= high:
             return PartitionFetch(high, 0, [])

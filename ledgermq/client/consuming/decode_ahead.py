@@ -20,8 +20,8 @@ from ledgermq.errors import LedgerMQError
 RUNS_MAX = 4
 DECODED_BYTES_MAX = 16 * 1024 * 1024
 """Of one batch decoded ahead; together a bound on what decoding ahead holds. A larger one is decoded when it is asked for."""
-DATA_BYTES_MIN = 32 * 1024
-"""A smaller batch is decoded sooner than it is handed to a thread."""
+DATA_BYTES_MIN = 64 * 1024
+"""A smaller batch is decoded as soon as it is handed to a thread and waited for: measured, below 50 KB nothing is gained."""
 
 
 class DecodeAhead:

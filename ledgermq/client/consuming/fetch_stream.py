@@ -7,10 +7,12 @@ cancelled because one of its partitions was moved; whoever opened it then opens 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
+from itertools import islice
 from typing import Any, cast
 
+from ledgermq.client.consuming.direct_reads import DirectReads
 from ledgermq.client.consuming.prefetch import Prefetch
 from ledgermq.client.consuming.reading import FetchedRun, Reading
 from ledgermq.client.consuming.start import OFFSET_MAX
@@ -36,17 +38,19 @@ class FetchStream:
         prefetch: Prefetch,
         bytes_max: int,
         on_error: Callable[[Reading, LedgerMQError], None],
+        direct: DirectReads | None = None,
     ) -> None:
         self._connection = connection
         self._prefetch = prefetch
         self._bytes_max = bytes_max
         self._on_error = on_error
+        self._direct = direct
         self._readings: dict[TopicPartition, tuple[Reading, int]] = {
             reading.partition: (reading, reading.generation) for reading in readings
         }
 
     async def run(self) -> None:
-        """Raises what ended the stream; returns when it is time for another."""
+        """Raises what ended the stream, CannotRead too; returns when it is time for another."""
         request = pb.FetchRequest(
             partitions=[
                 pb.FetchPartition(
@@ -58,6 +62,7 @@ class FetchStream:
                 for reading, _ in self._readings.values()
             ],
             max_bytes=self._bytes_max,
+            direct=self._direct is not None,
         )
         # BrokerApi promises an iterator; all of ours are generators, which have to be closed.
         frames = cast(Any, self._connection.fetch(request))
@@ -70,7 +75,7 @@ class FetchStream:
                     if frame is None:
                         return
                     timeout_s = IDLE_S
-                    self._take(frame)
+                    self._take(frame, await self._read_located(frame.header))
                     await self._prefetch.wait_for_room()
         finally:
             await end(lost)
@@ -92,21 +97,27 @@ class FetchStream:
         finally:
             await end(pull)
 
-    def _take(self, frame: FetchFrame) -> None:
+    async def _read_located(self, header: pb.FetchHeader) -> Sequence[memoryview]:
+        return await self._direct.read(header) if self._direct is not None else ()
+
+    def _take(self, frame: FetchFrame, located: Sequence[memoryview]) -> None:
+        """`located`: the bytes of the batches that are not in the payload, in their order."""
         payload = frame.payload[0] if len(frame.payload) == 1 else b"".join(frame.payload)
         view = memoryview(payload)
-        named = sum(batch.length for part in frame.header.partitions for batch in part.batches)
-        if named != len(view):
-            raise CorruptFrame(f"{self._connection.address} sent an answer of {len(view)} bytes whose header names {named}")
-        at = 0
+        batches = [batch for part in frame.header.partitions for batch in part.batches]
+        named = sum(batch.length for batch in batches if not batch.object)
+        if named != len(view) or sum(1 for batch in batches if batch.object) != len(located):
+            raise CorruptFrame(
+                f"{self._connection.address} sent an answer of {len(view)} bytes whose header names {named}, or other places"
+            )
+        pieces = _pieces(batches, view, iter(located))
         for part in frame.header.partitions:
-            end = at + sum(batch.length for batch in part.batches)
+            own = list(islice(pieces, len(part.batches)))
             reading, generation = self._readings.get(TopicPartition(part.topic, part.partition), (None, 0))
             if reading is not None and generation == reading.generation:
-                self._take_partition(reading, part, view[at:end])
-            at = end
+                self._take_partition(reading, part, own)
 
-    def _take_partition(self, reading: Reading, part: pb.FetchedPartition, data: memoryview) -> None:
+    def _take_partition(self, reading: Reading, part: pb.FetchedPartition, pieces: Sequence[memoryview]) -> None:
         if part.HasField("error"):
             del self._readings[reading.partition]
             self._on_error(reading, error_from_proto(part.error))
@@ -115,16 +126,23 @@ class FetchStream:
         reading.high_watermark = part.high_watermark
         if reading.topic_id == 0:
             reading.topic_id = part.topic_id
-        at = 0
-        for batch in part.batches:
+        for batch, piece in zip(part.batches, pieces, strict=True):
             end = batch.base_offset + batch.record_count
             if batch.record_count == 0 or end > OFFSET_MAX:
                 raise CorruptFrame(f"{self._connection.address} sent a batch of {batch.record_count} records at {batch.base_offset}")
             if end > reading.fetch_at:
-                piece = data[at : at + batch.length]
                 run = FetchedRun(reading, reading.generation, batch.base_offset, batch.record_count, batch.crc, piece)
                 reading.fetch_at = end
                 self._prefetch.add(run)
+
+
+def _pieces(batches: Iterable[pb.FetchedBatch], payload: memoryview, located: Iterator[memoryview]) -> Iterator[memoryview]:
+    at = 0
+    for batch in batches:
+        if batch.object:
+            yield next(located)
+        else:
+            yield payload[at : at + batch.length]
             at += batch.length
 
 

@@ -7,9 +7,11 @@ it: those that a retry may cure are retried with back-off, the others become the
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 
 from ledgermq.client.connections import Connections
+from ledgermq.client.consuming.direct_reads import CannotRead, DirectReads
 from ledgermq.client.consuming.fetch_stream import FetchStream
 from ledgermq.client.consuming.prefetch import Prefetch
 from ledgermq.client.consuming.reading import Reading
@@ -18,7 +20,11 @@ from ledgermq.client.routing import Routing
 from ledgermq.client.settings import ConsumerSettings
 from ledgermq.errors import LedgerMQError, NotOwner, OffsetOutOfRange, Unavailable, UnknownPartition, UnknownTopic
 
+_log = logging.getLogger("ledgermq.consumer")
+
 PARTITIONS_PER_STREAM_MAX = 4096
+BYTES_S = 60.0
+"""After a place that could not be read: mostly it was trimmed, then all that is as old comes from elsewhere soon."""
 UNKNOWN_TOPIC_GRACE_S = 5.0
 """A broker may not have heard yet of a topic that another one knows."""
 
@@ -48,6 +54,10 @@ class Fetcher:
         self._settings = settings
         self._out_of_range_at = out_of_range
         self._on_route = on_route
+        threads = connections.threads
+        self._direct = DirectReads(settings.direct_reads, threads) if settings.direct_reads and threads is not None else None
+        self._bytes_until_s: dict[str, float] = {}
+        """By owner: what it located could not be read, so until then it is asked for the bytes."""
         self._wake = asyncio.Event()
         self._refreshing: set[str] = set()
 
@@ -113,11 +123,15 @@ class Fetcher:
             self._partition_failed(reading, error, owner)
             self._wake.set()
 
-        stream = FetchStream(self._connections.at(owner), readings, self._prefetch, self._settings.fetch_bytes_max, refused)
+        connection, direct = self._connections.at(owner), self._direct_at(owner)
+        stream = FetchStream(connection, readings, self._prefetch, self._settings.fetch_bytes_max, refused, direct)
         failure: LedgerMQError | None = None
         try:
             await stream.run()
             await self._look_for_others(readings, owner)
+        except CannotRead as error:
+            _log.info("reading through %s for %.0f s: %s", owner, BYTES_S, error)
+            self._bytes_until_s[owner] = asyncio.get_running_loop().time() + BYTES_S
         except LedgerMQError as error:
             failure = error
         finally:
@@ -127,6 +141,12 @@ class Fetcher:
             self._wake.set()
         if failure is not None:
             self._stream_failed(left, failure, owner)
+
+    def _direct_at(self, owner: str) -> DirectReads | None:
+        if asyncio.get_running_loop().time() < self._bytes_until_s.get(owner, 0.0):
+            return None
+        self._bytes_until_s.pop(owner, None)
+        return self._direct
 
     async def _look_for_others(self, readings: Sequence[Reading], owner: str) -> None:
         """Nothing came for a while: perhaps another broker has taken over, and the owner, standing still, does not know."""

@@ -8,6 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from ledger.format import ledgermq_format_pb2 as fmt
+from stateless_broker.bundle.context import READ_SOURCES
 from stateless_broker.metrics.call_metrics import CallMetrics
 from stateless_broker.metrics.owner_metrics import OwnerMetrics
 from stateless_broker.metrics.store_metrics import S3_PRICES, HourlyRate, Prices, StoreMetrics, prices_for
@@ -110,7 +111,7 @@ class Counted:
     "counted",
     [
         Counted("refused", (1,), "produce_refused_total", {}),
-        Counted("fetched", (1, "parquet", 10), "reads_total", {"source": "parquet"}),
+        *(Counted("fetched", (1, source, 10), "reads_total", {"source": source}) for source in READ_SOURCES),
         Counted("claimed", (1, 2, 0.5), "takeovers_total", {}),
         Counted("claimed", (1, 1, 0.5), "claims_total", {"outcome": "won"}),
         Counted("term_ended", (1, "fenced"), "terms_ended_total", {"why": "fenced"}),
@@ -119,7 +120,7 @@ class Counted:
         Counted("waited", (1, 0.1), "group_commit_wait_seconds_count", {}),
         Counted("flushed", (1, 3, 1000, 0.1), "flush_batches_count", {}),
     ],
-    ids=lambda counted: f"{counted.hook} {counted.name}",
+    ids=lambda counted: f"{counted.hook} {counted.name} {counted.arguments[1:2]}",
 )
 def test_each_hook_is_counted_once(counted: Counted) -> None:
     registry = CollectorRegistry()

@@ -1,0 +1,164 @@
+"""Ranges of segments that a consumer reads by itself, where a broker says that they are.
+
+A broker may name any place, so nothing is opened but what lies below the URL that the program gave. What is read there is believed only if
+its checksum is the one that the broker named: a segment may be trimmed meanwhile, and its place taken by another. Whatever goes wrong is
+`CannotRead`; who asked then asks the broker for the bytes, which knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from http.client import HTTPException
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from ledgermq.errors import CorruptFrame, InvalidConfig
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.batch_header import check_crc
+from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
+
+READ_S_MAX = 10.0
+"""Of all ranges of one answer; of an HTTP server between two bytes."""
+POSITION_MAX = 2**62
+
+
+class CannotRead(Exception):
+    """Not by this consumer, or not any more; the broker has the bytes, or knows where they are now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Batches that follow one another in one object: their lengths and checksums."""
+
+    url: str
+    position: int
+    batches: list[tuple[int, int]]
+
+    @property
+    def length(self) -> int:
+        return sum(length for length, _ in self.batches)
+
+
+def check_place(place: object) -> None:
+    """Raises InvalidConfig."""
+    if place != "" and not _is_place(place):
+        raise InvalidConfig(f"direct_reads is empty or a URL as file:///folder or https://host/folder, not {place!r}")
+
+
+def _is_place(place: object) -> bool:
+    if not isinstance(place, str):
+        return False
+    try:
+        parts = urlsplit(place)
+    except ValueError:
+        return False
+    has_host = bool(parts.netloc)
+    return (parts.scheme, has_host) in {("file", False), ("http", True), ("https", True)} and not (parts.query or parts.fragment)
+
+
+class DirectReads:
+    """`place`: the URL below which this consumer may read."""
+
+    def __init__(self, place: str, threads: Executor) -> None:
+        self._place = place.rstrip("/") + "/"
+        self._threads = threads
+
+    async def read(self, header: pb.FetchHeader) -> list[memoryview]:
+        """The bytes of all batches that are only located, in the header's order. Raises CannotRead, CorruptFrame (no such place can be)."""
+        ranges = ranges_of(header)
+        if not ranges:
+            return []
+        for wanted in ranges:
+            self._check(wanted.url)
+        try:
+            async with asyncio.timeout(READ_S_MAX):
+                return await asyncio.get_running_loop().run_in_executor(self._threads, _read_all, ranges)
+        except TimeoutError as error:
+            raise CannotRead(f"{ranges[0].url} was not read within {READ_S_MAX} s") from error
+
+    def _check(self, url: str) -> None:
+        below = url.removeprefix(self._place)
+        if below == url or ".." in unquote(urlsplit(url).path).split("/"):
+            raise CannotRead(f"{_shown(url)} is not below {self._place}, where this consumer may read")
+
+
+def ranges_of(header: pb.FetchHeader) -> list[Range]:
+    """Neighbours of one object are one range. Raises CorruptFrame."""
+    ranges: list[Range] = []
+    size_bytes = 0
+    for batch in (batch for part in header.partitions for batch in part.batches if batch.object):
+        size_bytes += batch.length
+        if batch.object > len(header.objects) or batch.position > POSITION_MAX or size_bytes > FRAME_PAYLOAD_BYTES_MAX:
+            raise CorruptFrame(f"an answer places {batch.length} bytes at {batch.position} of object {batch.object}, or too many in all")
+        url = header.objects[batch.object - 1]
+        last = ranges[-1] if ranges else None
+        if last is not None and last.url == url and last.position + last.length == batch.position:
+            last.batches.append((batch.length, batch.crc))
+        else:
+            ranges.append(Range(url, batch.position, [(batch.length, batch.crc)]))
+    return ranges
+
+
+def _read_all(ranges: Sequence[Range]) -> list[memoryview]:
+    return [piece for wanted in ranges for piece in _pieces(wanted)]
+
+
+def _pieces(wanted: Range) -> list[memoryview]:
+    read = _read_file if wanted.url.startswith("file:") else _read_http
+    try:
+        data = memoryview(read(wanted.url, wanted.position, wanted.length))
+    except (OSError, ValueError, HTTPException) as error:
+        raise CannotRead(f"{_shown(wanted.url)}: {error}") from error
+    if len(data) != wanted.length:
+        raise CannotRead(f"{_shown(wanted.url)} has {len(data)} bytes at {wanted.position}, not {wanted.length}")
+    pieces, at = [], 0
+    for length, crc in wanted.batches:
+        pieces.append(data[at : at + length])
+        at += length
+        try:
+            check_crc(pieces[-1], crc)
+        except CorruptFrame as error:
+            raise CannotRead(f"{_shown(wanted.url)}, byte {wanted.position + at - length}: {error.message}") from error
+    return pieces
+
+
+def _read_file(url: str, position: int, length: int) -> bytes:
+    file = os.open(unquote(urlsplit(url).path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe that has that name must not block
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise OSError("it is not a file")
+        return os.pread(file, length, position)
+    finally:
+        os.close(file)
+
+
+def _read_http(url: str, position: int, length: int) -> bytes:
+    request = urllib.request.Request(url, headers={"Range": f"bytes={position}-{position + length - 1}"})
+    try:
+        answer = _http.open(request, timeout=READ_S_MAX)
+    except urllib.error.HTTPError as refusal:
+        answer = refusal
+    with answer:
+        if answer.status != 206:
+            raise OSError(f"the server answered {answer.status}, not with a part")
+        return bytes(answer.read(length + 1))
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: Any) -> None:
+        """None: a redirect is an error. It could lead anywhere."""
+
+
+_http = urllib.request.build_opener(_NoRedirects)
+
+
+def _shown(url: str) -> str:
+    """Without the signature."""
+    return url.partition("?")[0]
