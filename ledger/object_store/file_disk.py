@@ -85,15 +85,15 @@ def remove(path: Path) -> None:
         path.unlink()
 
 
-def read(path: Path, start: int, length: int | None) -> bytes:
+def read(path: str, start: int, length: int | None) -> bytes:
     """`length` bytes from `start` (from the end where `start` is negative), or up to the end."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         found = os.fstat(descriptor)
         if stat.S_ISDIR(found.st_mode):
-            raise IsADirectoryError(errno.EISDIR, "a folder", str(path))
+            raise IsADirectoryError(errno.EISDIR, "a folder", path)
         if found.st_nlink > 1:
-            fsync_folder(path.parent)
+            fsync_folder(Path(path).parent)
         size = found.st_size
         begin = max(0, size + start) if start < 0 else min(start, size)
         end = size if length is None else min(size, begin + length)

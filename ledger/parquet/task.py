@@ -25,7 +25,7 @@ from ledger.parquet.stored_file import StoredFile, describe, parse_footer, read_
 from ledgermq.errors import Unavailable
 from ledgermq.sources import Sources
 
-GROUP_BYTES = 64 * 1024 * 1024
+GROUP_BYTES = 128 * 1024 * 1024
 GROUP_FILES_MAX = 64
 PUT_ATTEMPTS_MAX = 12
 
