@@ -11,11 +11,10 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ledger import keys
 from ledger.catalog import Topic
 from ledger.checkpoint import newest_checkpoint, partitions_by_key
 from ledger.cold_reader import ColdReader, choose_batches
-from ledger.fetch_index import FetchIndex, IndexedBatch, PartitionIndex, far_index
+from ledger.fetch_index import FetchIndex, PartitionIndex, far_index
 from ledger.fold import PartitionKey
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.history import read_history
@@ -29,23 +28,12 @@ from ledger.writer import LedgerWriter
 from ledgermq.errors import DataDamaged, NotOwner, OffsetOutOfRange, Unavailable
 from ledgermq.protocol.records import Compression
 from stateless_broker.bundle.context import BundleContext
+from stateless_broker.bundle.located import LocatedBatch, located
 from stateless_broker.bundle.waiters import Waiters
 
 ATTEMPTS_MAX = 5
 FAR_PARTITIONS_MAX = 8
 FAR_BATCHES_MAX = 20_000
-SHARED_MAX = 16
-"""Segments of one partition in one answer."""
-SHARED_MS = 15 * 60 * 1000
-"""How long the URL of a segment is good, where URLs expire."""
-
-
-@dataclass(frozen=True, slots=True)
-class LocatedBatch:
-    """`url`: of the segment, for others than this broker."""
-
-    batch: IndexedBatch
-    url: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +114,8 @@ class BundleReads:
             if offset == high:
                 return PartitionFetch(high, start, [])
             try:
-                if direct and (located := await self._locate(topic, partition, offset, bytes_max)):
-                    return self._located_below_high_watermark(key, start, located)
+                if direct and (places := await self._locate(key, offset, bytes_max)):
+                    return self._located_below_high_watermark(key, start, places)
                 batches = await self._read(topic, partition, offset, bytes_max)
             except ObjectMissing as error:
                 await self.look_for(error, known)
@@ -147,13 +135,13 @@ class BundleReads:
             raise Unavailable(f"bundle {self.bundle}: a segment that others have read is not acknowledged here yet", retry_after_ms=50)
         return PartitionFetch(high, start, readable)
 
-    def _located_below_high_watermark(self, key: PartitionKey, start: int, located: list[LocatedBatch]) -> PartitionFetch:
+    def _located_below_high_watermark(self, key: PartitionKey, start: int, places: list[LocatedBatch]) -> PartitionFetch:
         if self._writer.lost is not None:
             raise self._writer.lost
         high = self.high_watermark(key)
-        assert located[-1].batch.end <= high, "the index holds what was acknowledged, and nothing else"
-        self.context.metrics.fetched(self.bundle, "direct", sum(each.batch.length for each in located))
-        return PartitionFetch(high, start, [], located)
+        assert places[-1].batch.end <= high, "the index holds what was acknowledged, and nothing else"
+        self.context.metrics.fetched(self.bundle, "direct", sum(each.batch.length for each in places))
+        return PartitionFetch(high, start, [], places)
 
     async def look(self) -> bool:
         """Take in the newest checkpoint; all who are surprised at the same time share one look. True: it is newer than the one known."""
@@ -201,9 +189,8 @@ class BundleReads:
             raise OffsetOutOfRange(f"{topic.name}-{partition}: offset {offset} is in the snapshot by now, the log starts behind it")
         return self._told("parquet", await self._from_parquet(topic, partition, offset, bytes_max))
 
-    async def _locate(self, topic: Topic, partition: int, offset: int, bytes_max: int) -> list[LocatedBatch]:
+    async def _locate(self, key: PartitionKey, offset: int, bytes_max: int) -> list[LocatedBatch]:
         """Where the batches are that `_read` would read from segments; none where it would take them from elsewhere."""
-        key = (topic.id, partition)
         found = self._find(key, offset)
         if found is None and offset >= self.parquet_end(key):
             found = await self._find_older(key, offset)
@@ -214,16 +201,7 @@ class BundleReads:
         is_in_parquet = first.slot < self.checkpoint.trim_slot and offset < self.parquet_end(key)
         if is_in_parquet or self.context.tail_cache.get(self.bundle, first.slot, first.position) is not None:
             return []
-        urls: dict[int, str] = {}
-        located: list[LocatedBatch] = []
-        for batch in choose_batches(index, place, bytes_max):
-            if batch.slot not in urls:
-                url = await self.context.store.share(keys.segment(self.bundle, batch.slot), SHARED_MS)
-                if url is None or len(urls) == SHARED_MAX:
-                    break
-                urls[batch.slot] = url
-            located.append(LocatedBatch(batch, urls[batch.slot]))
-        return located
+        return await located(self.context.store, self.bundle, choose_batches(index, place, bytes_max))
 
     def _find(self, key: PartitionKey, offset: int) -> tuple[PartitionIndex, int] | None:
         found = self.index.find(key, offset)

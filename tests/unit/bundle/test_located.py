@@ -11,7 +11,7 @@ import pytest
 from ledger.object_store.memory import MemoryStore
 from ledgermq.protocol.batch_header import check_crc
 from ledgermq.sources import Sources
-from stateless_broker.bundle import reads
+from stateless_broker.bundle import located
 from stateless_broker.bundle.context import BundleLimits
 from tests.bundles import TOPIC, bundle_context, fetch_values, opened, produce
 from tests.ledgers import batch
@@ -90,7 +90,7 @@ async def test_what_was_brought_to_parquet_and_trimmed_comes_as_bytes(store: Cou
 async def test_no_more_segments_are_named_than_an_answer_has_room_for(
     store: CountingStore, sources: Sources, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reads, "SHARED_MAX", 3)
+    monkeypatch.setattr(located, "SHARED_MAX", 3)
     async with opened(bundle_context(store, sources, NO_CACHE)) as owner:
         for number in range(5):
             await produce(owner, batch(b"%d" % number))
