@@ -108,6 +108,8 @@ def test_lines_go_in_and_come_out(shell: Shell) -> None:
     assert (sent["records"], sent["partitions"]) == (4, [{"partition": 0, "records": 4, "first_offset": 0, "last_offset": 3}])
     assert shell("consume", "lines", "--from", "earliest", "--until-end").out == "one\ntwo\n\nfour ü\n"
     assert shell("consume", "lines", "--from", "1", "--max", 2).out == "two\n\n"
+    assert shell("consume", "lines", "--from", "1", "--max", 2, "--direct", shell.root.as_uri()).out == "two\n\n"
+    assert shell("consume", "lines", "--direct", shell.root).err.startswith("error [INVALID_CONFIG] direct_reads")
     assert shell("consume", "lines", "--from", "1h", "--max", 1).out == "one\n"
 
 
