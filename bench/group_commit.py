@@ -22,7 +22,7 @@ class GroupCommit:
     def __init__(self, results: Results, scale: float) -> None:
         self._results, self._records, self._paced = results, int(RECORDS * scale), int(PACED_RECORDS * max(0.5, scale))
         self._spacings_ms = SPACINGS_MS if scale >= 1 else (0, 100)
-        self._stores = (FILE, MINIO, DISTANT) if scale >= 1 else (FILE, DISTANT)
+        self._stores = (FILE, MINIO, DISTANT) if scale >= 1 else (FILE,)
 
     def run(self) -> None:
         with tempfile.TemporaryDirectory(prefix="ledgermq-bench-") as name, stores(Path(name), *self._stores) as roots:

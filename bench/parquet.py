@@ -27,9 +27,10 @@ SOURCE, SOURCE_WITH_SCHEMA, NATIVE = "LedgerMQ", "LedgerMQ, schema given", "spar
 class Parquet:
     def __init__(self, results: Results, rounds: int, scale: float) -> None:
         self._results, self._rounds, self._scale = results, rounds, scale
+        self._value_bytes = [*SCANNED] if scale >= 1 else [1000]
 
     def run(self) -> None:
-        for value_bytes in (100, 1000):
+        for value_bytes in self._value_bytes:
             for _ in range(self._rounds):
                 found = answer_of("bench.compaction", "--megabytes", str(int(MEGABYTES * self._scale)), "--values", str(value_bytes))
                 what = f"segments to Parquet, values of {value_bytes} B"
@@ -39,9 +40,9 @@ class Parquet:
         if java.installed() is None:
             print("P7: no Java, so no scan by Spark", file=sys.stderr)
             return
-        for value_bytes, records in SCANNED.items():
+        for value_bytes in self._value_bytes:
             with tempfile.TemporaryDirectory(prefix="ledgermq-bench-") as folder:
-                shape = ("--records", str(int(records * self._scale)), "--value-bytes", str(value_bytes))
+                shape = ("--records", str(int(SCANNED[value_bytes] * self._scale)), "--value-bytes", str(value_bytes))
                 found = answer_of("bench.source_scan", folder, *shape, "--rounds", str(self._rounds))
             for subject, name in ((SOURCE, "source"), (SOURCE_WITH_SCHEMA, "source_with_schema"), (NATIVE, "native")):
                 for rate in found["mb_per_s"][name]:

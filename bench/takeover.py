@@ -25,7 +25,7 @@ SETTLE_S = 5.0
 
 
 WHAT = "kill -9 until acknowledged"
-HISTORY_MB = (10, 1000)
+HISTORY_MB = (10, 10_000)
 
 
 def subject(megabytes: int) -> str:
