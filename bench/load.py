@@ -144,6 +144,7 @@ async def tail(client: Client, topic: str, options: argparse.Namespace) -> dict[
     """A consumer that is at the end while records come at `--rate`: how long until they are acknowledged, and until it has them."""
     sent, seen_s = Sent(), dict[int, float]()
     async with client.producer(linger_ms=options.linger_ms) as producer, client.consumer(topic, start="latest") as consumer:
+        await producer.send(topic, b"first")  # a process's first call takes some 300 ms: gRPC is imported and connects
         await consumer.wait_ready()
 
         async def read() -> None:
