@@ -16,6 +16,7 @@ from bench import backlog, group_commit, latency, limits, many, parquet, plots, 
 from bench.measures import Measure, Results, Run
 from bench.peers import DURABILITY
 from bench.targets import TARGETS, reached
+from bench.throughput import OURS
 
 RESULTS = Path("bench/results.json")
 PAGE = Path("docs/performance.md")
@@ -101,7 +102,22 @@ def _peers(results: Results) -> list[str]:
     subjects = {m.subject for m in results.measures}
     told = [f"| {subject} | {words} |" for subject, words in DURABILITY.items() if subject in subjects]
     told += [f"| {subject} | not measured: {why} |" for subject, why in results.left_out.items()]
-    return ["## Peers", "", "| | an acknowledgement means |", "|---|---|", *told, ""] if told else []
+    return ["## Peers", "", "| | an acknowledgement means |", "|---|---|", *told, "", *_faster(results)] if told else []
+
+
+def _faster(results: Results) -> list[str]:
+    """Peers that got more through than the best of LedgerMQ's own ways, by what was measured."""
+    rates: dict[str, list[Measure]] = {}
+    for measure in results.measures:
+        if measure.unit == "records/s" and measure.row in ("P1", "P2", "P3"):
+            rates.setdefault(measure.what, []).append(measure)
+    lines = []
+    for what, found in rates.items():
+        best = max((m.median for m in found if m.subject.startswith(OURS)), default=0.0)
+        better = [f"{m.subject} ({_number(m.median)})" for m in found if m.median > best and not m.subject.startswith(OURS)]
+        if better:
+            lines.append(f"* {what}, records a second: {', '.join(better)}; LedgerMQ at best {_number(best)}")
+    return ["Faster than LedgerMQ:", "", *lines, ""] if lines else ["None of them was faster than the fastest way of LedgerMQ.", ""]
 
 
 def _number(value: float) -> str:

@@ -133,7 +133,9 @@ def rates(latencies: Sequence[tuple[float, float, float]], dollars: Sequence[tup
     xs = [x for x, _ in dollars]
     left.plot(xs, [y for _, y in dollars], color=OWN, marker="o")
     left.set_yscale("log")
+    left.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     left.yaxis.set_major_formatter(_plain)
+    left.yaxis.set_minor_formatter(NullFormatter())
     _dress(left, "Segments on S3, dollars a TB")
     right.plot(xs, [p99 for _, _, p99 in latencies], color=OTHERS, marker="o", label="99th percentile")
     right.plot(xs, [p50 for _, p50, _ in latencies], color=OWN, marker="o", label="median")

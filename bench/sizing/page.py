@@ -31,6 +31,8 @@ DEMANDS = (
 SWEPT = (0.1, 0.5, 2.0, 5.0, 10.0, 20.0)
 """MB a second of one bundle."""
 GREEDY = (0, 1, 4, 12)
+SWEPT_PARTITIONS = 64
+USED = ("P5", "P7", "P11")
 COMPACTED = "segments to Parquet, values of 1000 B"
 
 TEXT = """\
@@ -141,7 +143,7 @@ def sweep() -> list[tuple[float, Observed]]:
     seen = []
     for rate in SWEPT:
         print(f"one bundle at {rate:g} MB/s", file=sys.stderr)
-        seen.append((rate, observe(Load(rate, 8, 1, SECONDS))))
+        seen.append((rate, observe(Load(rate, SWEPT_PARTITIONS, 1, SECONDS))))
     return seen
 
 
@@ -181,7 +183,7 @@ def markdown(results: Results, costs: Costs, prices: Prices) -> str:
     seen = sweep()
     latencies = [(rate, o.acknowledged_ms_p50, o.acknowledged_ms_p99) for rate, o in seen]
     rates(latencies, [(rate, _segments_per_tb(rate, o)) for rate, o in seen], PLOTS / PLOT)
-    used = [run for run in results.runs if {"P5", "P7", "P11"} & {*run.rows}]
+    used = [(rows, run) for run in results.runs if (rows := [row for row in run.rows if row in USED])]
     return TEXT.format(
         answers="\n".join(table(DEMANDS, costs, prices)),
         produce_ms=", ".join(f"{ms:.1f} at {number:,} partitions" for number, ms in costs.produce_ms_per_mb.items()),
@@ -192,22 +194,23 @@ def markdown(results: Results, costs: Costs, prices: Prices) -> str:
         seconds=SECONDS,
         median_ms=1000 * MEDIAN_S,
         p99_ms=1000 * P99_S,
-        runs="; ".join(f"{', '.join(run.rows)} on {run.machine}, {run.date}" for run in used),
+        runs="; ".join(f"{', '.join(rows)} on {run.machine}, {run.date}" for rows, run in used),
         swept="\n".join(swept(seen)),
         plot=PLOT,
         crowds="\n".join(crowds()),
     )
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
+    usual = Prices()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--megabytes-per-s", type=float, help="written, by all producers together")
     parser.add_argument("--partitions", type=int, default=100)
     parser.add_argument("--readers", type=int, default=1, help="consumers of everything (default: 1)")
     parser.add_argument("--kept-tb", type=float, default=0.0, help="kept, in TB")
-    parser.add_argument("--core-hour", type=float, default=Prices.core_hour, help="dollars (default: %(default)s)")
-    parser.add_argument("--tb-month", type=float, default=Prices.tb_month, help="dollars for storage (default: %(default)s)")
-    options = parser.parse_args()
+    parser.add_argument("--core-hour", type=float, default=usual.core_hour, help="dollars (default: %(default)s)")
+    parser.add_argument("--tb-month", type=float, default=usual.tb_month, help="dollars for storage (default: %(default)s)")
+    options = parser.parse_args(arguments)
     prices = Prices(options.core_hour, options.tb_month)
     results = Results.load(RESULTS)
     try:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from bench.distant import MEDIAN_S
+from bench.sizing import page
 from bench.sizing.crowded import crowded
 from bench.sizing.model import BROKERS_MIN, BUSY, Costs, Demand, Prices, cluster_for, monthly_bill
 from bench.sizing.observe import Load, observe
@@ -73,3 +74,17 @@ def test_greedy_producers_leave_room_for_a_small_one() -> None:
 
     assert min(seen.greedy_megabytes) > 0.5 * max(seen.greedy_megabytes) > 0
     assert seen.acknowledged_ms_longest / 1000 < 5 * MEDIAN_S
+
+
+def test_the_page_answers_for_a_load_of_ones_own(capsys: pytest.CaptureFixture[str]) -> None:
+    page.main(["--megabytes-per-s", "1", "--partitions", "8", "--kept-tb", "2", "--tb-month", "10"])
+
+    told = capsys.readouterr().out
+    assert "| **broker processes**, a core each | **3** |" in told
+    assert "| storage, $ a month | 20 |" in told
+
+
+@pytest.mark.parametrize("load", [["--megabytes-per-s", "0"], ["--megabytes-per-s", "1", "--partitions", "0"]])
+def test_a_load_of_nothing_is_refused(load: list[str]) -> None:
+    with pytest.raises(SystemExit):
+        page.main(load)
