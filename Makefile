@@ -94,9 +94,9 @@ chaos: $(STAMP) ## Real brokers killed, paused, cut off; STORE=file|minio|all EV
 golden: $(STAMP) ## Write the golden root of this version, once, with its release (docs/upgrades.md)
 	$(PYTHON) -m tests.upgrades.write
 
-# Beside Kafka, which Maven fetches; BENCH="--only P1,P4" for some rows, on a machine where nothing else runs.
+# Beside Kafka and others, which it fetches or builds; BENCH="--only P1,P4" for some rows, on a machine where nothing else runs.
 BENCH ?=
-bench: $(STAMP) ## Measure everything, peers too, and write docs/performance.md (35 minutes)
+bench: $(STAMP) ## Measure everything, peers too, and write docs/performance.md (an hour)
 	@java_home=$$($(PYTHON) infra/java.py) && JAVA_HOME=$$java_home $(PYTHON) -m bench.run $(BENCH)
 
 bench-quick: $(STAMP) ## The same without peers, on fewer records (five minutes); writes nothing
