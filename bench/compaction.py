@@ -141,7 +141,7 @@ async def measure(shape: Shape, folder: Path) -> dict[str, object]:
     assert not report.failures
     assert report.source_bytes == stored
     assert count == report.records
-    requests = {name: meter.requests(name) for name in sorted({name for name, _ in meter.totals})}
+    requests = meter.by_operation()
     writes = sum(number for name, number in requests.items() if name in WRITES)
     reads = sum(requests.values()) - writes - sum(number for name, number in requests.items() if name in DELETES | NOT_SENT)
     return {

@@ -107,12 +107,8 @@ def _peers(results: Results) -> list[str]:
 
 def _faster(results: Results) -> list[str]:
     """Peers that got more through than the best of LedgerMQ's own ways, by what was measured."""
-    rates: dict[str, list[Measure]] = {}
-    for measure in results.measures:
-        if measure.unit == "records/s" and measure.row in ("P1", "P2", "P3"):
-            rates.setdefault(measure.what, []).append(measure)
     lines = []
-    for what, found in rates.items():
+    for what, found in throughput.rates(results).items():
         best = max((m.median for m in found if m.subject.startswith(OURS)), default=0.0)
         better = [f"{m.subject} ({_number(m.median)})" for m in found if m.median > best and not m.subject.startswith(OURS)]
         if better:

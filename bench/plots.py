@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from bench.measures import Results
-from bench.throughput import OURS
+from bench.throughput import OURS, rates
 
 OWN, OTHERS, SECOND = "#2b6cb0", "#a0aec0", "#dd6b20"
 BAR_INCHES, TITLE_INCHES = 0.28, 0.62
@@ -23,10 +23,10 @@ COLOURS = (OTHERS, OWN, SECOND, "#38a169", "#805ad5")
 
 def throughput(results: Results, path: Path) -> bool:
     """Records a second by subject, one panel for each measure; the line is from the lowest to the highest round."""
-    panels = list(dict.fromkeys(m.what for m in results.measures if m.unit == "records/s" and m.row in ("P1", "P2", "P3")))
+    panels = rates(results)
     if not panels:
         return False
-    by_panel = [[m for m in results.measures if m.what == what and m.unit == "records/s"][::-1] for what in panels]
+    by_panel = [measures[::-1] for measures in panels.values()]
     heights = [BAR_INCHES * len(measures) for measures in by_panel]
     size = (9, sum(heights) + TITLE_INCHES * len(panels))
     figure, axes = plt.subplots(len(panels), 1, figsize=size, height_ratios=heights, squeeze=False, constrained_layout=True)
@@ -127,19 +127,19 @@ def cost(results: Results, path: Path) -> bool:
     return _save(figure, path)
 
 
-def rates(latencies: Sequence[tuple[float, float, float]], dollars: Sequence[tuple[float, float]], path: Path) -> bool:
-    """By MB a second of one bundle: median and 99th percentile of acknowledgements in ms, and dollars of segments a TB."""
+def bundle(points: Sequence[tuple[float, float, float, float]], path: Path) -> bool:
+    """MB a second of one bundle, median and 99th percentile of acknowledgements in ms, and dollars of segments a TB."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(8.4, 3.4), constrained_layout=True)
-    xs = [x for x, _ in dollars]
-    left.plot(xs, [y for _, y in dollars], color=OWN, marker="o")
+    xs, p50s, p99s, dollars = zip(*points, strict=True)
+    left.plot(xs, dollars, color=OWN, marker="o")
     left.set_yscale("log")
     left.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     left.yaxis.set_major_formatter(_plain)
     left.yaxis.set_minor_formatter(NullFormatter())
     _dress(left, "Segments on S3, dollars a TB")
-    right.plot(xs, [p99 for _, _, p99 in latencies], color=OTHERS, marker="o", label="99th percentile")
-    right.plot(xs, [p50 for _, p50, _ in latencies], color=OWN, marker="o", label="median")
-    right.set_ylim(0, max(p99 for _, _, p99 in latencies) * 1.15)
+    right.plot(xs, p99s, color=OTHERS, marker="o", label="99th percentile")
+    right.plot(xs, p50s, color=OWN, marker="o", label="median")
+    right.set_ylim(0, max(p99s) * 1.15)
     right.legend(fontsize=8, frameon=False, loc="lower right")
     _dress(right, "Acknowledged after, ms")
     for axis in (left, right):

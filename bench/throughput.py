@@ -15,11 +15,12 @@ from functools import partial
 from pathlib import Path
 
 from bench.load import DISTINCT_VALUES, values
-from bench.measures import Results, alternate
+from bench.measures import Measure, Results, alternate
 from bench.ours import Cluster, answer
 from bench.peers import kafka, opened
 from bench.peers.peer import Peer
 
+ROWS = ("P1", "P2", "P3")
 PARTITIONS = 8
 OURS, KAFKA = "LedgerMQ", kafka.SUBJECT
 
@@ -91,6 +92,15 @@ class Throughput:
         for peer in peers:
             consuming[peer.subject] = lambda peer=peer: peer.consume(topics_of_peers[peer.subject], records)["per_s"]
         alternate(self._results, "P3" if size == 100 else "P1", f"consume {size} B", "records/s", consuming, self._rounds)
+
+
+def rates(results: Results) -> dict[str, list[Measure]]:
+    """Records a second by what was measured, a measure for each subject."""
+    found: dict[str, list[Measure]] = {}
+    for measure in results.measures:
+        if measure.row in ROWS and measure.unit == "records/s":
+            found.setdefault(measure.what, []).append(measure)
+    return found
 
 
 def _rate(found: dict[str, float]) -> float:

@@ -75,11 +75,11 @@ class _Observation:
         async with client.producer(compression="none") as producer:
             await self._send(producer, SETTLING_S)  # sessions are opened, queues have the length that they keep
             self._latencies_s.clear()
-            before, begun_s = self._requests(), self._loop.time()
+            before, begun_s = self._broker.meter.by_operation(), self._loop.time()
             sent_bytes = await self._send(producer, self._load.seconds)
             seconds = self._loop.time() - begun_s
         await client.close()
-        requests = {name: (count - before.get(name, 0)) / seconds for name, count in self._requests().items()}
+        requests = {name: (count - before.get(name, 0)) / seconds for name, count in self._broker.meter.by_operation().items()}
         found = sorted(self._latencies_s)
         puts = requests["put_if_absent"]
         return Observed(1000 * at(found, 0.5), 1000 * at(found, 0.99), puts, sent_bytes / 1e6 / (puts * seconds), requests)
@@ -100,6 +100,3 @@ class _Observation:
         begun_s = self._loop.time()
         await (await producer.send_batch(TOPIC, rows, partition=partition))
         self._latencies_s.append(self._loop.time() - begun_s)
-
-    def _requests(self) -> dict[str, int]:
-        return {name: self._broker.meter.requests(name) for name in {operation for operation, _ in self._broker.meter.totals}}

@@ -15,7 +15,7 @@ from bench import parquet, processes, requests
 from bench.distant import MEDIAN_S, P99_S
 from bench.measures import Results
 from bench.page import PLOTS, RESULTS
-from bench.plots import rates
+from bench.plots import bundle
 from bench.sizing.crowded import crowded
 from bench.sizing.model import BUNDLES_A_BROKER, BUSY, Cluster, Costs, Demand, MonthlyBill, Prices, cluster_for, monthly_bill
 from bench.sizing.observe import Load, Observed, observe
@@ -181,8 +181,7 @@ def _segments_per_tb(rate: float, seen: Observed) -> float:
 
 def markdown(results: Results, costs: Costs, prices: Prices) -> str:
     seen = sweep()
-    latencies = [(rate, o.acknowledged_ms_p50, o.acknowledged_ms_p99) for rate, o in seen]
-    rates(latencies, [(rate, _segments_per_tb(rate, o)) for rate, o in seen], PLOTS / PLOT)
+    bundle([(rate, o.acknowledged_ms_p50, o.acknowledged_ms_p99, _segments_per_tb(rate, o)) for rate, o in seen], PLOTS / PLOT)
     used = [(rows, run) for run in results.runs if (rows := [row for row in run.rows if row in USED])]
     return TEXT.format(
         answers="\n".join(table(DEMANDS, costs, prices)),

@@ -48,6 +48,10 @@ class CountingMeter:
         """Whatever their outcome."""
         return sum(total.requests for (name, _), total in self.totals.items() if name == operation)
 
+    def by_operation(self) -> dict[str, int]:
+        """Requests of all operations that there were, sorted by name."""
+        return {name: self.requests(name) for name in sorted({operation for operation, _ in self.totals})}
+
 
 class MeteredStore(StoreWrapper):
     """Put it inside a `ResilientStore` to see each try, outside to see what the caller sees."""

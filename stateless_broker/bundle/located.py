@@ -29,8 +29,7 @@ async def located(store: ObjectStore, bundle: int, batches: Iterable[IndexedBatc
     found: list[LocatedBatch] = []
     for batch in batches:
         if batch.slot not in urls:
-            url = await store.share(keys.segment(bundle, batch.slot), SHARED_MS)
-            if url is None or len(urls) == SHARED_MAX:
+            if len(urls) == SHARED_MAX or (url := await store.share(keys.segment(bundle, batch.slot), SHARED_MS)) is None:
                 break
             urls[batch.slot] = url
         found.append(LocatedBatch(batch, urls[batch.slot]))

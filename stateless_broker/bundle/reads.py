@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from ledger.catalog import Topic
 from ledger.checkpoint import newest_checkpoint, partitions_by_key
 from ledger.cold_reader import ColdReader, choose_batches
-from ledger.fetch_index import FetchIndex, PartitionIndex, far_index
+from ledger.fetch_index import FetchIndex, IndexedBatch, PartitionIndex, far_index
 from ledger.fold import PartitionKey
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.history import read_history
@@ -172,18 +172,16 @@ class BundleReads:
 
     async def _read(self, topic: Topic, partition: int, offset: int, bytes_max: int) -> list[StoredBatch]:
         key = (topic.id, partition)
-        found = self._find(key, offset)
-        if found is None and offset < (border := self.parquet_start(key)):
+        if offset < (border := self.parquet_start(key)) and self._find(key, offset) is None:
             if cleaned := await self._from_version(topic, partition, offset, border, bytes_max):
                 return self._told("keyed", cleaned)
-            offset, found = border, self._find(key, border)
-        if found is None and offset >= self.parquet_end(key):
-            found = await self._find_older(key, offset)
+            offset = border
+        found = await self._in_segments(key, offset)
         if found is not None:
             index, place = found
             if cached := self._from_cache(index, place, bytes_max):
                 return cached
-            if index[place].slot >= self.checkpoint.trim_slot or offset >= self.parquet_end(key):
+            if self._is_kept(index[place], key, offset):
                 return self._told("segment", await self._cold.read(choose_batches(index, place, bytes_max)))
         if topic.internal:  # it went into the snapshot while this looked for it
             raise OffsetOutOfRange(f"{topic.name}-{partition}: offset {offset} is in the snapshot by now, the log starts behind it")
@@ -191,17 +189,25 @@ class BundleReads:
 
     async def _locate(self, key: PartitionKey, offset: int, bytes_max: int) -> list[LocatedBatch]:
         """Where the batches are that `_read` would read from segments; none where it would take them from elsewhere."""
-        found = self._find(key, offset)
-        if found is None and offset >= self.parquet_end(key):
-            found = await self._find_older(key, offset)
+        found = await self._in_segments(key, offset)
         if found is None:
             return []
         index, place = found
         first = index[place]
-        is_in_parquet = first.slot < self.checkpoint.trim_slot and offset < self.parquet_end(key)
-        if is_in_parquet or self.context.tail_cache.get(self.bundle, first.slot, first.position) is not None:
+        if not self._is_kept(first, key, offset) or self.context.tail_cache.get(self.bundle, first.slot, first.position) is not None:
             return []
         return await located(self.context.store, self.bundle, choose_batches(index, place, bytes_max))
+
+    async def _in_segments(self, key: PartitionKey, offset: int) -> tuple[PartitionIndex, int] | None:
+        """As `_find`, and in segments whose index is not loaded yet, where Parquet has not got so far."""
+        found = self._find(key, offset)
+        if found is None and offset >= self.parquet_end(key):
+            found = await self._find_older(key, offset)
+        return found
+
+    def _is_kept(self, batch: IndexedBatch, key: PartitionKey, offset: int) -> bool:
+        """Its segment is there. One that is trimmed may be gone at any moment, and Parquet has what was in it."""
+        return batch.slot >= self.checkpoint.trim_slot or offset >= self.parquet_end(key)
 
     def _find(self, key: PartitionKey, offset: int) -> tuple[PartitionIndex, int] | None:
         found = self.index.find(key, offset)

@@ -92,17 +92,18 @@ class DirectReads:
 def ranges_of(header: pb.FetchHeader) -> list[Range]:
     """Neighbours of one object are one range. Raises CorruptFrame."""
     ranges: list[Range] = []
+    end: tuple[str, int] | None = None
     size_bytes = 0
     for batch in (batch for part in header.partitions for batch in part.batches if batch.object):
         size_bytes += batch.length
         if batch.object > len(header.objects) or batch.position > POSITION_MAX or size_bytes > FRAME_PAYLOAD_BYTES_MAX:
             raise CorruptFrame(f"an answer places {batch.length} bytes at {batch.position} of object {batch.object}, or too many in all")
         url = header.objects[batch.object - 1]
-        last = ranges[-1] if ranges else None
-        if last is not None and last.url == url and last.position + last.length == batch.position:
-            last.batches.append((batch.length, batch.crc))
+        if end == (url, batch.position):
+            ranges[-1].batches.append((batch.length, batch.crc))
         else:
             ranges.append(Range(url, batch.position, [(batch.length, batch.crc)]))
+        end = (url, batch.position + batch.length)
     return ranges
 
 
