@@ -53,7 +53,7 @@ async def produce(client: Client, topic: str, options: argparse.Namespace) -> di
         await (await producer.send_batch(topic, pa.record_batch({"value": pa.array([b"first"], pa.binary())})))
         if options.warm_up:
             await warm_up(producer, topic, options.partitions)
-        begun_s, cpu_s = time.perf_counter(), time.process_time()
+        begun_at_s, begun_s, cpu_s = time.time(), time.perf_counter(), time.process_time()
         if options.via == "send":
             for number in range(options.records):
                 producer.send(topic, made[number % DISTINCT_VALUES])
@@ -71,7 +71,7 @@ async def produce(client: Client, topic: str, options: argparse.Namespace) -> di
         await producer.flush()
         seconds, cpu_s = time.perf_counter() - begun_s, time.process_time() - cpu_s
     records = options.records if options.via in ("send", "spread") else -(-options.records // DISTINCT_VALUES) * DISTINCT_VALUES
-    return {"records": records, "seconds": seconds, "cpu_s": cpu_s}
+    return {"records": records, "seconds": seconds, "cpu_s": cpu_s, "begun_at_s": begun_at_s}
 
 
 async def warm_up(producer: Producer, topic: str, partitions: int) -> None:
@@ -168,12 +168,16 @@ async def consume(client: Client, topic: str, options: argparse.Namespace) -> di
     read = 0
     begun_s, cpu_s = time.perf_counter(), time.process_time()
     async with client.consumer(topic, start="earliest", direct_reads=options.direct) as consumer:
+        if options.warm_up:
+            await consumer.wait_ready()
+            print(WARM, flush=True)
         while read < options.records:
             if options.via == "arrow":
                 read += (await consumer.fetch_arrow(timeout=30.0)).num_rows
             else:
                 read += len(await consumer.fetch(10_000, timeout=30.0))
-    return {"records": read, "seconds": time.perf_counter() - begun_s, "cpu_s": time.process_time() - cpu_s}
+    seconds, cpu_s = time.perf_counter() - begun_s, time.process_time() - cpu_s
+    return {"records": read, "seconds": seconds, "cpu_s": cpu_s, "ended_at_s": time.time()}
 
 
 async def drain(client: Client, topic: str, options: argparse.Namespace) -> dict[str, float]:
@@ -220,7 +224,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--via", default="send_batch", choices=["send", "send_many", "send_batch", "spread", "messages", "arrow"])
     parser.add_argument("--direct", default="", help="consume: read segments below this URL without the broker")
     parser.add_argument("--partitions", type=int, default=1, help="with --via spread: so many in turn")
-    parser.add_argument("--warm-up", action="store_true", help="say 'warm' once every partition has got a record")
+    parser.add_argument("--warm-up", action="store_true", help="say 'warm' once all partitions have a record, or a start")
     parser.add_argument("--run-records", type=int, default=1, help="with --via spread: so many to a partition before the next")
     parser.add_argument("--rate", type=float, default=0.0, help="records a second, each waited for by itself")
     parser.add_argument("--megabytes-per-s", type=float, default=0.0, help="with --via spread: no faster than this")

@@ -48,7 +48,7 @@ class Many:
         records = int(MEGABYTES_PER_S * 1e6 / VALUE_BYTES * LOAD_S[run_records] * self._scale)
         options = {"via": "spread", "partitions": PARTITIONS[subject], "run_records": run_records, "values": "random"}
         options |= {"records": records, "value_bytes": VALUE_BYTES, "megabytes_per_s": MEGABYTES_PER_S}
-        client = cluster.start_warm_client(topic, **options)
+        client = cluster.start_warm_client("produce", topic, **options)
         cpu_s = cluster.cpu_s()
         done = answer(client)
         cpu_ms, megabytes = 1000 * (cluster.cpu_s() - cpu_s), records * VALUE_BYTES / 1e6

@@ -45,9 +45,9 @@ class Cluster:
         command = [sys.executable, "-m", "bench.load", what, self.brokers.addresses, topic, *given]
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
-    def start_warm_client(self, topic: str, **options: object) -> subprocess.Popen[str]:
-        """A producer that has sent a record to each partition, and begins only now."""
-        client = self.start_client("produce", topic, warm_up=True, **options)
+    def start_warm_client(self, what: str, topic: str, **options: object) -> subprocess.Popen[str]:
+        """A producer that has sent a record to each partition, or a consumer that knows where it starts; it begins only now."""
+        client = self.start_client(what, topic, warm_up=True, **options)
         assert client.stdout is not None
         if client.stdout.readline().strip() != WARM:
             raise RuntimeError("the client ended before it began")

@@ -49,7 +49,7 @@ class Requests:
             topic = cluster.new_topic(partitions)
             options = {"via": "spread", "partitions": partitions, "run_records": RUN_RECORDS, "values": "random"}
             options |= {"records": self._records, "value_bytes": VALUE_BYTES, "megabytes_per_s": MEGABYTES_PER_S}
-            client = cluster.start_warm_client(topic, **options)
+            client = cluster.start_warm_client("produce", topic, **options)
             before, cpu_s = cluster.bill(), cluster.cpu_s()
             done = answer(client)
             bill, cpu_s = cluster.bill().since(before), cluster.cpu_s() - cpu_s

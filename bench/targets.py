@@ -68,6 +68,8 @@ def _most(row: str, what: str, subject: str, to: str | None, wanted: float) -> T
 TARGETS = (
     Target("P1", "produce 1000 B", f"{OURS} send", KAFKA, 2.5),
     Target("P1", "produce 1000 B", f"{OURS} send_batch", KAFKA, 2.5),
+    Target("P1", "produce and consume 1000 B", f"{OURS} send", KAFKA, 2.5),
+    Target("P1", "produce and consume 1000 B", f"{OURS} send_batch", KAFKA, 2.5),
     Target("P2", "produce 100 B", f"{OURS} send", KAFKA, 2.5),
     Target("P2", "produce 100 B", f"{OURS} send_many", KAFKA, 5.0),
     Target("P2", "produce 100 B", f"{OURS} send_batch", KAFKA, 5.0),

@@ -70,14 +70,19 @@ class Throughput:
         producing |= {peer.subject: partial(peer_produce, peer) for peer in peers}
         alternate(self._results, row, f"produce {size} B", "records/s", producing, self._rounds)
 
-        def both() -> float:
-            """Until a consumer that began at the same time has read the last record."""
+        def both(via: str) -> float:
+            """From the first record until a consumer that was there before has read the last one."""
             topic = ours.new_topic(PARTITIONS)
-            reading = ours.start_client("consume", topic, records=records, via="messages")
-            ours.client("produce", topic, records=records, value_bytes=size, via="send_batch")
-            return _rate(answer(reading))
+            reading = ours.start_warm_client("consume", topic, records=records, via="messages")
+            sent = ours.client("produce", topic, records=records, value_bytes=size, via=via)
+            read = answer(reading)
+            return float(read["records"] / (read["ended_at_s"] - sent["begun_at_s"]))
 
-        alternate(self._results, row, f"produce and consume {size} B", "records/s", {OURS: both}, self._rounds)
+        at_once: dict[str, Callable[[], float]] = {f"{OURS} {via}": partial(both, via) for via in ("send", "send_batch")}
+        for peer in peers:
+            if isinstance(peer, kafka.Kafka):
+                at_once[peer.subject] = lambda peer=peer: peer.produce_and_consume(peer.new_topic(), records, payloads)  # type: ignore[misc]
+        alternate(self._results, row, f"produce and consume {size} B", "records/s", at_once, self._rounds)
         full = topics[-1]
         consuming = {
             f"{OURS} {via}": lambda via=via: _rate(ours.client("consume", full, records=records, via=via))  # type: ignore[misc]

@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import time
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 
@@ -24,6 +26,7 @@ from infra.ports import free_port
 SUBJECT = "Kafka 4.1 (Java tools)"
 DURABILITY = "fsync of each batch before the acknowledgement"
 RUN_S_MAX = 300.0
+JOIN_S_MAX = 60.0
 PRODUCER = ("acks=all", "linger.ms=5", "batch.size=262144", "buffer.memory=67108864", "enable.idempotence=true")
 _SENT = re.compile(r"^(\d+) records sent, ([\d.]+) records/sec .*? ([\d.]+) ms avg latency.*? (\d+) ms 50th.*? (\d+) ms 99th", re.MULTILINE)
 
@@ -64,13 +67,34 @@ class Kafka:
 
     def consume(self, topic: str, records: int) -> dict[str, float]:
         """Records a second while fetching: joining the group, which takes Kafka three seconds, is left out."""
-        text = self.run(
-            "org.apache.kafka.tools.ConsumerPerformance",
-            "--bootstrap-server", self.address, "--topic", topic, "--messages", str(records), "--timeout", "60000",
-        )  # fmt: skip
-        names, *rows = [[cell.strip() for cell in line.split(",")] for line in text.splitlines() if line.count(",") >= 8]
-        found = dict(zip(names, rows[-1], strict=False))
+        found = _reading(self.run("org.apache.kafka.tools.ConsumerPerformance", *self._reader(topic, records)))
         return {"per_s": float(found["fetch.nMsg.sec"]), "records": float(found["data.consumed.in.nMsg"])}
+
+    def produce_and_consume(self, topic: str, records: int, payloads: Path) -> float:
+        """Records a second, from the first one sent until a consumer that had joined its group before has read the last one."""
+        group = f"both-{topic}"
+        command = _command("org.apache.kafka.tools.ConsumerPerformance", *self._reader(topic, records), "--group", group)
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | {"TZ": "UTC"}) as reader:
+            try:
+                self._wait_for_members(group)
+                per_s = self.produce(topic, records, payloads)["per_s"]
+                begun_s = time.time() - records / per_s  # the tool ends when it has printed its rate, and says no times
+                text, _ = reader.communicate(timeout=RUN_S_MAX)
+            finally:
+                reader.kill()
+        found = _reading(text)
+        ended = datetime.strptime(found["end.time"], "%Y-%m-%d %H:%M:%S:%f").replace(tzinfo=UTC)
+        return float(found["data.consumed.in.nMsg"]) / (ended.timestamp() - begun_s)
+
+    def _reader(self, topic: str, records: int) -> tuple[str, ...]:
+        return ("--bootstrap-server", self.address, "--topic", topic, "--messages", str(records), "--timeout", "60000")
+
+    def _wait_for_members(self, group: str) -> None:
+        until = time.monotonic() + JOIN_S_MAX
+        command = ("--bootstrap-server", self.address, "--describe", "--state", "--group", group)
+        while "Stable" not in self.run("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", *command):
+            if time.monotonic() > until:
+                raise RuntimeError(f"no member of {group} after {JOIN_S_MAX:.0f} s")
 
     def run(self, main: str, *arguments: str) -> str:
         done = subprocess.run(_command(main, *arguments), capture_output=True, text=True, timeout=RUN_S_MAX, check=False)
@@ -114,6 +138,12 @@ def running(folder: Path) -> Iterator[Kafka]:
     kafka.run("kafka.tools.StorageTool", "format", "-t", identity, "-c", str(properties))
     with served(_command("kafka.Kafka", str(properties)), kafka.port, folder / "kafka.log") as kafka.process:
         yield kafka
+
+
+def _reading(text: str) -> dict[str, str]:
+    """The last line of a consumer's table, by the names of its columns."""
+    names, *rows = [[cell.strip() for cell in line.split(",")] for line in text.splitlines() if line.count(",") >= 8]
+    return dict(zip(names, rows[-1], strict=False))
 
 
 def _command(main: str, *arguments: str) -> list[str]:
