@@ -8,7 +8,7 @@ from ledger import keys
 from ledger.checkpoint import newest_checkpoint
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.history import History
-from ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledger.object_store.contract import Buffer, ObjectMissing, ObjectStore
 from ledger.segment import SlotIndex, whose_damage
 from ledger.snapshot import InternalRecord, decode_snapshot, records_of
 from ledgermq.errors import CorruptFrame, DataDamaged, MessageTooLarge
@@ -56,7 +56,7 @@ async def read_batches(
     return records
 
 
-def decode_internal(data: bytes | memoryview, entry: fmt.BatchEntry, key: str) -> list[InternalRecord]:
+def decode_internal(data: Buffer, entry: fmt.BatchEntry, key: str) -> list[InternalRecord]:
     """Raises DataDamaged, naming `key`."""
     try:
         check_crc(data, entry.crc)

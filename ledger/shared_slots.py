@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from ledger import keys
-from ledger.object_store.contract import ObjectStore
+from ledger.object_store.contract import Buffer, ObjectStore
 from ledger.object_store.wrapper import StoreWrapper
 from ledger.range_read import OffsetRange
 
@@ -31,7 +31,7 @@ class _Extent:
     end: int
     left: int
     ranges: int = 1
-    data: bytes | None = None
+    data: Buffer | None = None
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def add(self, start: int, length: int) -> None:
@@ -57,14 +57,14 @@ class SharedSlots(StoreWrapper):
     async def run(self, operation: str, bytes_known: int, step: Callable[[], Awaitable[T]]) -> T:
         return await step()
 
-    async def get_range(self, key: str, start: int, length: int) -> bytes:
+    async def get_range(self, key: str, start: int, length: int) -> Buffer:
         extent = self._extents.get(key)
         if extent is None or not extent.start <= start <= start + length <= extent.end:
             return await self.inner.get_range(key, start, length)
         async with extent.turn:
             if extent.data is None:
                 extent.data = await self.inner.get_range(key, extent.start, extent.size)
-        found = extent.data[start - extent.start : start - extent.start + length]
+        found = memoryview(extent.data)[start - extent.start : start - extent.start + length]
         extent.left -= length
         if extent.left <= 0:
             self._extents.pop(key, None)

@@ -90,7 +90,7 @@ class ObjectStore(ABC):
         """The whole object. Raises ObjectMissing."""
 
     @abstractmethod
-    async def get_range(self, key: str, start: int, length: int) -> bytes:
+    async def get_range(self, key: str, start: int, length: int) -> Buffer:
         """Exactly `length` bytes from `start`; fewer only where the object ends. Raises ObjectMissing."""
 
     @abstractmethod

@@ -31,7 +31,7 @@ from ledger.object_store.contract import (
     ObjectStore,
     StoreUncertain,
 )
-from ledger.object_store.file_disk import Disk, read, remove, store_errors, write_temp
+from ledger.object_store.file_disk import Disk, read, read_range, remove, store_errors, write_temp
 from ledger.object_store.file_walk import info_of, walk
 from ledger.object_store.names import TEMPORARY, check_fence, check_key, check_prefix, is_shown
 from ledgermq.errors import InvalidRequest, LedgerMQError, StoreUnusable
@@ -72,16 +72,19 @@ class FileStore(ObjectStore):
         await self._write(key, lambda: self._replace(key, self._new_temp(), path, data))
 
     async def get(self, key: str) -> bytes:
-        return await self._read(key, 0, None)
+        path = self._path_to_read(key)
+        return await self._run(self._readers, key, lambda: read(path))
 
-    async def get_range(self, key: str, start: int, length: int) -> bytes:
+    async def get_range(self, key: str, start: int, length: int) -> memoryview:
         assert start >= 0
         assert length >= 0
-        return await self._read(key, start, length)
+        path = self._path_to_read(key)
+        return await self._run(self._readers, key, lambda: read_range(path, start, length))
 
     async def get_suffix(self, key: str, length: int) -> bytes:
         assert length >= 0
-        return await self._read(key, -length, None) if length else await self._read(key, 0, 0)
+        path = self._path_to_read(key)
+        return await self._run(self._readers, key, lambda: read(path, length))
 
     async def list(self, prefix: str, start_after: str = "") -> AsyncIterator[ObjectInfo]:
         walked = (info for info in walk(self._root, check_prefix(prefix), start_after) if is_shown(info.key))
@@ -147,9 +150,9 @@ class FileStore(ObjectStore):
     def _new_temp(self) -> Path:
         return self._temporary / self._sources.new_id().hex()
 
-    async def _read(self, key: str, start: int, length: int | None) -> bytes:
-        path = f"{self._root}/{check_key(key)}"  # a Path takes as long to put together as a part of the read
-        return await self._run(self._readers, key, lambda: read(path, start, length))
+    def _path_to_read(self, key: str) -> str:
+        """A Path takes as long to put together as a part of the read."""
+        return f"{self._root}/{check_key(key)}"
 
     async def _write(self, what: str, step: Callable[[], T]) -> T:
         if not self._is_prepared:

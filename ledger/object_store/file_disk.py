@@ -20,6 +20,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import pyarrow as pa
+
 from ledger.object_store.contract import AlreadyExists, Buffer, ObjectMissing, StoreUncertain
 from ledgermq.errors import InvalidRequest, StoreUnusable
 
@@ -85,8 +87,29 @@ def remove(path: Path) -> None:
         path.unlink()
 
 
-def read(path: str, start: int, length: int | None) -> bytes:
-    """`length` bytes from `start` (from the end where `start` is negative), or up to the end."""
+def read(path: str, last: int | None = None) -> bytes:
+    """The whole file, or its `last` bytes."""
+    with _opened(path) as (descriptor, size):
+        parts, begin = [], 0 if last is None else max(0, size - last)
+        while begin < size and (part := os.pread(descriptor, size - begin, begin)):
+            parts.append(part)
+            begin += len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def read_range(path: str, start: int, length: int) -> memoryview:
+    """In Arrow's memory, which is kept when it is free: that of large `bytes` comes from the kernel each time, page by page."""
+    with _opened(path) as (descriptor, size):
+        found = memoryview(pa.allocate_buffer(max(0, min(length, size - start)))).cast("B")
+        begin = 0
+        while begin < len(found) and (count := os.preadv(descriptor, [found[begin:]], start + begin)):
+            begin += count
+        return found[:begin]
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[tuple[int, int]]:
+    """Its descriptor and size."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         found = os.fstat(descriptor)
@@ -94,10 +117,7 @@ def read(path: str, start: int, length: int | None) -> bytes:
             raise IsADirectoryError(errno.EISDIR, "a folder", path)
         if found.st_nlink > 1:
             fsync_folder(Path(path).parent)
-        size = found.st_size
-        begin = max(0, size + start) if start < 0 else min(start, size)
-        end = size if length is None else min(size, begin + length)
-        return _read_all(descriptor, begin, end)
+        yield descriptor, found.st_size
     finally:
         os.close(descriptor)
 
@@ -117,14 +137,6 @@ def fsync_folder(folder: Path) -> None:
             raise FsyncFailed(e.errno, e.strerror) from e
     finally:
         os.close(descriptor)
-
-
-def _read_all(descriptor: int, begin: int, end: int) -> bytes:
-    parts = []
-    while begin < end and (part := os.pread(descriptor, end - begin, begin)):
-        parts.append(part)
-        begin += len(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 class Disk:

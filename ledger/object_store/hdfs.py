@@ -100,7 +100,7 @@ class HdfsStore(ObjectStore):
     async def get(self, key: str) -> bytes:
         return await self._read(key, 0, None)
 
-    async def get_range(self, key: str, start: int, length: int) -> bytes:
+    async def get_range(self, key: str, start: int, length: int) -> Buffer:
         assert start >= 0
         assert length >= 0
         return await self._read(key, start, length)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import suppress
+from typing import TypeVar
 
 from ledger.object_store.contract import Buffer, FenceClosed, FencedPuts, ObjectInfo, ObjectMissing, ObjectStore, StoreUncertain
 from ledger.object_store.names import check_fence, check_key, check_prefix, is_shown
@@ -22,6 +23,8 @@ from ledger.object_store.s3_location import CLIENTS, S3Location, parse_s3_url
 from ledger.object_store.s3_signed import SignedWire
 from ledger.object_store.s3_wire import READERS_MAX, WRITERS_MAX, S3Refused, S3Wire
 from ledgermq.errors import InvalidRequest, StoreUnusable
+
+Part = TypeVar("Part", bytes, Buffer)
 
 DELETED_AT_ONCE_MAX = 1000
 CLOCKS_APART_PARTS = 3
@@ -67,7 +70,7 @@ class S3Store(ObjectStore):
         with contract_errors(key):
             return await self._wire.get(self._name(key))
 
-    async def get_range(self, key: str, start: int, length: int) -> bytes:
+    async def get_range(self, key: str, start: int, length: int) -> Buffer:
         assert start >= 0
         assert length >= 0
         if length == 0:
@@ -166,7 +169,7 @@ class S3Store(ObjectStore):
     def _name(self, key: str) -> str:
         return self._root + check_key(key)
 
-    async def _part(self, key: str, part: Awaitable[bytes]) -> bytes:
+    async def _part(self, key: str, part: Awaitable[Part]) -> Part:
         """Nothing, where nothing of the object lies there."""
         with contract_errors(key):
             try:

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from obstore.exceptions import BaseError
@@ -27,6 +27,8 @@ from ledger.object_store.s3_errors import refused
 from ledger.object_store.s3_signed import SignedWire
 from ledger.object_store.s3_wire import CONNECT_S_MAX, READERS_MAX, WRITERS_MAX, S3Object, S3RangesIgnored, S3Silent, S3Wire, put_s_max
 from ledgermq.errors import StoreUnusable
+
+Part = TypeVar("Part", bytes, Buffer)
 
 CREDENTIALS_KEPT = timedelta(minutes=10)
 """botocore renews what expires earlier than that; obstore asks again when half of it is over."""
@@ -55,7 +57,7 @@ class ObstoreWire(S3Wire):
             result = await self._reads.get_async(name)
             return (await result.bytes_async()).to_bytes()
 
-    async def get_range(self, name: str, start: int, length: int) -> bytes:
+    async def get_range(self, name: str, start: int, length: int) -> Buffer:
         return await self._part(name, self._range(name, start, length))
 
     async def get_suffix(self, name: str, length: int) -> bytes:
@@ -75,16 +77,16 @@ class ObstoreWire(S3Wire):
     async def close(self) -> None:
         """Connections go with the two stores, as soon as nothing is under way."""
 
-    async def _range(self, name: str, start: int, length: int) -> bytes:
+    async def _range(self, name: str, start: int, length: int) -> Buffer:
         with _obstore_errors():
-            return (await self._reads.get_range_async(name, start=start, length=length)).to_bytes()
+            return memoryview(await self._reads.get_range_async(name, start=start, length=length))
 
     async def _suffix(self, name: str, length: int) -> bytes:
         with _obstore_errors():
             result = await self._reads.get_async(name, options={"range": {"suffix": length}})
             return (await result.bytes_async()).to_bytes()
 
-    async def _part(self, name: str, part: Awaitable[bytes]) -> bytes:
+    async def _part(self, name: str, part: Awaitable[Part]) -> Part:
         """Servers describe a part of an empty object in ways that obstore does not take."""
         try:
             return await part

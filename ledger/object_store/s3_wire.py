@@ -61,7 +61,7 @@ class S3Wire(Protocol):
 
     async def get(self, name: str) -> bytes: ...
 
-    async def get_range(self, name: str, start: int, length: int) -> bytes:
+    async def get_range(self, name: str, start: int, length: int) -> Buffer:
         """`length` is at least 1. Raises S3RangesIgnored."""
 
     async def get_suffix(self, name: str, length: int) -> bytes:

@@ -40,7 +40,7 @@ class StoreWrapper(ObjectStore):
     async def get(self, key: str) -> bytes:
         return await self.run("get", 0, lambda: self.inner.get(key))
 
-    async def get_range(self, key: str, start: int, length: int) -> bytes:
+    async def get_range(self, key: str, start: int, length: int) -> Buffer:
         return await self.run("get_range", length, lambda: self.inner.get_range(key, start, length))
 
     async def get_suffix(self, key: str, length: int) -> bytes:

@@ -1,23 +1,25 @@
 """A Parquet file that is made in memory: where its writer writes to, and what it is when it is whole.
 
-It stays in the parts in which it was written. A stream of Arrow's would double its one buffer again and again, and on large files
-the moving and the fresh pages of it took as much processor time as half of the encoding and compressing.
+It stands in parts, in Arrow's memory, which is kept for the next file. A stream of Arrow's would double its one buffer again and again,
+and on large files the moving and the fresh pages of it took as much processor time as half of the encoding and compressing.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from ledger.object_store.contract import Buffer
 from ledger.parquet.footer_checksum import ENDING_BYTES, footer_bytes, write_checksums
 
-SMALL_PART_BYTES = 16 * 1024
-"""Less than this is joined with what comes before and after it: page headers, the pages of short columns."""
+PART_BYTES_MIN, PART_BYTES_MAX = 64 * 1024, 4 * 1024 * 1024
+"""A part is as large as all before it together, within these bounds."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewFile:
-    """`ending`: its last part, which holds all of the footer."""
+    """`ending`: its last part, the footer."""
 
     parts: list[Buffer]
     ending: bytearray
@@ -33,19 +35,23 @@ class FileSink:
     closed = False
 
     def __init__(self) -> None:
-        self._parts: list[bytes] = []
-        self._small = bytearray()
+        self._parts: list[memoryview] = []
+        self._room = 0  # bytes of the last part that are still free
         self._size = 0
 
     def write(self, data: Buffer) -> int:
-        length = memoryview(data).nbytes
-        if length < SMALL_PART_BYTES:
-            self._small += data
-        else:
-            self._take_small()
-            self._parts.append(bytes(data))  # no copy: it is bytes already
-        self._size += length
-        return length
+        left = memoryview(data).cast("B")
+        self._size += left.nbytes
+        while left:
+            if not self._room:
+                self._room = min(PART_BYTES_MAX, max(PART_BYTES_MIN, self._size))
+                self._parts.append(memoryview(pa.allocate_buffer(self._room)).cast("B"))
+            part = self._parts[-1][-self._room :]
+            taken = min(len(left), len(part))
+            part[:taken] = left[:taken]
+            self._room -= taken
+            left = left[taken:]
+        return memoryview(data).nbytes
 
     def tell(self) -> int:
         return self._size
@@ -67,14 +73,20 @@ class FileSink:
 
     def whole(self) -> NewFile:
         """The file, with the checksums of its footer filled in. Once."""
-        self._take_small()
-        ending = bytearray()
-        while len(ending) < ENDING_BYTES or len(ending) < footer_bytes(ending, "new file"):
-            ending[:0] = self._parts.pop()
+        if self._room:
+            self._parts[-1] = self._parts[-1][: -self._room]
+        ending = self._cut(ENDING_BYTES)
+        ending[:0] = self._cut(footer_bytes(ending, "new file") - ENDING_BYTES)
         write_checksums(self._parts, ending)
         return NewFile([*self._parts, ending], ending, self._size)
 
-    def _take_small(self) -> None:
-        if self._small:
-            self._parts.append(bytes(self._small))
-            self._small.clear()
+    def _cut(self, length: int) -> bytearray:
+        """The last bytes, taken away."""
+        found = bytearray()
+        while len(found) < length:
+            part = self._parts.pop()
+            kept = max(0, len(part) - (length - len(found)))
+            found[:0] = part[kept:]
+            if kept:
+                self._parts.append(part[:kept])
+        return found

@@ -15,7 +15,7 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ledger.object_store.contract import ObjectStore
+from ledger.object_store.contract import Buffer, ObjectStore
 from ledger.parquet.group_build import RunBlocking
 from ledgermq.errors import DataDamaged
 from ledgermq.protocol.records import SCHEMA
@@ -69,7 +69,7 @@ async def open_row_group(
     return pieces()
 
 
-async def _fetch(store: ObjectStore, key: str, footer: pq.FileMetaData, number: int, columns: Sequence[str]) -> list[tuple[int, bytes]]:
+async def _fetch(store: ObjectStore, key: str, footer: pq.FileMetaData, number: int, columns: Sequence[str]) -> list[tuple[int, Buffer]]:
     runs = _runs_of(footer.row_group(number), columns)
     data = await asyncio.gather(*(store.get_range(key, start, length) for start, length in runs))
     return [(start, each) for (start, _), each in zip(runs, data, strict=True)]
@@ -100,7 +100,7 @@ def _start_of(column: pq.ColumnChunkMetaData) -> int:
 class _Parts(io.RawIOBase):
     """A file of which only some bytes are here; enough for a reader that has the footer already."""
 
-    def __init__(self, parts: Sequence[tuple[int, bytes]]) -> None:
+    def __init__(self, parts: Sequence[tuple[int, Buffer]]) -> None:
         self._parts = [(start, memoryview(data)) for start, data in parts]
         self._at = 0
 
@@ -131,7 +131,7 @@ class _Parts(io.RawIOBase):
         raise OSError(f"byte {self._at} was not fetched")
 
 
-def _decode(footer: pq.FileMetaData, number: int, columns: Sequence[str], parts: Sequence[tuple[int, bytes]], key: str) -> pa.Table:
+def _decode(footer: pq.FileMetaData, number: int, columns: Sequence[str], parts: Sequence[tuple[int, Buffer]], key: str) -> pa.Table:
     with _damage(key, number):
         table = _opened(footer, parts).read_row_group(number, columns=list(columns), use_threads=False).select(columns)
         table.validate(full=True)
@@ -139,7 +139,7 @@ def _decode(footer: pq.FileMetaData, number: int, columns: Sequence[str], parts:
 
 
 def _decoded(
-    footer: pq.FileMetaData, number: int, columns: Sequence[str], parts: Sequence[tuple[int, bytes]], key: str
+    footer: pq.FileMetaData, number: int, columns: Sequence[str], parts: Sequence[tuple[int, Buffer]], key: str
 ) -> Iterator[pa.RecordBatch]:
     group = footer.row_group(number)
     size_bytes = sum(chunk.total_uncompressed_size for chunk in _chunks_of(group, columns))
@@ -155,7 +155,7 @@ def _decoded(
             raise ValueError(f"it has {count} rows, the footer says {group.num_rows}")
 
 
-def _opened(footer: pq.FileMetaData, parts: Sequence[tuple[int, bytes]]) -> pq.ParquetFile:
+def _opened(footer: pq.FileMetaData, parts: Sequence[tuple[int, Buffer]]) -> pq.ParquetFile:
     return pq.ParquetFile(_Parts(parts), metadata=footer, pre_buffer=False, page_checksum_verification=True)
 
 
