@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from ledger import keys
+from ledger.blocking import RunBlocking
 from ledger.checkpoint import newest_checkpoint, partition_of
 from ledger.cold_reader import BATCHES_MAX, ColdReader
 from ledger.fetch_index import IndexedBatch, PartitionIndex
@@ -24,7 +25,6 @@ from ledger.keyed.reader import KeyedReader
 from ledger.keys import KeyedPlace
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.parquet.archive_read import ArchivedFile, ArchiveReader
-from ledger.parquet.group_build import RunBlocking
 from ledger.parquet.reader import ParquetCache, read_parquet_rows
 from ledger.reader import LedgerReader
 from ledger.stored_batch import StoredBatch

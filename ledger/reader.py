@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 
+from ledger.blocking import RunBlocking
 from ledger.checkpoint import newest_checkpoint, partitions_by_key
 from ledger.cold_reader import ColdReader, choose_batches
 from ledger.fetch_index import FetchIndex, PartitionIndex, far_index
@@ -24,7 +25,6 @@ from ledger.history import read_history
 from ledger.keyed.reader import KeyedReader
 from ledger.keys import KeyedPlace
 from ledger.object_store.contract import ObjectMissing, ObjectStore
-from ledger.parquet.group_build import RunBlocking
 from ledger.parquet.reader import ParquetCache, read_parquet
 from ledger.segment import SlotIndex, read_index
 from ledger.stored_batch import StoredBatch

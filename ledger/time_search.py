@@ -12,8 +12,8 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ledger.blocking import RunBlocking
 from ledger.object_store.contract import Buffer
-from ledger.parquet.group_build import RunBlocking
 from ledger.stored_batch import StoredBatch
 from ledgermq.errors import InvalidRequest
 from ledgermq.protocol.records import decode_batch

@@ -17,6 +17,7 @@ from pyspark import AccumulatorParam, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from ledger.blocking import run_inline
 from ledger.object_store.contract import FenceClosed, ObjectMissing, ObjectStore, StoreThrottled, StoreUncertain
 from ledger.parquet.engine import OnTaskDone, StoreTask
 from ledger.parquet.plan_chain import PlanOvertaken
@@ -146,7 +147,7 @@ def run_on_executor(task: StoreTask) -> Any:
 
     async def run() -> Any:
         async with kept_store(task.store_url) as store:
-            return await task.run(store, Sources(), asyncio.to_thread)
+            return await task.run(store, Sources(), run_inline)
 
     try:
         return worker().loop.run_until_complete(run())

@@ -9,9 +9,9 @@ import asyncio
 from importlib.metadata import version
 
 from ledger import keys
+from ledger.blocking import RunBlocking
 from ledger.cluster import ClusterSettings, open_cluster
 from ledger.object_store.contract import ObjectStore
-from ledger.parquet.group_build import RunBlocking
 from ledgermq.protocol.api import BrokerApi, Connector
 from ledgermq.sources import Sources
 from stateless_broker.at_controller import AtController

@@ -14,8 +14,8 @@ from functools import partial
 
 import pyarrow as pa
 
+from ledger.blocking import RunBlocking
 from ledger.catalog import Topic
-from ledger.parquet.group_build import RunBlocking
 from ledger.producers import ProducerSession
 from ledger.segment import Batch
 from ledgermq.errors import CorruptFrame, InvalidRecord, InvalidRequest, LedgerMQError, MessageTooLarge, NotOwner, PublishNotAccepted

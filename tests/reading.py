@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ledger.blocking import run_inline
 from ledger.fold import PartitionKey
 from ledger.object_store.contract import ObjectStore
-from ledger.parquet.group_build import run_inline
 from ledger.reader import LedgerReader
 from ledger.stored_batch import StoredBatch
 from ledgermq.protocol.batch_header import check_crc

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 from crc32c import crc32c
 
 from ledger import keys
+from ledger.blocking import run_inline
 from ledger.catalog import METADATA, Catalog, Topic, encode_topic_record, read_catalog, removed, topic_key
 from ledger.checkpoint import newest_checkpoint, partition_of
 from ledger.cluster import ClusterDefaults, ClusterSettings, open_cluster
@@ -16,7 +17,6 @@ from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.history import read_history
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.group_build import run_inline
 from ledger.parquet.report import CompactionReport
 from ledger.parquet.runner import compact_root
 from ledger.segment import Batch

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 
 from bench.sizing.distant_store import DistantStore
+from ledger.blocking import run_inline
 from ledger.object_store.memory import MemoryStore
 from ledger.object_store.metered import CountingMeter, MeteredStore
 from ledger.object_store.resilient import ResilientStore
-from ledger.parquet.group_build import run_inline
 from ledgermq.client.client import Client
 from ledgermq.client.settings import ClientSettings
 from stateless_broker.broker import Broker

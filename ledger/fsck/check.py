@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ledger import keys
+from ledger.blocking import RunBlocking
 from ledger.checkpoint import newest_checkpoint
 from ledger.cluster import ClusterSettings
 from ledger.format import ledgermq_format_pb2 as fmt
@@ -22,7 +23,6 @@ from ledger.fsck.parquet_check import ParquetCheck
 from ledger.fsck.problem import Problem, Problems, Severity
 from ledger.fsck.round_check import check_rounds
 from ledger.object_store.contract import ObjectMissing, ObjectStore
-from ledger.parquet.group_build import RunBlocking
 from ledgermq.errors import DataDamaged, FormatNotSupported
 
 ATTEMPTS_MAX = 3

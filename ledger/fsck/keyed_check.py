@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from ledger import keys
+from ledger.blocking import RunBlocking
 from ledger.catalog import Catalog
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.fsck.parquet_rows import read_rows
@@ -15,7 +16,6 @@ from ledger.keyed.note import KeyedNote
 from ledger.keyed.version import KeyedFile, KeyedVersion, newest_version, read_version
 from ledger.keys import KeyedName, KeyedPlace
 from ledger.object_store.contract import ObjectInfo, ObjectStore
-from ledger.parquet.group_build import RunBlocking
 from ledger.parquet.stored_file import read_footer
 
 

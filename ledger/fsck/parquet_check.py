@@ -10,13 +10,13 @@ from typing import Any
 import pyarrow as pa
 
 from ledger import keys
+from ledger.blocking import RunBlocking
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.fsck.parquet_rows import read_rows
 from ledger.fsck.problem import Problems
 from ledger.keys import ParquetName
 from ledger.object_store.contract import ObjectInfo, ObjectMissing, ObjectStore
 from ledger.parquet.columns import FooterNote
-from ledger.parquet.group_build import RunBlocking
 from ledger.parquet.stored_file import read_footer
 
 

@@ -17,11 +17,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from crc32c import crc32c
 
+from ledger.blocking import RunBlocking
 from ledger.keyed.version import KeyedFile, KeyedVersion, newest_version
 from ledger.keys import KeyedPlace
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.parquet.columns import SCHEMA as PARQUET_SCHEMA
-from ledger.parquet.group_build import RunBlocking
 from ledger.parquet.row_group import read_columns
 from ledger.parquet.stored_file import read_footer
 from ledger.stored_batch import StoredBatch

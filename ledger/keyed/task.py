@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from ledger.blocking import RunBlocking
 from ledger.keyed.latest import LatestOffsets, latest_of
 from ledger.keyed.note import KeyedNote
 from ledger.keyed.plan import CleaningInput
@@ -25,7 +26,6 @@ from ledger.keys import KeyedPlace
 from ledger.object_store.contract import AlreadyExists, ObjectMissing, ObjectStore, StoreUncertain
 from ledger.object_store.settle import pause_before_retry
 from ledger.parquet.columns import ROW_GROUP_BYTES, ROW_GROUP_ROWS_MAX, SCHEMA, close_writer, open_writer
-from ledger.parquet.group_build import RunBlocking
 from ledger.parquet.new_file import FileSink, NewFile
 from ledger.parquet.row_group import read_columns
 from ledger.parquet.stored_file import parse_footer, read_footer

@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledger import keys
+from ledger.blocking import RunBlocking
 from ledger.catalog import Topic
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keys import ParquetName
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.parquet.archive import archived_files
-from ledger.parquet.group_build import RunBlocking
 from ledger.parquet.reader import ParquetCache
 
 OpenStore = Callable[[str], Awaitable[ObjectStore]]

@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from ledger.blocking import RunBlocking
 from ledger.object_store.contract import ObjectStore
-from ledger.parquet.group_build import RunBlocking
 from ledgermq.sources import Sources
 from ledgermq.tasks import all_of
 

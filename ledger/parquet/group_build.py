@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import pyarrow as pa
 
 from ledger import keys
+from ledger.blocking import RunBlocking
 from ledger.fold import PartitionKey
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.object_store.contract import ObjectMissing, ObjectStore
@@ -31,13 +31,6 @@ from ledgermq.protocol.batch_header import check_crc
 SLOTS_AHEAD = 4
 PENDING_BYTES_MAX = 256 * 1024 * 1024
 """Decoded rows of a group that wait for their row groups."""
-
-RunBlocking = Callable[[Callable[[], Any]], Awaitable[Any]]
-"""Runs a blocking function and returns its result: `asyncio.to_thread`, or at once in a simulation."""
-
-
-async def run_inline(step: Callable[[], Any]) -> Any:
-    return step()
 
 
 @dataclass(slots=True)

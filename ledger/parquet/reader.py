@@ -20,11 +20,11 @@ import pyarrow.parquet as pq
 from crc32c import crc32c
 
 from ledger import keys
+from ledger.blocking import RunBlocking
 from ledger.checkpoint import partition_of
 from ledger.fold import PartitionKey
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.object_store.contract import ObjectStore
-from ledger.parquet.group_build import RunBlocking
 from ledger.parquet.pages import PageReader
 from ledger.parquet.row_group import open_row_group, read_row_group
 from ledger.parquet.stored_file import read_footer

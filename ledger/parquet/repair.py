@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ledger import keys
+from ledger.blocking import RunBlocking
 from ledger.checkpoint import Move, newest_checkpoint
 from ledger.cluster import ClusterSettings
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.history import read_history
 from ledger.object_store.contract import ObjectMissing, ObjectStore
-from ledger.parquet.group_build import RunBlocking
 from ledger.parquet.lost import decode_stored, is_lost
 from ledger.parquet.plan import end_of
 from ledger.recovery import bring_into_force

@@ -15,8 +15,8 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ledger.blocking import RunBlocking
 from ledger.object_store.contract import Buffer, ObjectStore
-from ledger.parquet.group_build import RunBlocking
 from ledgermq.errors import DataDamaged
 from ledgermq.protocol.records import SCHEMA
 

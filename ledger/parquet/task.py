@@ -14,11 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from ledger.blocking import RunBlocking
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.object_store.contract import AlreadyExists, FenceClosed, FencedPuts, ObjectStore, StoreUncertain
 from ledger.object_store.settle import pause_before_retry
 from ledger.parquet.columns import FooterNote, empty_file, note_of_file
-from ledger.parquet.group_build import RunBlocking, build_group
+from ledger.parquet.group_build import build_group
 from ledger.parquet.new_file import NewFile
 from ledger.parquet.plan_chain import fence_of, require_open
 from ledger.parquet.stored_file import StoredFile, describe, parse_footer, read_stored_file

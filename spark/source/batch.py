@@ -9,6 +9,7 @@ from contextlib import aclosing
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from ledger.blocking import run_inline
 from ledger.object_store.open import open_store
 from ledger.parquet.archive import Archives
 from ledger.parquet.archive_read import ArchiveReader
@@ -53,7 +54,8 @@ class BatchReader(DataSourceReader):
 async def read_ranges(options: SourceOptions, ranges: list[TopicRange]) -> AsyncGenerator[pa.RecordBatch, None]:
     sources = Sources()
     async with kept_store(options.root) as store, Archives(store, sources) as archives:
-        reader = RangeReader(SharedSlots(store, (wanted.range for wanted in ranges)), archive=ArchiveReader(store, archives.store))
+        shared = SharedSlots(store, (wanted.range for wanted in ranges))
+        reader = RangeReader(shared, run_inline, ArchiveReader(store, archives.store))
         for wanted in ranges:
             async with aclosing(reader.read(wanted.range, record_columns(options), skip_lost=not options.fail_on_data_loss)) as parts:
                 async for first, rows in parts:

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from ledger.blocking import RunBlocking
 from ledger.catalog import Catalog
 from ledger.cluster import ClusterSettings
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keyed.reader import KeyedReader
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.group_build import RunBlocking
 from ledger.parquet.reader import ParquetCache
 from ledger.parquet.report import RoundReport
 from ledger.segment_indexes import SegmentIndexes

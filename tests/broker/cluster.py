@@ -11,10 +11,10 @@ from typing import TypeVar
 import pyarrow as pa
 from crc32c import crc32c
 
+from ledger.blocking import run_inline
 from ledger.object_store.contract import ObjectInfo, ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.object_store.wrapper import StoreWrapper
-from ledger.parquet.group_build import run_inline
 from ledgermq.errors import NotOwner, RetriableError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection

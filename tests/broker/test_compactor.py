@@ -6,9 +6,9 @@ import asyncio
 from collections import Counter
 
 from ledger import keys
+from ledger.blocking import run_inline
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.group_build import run_inline
 from ledger.parquet.report import RoundReport
 from stateless_broker.bundle.context import BundleMetrics
 from stateless_broker.compactor import Compactor

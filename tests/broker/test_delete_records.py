@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 
 import pytest
 
+from ledger.blocking import run_inline
 from ledger.checkpoint import newest_checkpoint, partition_of
 from ledger.cluster import read_cluster
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.group_build import run_inline
 from ledger.parquet.runner import compact_root
 from ledger.topic_facts import fact_of
 from ledgermq.client.client import Client

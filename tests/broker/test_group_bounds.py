@@ -6,13 +6,13 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 
+from ledger.blocking import run_inline
 from ledger.cluster import read_cluster
 from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.group_build import run_inline
 from ledger.parquet.plan import INTERNAL_SEGMENTS
 from ledger.parquet.runner import compact_root
 from ledgermq.protocol import ledgermq_pb2 as pb

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
 from ledger import keys
+from ledger.blocking import run_inline
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.group_build import run_inline
 from ledger.parquet.runner import compact_root
 from ledgermq.client.client import Client
 from ledgermq.client.consuming.message import Message

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 
 from prometheus_client import CollectorRegistry
 
+from ledger.blocking import run_inline
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.group_build import run_inline
 from ledger.parquet.runner import compact_root
 from stateless_broker.metrics.owner_metrics import OwnerMetrics
 from stateless_broker.metrics.scrape import BrokerCollector

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from ledger.blocking import run_inline
 from ledger.object_store.memory import MemoryStore
-from ledger.parquet.group_build import run_inline
 from ledgermq.protocol import ledgermq_pb2 as pb
 from stateless_broker.broker import Broker
 from stateless_broker.in_process import InProcessConnector, Network

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ledger import keys
+from ledger.blocking import run_inline
 from ledger.envelope import ObjectKind, seal, unseal
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.columns import FooterNote, ParquetBuilder, note_of_file
 from ledger.parquet.gc import find_garbage
-from ledger.parquet.group_build import run_inline
 from ledger.parquet.pages import PageReader, decode_page
 from ledger.parquet.plan_chain import decode_plan
 from ledger.parquet.reader import ParquetCache

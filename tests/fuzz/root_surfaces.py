@@ -15,6 +15,7 @@ from functools import cache
 from google.protobuf.message import Message
 
 from ledger import keys
+from ledger.blocking import run_inline
 from ledger.commands.checkpoint_report import checkpoint_report
 from ledger.commands.cluster_report import cluster_report
 from ledger.commands.findings import Findings
@@ -24,7 +25,6 @@ from ledger.envelope import ObjectKind, unseal
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.fsck.check import check_root
 from ledger.object_store.memory import MemoryStore
-from ledger.parquet.group_build import run_inline
 from ledger.recovery import advance_checkpoint
 from ledgermq.cli.options import OutputFormat
 from ledgermq.cli.report import Report, show

@@ -17,11 +17,11 @@ from functools import cache
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ledger.blocking import run_inline
 from ledger.cluster import read_cluster
 from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.group_build import run_inline
 from ledger.parquet.runner import compact_root
 from ledgermq.cli.formats import MessageFormat, formatter
 from ledgermq.client.consuming.message import decode_run, messages_of

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, replace
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ledger.blocking import run_inline
 from ledger.object_store.memory import MemoryStore
 from ledger.object_store.resilient import ResilientStore
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.group_build import run_inline
 from ledger.parquet.runner import compact_bundle
 from ledger.producers import ProducerSession
 from ledger.segment import Batch

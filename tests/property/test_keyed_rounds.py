@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ledger.blocking import run_inline
 from ledger.catalog import Topic
 from ledger.keyed.runner import clean_bundle
 from ledger.object_store.contract import Buffer, ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.gc import collect_garbage
-from ledger.parquet.group_build import run_inline
 from ledger.parquet.runner import compact_bundle
 from ledger.range_read import OffsetRange, RangeReader, plan_ranges
 from ledger.reader import LedgerReader

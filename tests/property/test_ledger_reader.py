@@ -14,6 +14,7 @@ from functools import partial
 
 import pytest
 
+from ledger.blocking import run_inline
 from ledger.checkpoint import newest_checkpoint, partition_of
 from ledger.follow import Follower
 from ledger.format import ledgermq_format_pb2 as fmt
@@ -22,7 +23,6 @@ from ledger.object_store.memory import MemoryStore
 from ledger.object_store.resilient import ResilientStore
 from ledger.parquet.delete import log_start_move, tidy_bundle
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.group_build import run_inline
 from ledger.parquet.runner import compact_bundle
 from ledger.range_read import RangeReader, plan_ranges, split
 from ledger.reader import LedgerReader

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledger import keys
+from ledger.blocking import run_inline
 from ledger.checkpoint import partition_of
 from ledger.history import read_history
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.delete import log_start_move, tidy_bundle
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.gc import collect_garbage
-from ledger.parquet.group_build import run_inline
 from ledger.parquet.pages import PageReader
 from ledger.parquet.runner import compact_bundle
 from ledger.recovery import advance_checkpoint

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from ledger import keys
+from ledger.blocking import run_inline
 from ledger.catalog import read_catalog
 from ledger.checkpoint import newest_checkpoint, partition_of
 from ledger.object_store.contract import ObjectStore
@@ -21,7 +22,6 @@ from ledger.object_store.memory import MemoryStore
 from ledger.parquet.delete import log_start_move, tidy_bundle
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.gc import collect_garbage
-from ledger.parquet.group_build import run_inline
 from ledger.parquet.runner import compact_bundle
 from ledger.recovery import advance_checkpoint
 from ledger.writer import claim

@@ -12,9 +12,9 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ledger.blocking import run_inline
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet import columns
-from ledger.parquet.group_build import run_inline
 from ledger.parquet.reader import ParquetCache, read_parquet
 from ledger.segment import Batch
 from ledgermq.protocol.records import SCHEMA, decode_batch, encode_batch

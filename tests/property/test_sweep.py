@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledger import keys
+from ledger.blocking import run_inline
 from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
 from ledger.object_store.contract import ObjectInfo, ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.group_build import run_inline
 from ledger.sweep.find import find_removable
 from ledger.sweep.removable import Kind
 from ledger.sweep.sweep import sweep

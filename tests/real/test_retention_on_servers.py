@@ -10,13 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from ledger import keys
+from ledger.blocking import run_inline
 from ledger.catalog import METADATA, encode_topic_record, topic_key
 from ledger.cluster import ClusterDefaults, open_cluster
 from ledger.commands import fsck, gc
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.open import open_store
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.group_build import run_inline
 from ledger.parquet.round import run_round
 from ledgermq.sources import Sources
 from tests.root_commands import RootCommand

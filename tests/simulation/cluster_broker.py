@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from ledger.parquet.group_build import run_inline
+from ledger.blocking import run_inline
 from ledgermq.errors import LedgerMQError
 from stateless_broker.broker import Broker
 from tests.simulation.cluster_plan import ClusterPlan

@@ -11,11 +11,11 @@ import random
 from collections.abc import Iterator
 
 from ledger import keys
+from ledger.blocking import run_inline
 from ledger.catalog import read_catalog
 from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.group_build import run_inline
 from ledger.parquet.removal import remove_topics
 from ledger.parquet.runner import compact_root
 from ledger.segment import decode_tail

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import asyncio
 
+from ledger.blocking import run_inline
 from ledger.catalog import Catalog
 from ledger.cluster import ClusterSettings
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.parquet.delete import close_finished_fences, delete_replaced, delete_segments
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.group_build import run_inline
 from ledger.parquet.round import run_round
 from ledger.recovery import advance_checkpoint, recover
 from ledgermq.errors import LedgerMQError

@@ -10,13 +10,13 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from ledger import keys
+from ledger.blocking import run_inline
 from ledger.catalog import METADATA, Catalog, Topic, encode_topic_record, read_catalog, removed, topic_key
 from ledger.cluster import ClusterSettings
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.delete import deletion_move
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.gc import collect_garbage
-from ledger.parquet.group_build import run_inline
 from ledger.parquet.removal import remove_topics
 from ledger.parquet.runner import bring_facts_into_force, compact_bundle, compact_root
 from ledger.recovery import advance_checkpoint, recover

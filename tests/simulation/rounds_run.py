@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
+from ledger.blocking import run_inline
 from ledger.catalog import METADATA, encode_topic_record, read_catalog
 from ledger.cluster import ClusterSettings, open_cluster
 from ledger.format import ledgermq_format_pb2 as fmt
@@ -15,7 +16,6 @@ from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
 from ledger.keys import ParquetName
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.group_build import run_inline
 from ledger.parquet.removal import remove_topics
 from ledger.parquet.runner import compact_root
 from ledgermq.errors import LedgerMQError

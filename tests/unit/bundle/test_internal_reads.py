@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from ledger.blocking import run_inline
 from ledger.catalog import METADATA
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.group_build import run_inline
 from ledger.parquet.runner import compact_bundle
 from ledger.recovery import advance_checkpoint
 from ledgermq.errors import OffsetOutOfRange

@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from ledger import keys
+from ledger.blocking import run_inline
 from ledger.catalog import Topic
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.group_build import run_inline
 from ledger.parquet.runner import compact_bundle
 from ledger.recovery import advance_checkpoint
 from ledger.segment import read_index

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 import pytest
 
 from ledger import keys
+from ledger.blocking import run_inline
 from ledger.checkpoint import newest_checkpoint
 from ledger.object_store.contract import Buffer, ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.group_build import run_inline
 from ledger.parquet.runner import compact_bundle
 from ledger.recovery import advance_checkpoint
 from ledgermq.errors import DataDamaged, NotOwner, OffsetOutOfRange, Unavailable

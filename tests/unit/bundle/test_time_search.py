@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 from crc32c import crc32c
 
+from ledger.blocking import run_inline
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.group_build import run_inline
 from ledger.parquet.runner import compact_bundle
 from ledger.segment import Batch
 from ledger.time_search import first_row_at

@@ -10,13 +10,13 @@ from dataclasses import replace
 import pytest
 
 from ledger import keys
+from ledger.blocking import run_inline
 from ledger.catalog import Topic
 from ledger.checkpoint import newest_checkpoint
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.group_build import run_inline
 from ledger.parquet.plan import INTERNAL_SEGMENTS
 from ledger.parquet.runner import compact_bundle
 from ledger.recovery import advance_checkpoint, recover

@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from ledger import keys
+from ledger.blocking import run_inline
 from ledger.catalog import METADATA, topic_key
 from ledger.fsck.check import Checked, check_root
 from ledger.object_store.contract import Buffer, ObjectInfo
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.group_build import run_inline
 from ledger.parquet.removal import remove_topics
 from ledger.recovery import advance_checkpoint
 from ledger.segment import decode_tail

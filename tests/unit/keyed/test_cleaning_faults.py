@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from ledger import keys
+from ledger.blocking import run_inline
 from ledger.catalog import Topic
 from ledger.keyed.runner import clean_bundle
 from ledger.keyed.version import newest_version
@@ -16,7 +17,6 @@ from ledger.keys import KeyedPlace
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.group_build import run_inline
 from ledger.parquet.runner import compact_bundle
 from ledgermq.errors import DataDamaged, LedgerMQError
 from ledgermq.sources import Sources

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from ledger.blocking import run_inline
 from ledger.catalog import Topic
 from ledger.keyed.delete import delete_cleaned_log
 from ledger.keyed.runner import clean_bundle
@@ -15,7 +16,6 @@ from ledger.keys import KeyedPlace
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.group_build import run_inline
 from ledger.parquet.runner import compact_bundle
 from ledgermq.sources import Sources
 from tests.keyed_topics import Written, put_pairs

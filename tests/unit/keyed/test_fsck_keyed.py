@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from ledger.blocking import run_inline
 from ledger.fsck.check import check_root
 from ledger.keyed.note import KeyedNote
 from ledger.keyed.version import KeyedVersion, encode_version, newest_version
 from ledger.keys import KeyedPlace
 from ledger.parquet.columns import close_writer, open_writer
-from ledger.parquet.group_build import run_inline
 from ledger.parquet.new_file import FileSink
 from ledger.parquet.stored_file import parse_footer
 from tests.unit.keyed.test_cleaning_faults import AGE_S, Filled, filled

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledger import keys
+from ledger.blocking import run_inline
 from ledger.object_store.memory import MemoryStore
 from ledger.object_store.metered import CountingMeter, MeteredStore
 from ledger.parquet.delete import log_start_move
-from ledger.parquet.group_build import run_inline
 from ledger.range_read import OffsetRange, RangeReader, plan_ranges, split
 from ledger.recovery import advance_checkpoint
 from ledgermq.errors import DataDamaged, OffsetOutOfRange

@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from ledger import keys
+from ledger.blocking import run_inline
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.delete import log_start_move
-from ledger.parquet.group_build import run_inline
 from ledger.reader import LedgerReader
 from ledger.recovery import advance_checkpoint
 from ledger.segment import encode_segment

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ledger import keys
+from ledger.blocking import run_inline
 from ledger.object_store.memory import MemoryStore
-from ledger.parquet.group_build import run_inline
 from ledger.range_read import OffsetRange, RangeReader, plan_ranges
 from ledger.shared_slots import SharedSlots
 from ledgermq.errors import DataDamaged

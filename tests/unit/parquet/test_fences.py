@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from ledger.blocking import run_inline
 from ledger.object_store.contract import FenceClosed, ObjectStore
 from ledger.parquet.columns import empty_file, note_of_file
 from ledger.parquet.delete import delete_expired_parquet, log_start_move
-from ledger.parquet.group_build import run_inline
 from ledger.parquet.plan_chain import PlanOvertaken, fence_of, put_plan, read_plan, require_open
 from ledger.parquet.task import run_task, split_plan
 from ledger.recovery import advance_checkpoint

@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 from crc32c import crc32c
 
+from ledger.blocking import run_inline
 from ledger.object_store.contract import StoreThrottled
 from ledger.object_store.memory import MemoryStore
 from ledger.object_store.resilient import ResilientStore
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.group_build import run_inline
 from ledger.parquet.runner import compact_root
 from ledger.segment import Batch
 from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from ledger.blocking import run_inline
 from ledger.checkpoint import partition_of
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet import reader
-from ledger.parquet.group_build import run_inline
 from ledger.parquet.reader import ParquetCache, read_parquet
 from ledgermq.errors import OffsetOutOfRange
 from ledgermq.protocol.batch_header import check_crc

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ledger import keys
+from ledger.blocking import run_inline
 from ledger.catalog import METADATA, topic_key
 from ledger.checkpoint import newest_checkpoint
 from ledger.format import ledgermq_format_pb2 as fmt
@@ -12,7 +13,6 @@ from ledger.history import read_history
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.group_build import run_inline
 from ledger.parquet.plan import make_plan
 from ledger.parquet.plan_chain import put_plan
 from ledger.parquet.removal import remove_topics

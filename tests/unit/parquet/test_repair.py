@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from ledger import keys
+from ledger.blocking import run_inline
 from ledger.checkpoint import partition_of
 from ledger.commands import repair as repair_command
 from ledger.commands.checkpoint_report import checkpoint_report
 from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
 from ledger.object_store.contract import ObjectStore
-from ledger.parquet.group_build import run_inline
 from ledger.parquet.lost import LOST
 from ledger.parquet.repair import ParkedPartition, find_parked, repair_partition
 from ledger.segment import read_index

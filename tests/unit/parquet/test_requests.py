@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
+from ledger.blocking import run_inline
 from ledger.history import read_history
 from ledger.object_store.contract import ObjectInfo
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.group_build import run_inline
 from ledger.parquet.runner import compact_bundle
 from ledger.segment_indexes import SegmentIndexes
 from tests.ledgers import append_and_wait, batch, own

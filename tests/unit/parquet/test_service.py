@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from ledger import keys
+from ledger.blocking import run_inline
 from ledger.commands.compaction_service import parse_interval_s
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.group_build import run_inline
 from ledger.parquet.report import Lag, RoundReport
 from ledger.parquet.service import CompactionService, ServiceEvents
 from ledgermq.errors import InvalidRequest

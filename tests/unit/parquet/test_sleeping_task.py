@@ -11,10 +11,10 @@ from functools import partial
 
 import pytest
 
+from ledger.blocking import run_inline
 from ledger.object_store.contract import Buffer, FencedPuts, ObjectInfo, ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.delete import delete_expired_parquet, log_start_move
-from ledger.parquet.group_build import run_inline
 from ledger.parquet.plan_chain import read_plan
 from ledger.parquet.task import run_task, split_plan
 from ledger.recovery import advance_checkpoint

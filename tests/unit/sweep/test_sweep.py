@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ledger import keys
+from ledger.blocking import run_inline
 from ledger.checkpoint import newest_checkpoint
 from ledger.fsck.check import check_root
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.delete import deletion_move
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.group_build import run_inline
 from ledger.parquet.round import run_round
 from ledger.recovery import advance_checkpoint
 from ledger.sweep.find import find_removable
