@@ -132,9 +132,12 @@ async def measure(shape: Shape, folder: Path) -> dict[str, object]:
     sources = Sources()
     async with FileStore(folder / "root", sources) as files:
         stored = await fill(await Root.open(files, sources), shape)
-        for name in ("cold", "plain"):  # the first takes fresh memory from the kernel, for all that come after it
+        shutil.copytree(folder / "root", folder / "cold-root")
+        for name in ("cold", "plain"):  # of both, the first takes fresh memory from the kernel, and imports what it needs
             (folder / name).mkdir()
             plain_cpu, writing_cpu, count = plain_conversion(shape, folder / "root", folder / name)
+        async with FileStore(folder / "cold-root", sources) as cold:
+            await compact_root(cold, sources, LocalEngine(sources, run_inline, tasks_at_once=1))
         meter = CountingMeter()
         begun, begun_wall = time.process_time(), time.perf_counter()
         report = await compact_root(MeteredStore(files, meter), sources, LocalEngine(sources, run_inline, tasks_at_once=1))
