@@ -68,18 +68,21 @@ class ClaimHistory:
         if epoch > self.epoch:
             count = epoch - self.epoch - (1 if self.is_free else 0)
             if self.epoch and count:
-                self._notes = [*self._notes, (now, count)][-NOTES_MAX:]
+                self._count(count, now)
             self.epoch, self.is_free = epoch, False
 
     def note_attempt(self, now: float) -> None:
         """A claim of this broker's own that came to nothing."""
         self._tried_epoch = self.epoch
-        self._notes = [*self._notes, (now, 1)][-NOTES_MAX:]
+        self._count(1, now)
 
     def note_lost(self, now: float) -> None:
-        """A term of this broker's was ended by somebody's claim."""
+        """A term of this broker's was ended by somebody's claim: a fight, but no try at what that one may leave behind."""
         self.lost_at = now
-        self.note_attempt(now)
+        self._count(1, now)
+
+    def _count(self, claims: int, now: float) -> None:
+        self._notes = [*self._notes, (now, claims)][-NOTES_MAX:]
 
     def recent(self, now: float) -> int:
         return sum(count for at, count in self._notes if now - at < CLAIMS_WINDOW_S)

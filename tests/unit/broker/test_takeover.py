@@ -73,6 +73,19 @@ def test_what_is_free_is_claimed_at_once_whatever_was_fought_over_before_but_onl
     assert history.wait_s(6.0, generator) == 0, "and has ended too"
 
 
+def test_who_lost_a_term_claims_at_once_when_the_winner_has_ended() -> None:
+    """As after a start, when brokers claim side by side, and one of them is killed within the minute."""
+    generator, history = random.Random(1), ClaimHistory()
+    history.note(1, now=1.0)
+    history.note(2, now=2.0)
+    history.note_lost(2.0)
+    assert history.wait_s(3.0, generator) > 0, "the winner lives"
+    history.is_free = True
+    assert history.wait_s(3.0, generator) == 0
+    history.note_attempt(3.0)
+    assert history.wait_s(3.0, generator) > 0
+
+
 def test_the_claim_of_what_is_free_does_not_count() -> None:
     history = ClaimHistory()
     history.note(1, now=0.0)
