@@ -31,6 +31,8 @@ from ledgermq.client.producing.producer import Producer
 DISTINCT_VALUES = 10_000
 SEND_AT_ONCE = 500
 NUMBER_BYTES = 8
+FIRST_RECORDS = 1
+"""Sent by a producer before its clock starts."""
 WARM = "warm"
 WORDS = (
     b"the broker keeps nothing and the bucket keeps it all so a ledger is a chain of segments whose order is the order of names in which "

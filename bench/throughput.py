@@ -2,6 +2,8 @@
 
 All get the same values (words of text) and eight partitions or streams; what a peer's acknowledgement means is in `bench.peers.DURABILITY`,
 how it is set up in its module. LedgerMQ's own compression (lz4) is its default; the others compress where that is faster for them.
+The clock of a client of ours starts once its first record is acknowledged, that of Kafka's tool before its first look at the cluster; with
+both at once the end of Kafka's tool tells when it began, some hundredths of a second late.
 Who consumes reads from the broker's memory, as far as it holds the topic. The two subjects *of segments* read another topic, whose broker
 keeps nothing in memory: through it, or with direct reads, where it says which ranges they are and the consumer reads the files.
 """
@@ -14,7 +16,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from bench.load import DISTINCT_VALUES, values
+from bench.load import DISTINCT_VALUES, FIRST_RECORDS, values
 from bench.measures import Measure, Results, alternate
 from bench.ours import Cluster, answer
 from bench.peers import kafka, opened
@@ -73,10 +75,12 @@ class Throughput:
         def both(via: str) -> float:
             """From the first record until a consumer that was there before has read the last one."""
             topic = ours.new_topic(PARTITIONS)
-            reading = ours.start_warm_client("consume", topic, records=records, via="messages")
-            sent = ours.client("produce", topic, records=records, value_bytes=size, via=via)
-            read = answer(reading)
-            return float(read["records"] / (read["ended_at_s"] - sent["begun_at_s"]))
+            with ours.start_warm_client("consume", topic, records=records + FIRST_RECORDS, via="messages") as reading:
+                try:
+                    sent = ours.client("produce", topic, records=records, value_bytes=size, via=via)
+                    return float(records / (answer(reading)["ended_at_s"] - sent["begun_at_s"]))
+                finally:
+                    reading.kill()
 
         at_once: dict[str, Callable[[], float]] = {f"{OURS} {via}": partial(both, via) for via in ("send", "send_batch")}
         for peer in peers:

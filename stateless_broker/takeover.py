@@ -11,6 +11,7 @@ All times are one process's monotonic seconds; no two machines' clocks are compa
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 from random import Random  # noqa: TID251  the type only; the generator is injected
 
 CLAIMS_WINDOW_S = 60.0
@@ -61,6 +62,8 @@ class ClaimHistory:
     """(when, how many contested claims were new then)"""
     _tried_epoch: int = -1
     """The newest epoch heard of when a claim of this broker's own came to nothing: somebody else may be about to open the next."""
+    _fought_until: float = -inf
+    """After two losses within a minute nothing looks free: brokers that refuse each other's connections, and live, would claim in turns."""
 
     def note(self, epoch: int, now: float) -> None:
         """The first claim of what is free does not count. Nor does what was claimed before this broker first heard of the bundle: nobody
@@ -78,6 +81,8 @@ class ClaimHistory:
 
     def note_lost(self, now: float) -> None:
         """A term of this broker's was ended by somebody's claim: a fight, but no try at what that one may leave behind."""
+        if self.lost_at is not None and now - self.lost_at < CLAIMS_WINDOW_S:
+            self._fought_until = now + CLAIMS_WINDOW_S
         self.lost_at = now
         self._count(1, now)
 
@@ -88,8 +93,8 @@ class ClaimHistory:
         return sum(count for at, count in self._notes if now - at < CLAIMS_WINDOW_S)
 
     def wait_s(self, now: float, random: Random) -> float:
-        """Before the next claim. Whatever was fought over before, the first to claim what is free fights nobody."""
-        if self.is_free and self._tried_epoch != self.epoch:
+        """Before the next claim. Whatever others fought over before, the first to claim what is free fights nobody."""
+        if self.is_free and self._tried_epoch != self.epoch and now >= self._fought_until:
             return 0.0
         return wait_before_claim_s(self.recent(now), random)
 

@@ -83,8 +83,10 @@ class Kafka:
             finally:
                 reader.kill()
         found = _reading(text)
+        if float(found["data.consumed.in.nMsg"]) < records:
+            raise RuntimeError(f"the consumer ended before it had read all of {topic}:\n{text[-2000:]}")
         ended = datetime.strptime(found["end.time"], "%Y-%m-%d %H:%M:%S:%f").replace(tzinfo=UTC)
-        return float(found["data.consumed.in.nMsg"]) / (ended.timestamp() - begun_s)
+        return records / (ended.timestamp() - begun_s)
 
     def _reader(self, topic: str, records: int) -> tuple[str, ...]:
         return ("--bootstrap-server", self.address, "--topic", topic, "--messages", str(records), "--timeout", "60000")

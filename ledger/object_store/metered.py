@@ -65,7 +65,7 @@ class MeteredStore(StoreWrapper):
         outcome, received = FAILED, 0
         try:
             result = await step()
-            outcome, received = OK, len(result) if isinstance(result, bytes) else 0
+            outcome, received = OK, len(result) if isinstance(result, bytes | bytearray | memoryview) else 0
             return result
         except BaseException as error:
             outcome = outcome_of(error)

@@ -104,6 +104,16 @@ async def test_a_created_object_is_read_back_from_a_store_opened_again(store: Ob
     assert await (await backend.open()).get("ledgers/0001/segments/1") == b"abcdefghi"
 
 
+async def test_every_byte_that_is_read_is_counted(store: ObjectStore) -> None:
+    await store.put_if_absent("a/1", [b"0123456789"])
+    meter = CountingMeter()
+    metered = MeteredStore(store, meter)
+    assert await metered.get("a/1") == b"0123456789"
+    assert await metered.get_range("a/1", 2, 3) == b"234"
+    assert await metered.get_suffix("a/1", 4) == b"6789"
+    assert {name: total.bytes_received for (name, _), total in meter.totals.items()} == {"get": 10, "get_range": 3, "get_suffix": 4}
+
+
 @pytest.mark.parametrize("buffers", [[], [b""], [b"", b"", b"x", b""]])
 async def test_empty_buffers(store: ObjectStore, buffers: list[bytes]) -> None:
     await store.put_if_absent("a/empty", buffers)

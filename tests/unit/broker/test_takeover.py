@@ -86,6 +86,24 @@ def test_who_lost_a_term_claims_at_once_when_the_winner_has_ended() -> None:
     assert history.wait_s(3.0, generator) > 0
 
 
+def test_who_lost_twice_in_a_minute_waits_longer_and_longer_whatever_looks_free() -> None:
+    """Two brokers that live and refuse each other's connections: each takes the other for ended."""
+    generator, history = random.Random(1), ClaimHistory()
+    waits = []
+    for turn in range(1, 8):
+        history.note(2 * turn, now=float(turn))
+        history.note_lost(float(turn))
+        history.is_free = True
+        waits.append(history.wait_s(float(turn), generator))
+        history.is_free = False
+        history.note(2 * turn + 1, now=turn + 0.5)
+    assert waits[0] == 0
+    assert waits[1] >= 0.5
+    assert waits[-1] >= 15
+    history.is_free = True
+    assert history.wait_s(7.0 + 61, generator) == 0, "a minute later that is forgotten"
+
+
 def test_the_claim_of_what_is_free_does_not_count() -> None:
     history = ClaimHistory()
     history.note(1, now=0.0)
