@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import suppress
-from typing import TypeVar
 
 from ledger.object_store.contract import Buffer, FenceClosed, FencedPuts, ObjectInfo, ObjectMissing, ObjectStore, StoreUncertain
 from ledger.object_store.names import check_fence, check_key, check_prefix, is_shown
@@ -21,10 +20,8 @@ from ledger.object_store.s3_client import S3Client, date_ms, signed_ms
 from ledger.object_store.s3_errors import contract_errors, error_of, is_expired, refused
 from ledger.object_store.s3_location import CLIENTS, S3Location, parse_s3_url
 from ledger.object_store.s3_signed import SignedWire
-from ledger.object_store.s3_wire import READERS_MAX, WRITERS_MAX, S3Refused, S3Wire
+from ledger.object_store.s3_wire import READERS_MAX, WRITERS_MAX, Part, S3Refused, S3Wire
 from ledgermq.errors import InvalidRequest, StoreUnusable
-
-Part = TypeVar("Part", bytes, Buffer)
 
 DELETED_AT_ONCE_MAX = 1000
 CLOCKS_APART_PARTS = 3

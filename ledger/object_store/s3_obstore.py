@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlsplit
 
 from obstore.exceptions import BaseError
@@ -25,10 +25,18 @@ from ledger.object_store.contract import Buffer
 from ledger.object_store.s3_client import UNTRUSTED, S3Client
 from ledger.object_store.s3_errors import refused
 from ledger.object_store.s3_signed import SignedWire
-from ledger.object_store.s3_wire import CONNECT_S_MAX, READERS_MAX, WRITERS_MAX, S3Object, S3RangesIgnored, S3Silent, S3Wire, put_s_max
+from ledger.object_store.s3_wire import (
+    CONNECT_S_MAX,
+    READERS_MAX,
+    WRITERS_MAX,
+    Part,
+    S3Object,
+    S3RangesIgnored,
+    S3Silent,
+    S3Wire,
+    put_s_max,
+)
 from ledgermq.errors import StoreUnusable
-
-Part = TypeVar("Part", bytes, Buffer)
 
 CREDENTIALS_KEPT = timedelta(minutes=10)
 """botocore renews what expires earlier than that; obstore asks again when half of it is over."""

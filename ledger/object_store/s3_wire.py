@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from ledger.object_store.contract import Buffer
 
@@ -20,6 +20,9 @@ PIECE_BYTES = 1 << 20
 READERS_MAX = 32
 WRITERS_MAX = 32
 """Connections that are kept, and requests under way where each takes a thread."""
+
+Part = TypeVar("Part", bytes, Buffer)
+"""What a client hands over of a range, or of the end of an object."""
 
 
 @dataclass(eq=False)

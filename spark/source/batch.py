@@ -55,7 +55,7 @@ async def read_ranges(options: SourceOptions, ranges: list[TopicRange]) -> Async
     sources = Sources()
     async with kept_store(options.root) as store, Archives(store, sources) as archives:
         shared = SharedSlots(store, (wanted.range for wanted in ranges))
-        reader = RangeReader(shared, run_inline, ArchiveReader(store, archives.store))
+        reader = RangeReader(shared, run_inline, ArchiveReader(store, archives.store, run_inline))
         for wanted in ranges:
             async with aclosing(reader.read(wanted.range, record_columns(options), skip_lost=not options.fail_on_data_loss)) as parts:
                 async for first, rows in parts:
