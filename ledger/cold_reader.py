@@ -7,11 +7,12 @@ cache: a reader of old data can hurt neither producers nor readers of the tail.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from ledger import keys
-from ledger.fetch_index import IndexedBatch, PartitionIndex
-from ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledger.fetch_index import IndexedBatch, PartitionIndex, Place
+from ledger.object_store.contract import Buffer, ObjectMissing, ObjectStore
 from ledger.segment import whose_damage
 from ledger.stored_batch import StoredBatch
 from ledgermq.errors import CorruptFrame, DataDamaged, LedgerMQError
@@ -22,10 +23,14 @@ BATCHES_MAX = 64
 
 
 class ColdReader:
-    def __init__(self, store: ObjectStore, bundle: int, pool: asyncio.Semaphore) -> None:
+    def __init__(
+        self, store: ObjectStore, bundle: int, pool: asyncio.Semaphore, at_hand: Mapping[Place, Buffer] = MappingProxyType({})
+    ) -> None:
+        """`at_hand`: batches that need no request."""
         self._store = store
         self._bundle = bundle
         self._pool = pool
+        self._at_hand = at_hand
 
     async def read(self, batches: Sequence[IndexedBatch]) -> list[StoredBatch]:
         """The bytes of these, in order, up to the first that cannot be read.
@@ -51,9 +56,7 @@ class ColdReader:
         """What is whole, and what is wrong with the batch after it."""
         first, last = run[0], run[-1]
         key = keys.segment(self._bundle, first.slot)
-        length = last.position + last.length - first.position
-        async with self._pool:
-            data = memoryview(await self._store.get_range(key, first.position, length))
+        data = memoryview(self._joined_at_hand(run) or await self._fetch(key, first.position, last.position + last.length))
         found: list[StoredBatch] = []
         for batch in run:
             piece = data[batch.position - first.position :][: batch.length]
@@ -64,6 +67,15 @@ class ColdReader:
                 return found, await whose_damage(self._store, self._bundle, batch.position, batch.crc, damage)
             found.append(StoredBatch(batch.base_offset, batch.record_count, batch.crc, piece))
         return found, None
+
+    def _joined_at_hand(self, run: Sequence[IndexedBatch]) -> bytes:
+        """Nothing where one of them is not."""
+        parts = [self._at_hand.get((batch.slot, batch.position), b"") for batch in run]
+        return b"".join(parts) if all(parts) else b""
+
+    async def _fetch(self, key: str, start: int, end: int) -> Buffer:
+        async with self._pool:
+            return await self._store.get_range(key, start, end - start)
 
 
 def choose_batches(index: PartitionIndex, place: int, bytes_max: int) -> list[IndexedBatch]:

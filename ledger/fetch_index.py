@@ -16,6 +16,9 @@ from typing import NamedTuple
 from ledger.fold import PartitionKey
 from ledger.format import ledgermq_format_pb2 as fmt
 
+Place = tuple[int, int]
+"""Of a batch: its slot, and its position there."""
+
 
 class IndexedBatch(NamedTuple):
     base_offset: int
@@ -100,6 +103,9 @@ class PartitionIndex:
             found.drop_first(1)
         found.size_bytes = sum(found._columns[4])
         return found
+
+    def places(self) -> Iterator[Place]:
+        return zip(self._columns[2], self._columns[3], strict=True)
 
     def extents(self) -> Iterator[tuple[int, int, int]]:
         """What of each slot: (slot, position, length), from its first batch to the end of its last one."""

@@ -8,7 +8,7 @@ else: then the newest checkpoint says where they are now. A range gives the same
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
@@ -18,12 +18,12 @@ from ledger import keys
 from ledger.blocking import RunBlocking
 from ledger.checkpoint import newest_checkpoint, partition_of
 from ledger.cold_reader import BATCHES_MAX, ColdReader
-from ledger.fetch_index import IndexedBatch, PartitionIndex
+from ledger.fetch_index import IndexedBatch, PartitionIndex, Place
 from ledger.fold import PartitionKey
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keyed.reader import KeyedReader
 from ledger.keys import KeyedPlace
-from ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledger.object_store.contract import Buffer, ObjectMissing, ObjectStore
 from ledger.parquet.archive_read import ArchivedFile, ArchiveReader
 from ledger.parquet.reader import ParquetCache, read_parquet_rows
 from ledger.reader import LedgerReader
@@ -41,7 +41,7 @@ JOINED_BYTES = 512 * 1024
 class OffsetRange:
     """Offsets `first` up to, without, `end`. `batches`: where those were that were in segments. `bytes`: about. Picklable.
 
-    `archived`: they are below the log start, in this file.
+    `at_hand`: what whoever planned it had of them. `archived`: they are below the log start, in this file.
     """
 
     bundle: int
@@ -50,12 +50,15 @@ class OffsetRange:
     end: int
     bytes: int = 0
     batches: PartitionIndex = field(default_factory=PartitionIndex)
+    at_hand: Mapping[Place, Buffer] = field(default_factory=dict)
     archived: ArchivedFile | None = None
 
     def part(self, first: int, end: int) -> OffsetRange:
         """Some of it."""
         share = self.bytes * (end - first) // max(1, self.end - self.first)
-        return replace(self, first=first, end=end, bytes=share, batches=self.batches.between(first, end))
+        batches = self.batches.between(first, end)
+        at_hand = {place: self.at_hand[place] for place in batches.places() if place in self.at_hand}
+        return replace(self, first=first, end=end, bytes=share, batches=batches, at_hand=at_hand)
 
 
 async def plan_ranges(reader: LedgerReader, key: PartitionKey, first: int, end: int) -> list[OffsetRange]:
@@ -65,29 +68,20 @@ async def plan_ranges(reader: LedgerReader, key: PartitionKey, first: int, end: 
         files = await reader.parquet_files(key, first) if first < border else []
         batches = await reader.batches(key, border, end)
         if border == min(max(first, reader.parquet_end(key)), end):
-            return _ranges(reader.bundle, key, first, border, end, files, batches)
+            in_parquet = _in_parquet(reader.bundle, key, first, border, files)
+            in_segments = OffsetRange(reader.bundle, key, border, end, batches.size_bytes, batches, reader.recent(batches))
+            return [*in_parquet, in_segments] if border < end else in_parquet
     raise Unavailable(f"bundle {reader.bundle}: its records move faster than they can be planned", retry_after_ms=100)
 
 
-def _ranges(
-    bundle: int,
-    key: PartitionKey,
-    first: int,
-    border: int,
-    end: int,
-    files: Sequence[fmt.ParquetFile],
-    batches: PartitionIndex,
-) -> list[OffsetRange]:
+def _in_parquet(bundle: int, key: PartitionKey, first: int, border: int, files: Sequence[fmt.ParquetFile]) -> list[OffsetRange]:
     log = min(border, max(first, files[0].first_offset)) if files else border
     ranges = [OffsetRange(bundle, key, first, log)] if first < log else []  # what was cleaned
-    ranges += [
+    return ranges + [
         OffsetRange(bundle, key, max(first, file.first_offset), min(border, file.last_offset + 1), file.size)
         for file in files
         if file.first_offset < border
     ]
-    if border < end:
-        ranges.append(OffsetRange(bundle, key, border, end, batches.size_bytes, batches))
-    return ranges
 
 
 def split(ranges: Sequence[OffsetRange], count_min: int) -> list[OffsetRange]:
@@ -159,7 +153,7 @@ class RangeReader:
         if not batches:
             return []
         try:
-            stored = await ColdReader(self._store, wanted.bundle, self._pool).read(batches)
+            stored = await ColdReader(self._store, wanted.bundle, self._pool, wanted.at_hand).read(batches)
             return _joined([(batch.base_offset, _rows_of(batch, keys.segment(wanted.bundle, batches[0].slot))) for batch in stored])
         except (ObjectMissing, DataDamaged):
             checkpoint = await self._newest(wanted.bundle)

@@ -17,16 +17,17 @@ from dataclasses import dataclass
 from ledger.blocking import RunBlocking
 from ledger.checkpoint import newest_checkpoint, partitions_by_key
 from ledger.cold_reader import ColdReader, choose_batches
-from ledger.fetch_index import FetchIndex, PartitionIndex, far_index
+from ledger.fetch_index import FetchIndex, PartitionIndex, Place, far_index
 from ledger.fold import PartitionKey
 from ledger.follow import Follower
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.history import read_history
+from ledger.history import History, read_history
 from ledger.keyed.reader import KeyedReader
 from ledger.keys import KeyedPlace
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.parquet.reader import ParquetCache, read_parquet
-from ledger.segment import SlotIndex, read_index
+from ledger.recent_bytes import RecentBytes
+from ledger.segment import SegmentEnd, read_end
 from ledger.stored_batch import StoredBatch
 from ledger.time_search import offset_at
 from ledgermq.errors import DataDamaged, OffsetOutOfRange, Unavailable
@@ -50,7 +51,8 @@ def _now_s() -> float:
 class LedgerReader:
     """`open` first. Within one event loop; calls may run side by side. Partitions are (topic id, partition).
 
-    `wanted`: only these partitions can be read, and only their batches take memory.
+    `wanted`: only these partitions can be read, and only their batches take memory. `recent_bytes_max`: so much of the newest batches is
+    kept, as far as it comes with the indexes; then reading it asks nobody.
     """
 
     def __init__(
@@ -62,13 +64,13 @@ class LedgerReader:
         wanted: Wanted = lambda key: True,
         run_blocking: RunBlocking = asyncio.to_thread,
         index_batches_max: int = INDEX_BATCHES_MAX,
+        recent_bytes_max: int = 0,
     ) -> None:
         self.bundle = bundle
         self._store = store
         self._states_max = producer_states_max
         self._wanted = wanted
         self._batches_max = index_batches_max
-        self._cold = ColdReader(store, bundle, asyncio.Semaphore(COLD_READS))
         self._run_blocking = run_blocking
         self._parquet = ParquetCache(store, run_blocking)
         self._keyed = KeyedReader(store, run_blocking)
@@ -76,6 +78,8 @@ class LedgerReader:
         self._checkpoint = fmt.Checkpoint()
         self._counters: dict[PartitionKey, fmt.PartitionCheckpoint] = {}
         self._index = FetchIndex(index_batches_max, 1)
+        self._recent = RecentBytes(recent_bytes_max)
+        self._cold = ColdReader(store, bundle, asyncio.Semaphore(COLD_READS), self._recent.batches)
         self._far: tuple[PartitionKey, PartitionIndex] | None = None
         self._follower: Follower | None = None
         self._ahead = 1
@@ -83,7 +87,7 @@ class LedgerReader:
     async def open(self) -> None:
         """Take in everything that is durable now. Raises DataDamaged, FormatNotSupported, Unavailable, the store's errors."""
         async with self._turn:
-            await self._begin()
+            self._begin(await self._history())
 
     def partitions(self) -> list[PartitionKey]:
         """Those that have records, or had, as far as is known."""
@@ -158,6 +162,10 @@ class LedgerReader:
             offset = found.end
         return found
 
+    def recent(self, batches: PartitionIndex) -> dict[Place, bytes]:
+        """What is at hand of these; not checked."""
+        return self._recent.find(batches)
+
     async def parquet_files(self, key: PartitionKey, offset: int) -> list[fmt.ParquetFile]:
         """Those that hold records at or above `offset`, ascending. Raises DataDamaged, Unavailable, the store's errors."""
         for _ in range(ATTEMPTS_MAX):
@@ -215,15 +223,18 @@ class LedgerReader:
 
     # The fold. Whoever changes it has the turn.
 
-    async def _begin(self) -> None:
-        """At the newest checkpoint, from the trim slot on."""
-        history = await read_history(self._store, self.bundle, self._states_max)
+    async def _history(self) -> History:
+        return await read_history(self._store, self.bundle, self._states_max)
+
+    def _begin(self, history: History) -> None:
+        """At its checkpoint, from the trim slot on."""
         index = FetchIndex(self._batches_max, history.first)
         for slot in history.segments:
             index.add(self._part_of(slot.index))
         if self._follower is not None:
             self._assert_forward(self._follower.state.ends, history.state.ends)
         self._index, self._far = index, None
+        self._recent.clear()
         self._follower = Follower(history.state)
         self._see(history.checkpoint)
 
@@ -243,22 +254,24 @@ class LedgerReader:
         """Some slots further. False: nothing more is there now."""
         if self._known.is_look_due(_now_s()) and await self._look():
             return True
-        slots = await self._next_slots()
-        has_more = len(slots) == self._ahead
+        ends = await self._next_slots()
+        has_more = len(ends) == self._ahead
         self._ahead = min(2 * self._ahead, SLOTS_AHEAD_MAX) if has_more else 1
-        for slot in slots:
-            if not self._known.take(slot.index):
+        for end in ends:
+            if not self._known.take(end.slot.index):
                 return True  # look, before anything behind it is believed
-            self._index.add(self._part_of(slot.index))
+            part = self._part_of(end.slot.index)
+            self._index.add(part)
+            self._recent.keep(end, part.batches)
         if not has_more:
             self._known.miss(_now_s())
         return has_more
 
-    async def _next_slots(self) -> list[SlotIndex]:
+    async def _next_slots(self) -> list[SegmentEnd]:
         """As many as are there without a gap, of those that are asked for at once."""
         first = self._known.next_slot
-        found = await asyncio.gather(*(self._index_or_error(first + i) for i in range(self._ahead)))
-        slots: list[SlotIndex] = []
+        found = await asyncio.gather(*(self._end_or_error(first + i) for i in range(self._ahead)))
+        slots: list[SegmentEnd] = []
         for slot in found:
             if isinstance(slot, ObjectMissing):
                 break
@@ -269,9 +282,9 @@ class LedgerReader:
             slots.append(slot)
         return slots
 
-    async def _index_or_error(self, slot: int) -> SlotIndex | Exception:
+    async def _end_or_error(self, slot: int) -> SegmentEnd | Exception:
         try:
-            return await read_index(self._store, self.bundle, slot)
+            return await read_end(self._store, self.bundle, slot)
         except Exception as error:
             return error
 
@@ -279,7 +292,7 @@ class LedgerReader:
         """Take in the newest checkpoint; True: what was known could not be believed any more, the reader has begun again."""
         checkpoint = await newest_checkpoint(self._store, self.bundle, self._checkpoint)
         if not self._known.look(checkpoint.trim_slot, _now_s()):
-            await self._begin()
+            self._begin(await self._history())
             return True
         self._see(checkpoint)
         return False
@@ -325,12 +338,12 @@ class LedgerReader:
 
     async def _load_far(self, key: PartitionKey, offset: int) -> None:
         """What the index has no room for, of one partition."""
-        history = await read_history(self._store, self.bundle, self._states_max)
+        history = await self._history()
         if history.checkpoint.number > self._checkpoint.number and not self._known.look(history.checkpoint.trim_slot, _now_s()):
-            await self._begin()
-            return
+            self._begin(history)
         self._see(history.checkpoint)
-        self._far = key, far_index((slot.index for slot in history.segments), key, offset, FAR_BATCHES_MAX)
+        followed = (slot.index for slot in history.segments if slot.index.slot < self._known.next_slot)
+        self._far = key, far_index(followed, key, offset, FAR_BATCHES_MAX)
 
     async def _look_for(self, missing: ObjectMissing, known: int) -> None:
         """An object was gone that checkpoint `known` needs: there must be a newer one that does not. Raises DataDamaged else."""

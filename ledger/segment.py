@@ -72,6 +72,19 @@ class SlotIndex:
     tail_length: int
 
 
+@dataclass(frozen=True, slots=True)
+class SegmentEnd:
+    """What one read of a segment's end brought: its index, and the bytes before it that came along, `suffix` being all of them."""
+
+    slot: SlotIndex
+    suffix: bytes
+
+    def bytes_of(self, entry: fmt.BatchEntry) -> bytes | None:
+        """Of a batch of this index, not checked; None where it begins before what was read."""
+        start = entry.position - (_batches_end(self.slot.index) + len(END_OF_STREAM) + self.slot.tail_length - len(self.suffix))
+        return None if start < 0 else self.suffix[start : start + entry.length]
+
+
 def first_batch_position() -> int:
     return len(schema_prefix())
 
@@ -132,19 +145,30 @@ def decode_tail(tail: bytes, bundle: int, slot: int) -> SlotIndex:
         index.ParseFromString(body)
     except DecodeError as error:
         raise DataDamaged(f"{key}: its index is not valid protobuf: {error}", object_key=key) from error
-    batches_end = index.batches[-1].position + index.batches[-1].length if index.batches else first_batch_position()
-    if zero or index_offset != batches_end + len(END_OF_STREAM):
+    if zero or index_offset != _batches_end(index) + len(END_OF_STREAM):
         raise DataDamaged(f"{key}: its trailer does not fit its index", object_key=key)
     if (index.bundle, index.slot) != (bundle, slot):
         raise DataDamaged(f"{key}: its index says bundle {index.bundle}, slot {index.slot}", object_key=key)
     return SlotIndex(index, length)
 
 
-async def read_index(store: ObjectStore, bundle: int, slot: int) -> SlotIndex:
-    """The index of a slot by one suffix GET (two where it is long). Raises ObjectMissing, DataDamaged, FormatNotSupported."""
+def _batches_end(index: fmt.SegmentIndex) -> int:
+    return index.batches[-1].position + index.batches[-1].length if index.batches else first_batch_position()
+
+
+async def read_end(store: ObjectStore, bundle: int, slot: int) -> SegmentEnd:
+    """The last bytes of a slot by one suffix GET (two where its index is long): of a small segment all of them.
+
+    Raises ObjectMissing, DataDamaged, FormatNotSupported, the store's errors.
+    """
     key = keys.segment(bundle, slot)
     suffix = await store.get_suffix(key, TAIL_GUESS_BYTES)
     length = tail_length(suffix, key)
     if length > len(suffix):
         suffix = await store.get_suffix(key, length)
-    return decode_tail(suffix, bundle, slot)
+    return SegmentEnd(decode_tail(suffix, bundle, slot), suffix)
+
+
+async def read_index(store: ObjectStore, bundle: int, slot: int) -> SlotIndex:
+    """The index of a slot, read as `read_end` reads. Raises as it does."""
+    return (await read_end(store, bundle, slot)).slot

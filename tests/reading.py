@@ -14,8 +14,9 @@ from ledgermq.protocol.records import decode_batch
 from tests.ledgers import STATES_MAX
 
 
-async def opened_reader(store: ObjectStore, bundle: int = 1, index_batches_max: int = 10_000) -> LedgerReader:
-    reader = LedgerReader(store, bundle, STATES_MAX, run_blocking=run_inline, index_batches_max=index_batches_max)
+async def opened_reader(store: ObjectStore, bundle: int = 1, index_batches_max: int = 10_000, recent_bytes_max: int = 0) -> LedgerReader:
+    bounds = {"index_batches_max": index_batches_max, "recent_bytes_max": recent_bytes_max}
+    reader = LedgerReader(store, bundle, STATES_MAX, run_blocking=run_inline, **bounds)
     await reader.open()
     return reader
 

@@ -24,6 +24,8 @@ POLL_IDLE_S = 0.5
 IDLE_SHARE = 0.02
 """The wait between two polls, as a share of the time since something came: 0.1 s in the first five seconds, half a second after 25."""
 CATALOG_POLL_S = 1.0
+RECENT_BYTES_MAX = 512 * 1024
+"""Of one bundle: some seconds of single records, which then travel with the tasks, and executors ask for nothing."""
 
 
 T = TypeVar("T")
@@ -99,7 +101,14 @@ class FollowedTopics:
         def wanted(key: PartitionKey) -> bool:
             return key[0] in topic_ids
 
-        return LedgerReader(self._store, bundle, self._states_max, wanted=wanted, index_batches_max=INDEX_BATCHES_MAX)
+        return LedgerReader(
+            self._store,
+            bundle,
+            self._states_max,
+            wanted=wanted,
+            index_batches_max=INDEX_BATCHES_MAX,
+            recent_bytes_max=RECENT_BYTES_MAX,
+        )
 
 
 async def in_turn(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:

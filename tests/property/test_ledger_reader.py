@@ -18,6 +18,7 @@ from ledger.blocking import run_inline
 from ledger.checkpoint import newest_checkpoint, partition_of
 from ledger.follow import Follower
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.history import History
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.object_store.resilient import ResilientStore
@@ -37,6 +38,8 @@ from tests.roots import Root, read_rows
 from tests.virtual_time import run_virtual, virtual_sources
 
 SEEDS = int(os.environ.get("LEDGERMQ_SEEDS", "4"))
+FAILED_ONCE = (79, 297)
+"""What the index has no room for was looked up, and the reader had to begin again: "in no segment"."""
 DURATION_S = 30.0
 PARTITIONS = 2
 READERS = 3
@@ -87,9 +90,9 @@ class World:
 class CountingReader(LedgerReader):
     world: World
 
-    async def _begin(self) -> None:
+    def _begin(self, history: History) -> None:
         self.world.begun_again += self._follower is not None
-        await super()._begin()
+        super()._begin(history)
 
 
 class Reading:
@@ -103,9 +106,9 @@ class Reading:
         self.is_open = False
 
     def _new_reader(self) -> LedgerReader:
-        batches_max = self.sources.random.choice((8, 10_000, 10_000))
-        states_max = self.world.root.cluster.producer_states_max
-        reader = CountingReader(self.store, 1, states_max, run_blocking=run_inline, index_batches_max=batches_max)
+        choose = self.sources.random.choice
+        bounds = {"index_batches_max": choose((8, 10_000, 10_000)), "recent_bytes_max": choose((0, 1500, 1 << 20))}
+        reader = CountingReader(self.store, 1, self.world.root.cluster.producer_states_max, run_blocking=run_inline, **bounds)
         reader.world = self.world
         return reader
 
@@ -272,7 +275,7 @@ async def check(world: World, readings: list[Reading]) -> None:
     assert len(world.acknowledged) > 20
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", sorted({*range(SEEDS), *FAILED_ONCE}))
 def test_readers_see_each_durable_record_once_and_in_order(seed: int) -> None:
     run_virtual(partial(live, seed))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 import random
+from dataclasses import replace
 
 import pyarrow.parquet as pq
 import pytest
@@ -180,3 +181,39 @@ async def test_parts_of_a_range_keep_the_batches_that_they_need(root: Root) -> N
     parts = split(await planned(root), 9)
     assert len(parts) == 9
     assert await rows(root, parts) == written(root)
+
+
+async def followed(root: Root) -> list[OffsetRange]:
+    """Planned by a reader that was there when segments 3 to 5 came, each with two batches of the partition and one of another."""
+    reader = await opened_reader(root.store, recent_bytes_max=1 << 20)
+    for number in range(3):
+        await root.produce("t", (0, [b"%d" % number]), (0, [b"%d/1" % number, b"%d/2" % number]), (1, [b"of another"]))
+        await reader.refresh()
+    return await plan_ranges(reader, key(root), 12, 27)
+
+
+async def requests(root: Root, ranges: list[OffsetRange]) -> dict[str, int]:
+    """Of reading them elsewhere; what is read is what was written."""
+    meter = CountingMeter()
+    reader = RangeReader(MeteredStore(root.store, meter), run_inline)
+    for each in pickle.loads(pickle.dumps(ranges)):
+        found = [value async for _, part in reader.read(each) for value in part.column("value").to_pylist()]
+        assert found == root.produced["t", 0][each.first : each.end]
+    return meter.by_operation()
+
+
+async def test_what_came_with_the_indexes_travels_with_the_range(root: Root) -> None:
+    [whole] = await followed(root)
+    assert (whole.first, whole.end, len(whole.at_hand)) == (12, 27, 6)
+    assert await requests(root, [whole]) == {"get_range": 2}
+    assert await requests(root, [whole.part(19, 26)]) == {}
+    assert [len(part.at_hand) for part in split([whole.part(18, 27)], 9)] == [1] * 9
+
+
+async def test_bytes_at_hand_are_believed_by_their_checksum_only(root: Root) -> None:
+    [whole] = await followed(root)
+    place, data = next(iter(whole.at_hand.items()))
+    damaged = replace(whole, at_hand=whole.at_hand | {place: data[:-1] + bytes([data[-1] ^ 1])})
+    with pytest.raises(DataDamaged) as caught:
+        await requests(root, [damaged])
+    assert caught.value.object_key == keys.segment(1, place[0])

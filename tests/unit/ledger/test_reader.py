@@ -225,6 +225,31 @@ async def test_only_what_is_wanted_takes_memory(root: Root, store: FaultyStore) 
 
 
 @on_a_root
+async def test_what_the_index_has_no_room_for_is_found_where_the_reader_has_to_begin_again(root: Root, store: FaultyStore) -> None:
+    await root.produce("t", (0, [b"a"]))
+    reader = await opened_reader(store, index_batches_max=2)
+    for value in (b"b", b"c", b"d"):
+        await root.produce("t", (0, [value]))
+    await reader.refresh()
+    await root.compact()  # the reader does not hear of it: what it has followed is trimmed
+    for value in (b"e", b"f", b"g", b"h"):
+        await root.produce("t", (0, [value]))
+    await reader.refresh()
+    assert await read_to_end(reader, part(root), offset=4) == {offset: written(root)[offset] for offset in range(4, 8)}
+
+
+@on_a_root
+async def test_nothing_is_read_beyond_the_end_that_a_reader_knows(root: Root, store: FaultyStore) -> None:
+    for value in (b"a", b"b", b"c", b"d"):
+        await root.produce("t", (0, [value]))
+    reader = await opened_reader(store, index_batches_max=2)
+    await root.produce("t", (0, [b"e"]))
+    assert await read_to_end(reader, part(root)) == {offset: written(root)[offset] for offset in range(4)}
+    await reader.refresh()
+    assert await read_to_end(reader, part(root)) == written(root)
+
+
+@on_a_root
 async def test_a_time_is_found_in_parquet_and_in_segments(root: Root, store: FaultyStore) -> None:
     """The lowest offset of that time or a later one; times do not ascend."""
     times = [5, 3, 9, 4, 20, 7]

@@ -10,7 +10,7 @@ import pytest
 from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.object_store.memory import MemoryStore
-from ledger.segment import TAIL_GUESS_BYTES, decode_tail, encode_segment, first_batch_position, read_index
+from ledger.segment import TAIL_GUESS_BYTES, decode_tail, encode_segment, first_batch_position, read_end, read_index
 from ledgermq.errors import DataDamaged, FormatNotSupported
 from ledgermq.protocol.records import decode_batch
 from tests.ledgers import batch, session
@@ -56,6 +56,27 @@ async def test_an_index_longer_than_the_guess_takes_a_second_get() -> None:
     one, two = (batch(b"one", b"two", timestamp_ms=5), batch(b"three", partition=4, producer=session(0)))
     await store.put_if_absent(keys.segment(3, 9), encode_segment(index, [one.data, two.data]))
     assert (await read_index(store, 3, 9)).index.broker == index.broker
+
+
+async def test_the_read_of_an_index_brings_the_batches_before_it_as_far_as_it_reaches() -> None:
+    store = MemoryStore("small", seeded_sources())
+    large, small = batch(b"x" * TAIL_GUESS_BYTES), batch(b"three")
+    index = fmt.SegmentIndex(bundle=3, slot=9)
+    index.batches.append(large.entry(0, first_batch_position()))
+    index.batches.append(small.entry(1, first_batch_position() + len(large.data)))
+    await store.put_if_absent(keys.segment(3, 9), encode_segment(index, [large.data, small.data]))
+    end = await read_end(store, 3, 9)
+    assert [end.bytes_of(entry) for entry in end.slot.index.batches] == [None, bytes(small.data)]
+
+
+async def test_a_small_segment_comes_whole_with_its_index() -> None:
+    store = MemoryStore("small", seeded_sources())
+    index, data = make_segment()
+    await store.put_if_absent(keys.segment(3, 9), [data])
+    end = await read_end(store, 3, 9)
+    assert [end.bytes_of(entry) for entry in index.batches] == [
+        data[entry.position : entry.position + entry.length] for entry in index.batches
+    ]
 
 
 @pytest.mark.parametrize("at", [-1, -8, -12, -20, -28, -40, -100])
