@@ -27,6 +27,11 @@ class SegmentIndexes:
         known = self._bundles.get(bundle, {}).get(slot)
         return known[1] if known is not None and known[0] == etag else None
 
+    def find_put(self, bundle: int, slot: int, put_id: bytes) -> SlotIndex | None:
+        """That of the segment with this put id: what it says is for ever, whether or not the segment is still there."""
+        known = self._bundles.get(bundle, {}).get(slot)
+        return known[1] if known is not None and known[1].index.put_id == put_id else None
+
     def keep(self, bundle: int, index: SlotIndex, etag: str) -> None:
         """`etag`: as listed *before* the index was read; if another segment came in between, no later LIST shows it again."""
         self._left.pop(bundle, None)

@@ -9,19 +9,28 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-async def all_of(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """What they return, in their order. The first error ends the others and is raised as it is.
+async def all_of(works: Iterable[Coroutine[Any, Any, T]], at_once: int | None = None) -> list[T]:
+    """What they return, in their order. The first error ends the others and is raised as it is. `at_once`: how many run side by side.
 
     Who is cancelled meanwhile is cancelled, whatever a task raises at that time: an `asyncio.TaskGroup` would raise the task's error
     instead, and a loop that goes on after errors would never end.
     """
-    tasks = [asyncio.create_task(work) for work in works]
-    if not tasks:
+    given = list(works)
+    if not given:
         return []
+    room = asyncio.Semaphore(at_once or len(given))
+
+    async def one(work: Coroutine[Any, Any, T]) -> T:
+        async with room:
+            return await work
+
+    tasks = [asyncio.create_task(one(work)) for work in given]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
     finally:
         await end(*tasks)
+        for work in given:
+            work.close()  # it may not have begun
     failed = next((task for task in tasks if not task.cancelled() and task.exception() is not None), None)
     return [task.result() for task in ([failed] if failed is not None else tasks)]
 

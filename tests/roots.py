@@ -22,9 +22,11 @@ from ledger.parquet.runner import compact_root
 from ledger.segment import Batch
 from ledger.topic_settings import parse_settings
 from ledger.writer import LedgerWriter, claim
+from ledgermq.errors import DataDamaged
 from ledgermq.protocol.records import SCHEMA, decode_batch, encode_batch
 from ledgermq.sources import Sources
 from tests.ledgers import append_and_wait, batch
+from tests.passing_store import PassingStore
 
 
 class Root:
@@ -84,6 +86,13 @@ class Root:
 
     async def newest(self, bundle: int = 1) -> fmt.Checkpoint:
         return await newest_checkpoint(self.store, bundle)
+
+
+class NoTasks(PassingStore):
+    """`root.compact(NoTasks(root.store))` fails, and leaves a plan behind."""
+
+    async def fenced_puts(self, fence: str, keys: object, url_life_ms: int) -> object:  # type: ignore[override]
+        raise DataDamaged("no tasks")
 
 
 async def parquet_keys(store: ObjectStore) -> list[str]:

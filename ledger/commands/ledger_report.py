@@ -5,7 +5,6 @@ Every index is read and its checksum checked; with `full` every segment is read 
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,15 +42,13 @@ class LedgerView:
 async def view_ledger(store: ObjectStore, bundle: int, producer_states_max: int, findings: Findings, *, full: bool) -> LedgerView:
     """What the store holds of a ledger. Raises the store's errors; damage is a finding."""
     view = LedgerView(bundle, [info async for info in store.list(keys.segments(bundle))])
-    limit = asyncio.Semaphore(PARALLEL_READS)
 
     async def look(info: ObjectInfo) -> None:
-        async with limit:
-            slot = await _read_slot(store, bundle, info, findings, full=full)
+        slot = await _read_slot(store, bundle, info, findings, full=full)
         if slot is not None:
             view.indexes[slot.index.slot] = slot
 
-    await all_of(look(info) for info in view.segments)
+    await all_of((look(info) for info in view.segments), PARALLEL_READS)
     with findings.collecting(keys.checkpoints(bundle)):
         view.checkpoint = await newest_checkpoint(store, bundle)
     with findings.collecting(keys.ledger(bundle)):

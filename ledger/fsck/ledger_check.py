@@ -6,7 +6,6 @@ be told of but that the claims which the newest checkpoint notes are there.
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
 
 from ledger import keys
@@ -75,16 +74,14 @@ async def _check_checkpoints(store: ObjectStore, bundle: int, problems: Problems
 
 async def _read_segments(store: ObjectStore, view: LedgerView, problems: Problems, *, quick: bool) -> None:
     slots = [number async for number, _ in list_numbered(store, keys.segments(view.bundle))]
-    limit = asyncio.Semaphore(PARALLEL_READS)
 
     async def read(slot: int) -> None:
-        async with limit:
-            found = await check_segment(store, view.bundle, slot, problems, quick=quick)
+        found = await check_segment(store, view.bundle, slot, problems, quick=quick)
         view.present.add(slot)
         if found is not None:
             view.indexes[slot] = found.index
 
-    await all_of(read(slot) for slot in slots)
+    await all_of((read(slot) for slot in slots), PARALLEL_READS)
 
 
 def _check_presence(view: LedgerView, problems: Problems) -> None:

@@ -67,7 +67,7 @@ async def run_round(
             return None
         try:
             await require_open(store, plan)
-            stored, fence_lost = await _files(store, plan, cluster, sources, engine, on_progress)
+            stored, fence_lost = await _files(store, plan, cluster, sources, engine, known, on_progress)
             if await _commit(store, plan, stored, cluster, sources, known, fence_lost=fence_lost):
                 return _report(plan, stored, loop.time() - begun_s)
         except (PlanOvertaken, FenceClosed, ObjectMissing):
@@ -118,11 +118,12 @@ async def _files(
     cluster: ClusterSettings,
     sources: Sources,
     engine: Engine,
+    known: SegmentIndexes | None,
     on_progress: OnProgress | None,
 ) -> tuple[list[StoredFile], bool]:
     """The files of the plan, all of them; or, and True, those that there are when its fence was lost from outside."""
     try:
-        return await _run_tasks(store, plan, cluster, sources, engine, on_progress), False
+        return await _run_tasks(store, plan, cluster, sources, engine, known, on_progress), False
     except FenceClosed:
         await require_open(store, plan)
         if not store.fences_close_at_once or fence_of(plan) in await store.list_fences():
@@ -139,9 +140,10 @@ async def _run_tasks(
     cluster: ClusterSettings,
     sources: Sources,
     engine: Engine,
+    known: SegmentIndexes | None,
     on_progress: OnProgress | None,
 ) -> list[StoredFile]:
-    tasks = split_plan(plan, store.url, cluster.cluster_id, cluster.url_life_ms, engine.parallel)
+    tasks = split_plan(plan, store.url, cluster, engine.parallel, known)
     sources.random.shuffle(tasks)  # rivals begin with different files, and find the others' done when they come to them
     tell = _Teller(plan, on_progress)
     outcomes = await engine.run(store, tasks, tell.done) if tasks else []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 from ledger import keys
@@ -55,16 +54,14 @@ async def compact_root(
     except LedgerMQError as error:
         report.failures[keys.METADATA_BUNDLE] = error
         return report
-    room = asyncio.Semaphore(BUNDLES_AT_ONCE)
 
     async def compact(bundle: int) -> None:
-        async with room:
-            try:
-                await _compact_all(store, bundle, cluster, catalog, sources, engine, known, report, on_progress)
-            except LedgerMQError as error:
-                report.failures[bundle] = error
+        try:
+            await _compact_all(store, bundle, cluster, catalog, sources, engine, known, report, on_progress)
+        except LedgerMQError as error:
+            report.failures[bundle] = error
 
-    await all_of(compact(bundle) for bundle in (bundles if bundles is not None else range(cluster.bundles)))
+    await all_of((compact(bundle) for bundle in (bundles if bundles is not None else range(cluster.bundles))), BUNDLES_AT_ONCE)
     report.rounds.sort(key=lambda done: (done.bundle, done.plan))
     try:
         report.collected = [*await collect_garbage(store, cluster), *await delete_removed(store, catalog)]

@@ -1,6 +1,7 @@
 """One task of a round: write the Parquet files of a group of neighbouring partitions. A plain function of (task, store), no Spark in it.
 
 Each file: look whether it exists (its footer says whether it is the plan's) | read the slots by one range each | build | put, fenced.
+Indexes that the maker of the task has read travel with it.
 The permission to put is taken before the look at the newest checkpoint which shows that the plan is open; when it expires, both are
 taken anew. Another process may write the same files at the same time: put_if_absent decides, and the loser reads what won.
 
@@ -10,11 +11,13 @@ says so, put at the same key, so that all runners of the plan agree. What a put 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from ledger.blocking import RunBlocking
+from ledger.cluster import ClusterSettings
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.object_store.contract import AlreadyExists, FenceClosed, FencedPuts, ObjectStore, StoreUncertain
 from ledger.object_store.settle import pause_before_retry
@@ -23,17 +26,24 @@ from ledger.parquet.group_build import build_group
 from ledger.parquet.new_file import NewFile
 from ledger.parquet.plan_chain import fence_of, require_open
 from ledger.parquet.stored_file import StoredFile, describe, parse_footer, read_stored_file
+from ledger.segment_indexes import SegmentIndexes
 from ledgermq.errors import Unavailable
 from ledgermq.sources import Sources
+from ledgermq.tasks import all_of, end
 
 GROUP_BYTES = 128 * 1024 * 1024
 GROUP_FILES_MAX = 64
+INDEX_BYTES_MAX = 512 * 1024
+LOOKS_AT_ONCE = 16
+PUTS_AT_ONCE, PUT_BYTES_MAX = 8, 64 * 1024 * 1024
 PUT_ATTEMPTS_MAX = 12
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionTask:
-    """Picklable. `plan`: a CompactionPlan cut down to the files of the group and the slots that they read."""
+    """Picklable. `plan`: a CompactionPlan cut down to the files of the group and the slots that they read. `indexes`: what its maker knew
+    of these, each a SegmentIndex of the batches that the group needs.
+    """
 
     store_url: str
     cluster_id: str
@@ -41,6 +51,7 @@ class CompactionTask:
     plan: bytes
     files: int
     source_bytes: int
+    indexes: tuple[bytes, ...] = ()
 
     @property
     def work(self) -> str:
@@ -60,7 +71,9 @@ class TaskOutcome:
     files: tuple[StoredFile, ...]
 
 
-def split_plan(plan: fmt.CompactionPlan, store_url: str, cluster_id: str, url_life_ms: int, parallel: int = 1) -> list[CompactionTask]:
+def split_plan(
+    plan: fmt.CompactionPlan, store_url: str, cluster: ClusterSettings, parallel: int = 1, known: SegmentIndexes | None = None
+) -> list[CompactionTask]:
     """Tasks of neighbouring partitions: about `GROUP_BYTES` each, smaller where that keeps `parallel` workers busy."""
     files = [file for file in plan.files if file.key]
     share = sum(file.source_bytes for file in files) // max(1, parallel)
@@ -74,16 +87,34 @@ def split_plan(plan: fmt.CompactionPlan, store_url: str, cluster_id: str, url_li
         groups[-1].append(file)
         held += file.source_bytes
     slots = {slot.slot: slot for slot in (*plan.slots, *plan.lagging)}
-    return [
-        CompactionTask(store_url, cluster_id, url_life_ms, _cut(plan, group, slots), len(group), sum(file.source_bytes for file in group))
-        for group in groups
-    ]
+    tasks = []
+    for group in groups:
+        part = _cut(plan, group, slots)
+        indexes = () if known is None else tuple(_known_indexes(part, known))
+        source_bytes = sum(file.source_bytes for file in group)
+        data = part.SerializeToString(deterministic=True)
+        tasks.append(CompactionTask(store_url, cluster.cluster_id, cluster.url_life_ms, data, len(group), source_bytes, indexes))
+    return tasks
 
 
-def _cut(plan: fmt.CompactionPlan, group: Sequence[fmt.PlannedFile], slots: dict[int, fmt.PlannedSlot]) -> bytes:
+def _cut(plan: fmt.CompactionPlan, group: Sequence[fmt.PlannedFile], slots: dict[int, fmt.PlannedSlot]) -> fmt.CompactionPlan:
     read = sorted({slot for file in group for slot in file.slots})
-    part = fmt.CompactionPlan(bundle=plan.bundle, number=plan.number, put_id=plan.put_id, files=group, slots=[slots[slot] for slot in read])
-    return part.SerializeToString(deterministic=True)
+    return fmt.CompactionPlan(bundle=plan.bundle, number=plan.number, put_id=plan.put_id, files=group, slots=[slots[slot] for slot in read])
+
+
+def _known_indexes(part: fmt.CompactionPlan, known: SegmentIndexes) -> Iterator[bytes]:
+    """As many as may travel with a task, cut down to what it reads."""
+    size_bytes = 0
+    partitions = {(file.topic_id, file.partition) for file in part.files}
+    for slot in part.slots:
+        found = known.find_put(part.bundle, slot.slot, slot.put_id)
+        if found is not None:
+            batches = [entry for entry in found.index.batches if (entry.topic_id, entry.partition) in partitions]
+            data = fmt.SegmentIndex(slot=slot.slot, batches=batches).SerializeToString(deterministic=True)
+            size_bytes += len(data)
+            if size_bytes > INDEX_BYTES_MAX:
+                return
+            yield data
 
 
 async def run_task(task: CompactionTask, store: ObjectStore, sources: Sources, run_blocking: RunBlocking) -> TaskOutcome:
@@ -101,15 +132,31 @@ class _Run:
         self.permission: FencedPuts | None = None
 
     async def run(self) -> TaskOutcome:
-        found = {file.key: await read_stored_file(self.store, file.key, self._note(file)) for file in self.plan.files}
+        looks = (read_stored_file(self.store, file.key, self._note(file)) for file in self.plan.files)
+        found = dict(zip((file.key for file in self.plan.files), await all_of(looks, LOOKS_AT_ONCE), strict=True))
         missing = [file for file in self.plan.files if found[file.key] is None]
         if missing:
             await self._take_permission()
-            async for built in build_group(self.store, self.plan, missing, self.run_blocking):
+            found |= {stored.key: stored for stored in await self._build(missing)}
+        return TaskOutcome(tuple(stored for stored in found.values() if stored is not None))
+
+    async def _build(self, files: list[fmt.PlannedFile]) -> list[StoredFile]:
+        """Each file is finished while those before it are put."""
+        puts: list[asyncio.Task[StoredFile]] = []
+        room = _PutRoom()
+        try:
+            async for built in build_group(self.store, self.plan, files, self.task.indexes, self.run_blocking):
                 note = self._note(built.file, built.failed, built.damaged_object)
                 data = await self.run_blocking(partial(built.builder.finish if built.builder else empty_file, note))
-                found[built.file.key] = await self._put(built.file.key, data, note)
-        return TaskOutcome(tuple(stored for stored in found.values() if stored is not None))
+                await room.take(data.size)
+                for put in puts:
+                    if put.done():
+                        put.result()  # raises, before more is built in vain
+                puts.append(asyncio.create_task(self._put(built.file.key, data, note)))
+                puts[-1].add_done_callback(partial(room.give, data.size))
+            return [await put for put in puts]
+        finally:
+            await end(*puts)
 
     def _note(self, file: fmt.PlannedFile, failed: str = "", damaged_object: str = "") -> FooterNote:
         return note_of_file(file, self.plan, self.task.cluster_id, failed, damaged_object)
@@ -140,3 +187,21 @@ class _Run:
                 pass
             await pause_before_retry(attempt, self.sources)
         raise Unavailable(f"{key}: it could not be put in {PUT_ATTEMPTS_MAX} tries")
+
+
+class _PutRoom:
+    """For a few puts at a time, of so many bytes together; a larger one goes alone."""
+
+    def __init__(self) -> None:
+        self._puts = self._bytes = 0
+        self._given = asyncio.Event()
+
+    async def take(self, size: int) -> None:
+        while self._puts >= PUTS_AT_ONCE or (self._puts and self._bytes + size > PUT_BYTES_MAX):
+            self._given.clear()
+            await self._given.wait()
+        self._puts, self._bytes = self._puts + 1, self._bytes + size
+
+    def give(self, size: int, _: object) -> None:
+        self._puts, self._bytes = self._puts - 1, self._bytes - size
+        self._given.set()

@@ -7,8 +7,6 @@ However often it is called, it asks not more than every `poll_s`, ever more seld
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable
-from typing import Any, TypeVar
 
 from ledger import keys
 from ledger.catalog import Catalog, Topic, read_catalog
@@ -16,6 +14,7 @@ from ledger.cluster import ClusterSettings
 from ledger.fold import PartitionKey
 from ledger.object_store.contract import ObjectStore
 from ledger.reader import LedgerReader
+from ledgermq.tasks import all_of
 from spark.source.options import SourceOptions
 from spark.source.planning import BUNDLES_AT_ONCE, INDEX_BATCHES_MAX
 
@@ -26,9 +25,6 @@ IDLE_SHARE = 0.02
 CATALOG_POLL_S = 1.0
 RECENT_BYTES_MAX = 512 * 1024
 """Of one bundle: some seconds of single records, which then travel with the tasks, and executors ask for nothing."""
-
-
-T = TypeVar("T")
 
 
 class FollowedTopics:
@@ -71,7 +67,7 @@ class FollowedTopics:
                 await self._take(await read_catalog(self._store, self._states_max))
                 self._is_stale = False
             self._catalog_at_s = loop.time() + CATALOG_POLL_S
-        if any(await in_turn(reader.refresh() for _, reader in self._readers.values())):
+        if any(await all_of((reader.refresh() for _, reader in self._readers.values()), BUNDLES_AT_ONCE)):
             self._news_at_s = loop.time()
         self._poll_at_s = loop.time() + min(max(POLL_S, IDLE_SHARE * (loop.time() - self._news_at_s)), POLL_IDLE_S)
 
@@ -94,7 +90,8 @@ class FollowedTopics:
         for bundle, ids in wanted.items():
             known = self._readers.get(bundle)
             readers[bundle] = known if known and ids <= known[0] else (frozenset(ids), self._new_reader(bundle, frozenset(ids)))
-        await in_turn(each[1].open() for bundle, each in readers.items() if each is not self._readers.get(bundle))
+        new = [each[1] for bundle, each in readers.items() if each is not self._readers.get(bundle)]
+        await all_of((reader.open() for reader in new), BUNDLES_AT_ONCE)
         self.catalog, self.topics, self._readers = catalog, topics, readers
 
     def _new_reader(self, bundle: int, topic_ids: frozenset[int]) -> LedgerReader:
@@ -109,14 +106,3 @@ class FollowedTopics:
             index_batches_max=INDEX_BATCHES_MAX,
             recent_bytes_max=RECENT_BYTES_MAX,
         )
-
-
-async def in_turn(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """All of them, so many at once."""
-    room = asyncio.Semaphore(BUNDLES_AT_ONCE)
-
-    async def one(call: Coroutine[Any, Any, T]) -> T:
-        async with room:
-            return await call
-
-    return await asyncio.gather(*map(one, calls))

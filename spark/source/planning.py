@@ -5,7 +5,6 @@ Needs the store, no broker and no Spark.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -18,6 +17,7 @@ from ledger.range_read import OffsetRange, plan_ranges, split
 from ledger.reader import LedgerReader
 from ledgermq.errors import InvalidConfig, OffsetOutOfRange, UnknownPartition
 from ledgermq.sources import Sources
+from ledgermq.tasks import all_of
 from spark.shared_root import cluster_of
 from spark.source.archived_log import ArchivedLog
 from spark.source.options import EARLIEST, LATEST, AtTime, Offsets, SourceOptions
@@ -112,13 +112,7 @@ async def _readers(store: ObjectStore, topics: Sequence[Topic], producer_states_
         bundle: LedgerReader(store, bundle, producer_states_max, wanted=lambda key: key[0] in wanted, index_batches_max=INDEX_BATCHES_MAX)
         for bundle in bundles
     }
-    room = asyncio.Semaphore(BUNDLES_AT_ONCE)
-
-    async def open_one(reader: LedgerReader) -> None:
-        async with room:
-            await reader.open()
-
-    await asyncio.gather(*(open_one(reader) for reader in readers.values()))
+    await all_of((reader.open() for reader in readers.values()), BUNDLES_AT_ONCE)
     return readers
 
 

@@ -125,8 +125,8 @@ def plan() -> tuple[str, fmt.CompactionPlan, bytes]:
 async def _use_plan(data: bytes) -> None:
     key, _, _ = plan()
     decoded = decode_plan(data, key)
-    split_plan(decoded, "memory://x", "cluster", 1000, parallel=2)
     root, _ = filled()
+    split_plan(decoded, "memory://x", root.cluster, parallel=2)
     await find_garbage(await _store_with(key, data), root.cluster)
 
 

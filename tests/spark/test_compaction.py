@@ -129,7 +129,7 @@ async def test_typed_errors_come_back_from_executors(spark: SparkSession, tmp_pa
     async with file_store(tmp_path / "root") as store:
         root = await _root(store)
         key = keys.segment(1, 3)
-        from tests.unit.parquet.test_damage import NoTasks
+        from tests.roots import NoTasks
 
         await root.compact(NoTasks(store), root.sources)
         await store.delete([key])  # after the plan has named it
@@ -142,12 +142,12 @@ async def test_typed_errors_come_back_from_executors(spark: SparkSession, tmp_pa
 async def test_a_task_of_a_finished_plan_writes_nothing(spark: SparkSession, tmp_path: Path) -> None:
     async with file_store(tmp_path / "root") as store:
         root = await _root(store)
-        from tests.unit.parquet.test_damage import NoTasks
+        from tests.roots import NoTasks
 
         await root.compact(NoTasks(store), root.sources)
         plan = await read_plan(store, 1, 1)
         assert plan is not None
-        tasks = split_plan(plan, store.url, root.cluster.cluster_id, root.cluster.url_life_ms, 2)
+        tasks = split_plan(plan, store.url, root.cluster, 2)
         assert not (await _compact(root, spark)).failures
         for file in plan.files:
             await store.delete([file.key])

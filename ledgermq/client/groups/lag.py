@@ -21,6 +21,7 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import FetchFrame
 from ledgermq.protocol.status import error_from_proto
 from ledgermq.sources import Sources
+from ledgermq.tasks import all_of
 
 AT_ONCE = 16
 """Partitions that are looked at side by side."""
@@ -47,13 +48,8 @@ class Lags:
         ends = await self._offsets.find(dict.fromkeys(positions, "latest"), deadline)
         lags = {at: Lag(0, 0.0) for at, position in positions.items() if position >= ends[at]}
         behind = [at for at in positions if at not in lags]
-        room = asyncio.Semaphore(AT_ONCE)
-
-        async def look(at: TopicPartition) -> None:
-            async with room:
-                lags[at] = await self._lag(at, positions[at], ends[at], deadline)
-
-        await asyncio.gather(*map(look, behind))
+        found = await all_of((self._lag(at, positions[at], ends[at], deadline) for at in behind), AT_ONCE)
+        lags |= dict(zip(behind, found, strict=True))
         return {at: lags[at] for at in positions}
 
     async def _lag(self, at: TopicPartition, position: int, end: int, deadline: float) -> Lag:

@@ -12,7 +12,7 @@ from ledger.segment import encode_segment, read_index
 from ledgermq.errors import DataDamaged
 from ledgermq.sources import Sources
 from tests.passing_store import PassingStore
-from tests.roots import Root, parquet_keys, read_parquet_rows
+from tests.roots import NoTasks, Root, parquet_keys, read_parquet_rows
 from tests.stores import memory_store
 
 
@@ -174,11 +174,6 @@ async def test_a_slot_that_the_plan_names_is_never_taken_for_empty(sources: Sour
         assert report.failures[1].object_key == key
         assert isinstance(report.failures[1], DataDamaged)
         assert not [k for k in await parquet_keys(store) if "topic=t/" in k]
-
-
-class NoTasks(PassingStore):
-    async def fenced_puts(self, fence: str, keys: object, url_life_ms: int) -> object:  # type: ignore[override]
-        raise DataDamaged("no tasks")
 
 
 async def test_another_file_of_the_same_name_stops_the_bundle(sources: Sources) -> None:

@@ -28,7 +28,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 
 async def _stopped_after_plan(store: ObjectStore, sources: Sources) -> Root:
-    from tests.unit.parquet.test_damage import NoTasks
+    from tests.roots import NoTasks
 
     root = await Root.open(store, sources)
     await root.create_topic("t")
@@ -56,7 +56,7 @@ async def test_a_late_task_finds_its_plan_overtaken(store: ObjectStore) -> None:
     root = await _stopped_after_plan(store, sources)
     plan = await read_plan(store, 1, 1)
     assert plan is not None
-    task = split_plan(plan, store.url, root.cluster.cluster_id, root.cluster.url_life_ms)[0]
+    task = split_plan(plan, store.url, root.cluster)[0]
     assert not (await root.compact()).failures
     found = await run_task(task, store, sources, run_inline)
     assert [file.rows for file in found.files] == [1], "the file exists: nothing to do"

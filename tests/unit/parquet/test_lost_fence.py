@@ -13,9 +13,8 @@ from ledger.checkpoint import partition_of
 from ledger.object_store.contract import FenceClosed, FencedPuts, ObjectStore
 from ledgermq.errors import DataDamaged
 from tests.passing_store import PassingStore
-from tests.roots import Root, parquet_keys, read_everything, read_parquet_rows
+from tests.roots import NoTasks, Root, parquet_keys, read_everything, read_parquet_rows
 from tests.stores import file_store, memory_store, seeded_sources
-from tests.unit.parquet.test_damage import NoTasks
 
 
 @pytest.fixture(params=["memory", "file"])

@@ -20,8 +20,7 @@ from ledger.parquet.task import run_task, split_plan
 from ledger.recovery import advance_checkpoint
 from ledgermq.errors import LedgerMQError
 from tests.passing_store import PassingStore
-from tests.roots import Root, parquet_keys
-from tests.unit.parquet.test_damage import NoTasks
+from tests.roots import NoTasks, Root, parquet_keys
 from tests.url_store import UrlStore
 from tests.virtual_time import run_virtual, virtual_sources
 
@@ -89,7 +88,7 @@ def test_no_deleted_file_comes_back(fenced: bool) -> None:
         assert (await root.compact(NoTasks(store))).failures
         plan = await read_plan(store, 1, 1)
         assert plan is not None
-        task = split_plan(plan, store.url, root.cluster.cluster_id, root.cluster.url_life_ms)[0]
+        task = split_plan(plan, store.url, root.cluster)[0]
         sleeping = _SleepingStore(store, nap_at, sleep_at)
         late = asyncio.create_task(run_task(task, sleeping, sources, run_inline))
         await asyncio.sleep(NAP_S + 1)
