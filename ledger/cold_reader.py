@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
+from crc32c import crc32c
+
 from ledger import keys
 from ledger.fetch_index import IndexedBatch, PartitionIndex, Place
 from ledger.object_store.contract import Buffer, ObjectMissing, ObjectStore
@@ -69,9 +71,14 @@ class ColdReader:
         return found, None
 
     def _joined_at_hand(self, run: Sequence[IndexedBatch]) -> bytes:
-        """Nothing where one of them is not."""
-        parts = [self._at_hand.get((batch.slot, batch.position), b"") for batch in run]
-        return b"".join(parts) if all(parts) else b""
+        """Nothing where one of them is not, or not as it should be: then the store is asked."""
+        parts = []
+        for batch in run:
+            part = self._at_hand.get((batch.slot, batch.position))
+            if part is None or crc32c(part) != batch.crc:
+                return b""
+            parts.append(part)
+        return b"".join(parts)
 
     async def _fetch(self, key: str, start: int, end: int) -> Buffer:
         async with self._pool:

@@ -24,6 +24,8 @@ class RecentBytes:
 
     def keep(self, end: SegmentEnd, wanted: Iterable[fmt.BatchEntry]) -> None:
         """What came of these batches of the segment."""
+        if not self.bytes_max:
+            return
         for entry in wanted:
             if (data := end.bytes_of(entry)) is not None:
                 self.batches[end.slot.index.slot, entry.position] = data

@@ -74,6 +74,8 @@ class SharedSlots(StoreWrapper):
 def _wanted(ranges: Iterable[OffsetRange]) -> dict[str, _Extent]:
     found: dict[str, _Extent] = {}
     for each in ranges:
+        if len(each.at_hand) == len(each.batches):
+            continue  # none of it is asked for
         for slot, start, length in each.batches.extents():
             name = keys.segment(each.bundle, slot)
             if name in found:

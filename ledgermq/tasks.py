@@ -15,6 +15,7 @@ async def all_of(works: Iterable[Coroutine[Any, Any, T]], at_once: int | None = 
     Who is cancelled meanwhile is cancelled, whatever a task raises at that time: an `asyncio.TaskGroup` would raise the task's error
     instead, and a loop that goes on after errors would never end.
     """
+    assert at_once is None or at_once > 0
     given = list(works)
     if not given:
         return []
@@ -28,9 +29,11 @@ async def all_of(works: Iterable[Coroutine[Any, Any, T]], at_once: int | None = 
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
     finally:
-        await end(*tasks)
-        for work in given:
-            work.close()  # it may not have begun
+        try:
+            await end(*tasks)
+        finally:
+            for work in given:
+                work.close()  # it may not have begun
     failed = next((task for task in tasks if not task.cancelled() and task.exception() is not None), None)
     return [task.result() for task in ([failed] if failed is not None else tasks)]
 

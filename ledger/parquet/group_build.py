@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 
@@ -29,8 +30,9 @@ from ledger.segment import decode_tail
 from ledgermq.errors import CorruptFrame, DataDamaged, MessageTooLarge
 
 AHEAD_BYTES = 32 * 1024 * 1024
-"""What is being read while batches are decoded: on a store that answers after 100 ms, 150 MB/s if it sends as fast."""
-SLOTS_AHEAD_MIN, SLOTS_AHEAD_MAX = 4, 32
+"""What is being read while batches are decoded, by the largest read so far."""
+SLOTS_AHEAD_MIN, SLOTS_AHEAD_MAX = 4, 8
+"""Two tasks of a broker leave half of the readers that it has for others."""
 PENDING_BYTES_MAX = 256 * 1024 * 1024
 """Decoded rows of a group that wait for their row groups."""
 
@@ -52,6 +54,8 @@ class _Piece:
     file: fmt.PlannedFile
     entry: fmt.BatchEntry
     data: memoryview
+    read_bytes: int
+    """Of the read that brought it, and stays in memory with it."""
     crc_fits: bool = False
 
 
@@ -102,15 +106,15 @@ class _Group:
 
 async def build_group(
     store: ObjectStore, plan: fmt.CompactionPlan, files: list[fmt.PlannedFile], indexes: Iterable[bytes], run_blocking: RunBlocking
-) -> AsyncIterator[Built]:
+) -> AsyncGenerator[Built, None]:
     """Every one of `files`, in order, once all slots are read. `indexes`: of some slots, as far as they are wanted.
 
     Raises PlanOvertaken, DataDamaged, the store's errors.
     """
     group = _Group(files, indexes)
-    async for slot, pieces in _read_ahead(store, plan, [slot for slot in plan.slots if slot.slot in group.slots], group):
-        object_key = keys.segment(plan.bundle, slot.slot)
-        await run_blocking(partial(group.take, pieces, object_key))
+    async with aclosing(_read_ahead(store, plan, [slot for slot in plan.slots if slot.slot in group.slots], group)) as reads:
+        async for slot, pieces in reads:
+            await run_blocking(partial(group.take, pieces, keys.segment(plan.bundle, slot.slot)))
     for built in group.built():
         yield built
         built.builder = None  # its bytes are put: free them
@@ -118,9 +122,9 @@ async def build_group(
 
 async def _read_ahead(
     store: ObjectStore, plan: fmt.CompactionPlan, slots: list[fmt.PlannedSlot], group: _Group
-) -> AsyncIterator[tuple[fmt.PlannedSlot, list[_Piece]]]:
-    slot_bytes = sum(file.source_bytes for file in group.files.values()) // max(1, len(slots))
-    ahead = min(max(SLOTS_AHEAD_MIN, AHEAD_BYTES // max(1, slot_bytes)), SLOTS_AHEAD_MAX)
+) -> AsyncGenerator[tuple[fmt.PlannedSlot, list[_Piece]], None]:
+    ahead = SLOTS_AHEAD_MIN
+    largest_bytes = 1
     waiting = deque(slots)
     reads: deque[tuple[fmt.PlannedSlot, asyncio.Task[list[_Piece]]]] = deque()
     try:
@@ -131,6 +135,8 @@ async def _read_ahead(
             slot, read = reads[0]
             pieces = await read
             reads.popleft()
+            largest_bytes = max([largest_bytes, *(piece.read_bytes for piece in pieces)])
+            ahead = min(max(SLOTS_AHEAD_MIN, AHEAD_BYTES // largest_bytes), SLOTS_AHEAD_MAX)
             yield slot, pieces
     finally:
         for _, read in reads:
@@ -164,7 +170,7 @@ async def _read_pieces(store: ObjectStore, key: str, wanted: Sequence[tuple[fmt.
     start = min(entry.position for _, entry in wanted)
     end = max(entry.position + entry.length for _, entry in wanted)
     data = memoryview(await store.get_range(key, start, end - start))
-    pieces = [_Piece(file, entry, data[entry.position - start :][: entry.length]) for file, entry in wanted]
+    pieces = [_Piece(file, entry, data[entry.position - start :][: entry.length], end - start) for file, entry in wanted]
     for piece in pieces:
         piece.crc_fits = crc32c(piece.data) == piece.entry.crc
     return pieces

@@ -12,12 +12,14 @@ says so, put at the same key, so that all runners of the plan agree. What a put 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 
 from ledger.blocking import RunBlocking
 from ledger.cluster import ClusterSettings
+from ledger.fold import PartitionKey
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.object_store.contract import AlreadyExists, FenceClosed, FencedPuts, ObjectStore, StoreUncertain
 from ledger.object_store.settle import pause_before_retry
@@ -35,7 +37,8 @@ GROUP_BYTES = 128 * 1024 * 1024
 GROUP_FILES_MAX = 64
 INDEX_BYTES_MAX = 512 * 1024
 LOOKS_AT_ONCE = 16
-PUTS_AT_ONCE, PUT_BYTES_MAX = 8, 64 * 1024 * 1024
+PUTS_AT_ONCE, PUT_BYTES_MAX = 3, 64 * 1024 * 1024
+"""Two tasks of a broker leave writers of a folder to its segments."""
 PUT_ATTEMPTS_MAX = 12
 
 
@@ -87,10 +90,11 @@ def split_plan(
         groups[-1].append(file)
         held += file.source_bytes
     slots = {slot.slot: slot for slot in (*plan.slots, *plan.lagging)}
+    entries = _known_entries(plan, slots.values(), known) if known is not None else {}
     tasks = []
     for group in groups:
         part = _cut(plan, group, slots)
-        indexes = () if known is None else tuple(_known_indexes(part, known))
+        indexes = tuple(_known_indexes(part, entries))
         source_bytes = sum(file.source_bytes for file in group)
         data = part.SerializeToString(deterministic=True)
         tasks.append(CompactionTask(store_url, cluster.cluster_id, cluster.url_life_ms, data, len(group), source_bytes, indexes))
@@ -102,14 +106,25 @@ def _cut(plan: fmt.CompactionPlan, group: Sequence[fmt.PlannedFile], slots: dict
     return fmt.CompactionPlan(bundle=plan.bundle, number=plan.number, put_id=plan.put_id, files=group, slots=[slots[slot] for slot in read])
 
 
-def _known_indexes(part: fmt.CompactionPlan, known: SegmentIndexes) -> Iterator[bytes]:
-    """As many as may travel with a task, cut down to what it reads."""
+def _known_entries(
+    plan: fmt.CompactionPlan, slots: Iterable[fmt.PlannedSlot], known: SegmentIndexes
+) -> dict[PartitionKey, dict[int, list[fmt.BatchEntry]]]:
+    """By partition and slot, of the slots whose index is known."""
+    found: dict[PartitionKey, dict[int, list[fmt.BatchEntry]]] = {(file.topic_id, file.partition): {} for file in plan.files if file.key}
+    for slot in slots:
+        index = known.find_put(plan.bundle, slot.slot, slot.put_id)
+        for entry in index.index.batches if index is not None else ():
+            if (of_partition := found.get((entry.topic_id, entry.partition))) is not None:
+                of_partition.setdefault(slot.slot, []).append(entry)
+    return found
+
+
+def _known_indexes(part: fmt.CompactionPlan, entries: dict[PartitionKey, dict[int, list[fmt.BatchEntry]]]) -> Iterator[bytes]:
+    """As many as may travel with a task, of what it reads of a slot."""
     size_bytes = 0
-    partitions = {(file.topic_id, file.partition) for file in part.files}
+    partitions = [entries.get((file.topic_id, file.partition), {}) for file in part.files]
     for slot in part.slots:
-        found = known.find_put(part.bundle, slot.slot, slot.put_id)
-        if found is not None:
-            batches = [entry for entry in found.index.batches if (entry.topic_id, entry.partition) in partitions]
+        if batches := [entry for of_partition in partitions for entry in of_partition.get(slot.slot, ())]:
             data = fmt.SegmentIndex(slot=slot.slot, batches=batches).SerializeToString(deterministic=True)
             size_bytes += len(data)
             if size_bytes > INDEX_BYTES_MAX:
@@ -141,19 +156,21 @@ class _Run:
         return TaskOutcome(tuple(stored for stored in found.values() if stored is not None))
 
     async def _build(self, files: list[fmt.PlannedFile]) -> list[StoredFile]:
-        """Each file is finished while those before it are put."""
+        """Files are put side by side, a few at a time, while the next are finished."""
         puts: list[asyncio.Task[StoredFile]] = []
         room = _PutRoom()
         try:
-            async for built in build_group(self.store, self.plan, files, self.task.indexes, self.run_blocking):
-                note = self._note(built.file, built.failed, built.damaged_object)
-                data = await self.run_blocking(partial(built.builder.finish if built.builder else empty_file, note))
-                await room.take(data.size)
-                for put in puts:
-                    if put.done():
-                        put.result()  # raises, before more is built in vain
-                puts.append(asyncio.create_task(self._put(built.file.key, data, note)))
-                puts[-1].add_done_callback(partial(room.give, data.size))
+            async with aclosing(build_group(self.store, self.plan, files, self.task.indexes, self.run_blocking)) as group:
+                async for built in group:
+                    note = self._note(built.file, built.failed, built.damaged_object)
+                    data = await self.run_blocking(partial(built.builder.finish if built.builder else empty_file, note))
+                    await room.take(data.size)
+                    for put in puts:
+                        if put.done():
+                            put.result()  # raises, before more is built in vain
+                    puts.append(asyncio.create_task(self._put(built.file.key, data, note)))
+                    puts[-1].add_done_callback(partial(room.give, data.size))
+                    await asyncio.sleep(0)  # it begins now, also where finishing the next one holds the loop
             return [await put for put in puts]
         finally:
             await end(*puts)

@@ -6,7 +6,7 @@ Needs the store, no broker and no Spark.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ledger.catalog import Catalog, Topic, read_catalog
@@ -25,6 +25,8 @@ from spark.source.options import EARLIEST, LATEST, AtTime, Offsets, SourceOption
 TASK_BATCHES = 50_000
 """Their places travel to the executors with the task, some 60 bytes each."""
 TASK_BYTES = 128 * 1024 * 1024
+AT_HAND_BYTES_MAX = 512 * 1024
+"""Of a task; Spark warns of tasks from 1000 KiB on."""
 BUNDLES_AT_ONCE = 8
 INDEX_BATCHES_MAX = 2_000_000
 """Of one bundle, in the driver; some 60 bytes each. What does not fit is looked up again when it is planned, at the price of a recovery."""
@@ -82,7 +84,16 @@ def deal(ranges: Sequence[TopicRange], tasks_min: int, task_bytes: int = TASK_BY
         tasks[-1].append(part)
         size_bytes += part.range.bytes
         batches += len(part.range.batches)
-    return tasks if len(tasks) >= min(tasks_min, len(parts)) else [[part] for part in parts]
+    return [_bounded(task) for task in (tasks if len(tasks) >= min(tasks_min, len(parts)) else [[part] for part in parts])]
+
+
+def _bounded(task: list[TopicRange]) -> list[TopicRange]:
+    """With no more bytes at hand than may travel with it; the rest is read from the store."""
+    found, size_bytes = [], 0
+    for part in task:
+        size_bytes += sum(map(len, part.range.at_hand.values()))
+        found.append(part if size_bytes <= AT_HAND_BYTES_MAX else replace(part, range=replace(part.range, at_hand={})))
+    return found
 
 
 def _few_batches(ranges: Iterable[TopicRange]) -> Iterator[OffsetRange]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 
 import pytest
 
@@ -103,3 +104,50 @@ def test_who_is_cancelled_is_cancelled_though_a_task_fails_at_that_time(error_at
         assert asyncio.get_running_loop().time() >= 1.5
 
     run_virtual(main)
+
+
+async def test_no_more_than_so_many_run_at_once_and_results_keep_their_order() -> None:
+    running = most = 0
+
+    async def work(number: int) -> int:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.001 * (5 - number))
+        running -= 1
+        return number
+
+    assert await all_of(map(work, range(5)), at_once=2) == list(range(5))
+    assert most == 2
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("cancels", [1, 2])
+async def test_what_waits_for_room_never_begins_when_all_are_cancelled(cancels: int) -> None:
+    begun = []
+
+    async def work(number: int) -> None:
+        begun.append(number)
+        try:
+            await asyncio.sleep(100)
+        finally:
+            await asyncio.sleep(0.01)
+
+    works = [work(number) for number in range(3)]
+    waiting = asyncio.create_task(all_of(works, at_once=1))
+    for _ in range(cancels):
+        await asyncio.sleep(0.002)
+        waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert begun == [0]
+    assert [inspect.getcoroutinestate(each) for each in works] == [inspect.CORO_CLOSED] * 3
+
+
+async def test_the_first_error_ends_also_those_that_wait_for_room() -> None:
+    async def work(number: int) -> None:
+        assert number == 0, "there was room for one"
+        raise ValueError
+
+    with pytest.raises(ValueError):
+        await all_of((work(number) for number in range(3)), at_once=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 
 from ledger.fetch_index import IndexedBatch, PartitionIndex
 from ledger.range_read import OffsetRange
@@ -36,3 +37,13 @@ def test_tasks_have_a_size() -> None:
     assert offsets(tasks) == offsets([[*files, *small]])
     assert [sum(part.range.bytes for part in task) // MB for task in tasks] == [100, 100, 100, 120]
     assert len(deal([*files, *small], 1, 10 * MB)) == 6
+
+
+def test_a_task_carries_no_more_bytes_than_a_bound() -> None:
+    """Each range has a quarter of the bound at hand: the first four keep it, the others are read from the store."""
+    ranges = [in_segments(10, partition) for partition in range(6)]
+    quarter = bytes(planning.AT_HAND_BYTES_MAX // 4)
+    carrying = [TopicRange("t", replace(each.range, at_hand={(0, 0): quarter})) for each in ranges]
+    [task] = deal(carrying, 1)
+    assert [bool(part.range.at_hand) for part in task] == [True] * 4 + [False] * 2
+    assert offsets([task]) == offsets([ranges])
