@@ -1,9 +1,10 @@
 """Parquet compaction against a plain pyarrow write of the same rows, per core; and what its requests cost on S3.
 
-python -m bench.compaction [--megabytes 500] [--segment-megabytes 4] [--partitions 8] [--rounds 3]
+python -m bench.compaction [--megabytes 500] [--segment-megabytes 4] [--partitions 8] [--rounds 4]
 
-Both take turns, each time to new files, on copies of one root. The first turn of each does not count: it takes fresh memory from the
-kernel, and imports what it needs. What is told is the median of the others; the ratio is the median of the ratios of a turn.
+Both take turns, each time to new files, now one and now the other first: whoever is first gets the memory that was freed a moment ago.
+The first turn of each does not count: it takes fresh memory from the kernel, and imports what it needs. What is told is the median of the
+others; the ratio is the median of the ratios of a turn.
 Processor seconds are of this process, all threads: on a shared machine they say more than wall time. Tasks run as in a worker of Spark. The
 plain conversion reads the same segments with pyarrow alone, one thread, and writes files of the same columns, codec, encodings, statistics
 and page index; it knows no checksums, validates nothing, finds nothing by index, and makes nothing durable.
@@ -138,10 +139,13 @@ async def measure(shape: Shape, folder: Path, rounds: int) -> dict[str, object]:
     plain, writing, ours, walls = [], [], [], []
     for turn in range(rounds + 1):
         shutil.copytree(folder / "root", folder / "copy")
-        os.sync()  # what the kernel writes back later belongs to nobody's turn
         (folder / "plain").mkdir()
-        plain_cpu, writing_cpu, count = plain_conversion(shape, folder / "copy", folder / "plain")
+        os.sync()  # what the kernel writes back later belongs to nobody's turn
+        if turn % 2:
+            plain_cpu, writing_cpu, count = plain_conversion(shape, folder / "root", folder / "plain")
         cpu, wall, report, requests = await compact(folder / "copy")
+        if not turn % 2:
+            plain_cpu, writing_cpu, count = plain_conversion(shape, folder / "root", folder / "plain")
         assert not report.failures
         assert (report.source_bytes, report.records) == (stored, count)
         shutil.rmtree(folder / "copy")
@@ -185,7 +189,7 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, default=500)
     parser.add_argument("--segment-megabytes", type=float, default=4)
     parser.add_argument("--partitions", type=int, default=8)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--values", type=int, nargs="+", default=[100, 1000])
     chosen = parser.parse_args()
     pa.set_cpu_count(1)
