@@ -74,10 +74,10 @@ class SharedSlots(StoreWrapper):
 def _wanted(ranges: Iterable[OffsetRange]) -> dict[str, _Extent]:
     found: dict[str, _Extent] = {}
     for each in ranges:
-        if len(each.at_hand) == len(each.batches):
-            continue  # none of it is asked for
         for slot, start, length in each.batches.extents():
             name = keys.segment(each.bundle, slot)
+            if (slot, start) in each.at_hand:
+                continue  # and so is what follows in the slot: the end of a segment came along
             if name in found:
                 found[name].add(start, length)
                 found[name].ranges += 1

@@ -21,9 +21,18 @@ async def all_of(works: Iterable[Coroutine[Any, Any, T]], at_once: int | None = 
         return []
     room = asyncio.Semaphore(at_once or len(given))
 
+    has_failed = False
+
     async def one(work: Coroutine[Any, Any, T]) -> T:
+        nonlocal has_failed
         async with room:
-            return await work
+            if has_failed:
+                raise asyncio.CancelledError  # it would only begin
+            try:
+                return await work
+            except Exception:
+                has_failed = True
+                raise
 
     tasks = [asyncio.create_task(one(work)) for work in given]
     try:

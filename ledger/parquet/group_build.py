@@ -31,8 +31,8 @@ from ledgermq.errors import CorruptFrame, DataDamaged, MessageTooLarge
 
 AHEAD_BYTES = 32 * 1024 * 1024
 """What is being read while batches are decoded, by the largest read so far."""
-SLOTS_AHEAD_MIN, SLOTS_AHEAD_MAX = 4, 8
-"""Two tasks of a broker leave half of the readers that it has for others."""
+SLOTS_AHEAD_MIN, SLOTS_AHEAD_MAX = 4, 6
+"""Reads at a time: fewer than a folder has readers, which a broker's compaction shares with those who fetch."""
 PENDING_BYTES_MAX = 256 * 1024 * 1024
 """Decoded rows of a group that wait for their row groups."""
 
@@ -117,7 +117,7 @@ async def build_group(
             await run_blocking(partial(group.take, pieces, keys.segment(plan.bundle, slot.slot)))
     for built in group.built():
         yield built
-        built.builder = None  # its bytes are put: free them
+        built.builder = None  # it is finished: free what it held
 
 
 async def _read_ahead(

@@ -36,9 +36,9 @@ from ledgermq.tasks import all_of, end
 GROUP_BYTES = 128 * 1024 * 1024
 GROUP_FILES_MAX = 64
 INDEX_BYTES_MAX = 512 * 1024
-LOOKS_AT_ONCE = 16
+LOOKS_AT_ONCE = 6
 PUTS_AT_ONCE, PUT_BYTES_MAX = 3, 64 * 1024 * 1024
-"""Two tasks of a broker leave writers of a folder to its segments."""
+"""Fewer than a folder has writers, which a broker's compaction shares with its segments."""
 PUT_ATTEMPTS_MAX = 12
 
 

@@ -89,10 +89,12 @@ def deal(ranges: Sequence[TopicRange], tasks_min: int, task_bytes: int = TASK_BY
 
 def _bounded(task: list[TopicRange]) -> list[TopicRange]:
     """With no more bytes at hand than may travel with it; the rest is read from the store."""
-    found, size_bytes = [], 0
+    found, room = [], AT_HAND_BYTES_MAX
     for part in task:
-        size_bytes += sum(map(len, part.range.at_hand.values()))
-        found.append(part if size_bytes <= AT_HAND_BYTES_MAX else replace(part, range=replace(part.range, at_hand={})))
+        size_bytes = sum(map(len, part.range.at_hand.values()))
+        fits = size_bytes <= room
+        room -= size_bytes if fits else 0
+        found.append(part if fits else replace(part, range=replace(part.range, at_hand={})))
     return found
 
 

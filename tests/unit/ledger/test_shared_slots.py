@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ledger import keys
 from ledger.blocking import run_inline
 from ledger.object_store.memory import MemoryStore
 from ledger.range_read import OffsetRange, RangeReader, plan_ranges
+from ledger.reader import LedgerReader
 from ledger.shared_slots import SharedSlots
 from ledgermq.errors import DataDamaged
 from ledgermq.sources import Sources
@@ -29,8 +32,8 @@ async def root(sources: Sources) -> Root:
     return root
 
 
-async def planned(root: Root) -> list[OffsetRange]:
-    reader = await opened_reader(root.store)
+async def planned(root: Root, reader: LedgerReader | None = None) -> list[OffsetRange]:
+    reader = reader or await opened_reader(root.store)
     keys_of = [(root.topics["t"].id, partition) for partition in range(PARTITIONS)]
     return [part for key in keys_of for part in await plan_ranges(reader, key, 0, reader.end(key))]
 
@@ -64,6 +67,22 @@ async def test_what_one_partition_wants_alone_is_asked_for_alone(root: Root) -> 
     await rows(store, ranges[:1])
     assert store.reads["get_range"] == SEGMENTS
     assert store.bytes < alone
+
+
+@pytest.mark.parametrize("spoilt", [False, True])
+async def test_what_is_at_hand_is_not_fetched_with_the_rest(root: Root, spoilt: bool) -> None:
+    """One segment came after the reader; what is wrong of it at hand is fetched after all."""
+    reader = await opened_reader(root.store, recent_bytes_max=1 << 20)
+    await root.produce("t", *((partition, [b"new %d" % partition]) for partition in range(PARTITIONS)))
+    await reader.refresh()
+    ranges = await planned(root, reader)
+    assert [len(each.at_hand) for each in ranges] == [1] * PARTITIONS
+    if spoilt:
+        [(place, data)] = ranges[1].at_hand.items()
+        ranges[1] = replace(ranges[1], at_hand={place: bytes(len(data))})
+    store = CountingStore(root.store)
+    assert await rows(store, ranges) == {p: root.produced["t", p] for p in range(PARTITIONS)}
+    assert store.reads["get_range"] == SEGMENTS + spoilt
 
 
 async def test_segments_that_have_become_parquet_meanwhile(root: Root) -> None:
