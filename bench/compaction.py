@@ -29,7 +29,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from crc32c import crc32c
 
-from ledger.blocking import run_inline
+from ledger.blocking import RunBlocking, run_inline
+from ledger.object_store.contract import ObjectStore
 from ledger.object_store.file import FileStore
 from ledger.object_store.metered import CountingMeter, MeteredStore
 from ledger.parquet.columns import ROW_GROUP_BYTES, SCHEMA, open_writer
@@ -143,10 +144,10 @@ async def measure(shape: Shape, folder: Path, rounds: int) -> dict[str, object]:
         os.sync()  # what the kernel writes back later belongs to nobody's turn
         if turn % 2:
             plain_cpu, writing_cpu, count = plain_conversion(shape, folder / "root", folder / "plain")
-        cpu, wall, report, requests = await compact(folder / "copy")
+        async with FileStore(folder / "copy", Sources()) as copy:
+            cpu, wall, report, requests = await compact(copy, run_inline)
         if not turn % 2:
             plain_cpu, writing_cpu, count = plain_conversion(shape, folder / "root", folder / "plain")
-        assert not report.failures
         assert (report.source_bytes, report.records) == (stored, count)
         shutil.rmtree(folder / "copy")
         shutil.rmtree(folder / "plain")
@@ -175,13 +176,14 @@ async def measure(shape: Shape, folder: Path, rounds: int) -> dict[str, object]:
     }
 
 
-async def compact(root: Path) -> tuple[float, float, CompactionReport, dict[str, int]]:
+async def compact(store: ObjectStore, run_blocking: RunBlocking) -> tuple[float, float, CompactionReport, dict[str, int]]:
     """Processor seconds, wall seconds, what was done, requests."""
     sources, meter = Sources(), CountingMeter()
-    async with FileStore(root, sources) as files:
-        begun, begun_wall = time.process_time(), time.perf_counter()
-        report = await compact_root(MeteredStore(files, meter), sources, LocalEngine(sources, run_inline, tasks_at_once=1))
-        return time.process_time() - begun, time.perf_counter() - begun_wall, report, meter.by_operation()
+    begun, begun_wall = time.process_time(), time.perf_counter()
+    report = await compact_root(MeteredStore(store, meter), sources, LocalEngine(sources, run_blocking, tasks_at_once=1))
+    cpu, wall = time.process_time() - begun, time.perf_counter() - begun_wall
+    assert not report.failures
+    return cpu, wall, report, meter.by_operation()
 
 
 def main() -> None:

@@ -12,18 +12,14 @@ import argparse
 import asyncio
 import json
 import tempfile
-import time
 from pathlib import Path
 
 import pyarrow as pa
 
-from bench.compaction import Shape, fill
+from bench.compaction import Shape, compact, fill
 from bench.stores import DISTANT, stores
 from ledger.blocking import RunBlocking, run_inline
-from ledger.object_store.metered import CountingMeter, MeteredStore
 from ledger.object_store.open import open_store
-from ledger.parquet.engine import LocalEngine
-from ledger.parquet.runner import compact_root
 from ledgermq.sources import Sources
 from tests.roots import Root
 
@@ -31,14 +27,10 @@ SEGMENT_BYTES, PARTITIONS, VALUE_BYTES = 4_000_000, 8, 1000
 
 
 async def turn(url: str, shape: Shape, name: str, run_blocking: RunBlocking) -> dict[str, object]:
-    sources, meter = Sources(), CountingMeter()
+    sources = Sources()
     async with await open_store(url, sources=sources) as store:
         stored = await fill(await Root.open(store, sources), shape)
-        engine = LocalEngine(sources, run_blocking, tasks_at_once=1)
-        begun, begun_cpu = time.perf_counter(), time.process_time()
-        report = await compact_root(MeteredStore(store, meter), sources, engine)
-        wall, cpu = time.perf_counter() - begun, time.process_time() - begun_cpu
-    assert not report.failures
+        cpu, wall, report, requests = await compact(store, run_blocking)
     assert report.source_bytes == stored
     round_s = sum(done.seconds for done in report.rounds if done.files)
     return {
@@ -48,7 +40,7 @@ async def turn(url: str, shape: Shape, name: str, run_blocking: RunBlocking) -> 
         "round_s": round(round_s, 2),
         "mb_per_s_of_the_round": round(stored / 1e6 / round_s, 1),
         "cpu_s": round(cpu, 2),
-        "requests": meter.by_operation(),
+        "requests": requests,
     }
 
 

@@ -11,11 +11,12 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from ledger.fold import PartitionKey
 from ledger.format import ledgermq_format_pb2 as fmt
 
+T = TypeVar("T")
 Place = tuple[int, int]
 """Of a batch: its slot, and its position there."""
 
@@ -104,8 +105,9 @@ class PartitionIndex:
         found.size_bytes = sum(found._columns[4])
         return found
 
-    def places(self) -> Iterator[Place]:
-        return zip(self._columns[2], self._columns[3], strict=True)
+    def among(self, held: Mapping[Place, T]) -> dict[Place, T]:
+        """What is held of these batches."""
+        return {place: held[place] for place in zip(self._columns[2], self._columns[3], strict=True) if place in held}
 
     def extents(self) -> Iterator[tuple[int, int, int]]:
         """What of each slot: (slot, position, length), from its first batch to the end of its last one."""

@@ -57,8 +57,7 @@ class OffsetRange:
         """Some of it."""
         share = self.bytes * (end - first) // max(1, self.end - self.first)
         batches = self.batches.between(first, end)
-        at_hand = {place: self.at_hand[place] for place in batches.places() if place in self.at_hand}
-        return replace(self, first=first, end=end, bytes=share, batches=batches, at_hand=at_hand)
+        return replace(self, first=first, end=end, bytes=share, batches=batches, at_hand=batches.among(self.at_hand))
 
 
 async def plan_ranges(reader: LedgerReader, key: PartitionKey, first: int, end: int) -> list[OffsetRange]:

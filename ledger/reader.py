@@ -271,16 +271,16 @@ class LedgerReader:
         """As many as are there without a gap, of those that are asked for at once."""
         first = self._known.next_slot
         found = await asyncio.gather(*(self._end_or_error(first + i) for i in range(self._ahead)))
-        slots: list[SegmentEnd] = []
-        for slot in found:
-            if isinstance(slot, ObjectMissing):
+        ends: list[SegmentEnd] = []
+        for end in found:
+            if isinstance(end, ObjectMissing):
                 break
-            if isinstance(slot, Exception):
-                if slots:
+            if isinstance(end, Exception):
+                if ends:
                     break
-                raise slot
-            slots.append(slot)
-        return slots
+                raise end
+            ends.append(end)
+        return ends
 
     async def _end_or_error(self, slot: int) -> SegmentEnd | Exception:
         try:
@@ -341,7 +341,8 @@ class LedgerReader:
         history = await self._history()
         if history.checkpoint.number > self._checkpoint.number and not self._known.look(history.checkpoint.trim_slot, _now_s()):
             self._begin(history)
-        self._see(history.checkpoint)
+        else:
+            self._see(history.checkpoint)
         followed = (slot.index for slot in history.segments if slot.index.slot < self._known.next_slot)
         self._far = key, far_index(followed, key, offset, FAR_BATCHES_MAX)
 

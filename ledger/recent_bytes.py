@@ -35,7 +35,7 @@ class RecentBytes:
 
     def find(self, batches: PartitionIndex) -> dict[Place, bytes]:
         """What is here of these."""
-        return {place: self.batches[place] for place in batches.places() if place in self.batches}
+        return batches.among(self.batches)
 
     def clear(self) -> None:
         self.batches.clear()

@@ -28,6 +28,7 @@ from ledger.parquet.plan import end_of
 from ledger.parquet.plan_chain import refuse, require_open
 from ledger.segment import decode_tail
 from ledgermq.errors import CorruptFrame, DataDamaged, MessageTooLarge
+from ledgermq.tasks import end
 
 AHEAD_BYTES = 32 * 1024 * 1024
 """What is being read while batches are decoded, by the largest read so far."""
@@ -139,9 +140,7 @@ async def _read_ahead(
             ahead = min(max(SLOTS_AHEAD_MIN, AHEAD_BYTES // largest_bytes), SLOTS_AHEAD_MAX)
             yield slot, pieces
     finally:
-        for _, read in reads:
-            read.cancel()
-        await asyncio.gather(*(read for _, read in reads), return_exceptions=True)
+        await end(*(read for _, read in reads))
 
 
 async def _read_slot(store: ObjectStore, plan: fmt.CompactionPlan, slot: fmt.PlannedSlot, group: _Group) -> list[_Piece]:
@@ -168,9 +167,9 @@ async def _read_pieces(store: ObjectStore, key: str, wanted: Sequence[tuple[fmt.
     if not wanted:
         return []
     start = min(entry.position for _, entry in wanted)
-    end = max(entry.position + entry.length for _, entry in wanted)
-    data = memoryview(await store.get_range(key, start, end - start))
-    pieces = [_Piece(file, entry, data[entry.position - start :][: entry.length], end - start) for file, entry in wanted]
+    length = max(entry.position + entry.length for _, entry in wanted) - start
+    data = memoryview(await store.get_range(key, start, length))
+    pieces = [_Piece(file, entry, data[entry.position - start :][: entry.length], length) for file, entry in wanted]
     for piece in pieces:
         piece.crc_fits = crc32c(piece.data) == piece.entry.crc
     return pieces

@@ -157,19 +157,14 @@ class _Run:
 
     async def _build(self, files: list[fmt.PlannedFile]) -> list[StoredFile]:
         """Files are put side by side, a few at a time, while the next are finished."""
-        puts: list[asyncio.Task[StoredFile]] = []
-        room = _PutRoom()
+        puts: dict[asyncio.Task[StoredFile], int] = {}
         try:
             async with aclosing(build_group(self.store, self.plan, files, self.task.indexes, self.run_blocking)) as group:
                 async for built in group:
                     note = self._note(built.file, built.failed, built.damaged_object)
                     data = await self.run_blocking(partial(built.builder.finish if built.builder else empty_file, note))
-                    await room.take(data.size)
-                    for put in puts:
-                        if put.done():
-                            put.result()  # raises, before more is built in vain
-                    puts.append(asyncio.create_task(self._put(built.file.key, data, note)))
-                    puts[-1].add_done_callback(partial(room.give, data.size))
+                    await _wait_for_room(puts, data.size)
+                    puts[asyncio.create_task(self._put(built.file.key, data, note))] = data.size
                     await asyncio.sleep(0)  # it begins now, also where finishing the next one holds the loop
             return [await put for put in puts]
         finally:
@@ -206,19 +201,13 @@ class _Run:
         raise Unavailable(f"{key}: it could not be put in {PUT_ATTEMPTS_MAX} tries")
 
 
-class _PutRoom:
-    """For a few puts at a time, of so many bytes together; a larger one goes alone."""
-
-    def __init__(self) -> None:
-        self._puts = self._bytes = 0
-        self._given = asyncio.Event()
-
-    async def take(self, size: int) -> None:
-        while self._puts >= PUTS_AT_ONCE or (self._puts and self._bytes + size > PUT_BYTES_MAX):
-            self._given.clear()
-            await self._given.wait()
-        self._puts, self._bytes = self._puts + 1, self._bytes + size
-
-    def give(self, size: int, _: object) -> None:
-        self._puts, self._bytes = self._puts - 1, self._bytes - size
-        self._given.set()
+async def _wait_for_room(puts: dict[asyncio.Task[StoredFile], int], size: int) -> None:
+    """Until few enough of them are under way, of few enough bytes together; a larger file goes alone. Raises what a put has raised."""
+    while True:
+        for put in puts:
+            if put.done():
+                put.result()
+        living = [put for put in puts if not put.done()]
+        if not living or (len(living) < PUTS_AT_ONCE and sum(puts[put] for put in living) + size <= PUT_BYTES_MAX):
+            return
+        await asyncio.wait(living, return_when=asyncio.FIRST_COMPLETED)
