@@ -22,6 +22,7 @@ from ledger.parquet.report import RoundReport
 from ledger.segment_indexes import SegmentIndexes
 from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
+from stateless_broker.bundle.background_rounds import BackgroundRounds
 from stateless_broker.bundle.tail_cache import TailCache
 
 MIB = 1024 * 1024
@@ -148,22 +149,15 @@ class BundleContext:
         self.limits = limits
         self.produce_memory.bytes_max = limits.produce_memory_bytes_max
         self.tail_cache.take_bound(limits.cache_bytes_max)
-        if limits.background_compaction:
-            self.compaction_wanted.set()
-        else:
-            self.compaction_wanted.clear()
+        self.background_rounds.allow(limits.background_compaction)
 
     @cached_property
     def produce_memory(self) -> ByteBudget:
         return ByteBudget(self.limits.produce_memory_bytes_max)
 
     @cached_property
-    def compaction_wanted(self) -> asyncio.Event:
-        """Set while `limits.background_compaction` is."""
-        wanted = asyncio.Event()
-        if self.limits.background_compaction:
-            wanted.set()
-        return wanted
+    def background_rounds(self) -> BackgroundRounds:
+        return BackgroundRounds(self.limits.background_compaction)
 
     @cached_property
     def tail_cache(self) -> TailCache:

@@ -128,18 +128,18 @@ class Upkeep:
             self._context.metrics.parked(self.bundle, len(self._reads.parked))
 
     async def _compactions(self) -> None:
-        """A round that is under way when it is no longer wanted is finished."""
+        rounds = self._context.background_rounds
         while True:
-            await self._context.compaction_wanted.wait()
+            await rounds.allowed.wait()
             await asyncio.sleep(self._compaction_pause_s)
-            if not self._limits.background_compaction:
+            if not rounds.allowed.is_set():
                 continue
             if self._reads.has_older_segments:
                 await self._insist("look", self._reads.load_all)
             if self._is_due():
-                await self._insist("compaction", self._compact)
+                await self._insist("compaction", self._compact_in_turn)
             elif wants_snapshot(self._reads, self._context.catalog()):
-                await self._insist("snapshot", self._snapshot)
+                await self._insist("snapshot", partial(rounds.run, self._snapshot))
             else:
                 self._compaction_pause_s = self._limits.compaction_interval_s
 
@@ -167,15 +167,18 @@ class Upkeep:
         await self._look()
         self._compaction_pause_s = self._limits.compaction_interval_s
 
+    async def _compact_in_turn(self) -> None:
+        async with self._context.compaction_turn:
+            await self._context.background_rounds.run(self._compact)
+
     async def _compact(self) -> None:
         context = self._context
         compact = partial(compact_bundle, context.store, self.bundle, context.cluster)
-        async with context.compaction_turn:
-            self._retention_s = asyncio.get_running_loop().time()
-            report = await compact(
-                context.catalog(), context.sources, context.compaction_engine, everything=False, known=context.segment_indexes
-            )
-            await self._clean()
+        self._retention_s = asyncio.get_running_loop().time()
+        report = await compact(
+            context.catalog(), context.sources, context.compaction_engine, everything=False, known=context.segment_indexes
+        )
+        await self._clean()
         await self._look()
         usual_s = self._limits.compaction_interval_s
         self._compaction_pause_s = usual_s if report else min(COMPACTION_PAUSE_S_MAX, 2 * self._compaction_pause_s)

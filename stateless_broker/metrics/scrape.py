@@ -46,6 +46,11 @@ def _memory(broker: Broker | None) -> Iterable[Metric]:
     yield GaugeMetricFamily("ledgermq_cache_bytes", "Newest batches kept for consumers", context.tail_cache.size_bytes if context else None)
 
 
+def _compaction(broker: Broker | None) -> Iterable[Metric]:
+    rounds = broker.context.background_rounds.under_way if broker else None
+    yield GaugeMetricFamily("ledgermq_compaction_rounds_under_way", "Rounds of Parquet compaction in this broker", rounds)
+
+
 def _membership(broker: Broker | None) -> Iterable[Metric]:
     live = len(broker.membership.live()) if broker else None
     yield GaugeMetricFamily("ledgermq_live_brokers", "Brokers that this one believes to be alive, itself included", live)
@@ -107,4 +112,4 @@ def _by_topic(broker: Broker | None, topics: TopicTotals) -> Iterable[Metric]:
     yield from families
 
 
-_FAMILIES: tuple[Callable[[Broker | None], Iterable[Metric]], ...] = (_info, _memory, _membership, _bundles, _groups)
+_FAMILIES: tuple[Callable[[Broker | None], Iterable[Metric]], ...] = (_info, _memory, _compaction, _membership, _bundles, _groups)

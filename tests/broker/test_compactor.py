@@ -3,18 +3,39 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
+
+import pytest
 
 from ledger import keys
 from ledger.blocking import run_inline
+from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.report import RoundReport
+from ledgermq.errors import StoreUnusable
+from stateless_broker.bundle.background_rounds import BackgroundRounds
 from stateless_broker.bundle.context import BundleMetrics
 from stateless_broker.compactor import Compactor
-from tests.broker.cluster import Cluster, cluster_of
+from tests.broker.cluster import Cluster, cluster_of, until
 from tests.faulty_store import Faults, FaultyStore
+from tests.passing_store import PassingStore
 from tests.virtual_time import run_virtual, virtual_sources
+
+
+class SlowFences(PassingStore):
+    """Rounds of compaction stand still before they open their fence, until `go_on` is set."""
+
+    def __init__(self, inner: ObjectStore) -> None:
+        super().__init__(inner)
+        self.asked = 0
+        self.go_on = asyncio.Event()
+
+    async def open_fence(self, fence: str) -> None:
+        self.asked += 1
+        await self.go_on.wait()
+        await super().open_fence(fence)
 
 
 class Heard(BundleMetrics):
@@ -101,3 +122,53 @@ def test_background_compaction_may_be_switched_on_and_off_while_a_broker_runs() 
             assert await cluster.read_all("t", 0) == [b"1", b"2"]
 
     run_virtual(scenario)
+
+
+def test_rest_is_told_when_the_round_that_was_under_way_is_over_and_none_begins_after_it(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        store = SlowFences(MemoryStore("", virtual_sources(9)))
+        async with cluster_of("a:1", store=store, background_compaction=True) as cluster:
+            await cluster.create("t", 6, parquet_max_lag_ms="0")
+            for partition in range(6):
+                await cluster.produce("t", partition, b"1")
+            await until(lambda: store.asked > 0)
+            broker = cluster.brokers["a:1"]
+            broker.apply(cluster.settings.model_copy(update={"background_compaction": False}))
+            await asyncio.sleep(600)
+            assert broker.context.background_rounds.under_way == 1
+            assert "at rest" not in caplog.text
+            store.go_on.set()
+            await until(lambda: not broker.context.background_rounds.under_way)
+            assert caplog.messages.count("background compaction at rest") == 1
+            found = await parquet_files(cluster)
+            assert 1 <= len(found) < 6, "one bundle's: the others waited for their turn, and had none"
+            await asyncio.sleep(600)
+            assert await parquet_files(cluster) == found
+            assert store.asked == 1
+            broker.apply(cluster.settings)
+            await asyncio.sleep(120)
+            assert len(await parquet_files(cluster)) == 6
+
+    with caplog.at_level(logging.INFO, "stateless_broker.bundle.background_rounds"):
+        run_virtual(scenario)
+
+
+def test_a_round_that_fails_is_not_begun_again_where_none_may_begin(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        rounds, begun = BackgroundRounds(allowed=True), []
+
+        async def fail() -> None:
+            begun.append(rounds.under_way)
+            rounds.allow(False)
+            raise StoreUnusable("away")
+
+        with pytest.raises(StoreUnusable):
+            await rounds.run(fail)
+        await rounds.run(fail)
+        rounds.allow(False)
+        assert begun == [1]
+        assert not rounds.under_way
+        assert caplog.messages == ["background compaction at rest"]
+
+    with caplog.at_level(logging.INFO, "stateless_broker.bundle.background_rounds"):
+        run_virtual(scenario)
