@@ -73,7 +73,7 @@ class Broker:
         times = _times(settings, interval_s)
         self.ownership = Ownership(self.membership, self._peers, self.directory, context, sources, times, self._ownership_changed)
         self.controller = Controller(
-            store, cluster, self.metadata, self.ownership, sources, _topic_limits(settings), context.compaction_engine
+            store, cluster, self.metadata, self.ownership, sources, _topic_limits(settings), context.compaction.engine
         )
         self.service = self._put_service_together(cluster, store.url, run_blocking)
         self._run: asyncio.Task[None] | None = None

@@ -13,7 +13,6 @@ from dataclasses import replace
 
 from ledger.catalog import Topic
 from ledger.checkpoint import newest_checkpoint, partition_of
-from ledger.cluster import ClusterSettings
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keyed.plan import CleaningPlan, make_cleaning_plan
 from ledger.keyed.report import CleaningReport
@@ -22,7 +21,7 @@ from ledger.keyed.version import KeyedVersion, Published, encode_version, newest
 from ledger.keys import KeyedPlace
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.object_store.settle import PutOutcome, settle_put
-from ledger.parquet.engine import Engine
+from ledger.parquet.compaction import Compaction
 from ledger.parquet.pages import PageReader
 from ledgermq.errors import DataDamaged, Unavailable
 from ledgermq.sources import Sources
@@ -37,12 +36,9 @@ def place_of(topic: Topic, partition: int) -> KeyedPlace:
 
 
 async def clean_partition(
-    store: ObjectStore,
-    cluster: ClusterSettings,
+    compaction: Compaction,
     topic: Topic,
     partition: int,
-    sources: Sources,
-    engine: Engine,
     *,
     everything: bool,
     bytes_max: int | None = None,
@@ -53,6 +49,7 @@ async def clean_partition(
     `bytes_max`: None also where the round would read more than this.
     Raises DataDamaged (naming the object), Unavailable, the store's errors.
     """
+    store, cluster = compaction.store, compaction.cluster
     place, bundle = place_of(topic, partition), topic.bundles[partition]
     for _ in range(ATTEMPTS_MAX):
         published, counters, log = await _look(store, place, bundle)
@@ -72,7 +69,7 @@ async def clean_partition(
         if plan is None or (bytes_max is not None and _bytes_of(plan) > bytes_max):
             return None
         try:
-            return await _run(store, bundle, plan, topic, sources, engine, on_done)
+            return await _run(compaction, bundle, plan, topic, on_done)
         except ObjectMissing as error:
             await _explain(store, place, bundle, plan, error)
     raise Unavailable(f"{place.folder}: others clean it faster than it can be read")
@@ -99,9 +96,8 @@ def _bytes_of(plan: CleaningPlan) -> int:
     return sum(each.size for group in plan.groups for each in group)
 
 
-async def _run(
-    store: ObjectStore, bundle: int, plan: CleaningPlan, topic: Topic, sources: Sources, engine: Engine, on_done: OnCleaned
-) -> CleaningReport | None:
+async def _run(compaction: Compaction, bundle: int, plan: CleaningPlan, topic: Topic, on_done: OnCleaned) -> CleaningReport | None:
+    store, sources = compaction.store, compaction.sources
     attempt, number = sources.new_id(), plan.base.number + 1
     tasks = [
         CleaningTask(
@@ -121,7 +117,7 @@ async def _run(
         )
         for group in plan.groups
     ]
-    outcomes: list[CleaningOutcome] = await engine.run(store, tasks, on_done) if tasks else []
+    outcomes: list[CleaningOutcome] = await compaction.engine.run(store, tasks, on_done) if tasks else []
     version = replace(
         plan.base,
         number=number,

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ledger.catalog import Catalog, Topic
-from ledger.cluster import ClusterSettings
 from ledger.keyed.delete import tidy_partition
 from ledger.keyed.report import CleaningReport
 from ledger.keyed.round import OnCleaned, clean_partition
-from ledger.object_store.contract import ObjectStore
-from ledger.parquet.engine import Engine
+from ledger.parquet.compaction import Compaction
 from ledgermq.errors import LedgerMQError
-from ledgermq.sources import Sources
 
 ROUNDS_MAX = 1000
 """Of one partition in one run."""
@@ -25,12 +22,9 @@ def keyed_partitions(catalog: Catalog, bundles: Sequence[int]) -> list[tuple[Top
 
 
 async def clean_bundle(
-    store: ObjectStore,
+    compaction: Compaction,
     bundle: int,
-    cluster: ClusterSettings,
     catalog: Catalog,
-    sources: Sources,
-    engine: Engine,
     *,
     everything: bool,
     bytes_max: int | None = None,
@@ -46,13 +40,11 @@ async def clean_bundle(
     for topic, partition in keyed_partitions(catalog, [bundle]):
         try:
             for _ in range(ROUNDS_MAX):
-                report = await clean_partition(
-                    store, cluster, topic, partition, sources, engine, everything=everything, bytes_max=bytes_max, on_done=on_done
-                )
+                report = await clean_partition(compaction, topic, partition, everything=everything, bytes_max=bytes_max, on_done=on_done)
                 if report is None:
                     break
                 reports.append(report)
-            await tidy_partition(store, cluster, topic, partition, sources)
+            await tidy_partition(compaction.store, compaction.cluster, topic, partition, compaction.sources)
         except LedgerMQError as error:
             failures.append(error)
     if failures:

@@ -12,6 +12,7 @@ from ledger.checkpoint import Move, newest_checkpoint
 from ledger.cluster import ClusterSettings
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.object_store.contract import ObjectStore
+from ledger.parquet.compaction import Compaction
 from ledger.parquet.delete import close_finished_fences
 from ledger.parquet.engine import Engine
 from ledger.parquet.round import run_round
@@ -70,17 +71,8 @@ class _Removal:
 
     async def _finish_a_plan(self, engine: Engine) -> None:
         """One of internal topics alone will do: for it only the segments are read that no plan has named."""
-        await run_round(
-            self._store,
-            self._bundle,
-            self._cluster,
-            self._catalog,
-            self._sources,
-            engine,
-            everything=False,
-            barrier=True,
-            only_internal=True,
-        )
+        compaction = Compaction(self._store, self._cluster, self._sources, engine)
+        await run_round(compaction, self._bundle, self._catalog, everything=False, barrier=True, only_internal=True)
 
     async def _move(self, move: Move) -> fmt.Checkpoint:
         """The newest checkpoint after it: a number that was won need not be the newest one."""

@@ -14,13 +14,12 @@ from collections.abc import Sequence
 
 from ledger.catalog import Catalog, read_catalog
 from ledger.checkpoint import newest_checkpoint
-from ledger.cluster import ClusterSettings
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.history import read_history
 from ledger.object_store.contract import FenceClosed, ObjectMissing, ObjectStore
 from ledger.parquet.columns import note_of_file
 from ledger.parquet.commit import commit_move
-from ledger.parquet.engine import Engine
+from ledger.parquet.compaction import Compaction
 from ledger.parquet.pages import PageReader, build_page, put_page
 from ledger.parquet.plan import make_plan, needs_newer_catalog
 from ledger.parquet.plan_chain import PlanOvertaken, fence_of, put_plan, read_plan, require_open
@@ -29,75 +28,53 @@ from ledger.parquet.snapshot_build import build_snapshot, put_snapshot
 from ledger.parquet.stored_file import StoredFile, read_stored_file
 from ledger.parquet.task import CompactionTask, TaskOutcome, split_plan
 from ledger.recovery import advance_checkpoint
-from ledger.segment_indexes import SegmentIndexes
 from ledgermq.errors import Unavailable
-from ledgermq.sources import Sources
 
 ATTEMPTS_MAX = 20
 
 
 async def run_round(
-    store: ObjectStore,
-    bundle: int,
-    cluster: ClusterSettings,
-    catalog: Catalog,
-    sources: Sources,
-    engine: Engine,
-    *,
-    everything: bool,
-    barrier: bool = False,
-    only_internal: bool = False,
-    known: SegmentIndexes | None = None,
-    on_progress: OnProgress | None = None,
+    compaction: Compaction, bundle: int, catalog: Catalog, *, everything: bool, barrier: bool = False, only_internal: bool = False
 ) -> RoundReport | None:
     """Finish the open plan of the bundle, or make the next one and finish that; None where nothing is due.
 
-    `known`: kept by whoever runs rounds again and again. `only_internal`: the next one is of internal topics alone, for which only the
-    segments are read that no plan has named.
+    `barrier`: finish a plan even if it is empty. `only_internal`: the next one is of internal topics alone, for which only the segments are
+    read that no plan has named.
 
     Raises DataDamaged (naming the object), Unavailable, the store's errors; whatever was done stays and is used by the next run.
     """
     loop = asyncio.get_running_loop()
     for _ in range(ATTEMPTS_MAX):
         begun_s = loop.time()
-        plan = await _open_plan(
-            store, bundle, cluster, catalog, sources, known, everything=everything, barrier=barrier, only_internal=only_internal
-        )
+        plan = await _open_plan(compaction, bundle, catalog, everything=everything, barrier=barrier, only_internal=only_internal)
         if plan is None:
             return None
         try:
-            await require_open(store, plan)
-            stored, fence_lost = await _files(store, plan, cluster, sources, engine, known, on_progress)
-            if await _commit(store, plan, stored, cluster, sources, known, fence_lost=fence_lost):
+            await require_open(compaction.store, plan)
+            stored, fence_lost = await _files(compaction, plan)
+            if await _commit(compaction, plan, stored, fence_lost=fence_lost):
                 return _report(plan, stored, loop.time() - begun_s)
         except (PlanOvertaken, FenceClosed, ObjectMissing):
             # What is closed or gone is so because somebody finished the plan: go on with the next. Otherwise it is an error.
-            if (await newest_checkpoint(store, bundle)).finished_plan < plan.number:
+            if (await newest_checkpoint(compaction.store, bundle)).finished_plan < plan.number:
                 raise
     raise Unavailable(f"bundle {bundle}: its plans are finished by others faster than they can be followed")
 
 
 async def _open_plan(
-    store: ObjectStore,
-    bundle: int,
-    cluster: ClusterSettings,
-    catalog: Catalog,
-    sources: Sources,
-    known: SegmentIndexes | None,
-    *,
-    everything: bool,
-    barrier: bool,
-    only_internal: bool,
+    compaction: Compaction, bundle: int, catalog: Catalog, *, everything: bool, barrier: bool, only_internal: bool
 ) -> fmt.CompactionPlan | None:
     """The plan after the last finished one: the one that is there, or ours."""
+    store, known, sources = compaction.store, compaction.known, compaction.sources
+    states_max = compaction.cluster.producer_states_max
     for _ in range(ATTEMPTS_MAX):
         number = (await newest_checkpoint(store, bundle)).finished_plan + 1
         plan = await read_plan(store, bundle, number)
         if plan is not None:
             return plan
-        history = await read_history(store, bundle, cluster.producer_states_max, unplanned=only_internal, known=known)
+        history = await read_history(store, bundle, states_max, unplanned=only_internal, known=known)
         if needs_newer_catalog(history, catalog):
-            catalog = await read_catalog(store, cluster.producer_states_max, known)
+            catalog = await read_catalog(store, states_max, known)
         plan = make_plan(
             history,
             catalog,
@@ -112,62 +89,40 @@ async def _open_plan(
     raise Unavailable(f"bundle {bundle}: no plan could be put in {ATTEMPTS_MAX} tries")
 
 
-async def _files(
-    store: ObjectStore,
-    plan: fmt.CompactionPlan,
-    cluster: ClusterSettings,
-    sources: Sources,
-    engine: Engine,
-    known: SegmentIndexes | None,
-    on_progress: OnProgress | None,
-) -> tuple[list[StoredFile], bool]:
+async def _files(compaction: Compaction, plan: fmt.CompactionPlan) -> tuple[list[StoredFile], bool]:
     """The files of the plan, all of them; or, and True, those that there are when its fence was lost from outside."""
+    store = compaction.store
     try:
-        return await _run_tasks(store, plan, cluster, sources, engine, known, on_progress), False
+        return await _run_tasks(compaction, plan), False
     except FenceClosed:
         await require_open(store, plan)
         if not store.fences_close_at_once or fence_of(plan) in await store.list_fences():
             raise
     # Fences of open plans are closed by nobody, but somebody may have emptied the folder, or copied the root without it. No task ever
     # makes a fence, so from now on the store refuses every put of this plan: the files that are there are all that there will be.
-    found = [await read_stored_file(store, file.key, note_of_file(file, plan, cluster.cluster_id)) for file in plan.files if file.key]
+    notes = [(file.key, note_of_file(file, plan, compaction.cluster.cluster_id)) for file in plan.files if file.key]
+    found = [await read_stored_file(store, key, note) for key, note in notes]
     return [stored for stored in found if stored is not None], True
 
 
-async def _run_tasks(
-    store: ObjectStore,
-    plan: fmt.CompactionPlan,
-    cluster: ClusterSettings,
-    sources: Sources,
-    engine: Engine,
-    known: SegmentIndexes | None,
-    on_progress: OnProgress | None,
-) -> list[StoredFile]:
-    tasks = split_plan(plan, store.url, cluster, engine.parallel, known)
-    sources.random.shuffle(tasks)  # rivals begin with different files, and find the others' done when they come to them
-    tell = _Teller(plan, on_progress)
+async def _run_tasks(compaction: Compaction, plan: fmt.CompactionPlan) -> list[StoredFile]:
+    store, engine = compaction.store, compaction.engine
+    tasks = split_plan(plan, store.url, compaction.cluster, engine.parallel, compaction.known)
+    compaction.sources.random.shuffle(tasks)  # rivals begin with different files, and find the others' done when they come to them
+    tell = _Teller(plan, compaction.on_progress)
     outcomes = await engine.run(store, tasks, tell.done) if tasks else []
     return [stored for outcome in outcomes for stored in outcome.files]
 
 
-async def _commit(
-    store: ObjectStore,
-    plan: fmt.CompactionPlan,
-    stored: Sequence[StoredFile],
-    cluster: ClusterSettings,
-    sources: Sources,
-    known: SegmentIndexes | None,
-    *,
-    fence_lost: bool,
-) -> bool:
+async def _commit(compaction: Compaction, plan: fmt.CompactionPlan, stored: Sequence[StoredFile], *, fence_lost: bool) -> bool:
     """Snapshot and page first, then the checkpoint that names them. False: another process finished the plan."""
+    store, sources, states_max = compaction.store, compaction.sources, compaction.cluster.producer_states_max
     snapshot_bytes = await put_snapshot(store, await build_snapshot(store, plan), sources) if plan.internal else 0
     page = await _page(store, plan, stored)
     if page.partitions:
         await put_page(store, page, sources)
     move = commit_move(plan, stored, fence_lost=fence_lost, snapshot_bytes=snapshot_bytes)
-    committed = await advance_checkpoint(store, plan.bundle, sources, cluster.producer_states_max, move, known=known)
-    return committed is not None
+    return await advance_checkpoint(store, plan.bundle, sources, states_max, move, known=compaction.known) is not None
 
 
 async def _page(store: ObjectStore, plan: fmt.CompactionPlan, stored: Sequence[StoredFile]) -> fmt.FilePage:

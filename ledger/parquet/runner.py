@@ -13,6 +13,7 @@ from ledger.history import read_history
 from ledger.keyed.delete import delete_removed
 from ledger.keyed.runner import clean_bundle
 from ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledger.parquet.compaction import Compaction
 from ledger.parquet.delete import tidy_bundle, tidy_snapshots
 from ledger.parquet.engine import Engine
 from ledger.parquet.gc import collect_garbage
@@ -48,16 +49,16 @@ async def compact_root(
         cluster = await read_cluster(store)
     except ObjectMissing as error:
         raise InvalidConfig(f"{store.url}: there is no cluster here, {keys.CLUSTER} is missing") from error
-    report, known = CompactionReport(), SegmentIndexes()
+    report, compaction = CompactionReport(), Compaction(store, cluster, sources, engine, on_progress=on_progress)
     try:
-        catalog = await read_catalog(store, cluster.producer_states_max, known)
+        catalog = await read_catalog(store, cluster.producer_states_max, compaction.known)
     except LedgerMQError as error:
         report.failures[keys.METADATA_BUNDLE] = error
         return report
 
     async def compact(bundle: int) -> None:
         try:
-            await _compact_all(store, bundle, cluster, catalog, sources, engine, known, report, on_progress)
+            await _compact_all(compaction, bundle, catalog, report)
         except LedgerMQError as error:
             report.failures[bundle] = error
 
@@ -71,39 +72,16 @@ async def compact_root(
 
 
 async def compact_bundle(
-    store: ObjectStore,
-    bundle: int,
-    cluster: ClusterSettings,
-    catalog: Catalog,
-    sources: Sources,
-    engine: Engine,
-    *,
-    everything: bool,
-    barrier: bool = False,
-    only_internal: bool = False,
-    known: SegmentIndexes | None = None,
-    on_progress: OnProgress | None = None,
+    compaction: Compaction, bundle: int, catalog: Catalog, *, everything: bool, only_internal: bool = False
 ) -> RoundReport | None:
     """One round, or the end of an open one, then delete what is no longer needed; None where nothing was due.
 
-    `barrier`: finish a plan even if it is empty. `known`: kept by whoever calls again and again. `only_internal`: of internal topics alone,
-    which trims nothing.
+    `only_internal`: of internal topics alone, which trims nothing.
     Raises DataDamaged (naming the object), Unavailable, the store's errors.
     """
-    await bring_facts_into_force(store, bundle, cluster, catalog, sources, known)
-    report = await run_round(
-        store,
-        bundle,
-        cluster,
-        catalog,
-        sources,
-        engine,
-        everything=everything,
-        barrier=barrier,
-        only_internal=only_internal,
-        known=known,
-        on_progress=on_progress,
-    )
+    store, cluster, sources = compaction.store, compaction.cluster, compaction.sources
+    await bring_facts_into_force(store, bundle, cluster, catalog, sources, compaction.known)
+    report = await run_round(compaction, bundle, catalog, everything=everything, only_internal=only_internal)
     if only_internal:
         await tidy_snapshots(store, bundle)
     else:
@@ -128,44 +106,34 @@ async def bring_facts_into_force(
         await bring_into_force(store, bundle, sources, cluster.producer_states_max, move, known=known)
 
 
-async def _compact_all(
-    store: ObjectStore,
-    bundle: int,
-    cluster: ClusterSettings,
-    catalog: Catalog,
-    sources: Sources,
-    engine: Engine,
-    known: SegmentIndexes,
-    report: CompactionReport,
-    on_progress: OnProgress | None,
-) -> None:
-    await bring_facts_into_force(store, bundle, cluster, catalog, sources, known)
-    goal = await _ends(store, bundle, cluster, catalog, known)
+async def _compact_all(compaction: Compaction, bundle: int, catalog: Catalog, report: CompactionReport) -> None:
+    store, cluster, sources = compaction.store, compaction.cluster, compaction.sources
+    await bring_facts_into_force(store, bundle, cluster, catalog, sources, compaction.known)
+    goal = await _ends(compaction, bundle, catalog)
     while True:
-        done = await run_round(store, bundle, cluster, catalog, sources, engine, everything=True, known=known, on_progress=on_progress)
+        done = await run_round(compaction, bundle, catalog, everything=True)
         if done is None:
             break
         report.rounds.append(done)
         if await _has_reached(store, bundle, goal):
             break
-    report.left[bundle] = await lag_of_bundle(store, bundle, cluster, catalog, known)
+    report.left[bundle] = await lag_of_bundle(compaction, bundle, catalog)
     await tidy_bundle(store, bundle, cluster, catalog, sources)
-    report.cleaned += await clean_bundle(store, bundle, cluster, catalog, sources, engine, everything=True)
+    report.cleaned += await clean_bundle(compaction, bundle, catalog, everything=True)
 
 
-async def lag_of_bundle(store: ObjectStore, bundle: int, cluster: ClusterSettings, catalog: Catalog, known: SegmentIndexes) -> Lag:
+async def lag_of_bundle(compaction: Compaction, bundle: int, catalog: Catalog) -> Lag:
     """What of the bundle is not in Parquet now. Raises as `compact_bundle` does."""
-    history = await read_history(store, bundle, cluster.producer_states_max, known=known)
+    store, known, states_max = compaction.store, compaction.known, compaction.cluster.producer_states_max
+    history = await read_history(store, bundle, states_max, known=known)
     if needs_newer_catalog(history, catalog):
-        catalog = await read_catalog(store, cluster.producer_states_max, known)
+        catalog = await read_catalog(store, states_max, known)
     return lag_of(history, catalog)
 
 
-async def _ends(
-    store: ObjectStore, bundle: int, cluster: ClusterSettings, catalog: Catalog, known: SegmentIndexes
-) -> dict[PartitionKey, int]:
+async def _ends(compaction: Compaction, bundle: int, catalog: Catalog) -> dict[PartitionKey, int]:
     """Where the partitions end that are to be in Parquet: with producers at work, "all that is there" has to mean a moment."""
-    recovered = await recover(store, bundle, cluster.producer_states_max, known)
+    recovered = await recover(compaction.store, bundle, compaction.cluster.producer_states_max, compaction.known)
     return {key: end for key, end in recovered.state.ends.items() if fate_of(key[0], recovered.checkpoint, catalog) is not Fate.DROP}
 
 

@@ -15,10 +15,10 @@ from ledger.cluster import ClusterSettings
 from ledger.keyed.report import CleaningReport
 from ledger.keyed.runner import clean_bundle
 from ledger.object_store.contract import ObjectStore
+from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import Engine
 from ledger.parquet.report import Lag, OnProgress, RoundReport
 from ledger.parquet.runner import compact_bundle, lag_of_bundle
-from ledger.segment_indexes import SegmentIndexes
 from ledger.sweep.sweep import sweep
 from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
@@ -60,14 +60,9 @@ class CompactionService:
         on_progress: OnProgress | None = None,
     ) -> None:
         """`bundles`: None = all."""
-        self._store = store
-        self._cluster = cluster
-        self._sources = sources
-        self._engine = engine
+        self._compaction = Compaction(store, cluster, sources, engine, on_progress=on_progress)
         self._events = events
         self._bundles = bundles if bundles is not None else range(cluster.bundles)
-        self._on_progress = on_progress
-        self._known = SegmentIndexes()
         self._stopping = asyncio.Event()
         self._finish_s = 0.0
 
@@ -93,8 +88,9 @@ class CompactionService:
 
     async def run_once(self, *, collect: bool) -> None:
         """All bundles in turn."""
+        of_all = self._compaction
         try:
-            catalog = await read_catalog(self._store, self._cluster.producer_states_max, self._known)
+            catalog = await read_catalog(of_all.store, of_all.cluster.producer_states_max, of_all.known)
         except LedgerMQError as error:
             self._events.bundle_failed(0, error)
             return
@@ -114,7 +110,7 @@ class CompactionService:
             await self.run_once(collect=runs % GARBAGE_EVERY_RUNS == 0)
             runs += 1
             try:
-                async with asyncio.timeout(interval_s() * self._sources.random.uniform(0.9, 1.1)):
+                async with asyncio.timeout(interval_s() * self._compaction.sources.random.uniform(0.9, 1.1)):
                     await self._stopping.wait()
             except TimeoutError:
                 continue
@@ -122,29 +118,20 @@ class CompactionService:
     async def _compact(self, bundle: int, catalog: Catalog) -> None:
         rounds = 0
         while rounds < ROUNDS_MAX and not self._stopping.is_set():
-            report = await compact_bundle(
-                self._store,
-                bundle,
-                self._cluster,
-                catalog,
-                self._sources,
-                self._engine,
-                everything=False,
-                known=self._known,
-                on_progress=self._on_progress,
-            )
+            report = await compact_bundle(self._compaction, bundle, catalog, everything=False)
             if report is None:
                 break
             rounds += 1
             self._events.round_finished(report)
         if rounds:
-            self._events.bundle_done(bundle, await lag_of_bundle(self._store, bundle, self._cluster, catalog, self._known))
-        for cleaned in await clean_bundle(self._store, bundle, self._cluster, catalog, self._sources, self._engine, everything=False):
+            self._events.bundle_done(bundle, await lag_of_bundle(self._compaction, bundle, catalog))
+        for cleaned in await clean_bundle(self._compaction, bundle, catalog, everything=False):
             self._events.version_published(cleaned)
 
     async def _collect(self) -> None:
+        of_all = self._compaction
         try:
-            swept = await sweep(self._store, self._cluster, self._sources, self._engine, grace_ms=0)
+            swept = await sweep(of_all.store, of_all.cluster, of_all.sources, of_all.engine, grace_ms=0)
         except LedgerMQError as error:
             self._events.garbage_not_collected(error)
             return

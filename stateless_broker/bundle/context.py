@@ -16,6 +16,7 @@ from ledger.cluster import ClusterSettings
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keyed.reader import KeyedReader
 from ledger.object_store.contract import ObjectStore
+from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.reader import ParquetCache
 from ledger.parquet.report import RoundReport
@@ -186,8 +187,9 @@ class BundleContext:
         return KeyedReader(self.store, self.run_blocking)
 
     @cached_property
-    def compaction_engine(self) -> LocalEngine:
-        return LocalEngine(self.sources, self.run_blocking, tasks_at_once=1)
+    def compaction(self) -> Compaction:
+        engine = LocalEngine(self.sources, self.run_blocking, tasks_at_once=1)
+        return Compaction(self.store, self.cluster, self.sources, engine, self.segment_indexes)
 
     @cached_property
     def compaction_turn(self) -> asyncio.Lock:

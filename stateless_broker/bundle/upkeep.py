@@ -153,17 +153,7 @@ class Upkeep:
     async def _snapshot(self) -> None:
         """A round of internal topics alone: light, so it waits for no other bundle's round."""
         context = self._context
-        await compact_bundle(
-            context.store,
-            self.bundle,
-            context.cluster,
-            context.catalog(),
-            context.sources,
-            context.compaction_engine,
-            everything=False,
-            only_internal=True,
-            known=context.segment_indexes,
-        )
+        await compact_bundle(context.compaction, self.bundle, context.catalog(), everything=False, only_internal=True)
         await self._look()
         self._compaction_pause_s = self._limits.compaction_interval_s
 
@@ -173,11 +163,8 @@ class Upkeep:
 
     async def _compact(self) -> None:
         context = self._context
-        compact = partial(compact_bundle, context.store, self.bundle, context.cluster)
         self._retention_s = asyncio.get_running_loop().time()
-        report = await compact(
-            context.catalog(), context.sources, context.compaction_engine, everything=False, known=context.segment_indexes
-        )
+        report = await compact_bundle(context.compaction, self.bundle, context.catalog(), everything=False)
         await self._clean()
         await self._look()
         usual_s = self._limits.compaction_interval_s
@@ -191,9 +178,9 @@ class Upkeep:
     async def _clean(self) -> None:
         """Keyed topics, as far as they are small. What fails is told, and tried again with the next round."""
         context = self._context
-        clean = partial(clean_bundle, context.store, self.bundle, context.cluster, context.catalog(), context.sources)
+        bytes_max = self._limits.cleaning_bytes_max
         try:
-            cleaned = await clean(context.compaction_engine, everything=False, bytes_max=self._limits.cleaning_bytes_max)
+            cleaned = await clean_bundle(context.compaction, self.bundle, context.catalog(), everything=False, bytes_max=bytes_max)
         except LedgerMQError as error:
             context.metrics.upkeep_failed(self.bundle, "cleaning", error)
             log.warning("upkeep failed", bundle=self.bundle, work="cleaning", error=repr(error))

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from ledger.blocking import run_inline
 from ledger.object_store.memory import MemoryStore
 from ledger.object_store.resilient import ResilientStore
+from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.runner import compact_bundle
 from ledger.producers import ProducerSession
@@ -145,7 +146,7 @@ async def disturbing(cluster: Cluster) -> None:
 async def compact(cluster: Cluster) -> None:
     context = cluster.context("compactor")
     engine = LocalEngine(cluster.sources, run_inline)
-    await compact_bundle(context.store, 1, context.cluster, context.catalog(), cluster.sources, engine, everything=True)
+    await compact_bundle(Compaction(context.store, context.cluster, cluster.sources, engine), 1, context.catalog(), everything=True)
 
 
 async def reading(cluster: Cluster, seen: list[dict[int, bytes]]) -> None:

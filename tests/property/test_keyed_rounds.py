@@ -16,6 +16,7 @@ from ledger.catalog import Topic
 from ledger.keyed.runner import clean_bundle
 from ledger.object_store.contract import Buffer, ObjectStore
 from ledger.object_store.memory import MemoryStore
+from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.gc import collect_garbage
 from ledger.parquet.runner import compact_bundle
@@ -124,13 +125,13 @@ class _World:
     async def compact(self, store: ObjectStore) -> None:
         catalog = await self.root.catalog()
         engine = LocalEngine(self.root.sources, run_inline)
-        while await compact_bundle(store, 1, self.root.cluster, catalog, self.root.sources, engine, everything=True):
+        while await compact_bundle(Compaction(store, self.root.cluster, self.root.sources, engine), 1, catalog, everything=True):
             pass
 
     async def clean(self, store: ObjectStore, everything: bool) -> None:
         catalog = await self.root.catalog()
         engine = LocalEngine(self.root.sources, run_inline)
-        await clean_bundle(store, 1, self.root.cluster, catalog, self.root.sources, engine, everything=everything)
+        await clean_bundle(Compaction(store, self.root.cluster, self.root.sources, engine), 1, catalog, everything=everything)
 
     async def crash(self, dies_at: int) -> None:
         """A compactor that dies."""

@@ -22,6 +22,7 @@ from ledger.history import History
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.object_store.resilient import ResilientStore
+from ledger.parquet.compaction import Compaction
 from ledger.parquet.delete import log_start_move, tidy_bundle
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.runner import compact_bundle
@@ -196,7 +197,7 @@ async def produce(world: World, store: ObjectStore, sources: Sources) -> None:
 
 async def compact(world: World, store: ObjectStore, sources: Sources) -> None:
     engine = LocalEngine(sources, run_inline, 1)
-    if await compact_bundle(store, 1, world.root.cluster, await world.root.catalog(), sources, engine, everything=True):
+    if await compact_bundle(Compaction(store, world.root.cluster, sources, engine), 1, await world.root.catalog(), everything=True):
         world.rounds += 1
 
 

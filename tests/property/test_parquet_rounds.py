@@ -12,6 +12,7 @@ from ledger.blocking import run_inline
 from ledger.checkpoint import partition_of
 from ledger.history import read_history
 from ledger.object_store.memory import MemoryStore
+from ledger.parquet.compaction import Compaction
 from ledger.parquet.delete import log_start_move, tidy_bundle
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.gc import collect_garbage
@@ -95,7 +96,7 @@ class World:
     async def _round(self, *, everything: bool, store: object) -> None:
         root = self.root
         engine = LocalEngine(root.sources, run_inline, 1)
-        await compact_bundle(store, 1, root.cluster, await root.catalog(), root.sources, engine, everything=everything)  # type: ignore[arg-type]
+        await compact_bundle(Compaction(store, root.cluster, root.sources, engine), 1, await root.catalog(), everything=everything)  # type: ignore[arg-type]
 
     async def _move_log_start(self, partition: int, by: int) -> None:
         """Somewhere in the kept records, in Parquet or behind it."""

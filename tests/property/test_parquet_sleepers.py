@@ -19,6 +19,7 @@ from ledger.catalog import read_catalog
 from ledger.checkpoint import newest_checkpoint, partition_of
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
+from ledger.parquet.compaction import Compaction
 from ledger.parquet.delete import log_start_move, tidy_bundle
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.gc import collect_garbage
@@ -120,7 +121,7 @@ async def _compact(world: _World, store: ObjectStore, sources: Sources) -> None:
     engine = LocalEngine(sources, run_inline, 1)
     catalog = await read_catalog(world.objects, world.root.cluster.producer_states_max)
     everything = sources.random.random() < 0.7
-    if await compact_bundle(store, 1, world.root.cluster, catalog, sources, engine, everything=everything):
+    if await compact_bundle(Compaction(store, world.root.cluster, sources, engine), 1, catalog, everything=everything):
         world.rounds += 1
 
 

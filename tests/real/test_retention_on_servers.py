@@ -16,6 +16,7 @@ from ledger.cluster import ClusterDefaults, open_cluster
 from ledger.commands import fsck, gc
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.open import open_store
+from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.round import run_round
 from ledgermq.sources import Sources
@@ -100,7 +101,7 @@ def test_gc_removes_what_a_dead_round_left_and_nothing_else(request: pytest.Fixt
             root = await opened(store)
             await root.produce("t", (0, VALUES))
             engine, catalog = LocalEngine(root.sources, run_inline), await root.catalog()
-            assert await run_round(store, 1, root.cluster, catalog, root.sources, engine, everything=True)
+            assert await run_round(Compaction(store, root.cluster, root.sources, engine), 1, catalog, everything=True)
             await root.produce("t", (0, [b"in a segment"]))
             await store.put_if_absent("notes.txt", [b"mine"])
             newest_ms = (await store.head("notes.txt")).modified_ms

@@ -99,8 +99,6 @@ class Cleaner(Compactor):
         bundle = self._random.randrange(1, BUNDLES)
         bytes_max = self._random.choice((None, None, 4000))
         everything = self._random.random() < 0.7
-        await clean_bundle(
-            self._store, bundle, self._cluster, self._known, self._sources, self._engine, everything=everything, bytes_max=bytes_max
-        )
+        await clean_bundle(self._compaction, bundle, self._known, everything=everything, bytes_max=bytes_max)
         if self._random.random() < 0.1:
             await delete_removed(self._store, await self._catalog())

@@ -10,6 +10,7 @@ from ledger.blocking import run_inline
 from ledger.catalog import Catalog
 from ledger.cluster import ClusterSettings
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.parquet.compaction import Compaction
 from ledger.parquet.delete import close_finished_fences, delete_replaced, delete_segments
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.round import run_round
@@ -92,11 +93,11 @@ class LedgerRun:
     async def _compact(self, name: str, incarnation: int) -> None:
         store, sources = self.world.line(name), self.world.sources(f"{name} {incarnation}")
         cluster = ClusterSettings(producer_states_max=self.plan.producer_states_max)
-        engine = LocalEngine(sources, run_inline)
+        compaction = Compaction(store, cluster, sources, LocalEngine(sources, run_inline))
         while not self.world.healed:
             await asyncio.sleep(sources.random.uniform(0, 2 * self.plan.compact_every_s))
             try:
-                done = await run_round(store, BUNDLE, cluster, _catalog(), sources, engine, everything=True)
+                done = await run_round(compaction, BUNDLE, _catalog(), everything=True)
                 if done is not None:
                     self.world.coverage.saw("a round was finished")
                 if sources.random.random() < 0.4:

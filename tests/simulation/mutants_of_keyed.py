@@ -56,7 +56,7 @@ def version_published_before_its_last_file(patch: Patch) -> None:
     """A group of files is left out of the version."""
     real = ledger.keyed.round._run
 
-    async def run(store: ObjectStore, bundle: int, plan: CleaningPlan, *rest: Any) -> Any:
-        return await real(store, bundle, replace(plan, groups=plan.groups[:-1] if len(plan.groups) > 1 else plan.groups), *rest)
+    async def run(compaction: Any, bundle: int, plan: CleaningPlan, *rest: Any) -> Any:
+        return await real(compaction, bundle, replace(plan, groups=plan.groups[:-1] if len(plan.groups) > 1 else plan.groups), *rest)
 
     patch.setattr(ledger.keyed.round, "_run", run)

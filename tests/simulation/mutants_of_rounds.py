@@ -20,6 +20,7 @@ from ledger import keys, topic_removal
 from ledger.checkpoint import newest_checkpoint
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledger.parquet.compaction import Compaction
 from ledger.parquet.pages import PageReader
 from ledgermq.errors import LedgerMQError, Unavailable
 from tests.simulation.mutants import mutant
@@ -182,9 +183,10 @@ def task_does_not_look(patch: Patch) -> None:
 def next_plan_before_the_last_is_finished(patch: Patch) -> None:
     """A plan is made behind the newest plan, finished or not."""
 
-    async def open_plan(store: ObjectStore, bundle: int, cluster: Any, catalog: Any, sources: Any, known: Any, **how: bool) -> Any:
+    async def open_plan(compaction: Compaction, bundle: int, catalog: Any, **how: bool) -> Any:
+        store, sources = compaction.store, compaction.sources
         numbers = [keys.number(info.key) async for info in store.list(keys.compactions(bundle))]
-        history = await ledger.parquet.round.read_history(store, bundle, cluster.producer_states_max)
+        history = await ledger.parquet.round.read_history(store, bundle, compaction.cluster.producer_states_max)
         plan = ledger.parquet.round.make_plan(history, catalog, now_ms=sources.now_ms(), put_id=sources.new_id(), **how)
         if plan is None:
             return None
@@ -234,13 +236,13 @@ def uncertain_commit_undone(patch: Patch) -> None:
     """The files of a plan are deleted when its commit could not be told, or was another's."""
     real = ledger.parquet.round._commit
 
-    async def commit(store: ObjectStore, plan: fmt.CompactionPlan, stored: Any, *args: Any, **more: Any) -> bool:
+    async def commit(compaction: Compaction, plan: fmt.CompactionPlan, stored: Any, **more: Any) -> bool:
         try:
-            done = await real(store, plan, stored, *args, **more)
+            done = await real(compaction, plan, stored, **more)
         except Unavailable:
             done = False
         if not done:
-            await store.delete([file.key for file in stored])
+            await compaction.store.delete([file.key for file in stored])
         return done
 
     patch.setattr(ledger.parquet.round, "_commit", commit)

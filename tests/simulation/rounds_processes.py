@@ -14,6 +14,7 @@ from ledger.blocking import run_inline
 from ledger.catalog import METADATA, Catalog, Topic, encode_topic_record, read_catalog, removed, topic_key
 from ledger.cluster import ClusterSettings
 from ledger.object_store.contract import ObjectStore
+from ledger.parquet.compaction import Compaction
 from ledger.parquet.delete import deletion_move
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.gc import collect_garbage
@@ -51,6 +52,8 @@ class Worker:
         self._sources: Sources = world.sources(f"{name} {incarnation}", clock=name)
         self._random: random.Random = self._sources.random
         self._engine = LocalEngine(self._sources, run_inline)
+        self._compaction = Compaction(self._store, cluster, self._sources, self._engine)
+        """Kept from step to step, and so is what it knows of segments."""
         self.process.spawn(self._live())
 
     async def _live(self) -> None:
@@ -207,15 +210,7 @@ class Compactor(Worker):
             return
         if self._known is None or self._random.random() >= self._plan.stale_catalog:
             self._known = await self._catalog()
-        done = await compact_bundle(
-            self._store,
-            self._random.randrange(BUNDLES),
-            self._cluster,
-            self._known,
-            self._sources,
-            self._engine,
-            everything=self._random.random() < 0.7,
-        )
+        done = await compact_bundle(self._compaction, self._random.randrange(BUNDLES), self._known, everything=self._random.random() < 0.7)
         if done is not None:
             self._world.coverage.saw("a round was finished")
         if self._random.random() < 0.2:

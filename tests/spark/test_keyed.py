@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from ledger.keyed.runner import clean_bundle
+from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.runner import compact_bundle
 from ledgermq.sources import Sources
@@ -42,9 +43,9 @@ async def filled(folder: Path, spark: SparkSession) -> Written:
         for engine in (local, SparkEngine(spark)):
             for _ in range(6):
                 await put(20)
-            while await compact_bundle(store, 1, root.cluster, catalog, root.sources, local, everything=True):
+            while await compact_bundle(Compaction(store, root.cluster, root.sources, local), 1, catalog, everything=True):
                 pass
-            assert await clean_bundle(store, 1, root.cluster, catalog, root.sources, engine, everything=True)
+            assert await clean_bundle(Compaction(store, root.cluster, root.sources, engine), 1, catalog, everything=True)
         assert [info async for info in store.list("parquet/")] == []
         await put(5)
     return written

@@ -10,6 +10,7 @@ import pytest
 from ledger import keys
 from ledger.commands import gc
 from ledger.commands.gc import parse_age_ms
+from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.round import run_round
 from ledgermq.errors import InvalidRequest
@@ -33,7 +34,7 @@ def root(tmp_path: Path) -> Path:
             await filled.create_topic("t")
             await filled.produce("t", (0, [b"a", b"b"]))
             engine, catalog = LocalEngine(sources), await filled.catalog()
-            await run_round(store, 1, filled.cluster, catalog, sources, engine, everything=True)
+            await run_round(Compaction(store, filled.cluster, sources, engine), 1, catalog, everything=True)
             await store.put_if_absent("notes.txt", [b"mine"])
 
     asyncio.run(fill())

@@ -27,6 +27,7 @@ from ledger.cluster import ClusterSettings, read_cluster
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.file import FileStore
+from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import OnTaskDone
 from ledger.parquet.round import run_round
 from ledger.parquet.task import CompactionTask, TaskOutcome
@@ -190,7 +191,7 @@ async def _leave_unfinished(store: ObjectStore, cluster: ClusterSettings) -> Non
     catalog = await read_catalog(store, cluster.producer_states_max)
     bundle = catalog.topics_by_name[FLIGHTS].bundles[0]
     with suppress(InterruptedError):
-        await run_round(store, bundle, cluster, catalog, Sources(), _NoEngine(), everything=True)
+        await run_round(Compaction(store, cluster, Sources(), _NoEngine()), bundle, catalog, everything=True)
         raise AssertionError("there was nothing to compact")
     state = (await recover(store, bundle, cluster.producer_states_max)).state
     index = fmt.SegmentIndex(

@@ -7,6 +7,7 @@ import pytest
 from ledger.blocking import run_inline
 from ledger.catalog import METADATA
 from ledger.object_store.memory import MemoryStore
+from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.runner import compact_bundle
 from ledger.recovery import advance_checkpoint
@@ -25,7 +26,7 @@ async def test_a_snapshot_that_moves_under_a_fetch_is_an_offset_error(sources: S
     await advance_checkpoint(store, 0, sources, STATES_MAX)
     async with opened(context, METADATA.bundles[0]) as owner:
         engine = LocalEngine(sources, run_inline)
-        report = await compact_bundle(store, 0, context.cluster, context.catalog(), sources, engine, everything=True)
+        report = await compact_bundle(Compaction(store, context.cluster, sources, engine), 0, context.catalog(), everything=True)
         assert report is not None
         with pytest.raises(OffsetOutOfRange):
             await owner.fetch(METADATA, 0, 0, 1 << 20)

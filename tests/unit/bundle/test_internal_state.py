@@ -10,6 +10,7 @@ from ledger import keys
 from ledger.blocking import run_inline
 from ledger.catalog import Topic
 from ledger.object_store.memory import MemoryStore
+from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.runner import compact_bundle
 from ledger.recovery import advance_checkpoint
@@ -70,7 +71,7 @@ async def state(owner: BundleOwner) -> list[dict[str, str]]:
 
 async def clean(context: BundleContext) -> None:
     engine = LocalEngine(context.sources, run_inline)
-    assert await compact_bundle(context.store, 1, context.cluster, context.catalog(), context.sources, engine, everything=True)
+    assert await compact_bundle(Compaction(context.store, context.cluster, context.sources, engine), 1, context.catalog(), everything=True)
 
 
 async def test_the_latest_record_of_each_key_and_no_tombstones(context: BundleContext, store: HookedStore, sources: Sources) -> None:

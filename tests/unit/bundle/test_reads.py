@@ -13,6 +13,7 @@ from ledger.blocking import run_inline
 from ledger.checkpoint import newest_checkpoint
 from ledger.object_store.contract import Buffer, ObjectStore
 from ledger.object_store.memory import MemoryStore
+from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.runner import compact_bundle
 from ledger.recovery import advance_checkpoint
@@ -66,7 +67,9 @@ def store(sources: Sources) -> CountingStore:
 async def compact(context: BundleContext) -> None:
     """What a Spark job, or another process, does beside the owner."""
     engine = LocalEngine(context.sources, run_inline)
-    report = await compact_bundle(context.store, 1, context.cluster, context.catalog(), context.sources, engine, everything=True)
+    report = await compact_bundle(
+        Compaction(context.store, context.cluster, context.sources, engine), 1, context.catalog(), everything=True
+    )
     assert report is not None
 
 

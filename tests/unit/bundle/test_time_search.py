@@ -8,6 +8,7 @@ from crc32c import crc32c
 
 from ledger.blocking import run_inline
 from ledger.object_store.memory import MemoryStore
+from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.runner import compact_bundle
 from ledger.segment import Batch
@@ -43,7 +44,7 @@ def context(sources: Sources) -> BundleContext:
 
 async def compact(context: BundleContext) -> None:
     engine = LocalEngine(context.sources, run_inline)
-    assert await compact_bundle(context.store, 1, context.cluster, context.catalog(), context.sources, engine, everything=True)
+    assert await compact_bundle(Compaction(context.store, context.cluster, context.sources, engine), 1, context.catalog(), everything=True)
 
 
 async def check(owner: BundleOwner) -> None:

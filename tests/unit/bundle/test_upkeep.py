@@ -16,6 +16,7 @@ from ledger.checkpoint import newest_checkpoint
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
+from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.plan import INTERNAL_SEGMENTS
 from ledger.parquet.runner import compact_bundle
@@ -157,7 +158,7 @@ def test_a_bundle_in_use_follows_checkpoints_of_others_at_intervals() -> None:
         async with opened(context) as owner:
             await produce(owner, batch(b"a"))
             engine = LocalEngine(sources, run_inline)
-            assert await compact_bundle(store, 1, context.cluster, context.catalog(), sources, engine, everything=True)
+            assert await compact_bundle(Compaction(store, context.cluster, sources, engine), 1, context.catalog(), everything=True)
             await produce(owner, batch(b"b"))
             lists = store.calls["list"]
             for _ in range(300):

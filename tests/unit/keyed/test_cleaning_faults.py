@@ -16,6 +16,7 @@ from ledger.keyed.version import newest_version
 from ledger.keys import KeyedPlace
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
+from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.runner import compact_bundle
 from ledgermq.errors import DataDamaged, LedgerMQError
@@ -39,13 +40,15 @@ class Filled:
     async def compact(self, store: ObjectStore | None = None, sources: Sources | None = None) -> None:
         found = sources or self.root.sources
         engine = LocalEngine(found, run_inline)
-        while await compact_bundle(store or self.store, 1, self.root.cluster, await self.root.catalog(), found, engine, everything=True):
+        while await compact_bundle(
+            Compaction(store or self.store, self.root.cluster, found, engine), 1, await self.root.catalog(), everything=True
+        ):
             pass
 
     async def clean(self, store: ObjectStore | None = None, sources: Sources | None = None) -> int:
         found = sources or self.root.sources
         catalog, engine = await self.root.catalog(), LocalEngine(found, run_inline)
-        return len(await clean_bundle(store or self.store, 1, self.root.cluster, catalog, found, engine, everything=True))
+        return len(await clean_bundle(Compaction(store or self.store, self.root.cluster, found, engine), 1, catalog, everything=True))
 
     def fork(self) -> Filled:
         """The same, in a store of its own: to fill one takes longer than what is tested."""

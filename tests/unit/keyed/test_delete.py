@@ -15,6 +15,7 @@ from ledger.keyed.runner import clean_bundle
 from ledger.keys import KeyedPlace
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
+from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.runner import compact_bundle
 from ledgermq.sources import Sources
@@ -53,8 +54,8 @@ class Keyed:
         root = self.root
         await put_pairs(root, self.topic, self.written, [(b"a", b"1"), (b"b", b"2"), (b"a", b"3")])
         engine, catalog = LocalEngine(root.sources, run_inline), await root.catalog()
-        assert await compact_bundle(root.store, 1, root.cluster, catalog, root.sources, engine, everything=True)
-        await clean_bundle(root.store, 1, root.cluster, catalog, root.sources, engine, everything=True)
+        assert await compact_bundle(Compaction(root.store, root.cluster, root.sources, engine), 1, catalog, everything=True)
+        await clean_bundle(Compaction(root.store, root.cluster, root.sources, engine), 1, catalog, everything=True)
         self.wait()
 
     def wait(self) -> None:

@@ -11,6 +11,7 @@ from ledger.blocking import run_inline
 from ledger.history import read_history
 from ledger.object_store.contract import ObjectInfo
 from ledger.object_store.memory import MemoryStore
+from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.runner import compact_bundle
 from ledger.segment_indexes import SegmentIndexes
@@ -75,7 +76,7 @@ async def test_a_backlog_of_many_rounds_reads_each_index_once_for_all_looks() ->
     while True:
         store.made.clear()
         report = await compact_bundle(
-            store, 1, root.cluster, catalog, root.sources, LocalEngine(root.sources, run_inline), everything=False, known=known
+            Compaction(store, root.cluster, root.sources, LocalEngine(root.sources, run_inline), known=known), 1, catalog, everything=False
         )
         if report is None:
             break

@@ -7,6 +7,7 @@ from pathlib import Path
 from ledger import keys
 from ledger.history import read_history
 from ledger.internal_topic import read_internal
+from ledger.parquet.compaction import Compaction
 from ledger.parquet.delete import delete_segments
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.plan import make_plan
@@ -83,7 +84,9 @@ async def test_an_open_plan_without_slots_is_kept_until_it_is_finished(sources: 
         assert await put_plan(store, plan, sources)
         await delete_segments(store, 1)
         assert await read_plan(store, 1, 1) is not None
-        done = await run_round(store, 1, root.cluster, await root.catalog(), sources, LocalEngine(sources), everything=False, barrier=True)
+        done = await run_round(
+            Compaction(store, root.cluster, sources, LocalEngine(sources)), 1, await root.catalog(), everything=False, barrier=True
+        )
         assert done is not None
         assert done.plan == 1
         await delete_segments(store, 1)

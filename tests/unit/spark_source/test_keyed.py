@@ -15,6 +15,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from ledger.catalog import Topic
 from ledger.keyed.runner import clean_bundle
+from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.runner import compact_bundle
 from ledgermq.sources import Sources
@@ -51,9 +52,9 @@ class Keyed:
 
         async def step(root: Root, _: Topic) -> None:
             engine, catalog = LocalEngine(root.sources), await root.catalog()
-            while await compact_bundle(root.store, 1, root.cluster, catalog, root.sources, engine, everything=True):
+            while await compact_bundle(Compaction(root.store, root.cluster, root.sources, engine), 1, catalog, everything=True):
                 pass
-            assert await clean_bundle(root.store, 1, root.cluster, catalog, root.sources, engine, everything=True)
+            assert await clean_bundle(Compaction(root.store, root.cluster, root.sources, engine), 1, catalog, everything=True)
             assert [info async for info in root.store.list("parquet/")] == []
 
         self._do(step)

@@ -10,6 +10,7 @@ from ledger.checkpoint import newest_checkpoint
 from ledger.fsck.check import check_root
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
+from ledger.parquet.compaction import Compaction
 from ledger.parquet.delete import deletion_move
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.round import run_round
@@ -46,7 +47,7 @@ class Untidied:
     async def round(self) -> None:
         cluster, catalog = self.root.cluster, await self.root.catalog()
         for bundle in range(cluster.bundles):
-            await run_round(self.root.store, bundle, cluster, catalog, self.sources, self.engine, everything=True)
+            await run_round(Compaction(self.root.store, cluster, self.sources, self.engine), bundle, catalog, everything=True)
 
     async def find(self, grace_ms: int = 0) -> Found:
         return await find_removable(self.root.store, self.root.cluster, await self.root.catalog(), grace_ms)
