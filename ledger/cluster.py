@@ -21,6 +21,8 @@ from ledgermq.sources import Sources
 FORMAT = "ledgermq"
 FORMAT_VERSION = 1
 BUNDLES_MAX = 1000
+LOOKS_AT_ONCE = 16
+"""Bundles that are looked at side by side where all of a cluster's are: each look waits for one small answer after the other."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -64,6 +65,12 @@ class Root:
         offset = await self.put_internal(METADATA, topic_key(name), encode_topic_record(topic, creation=True))
         self.topics[name] = Topic(offset, name, topic.bundles, raw, topic.settings)
         return self.topics[name]
+
+    async def alter_topic(self, name: str, **settings: str) -> None:
+        topic = self.topics[name]
+        raw = topic.raw_settings | {key.replace("_", "."): value for key, value in settings.items()}
+        self.topics[name] = replace(topic, raw_settings=raw, settings=parse_settings(raw), altered_ms=self.sources.now_ms())
+        await self.put_internal(METADATA, topic_key(name), encode_topic_record(self.topics[name]))
 
     async def remove_topic(self, name: str) -> None:
         await self.put_internal(METADATA, topic_key(name), encode_topic_record(removed(self.topics[name])))

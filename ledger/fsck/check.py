@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from ledger import keys
 from ledger.blocking import RunBlocking
 from ledger.checkpoint import newest_checkpoint
-from ledger.cluster import ClusterSettings
+from ledger.cluster import LOOKS_AT_ONCE, ClusterSettings
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.fsck.catalog_check import check_catalog, check_partitions, removed_ids
 from ledger.fsck.keyed_check import KeyedCheck
@@ -24,6 +24,7 @@ from ledger.fsck.problem import Problem, Problems, Severity
 from ledger.fsck.round_check import check_rounds
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq.errors import DataDamaged, FormatNotSupported
+from ledgermq.tasks import all_of
 
 ATTEMPTS_MAX = 3
 
@@ -73,13 +74,13 @@ async def check_root(
 
 
 async def _numbers(store: ObjectStore, cluster: ClusterSettings) -> list[int | None]:
-    found: list[int | None] = []
-    for bundle in range(cluster.bundles):
+    async def number(bundle: int) -> int | None:
         try:
-            found.append((await newest_checkpoint(store, bundle)).number)
+            return (await newest_checkpoint(store, bundle)).number
         except (DataDamaged, FormatNotSupported):
-            found.append(None)
-    return found
+            return None
+
+    return await all_of((number(bundle) for bundle in range(cluster.bundles)), LOOKS_AT_ONCE)
 
 
 async def _check_once(

@@ -14,12 +14,12 @@ A file that is no LedgerMQ file, of another cluster, or of a plan that is not fi
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
 from ledger import keys
 from ledger.checkpoint import newest_checkpoint
-from ledger.cluster import ClusterSettings
+from ledger.cluster import LOOKS_AT_ONCE, ClusterSettings
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.numbered import list_numbered
 from ledger.object_store.contract import ObjectInfo, ObjectMissing, ObjectStore
@@ -30,6 +30,7 @@ from ledger.parquet.plan_chain import read_plan
 from ledger.parquet.stored_file import read_footer
 from ledger.topic_facts import is_held
 from ledgermq.errors import DataDamaged, Unavailable
+from ledgermq.tasks import all_of
 
 ATTEMPTS_MAX = 10
 
@@ -54,8 +55,7 @@ async def collect_garbage(store: ObjectStore, cluster: ClusterSettings, grace_ms
     """
     garbage = await find_garbage(store, cluster)
     deleted = []
-    for bundle in range(cluster.bundles):
-        await close_finished_fences(store, bundle)
+    await all_of((close_finished_fences(store, bundle) for bundle in range(cluster.bundles)), LOOKS_AT_ONCE)
     for bundle in sorted({bundle for bundle, _ in garbage.parquet}):
         old_enough = await finished_long_ago(store, bundle, cluster.parquet_min_age_ms)
         expired = [key for (b, plan), found in garbage.parquet.items() if b == bundle and plan <= old_enough for key in found]
@@ -89,18 +89,22 @@ class _Listed:
     infos: dict[str, ObjectInfo] = field(default_factory=dict)
 
     @classmethod
-    async def take(cls, store: ObjectStore, bundles: Iterable[int]) -> _Listed:
+    async def take(cls, store: ObjectStore, bundles: Sequence[int]) -> _Listed:
         """Parquet first: a file that shows was made by a plan that was there before."""
         listed = cls([], {}, {}, {})
         async for info in store.list(keys.PARQUET):
             listed.infos[info.key] = info
             listed.parquet.append(info.key)
-        for bundle in bundles:
-            listed.pages[bundle] = [number async for number in listed._numbers(store, keys.file_pages(bundle))]
-            listed.snapshots[bundle] = [number async for number in listed._numbers(store, keys.snapshots(bundle))]
-        for bundle in bundles:
-            listed.plans[bundle] = [number async for number in listed._numbers(store, keys.compactions(bundle))]
+        await all_of((listed._take_records(store, bundle) for bundle in bundles), LOOKS_AT_ONCE)
+        await all_of((listed._take_plans(store, bundle) for bundle in bundles), LOOKS_AT_ONCE)
         return listed
+
+    async def _take_records(self, store: ObjectStore, bundle: int) -> None:
+        self.pages[bundle] = [number async for number in self._numbers(store, keys.file_pages(bundle))]
+        self.snapshots[bundle] = [number async for number in self._numbers(store, keys.snapshots(bundle))]
+
+    async def _take_plans(self, store: ObjectStore, bundle: int) -> None:
+        self.plans[bundle] = [number async for number in self._numbers(store, keys.compactions(bundle))]
 
     async def _numbers(self, store: ObjectStore, prefix: str) -> AsyncIterator[int]:
         async for number, info in list_numbered(store, prefix):
@@ -109,25 +113,39 @@ class _Listed:
 
 
 async def _judge(store: ObjectStore, cluster: ClusterSettings, listed: _Listed) -> Garbage:
-    plans = {bundle: [await read_plan(store, bundle, number) for number in numbers] for bundle, numbers in listed.plans.items()}
-    checkpoints = {bundle: await newest_checkpoint(store, bundle) for bundle in listed.pages}
+    in_use = await all_of((_look(store, bundle, listed) for bundle in listed.pages), LOOKS_AT_ONCE)
+    checkpoints = {found.checkpoint.bundle: found.checkpoint for found in in_use}
+    live = {key for found in in_use for key in found.files}
     garbage = Garbage(infos=listed.infos)
-    live: set[str] = set()
-    for bundle, checkpoint in checkpoints.items():
-        pages = PageReader(store, bundle)
-        used: set[int] = set()
-        for part in checkpoint.partitions:
-            if part.newest_page:
-                used.update(await pages.chain(part))
-                live.update(file.key for file in await pages.files_from(part, 0))
-        live.update(
-            file.key for plan in plans[bundle] if plan is not None and plan.number > checkpoint.finished_plan for file in plan.files
-        )
-        garbage.records += _unused(checkpoint, used, listed)
+    for found in in_use:
+        garbage.records += _unused(found.checkpoint, found.pages, listed)
     for key in listed.parquet:
         if key not in live:
             await _add(store, cluster, checkpoints, key, garbage)
     return garbage
+
+
+@dataclass(slots=True)
+class _InUse:
+    """What a bundle's newest checkpoint and the plans after it refer to."""
+
+    checkpoint: fmt.Checkpoint
+    files: set[str] = field(default_factory=set)
+    pages: set[int] = field(default_factory=set)
+
+
+async def _look(store: ObjectStore, bundle: int, listed: _Listed) -> _InUse:
+    """First the plans, then the checkpoint. Raises ObjectMissing where a page was replaced meanwhile."""
+    plans = [await read_plan(store, bundle, number) for number in listed.plans[bundle]]
+    checkpoint = await newest_checkpoint(store, bundle)
+    found = _InUse(checkpoint)
+    reader = PageReader(store, bundle)
+    for part in checkpoint.partitions:
+        if part.newest_page:
+            found.pages.update(await reader.chain(part))
+            found.files.update(file.key for file in await reader.files_from(part, 0))
+    found.files.update(file.key for plan in plans if plan is not None and plan.number > checkpoint.finished_plan for file in plan.files)
+    return found
 
 
 def _unused(checkpoint: fmt.Checkpoint, pages_used: set[int], listed: _Listed) -> list[str]:

@@ -18,10 +18,12 @@ from ledger.object_store.contract import ObjectStore
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import Engine
 from ledger.parquet.report import Lag, OnProgress, RoundReport
-from ledger.parquet.runner import compact_bundle, lag_of_bundle
+from ledger.parquet.runner import BUNDLES_AT_ONCE, compact_bundle, lag_of_bundle
+from ledger.parquet.stillness import Stillness, find_stillness, lasts
 from ledger.sweep.sweep import sweep
 from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
+from ledgermq.tasks import all_of
 
 GARBAGE_EVERY_RUNS = 60
 ROUNDS_MAX = 100
@@ -63,6 +65,7 @@ class CompactionService:
         self._compaction = Compaction(store, cluster, sources, engine, on_progress=on_progress)
         self._events = events
         self._bundles = bundles if bundles is not None else range(cluster.bundles)
+        self._still: dict[int, Stillness | None] = {}
         self._stopping = asyncio.Event()
         self._finish_s = 0.0
 
@@ -87,20 +90,14 @@ class CompactionService:
             work.result()
 
     async def run_once(self, *, collect: bool) -> None:
-        """All bundles in turn."""
+        """All bundles, several at a time."""
         of_all = self._compaction
         try:
             catalog = await read_catalog(of_all.store, of_all.cluster.producer_states_max, of_all.known)
         except LedgerMQError as error:
             self._events.bundle_failed(0, error)
             return
-        for bundle in self._bundles:
-            if self._stopping.is_set():
-                return
-            try:
-                await self._compact(bundle, catalog)
-            except LedgerMQError as error:
-                self._events.bundle_failed(bundle, error)
+        await all_of((self._try(bundle, catalog) for bundle in self._bundles), BUNDLES_AT_ONCE)
         if collect and not self._stopping.is_set():
             await self._collect()
 
@@ -114,6 +111,18 @@ class CompactionService:
                     await self._stopping.wait()
             except TimeoutError:
                 continue
+
+    async def _try(self, bundle: int, catalog: Catalog) -> None:
+        store, now_s = self._compaction.store, asyncio.get_running_loop().time()
+        still = self._still.get(bundle)
+        try:
+            if self._stopping.is_set() or (still is not None and await lasts(still, store, bundle, catalog, now_s)):
+                return
+            self._still[bundle] = None
+            await self._compact(bundle, catalog)
+            self._still[bundle] = await find_stillness(self._compaction, bundle, catalog, now_s)
+        except LedgerMQError as error:
+            self._events.bundle_failed(bundle, error)
 
     async def _compact(self, bundle: int, catalog: Catalog) -> None:
         rounds = 0

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ledger import keys
 from ledger.catalog import Catalog
 from ledger.checkpoint import newest_checkpoint
-from ledger.cluster import ClusterSettings
+from ledger.cluster import LOOKS_AT_ONCE, ClusterSettings
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.fsck.names import check_names
 from ledger.fsck.problem import Problems
@@ -22,6 +22,7 @@ from ledger.parquet.gc import find_garbage
 from ledger.parquet.plan_chain import read_plan
 from ledger.sweep.removable import Found, Kind, Removable
 from ledger.sweep.staged_rows import useless_staged_rows
+from ledgermq.tasks import all_of
 
 HEARTBEAT_AGE_MS = 60 * 60 * 1000
 """As brokers have it: who was silent for so long is no member any more."""
@@ -60,17 +61,8 @@ class _Search:
         self._found = Found()
 
     async def run(self) -> Found:
-        for bundle in range(self._cluster.bundles):
-            listed = await _Listed.take(self._store, bundle)
-            plans = [await read_plan(self._store, bundle, number) for number in listed.plans]
-            checkpoint = await newest_checkpoint(self._store, bundle)
-            self._segments_and_plans(listed, [plan for plan in plans if plan is not None], checkpoint)
-            self._replaced(listed, checkpoint)
-            try:
-                await self._expired(checkpoint)
-            except ObjectMissing:  # others delete the same files: what they leave is found the next time
-                if (await newest_checkpoint(self._store, bundle)).number == checkpoint.number:
-                    raise
+        await all_of((self._of_bundle(bundle) for bundle in range(self._cluster.bundles)), LOOKS_AT_ONCE)
+        self._found.removable.sort(key=lambda each: each.key)
         await self._garbage()
         await self._fences()
         await self._heartbeats()
@@ -78,6 +70,18 @@ class _Search:
         await self._staged_rows()
         await self._foreign()
         return self._found
+
+    async def _of_bundle(self, bundle: int) -> None:
+        listed = await _Listed.take(self._store, bundle)
+        plans = [await read_plan(self._store, bundle, number) for number in listed.plans]
+        checkpoint = await newest_checkpoint(self._store, bundle)
+        self._segments_and_plans(listed, [plan for plan in plans if plan is not None], checkpoint)
+        self._replaced(listed, checkpoint)
+        try:
+            await self._expired(checkpoint)
+        except ObjectMissing:  # others delete the same files: what they leave is found the next time
+            if (await newest_checkpoint(self._store, bundle)).number == checkpoint.number:
+                raise
 
     def _add(self, kind: Kind, info: ObjectInfo, why: str, age_ms: int | None = None) -> bool:
         """False: it is too young."""

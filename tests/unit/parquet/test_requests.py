@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import AsyncIterator, Sequence
-
 import pytest
 
 from ledger.blocking import run_inline
 from ledger.history import read_history
-from ledger.object_store.contract import ObjectInfo
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.runner import compact_bundle
 from ledger.segment_indexes import SegmentIndexes
 from tests.ledgers import append_and_wait, batch, own
-from tests.passing_store import PassingStore
+from tests.requests_made import Requests
 from tests.roots import Root, read_everything
 from tests.stores import seeded_sources
 
@@ -24,38 +20,6 @@ ROUNDS = 10
 SLOTS = 60
 VALUES = [b"v" * 100] * 5
 STATES_MAX = 10
-
-
-class Requests(PassingStore):
-    """Counts requests by (operation, folder)."""
-
-    def __init__(self, inner: MemoryStore) -> None:
-        super().__init__(inner)
-        self.made: Counter[tuple[str, str]] = Counter()
-
-    def _count(self, operation: str, key: str) -> None:
-        parts = key.split("/")
-        self.made[operation, parts[2] if len(parts) > 2 and parts[0] == "ledgers" else parts[0]] += 1
-
-    async def get_suffix(self, key: str, length: int) -> bytes:
-        self._count("get_suffix", key)
-        return await super().get_suffix(key, length)
-
-    async def get_range(self, key: str, start: int, length: int) -> bytes:
-        self._count("get_range", key)
-        return await super().get_range(key, start, length)
-
-    async def get(self, key: str) -> bytes:
-        self._count("get", key)
-        return await super().get(key)
-
-    def list(self, prefix: str, start_after: str = "") -> AsyncIterator[ObjectInfo]:
-        self._count("list", prefix)
-        return super().list(prefix, start_after)
-
-    async def delete(self, keys: Sequence[str]) -> None:
-        self.made["deleted", "keys"] += len(keys)
-        await super().delete(keys)
 
 
 async def backlog(store: Requests) -> Root:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import pytest
 
 from ledger import keys
 from ledger.blocking import run_inline
 from ledger.commands.compaction_service import parse_interval_s
+from ledger.object_store.contract import ObjectInfo, ObjectStore
 from ledger.object_store.memory import MemoryStore
+from ledger.parquet.delete import log_start_move
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.report import Lag, RoundReport
 from ledger.parquet.service import CompactionService, ServiceEvents
+from ledger.recovery import advance_checkpoint
 from ledgermq.errors import InvalidRequest
 from tests.passing_store import PassingStore
-from tests.roots import Root, read_everything
+from tests.requests_made import Requests
+from tests.roots import Root, parquet_keys, read_everything
 from tests.virtual_time import run_virtual, virtual_sources
 
 VALUES = [b"x" * 50] * 4
@@ -44,6 +49,21 @@ class SlowStore(PassingStore):
         if key.startswith(keys.segments(1)):
             await asyncio.sleep(self.seconds)
         return await super().get_range(key, start, length)
+
+
+class LateStore(PassingStore):
+    """Each LIST takes its time."""
+
+    def __init__(self, inner: ObjectStore, seconds: float) -> None:
+        super().__init__(inner)
+        self.seconds = seconds
+        self.asked = 0
+
+    async def list(self, prefix: str, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+        self.asked += 1
+        await asyncio.sleep(self.seconds)
+        async for info in super().list(prefix, start_after):
+            yield info
 
 
 async def service_on(root: Root, heard: Heard, range_seconds: float = 0.0) -> CompactionService:
@@ -95,6 +115,101 @@ def test_a_stop_ends_the_round_that_is_under_way_or_leaves_it_to_others(finish_s
         await (await service_on(root, rival)).run_once(collect=False)
         assert sum(done.records for done in [*heard.rounds, *rival.rounds]) == 32, "what was left is finished by the next"
         assert await read_everything(root) == root.produced
+
+    run_virtual(scenario)
+
+
+async def made_by_a_run(service: CompactionService, store: Requests) -> dict[tuple[str, str], int]:
+    store.made.clear()
+    await service.run_once(collect=False)
+    return dict(store.made)
+
+
+async def still_root(bundles: int = 2) -> tuple[Root, Requests, Heard, CompactionService]:
+    """Everything in Parquet, and a service that has found it so. Bundle 0 has records for an hour, which no round of it is due for."""
+    sources = virtual_sources(1)
+    store = Requests(MemoryStore("", sources))
+    root = await Root.open(store, sources, bundles)
+    await root.create_topic("t", 1, parquet_max_lag_ms="0")
+    await root.produce("t", (0, VALUES))
+    heard = Heard()
+    service = CompactionService(store, root.cluster, sources, LocalEngine(sources, run_inline), heard, bundles=range(1, bundles))
+    await service.run_once(collect=False)
+    assert [done.records for done in heard.rounds] == [4]
+    heard.rounds.clear()
+    return root, store, heard, service
+
+
+def test_a_still_bundle_costs_two_lists_a_run() -> None:
+    async def scenario() -> None:
+        few, many = await still_root(bundles=2), await still_root(bundles=7)
+        one, six = [await made_by_a_run(service, store) for _, store, _, service in (few, many)]
+        more = {place: six[place] - one[place] for place in six if six[place] != one[place]}
+        assert more == {("list", "checkpoints"): 5, ("list", "segments"): 5}, "five bundles more; what the catalog costs is the same"
+
+    run_virtual(scenario)
+
+
+def test_a_still_bundle_is_compacted_as_soon_as_something_is_due() -> None:
+    async def scenario() -> None:
+        root, _, heard, service = await still_root()
+        for _ in range(3):
+            await service.run_once(collect=False)
+            await root.produce("t", (0, VALUES))
+            await service.run_once(collect=False)
+            assert [done.records for done in heard.rounds] == [4]
+            heard.rounds.clear()
+        assert await read_everything(root) == root.produced
+
+    run_virtual(scenario)
+
+
+def test_a_bundle_with_records_that_wait_for_their_lag_is_not_still() -> None:
+    async def scenario() -> None:
+        root, _, heard, service = await still_root()
+        await root.create_topic("later", 1, parquet_max_lag_ms="30000")
+        await root.produce("later", (0, VALUES))
+        await service.run_once(collect=False)
+        await service.run_once(collect=False)
+        assert heard.rounds == []
+        await asyncio.sleep(31)
+        await service.run_once(collect=False)
+        assert [done.records for done in heard.rounds] == [4]
+
+    run_virtual(scenario)
+
+
+def test_retention_in_a_still_bundle_waits_ten_minutes_at_most() -> None:
+    async def scenario() -> None:
+        root, _, _, service = await still_root()
+        await root.alter_topic("t", retention_ms="1000")
+        await service.run_once(collect=False)  # what it says is in the catalog, and so the bundle is looked at as a whole
+        assert (await root.newest()).partitions[0].log_start == 4, "records are as old as their timestamps say"
+
+        root, store, _, service = await still_root()
+        await advance_checkpoint(store, 1, root.sources, 100, log_start_move({(root.topics["t"].id, 0): 4}))
+        await service.run_once(collect=False)  # a rival did that, and so it is looked at
+        assert len(await parquet_keys(store)) == 1, "not old enough"
+        await asyncio.sleep(60)
+        await service.run_once(collect=False)
+        assert len(await parquet_keys(store)) == 1, "old enough, and not looked at"
+        await asyncio.sleep(600)
+        await service.run_once(collect=False)
+        assert await parquet_keys(store) == []
+
+    run_virtual(scenario)
+
+
+def test_bundles_wait_for_the_store_side_by_side() -> None:
+    async def scenario() -> None:
+        root, store, _, _ = await still_root(bundles=9)
+        late = LateStore(store, 0.1)
+        service = CompactionService(late, root.cluster, root.sources, LocalEngine(root.sources, run_inline), Heard())
+        begun_s = asyncio.get_running_loop().time()
+        await service.run_once(collect=False)
+        took_s = asyncio.get_running_loop().time() - begun_s
+        in_turn_s = late.asked * 0.1
+        assert took_s < in_turn_s / 2
 
     run_virtual(scenario)
 

@@ -1,0 +1,42 @@
+"""A store that counts what it is asked, by operation and folder."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+
+from ledger.object_store.contract import ObjectInfo
+from ledger.object_store.memory import MemoryStore
+from tests.passing_store import PassingStore
+
+
+class Requests(PassingStore):
+    """Counts requests by (operation, folder)."""
+
+    def __init__(self, inner: MemoryStore) -> None:
+        super().__init__(inner)
+        self.made: Counter[tuple[str, str]] = Counter()
+
+    def _count(self, operation: str, key: str) -> None:
+        parts = key.split("/")
+        self.made[operation, parts[2] if len(parts) > 2 and parts[0] == "ledgers" else parts[0]] += 1
+
+    async def get_suffix(self, key: str, length: int) -> bytes:
+        self._count("get_suffix", key)
+        return await super().get_suffix(key, length)
+
+    async def get_range(self, key: str, start: int, length: int) -> bytes:
+        self._count("get_range", key)
+        return await super().get_range(key, start, length)
+
+    async def get(self, key: str) -> bytes:
+        self._count("get", key)
+        return await super().get(key)
+
+    def list(self, prefix: str, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+        self._count("list", prefix)
+        return super().list(prefix, start_after)
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        self.made["deleted", "keys"] += len(keys)
+        await super().delete(keys)
