@@ -30,17 +30,19 @@ from ledger.topic_facts import is_held, may_remove, refuse_held
 from ledger.topic_removal import note_of
 from ledgermq.errors import LedgerMQError, UnknownTopic
 from ledgermq.sources import Sources
+from ledgermq.tasks import all_of
 
 DELETE_BATCH = 500
 
 
 async def tidy_bundle(store: ObjectStore, bundle: int, cluster: ClusterSettings, catalog: Catalog, sources: Sources) -> None:
     """Everything that may be deleted in a bundle now. Safe to be cut off anywhere and to be run by several at once."""
-    await delete_segments(store, bundle)
-    await close_finished_fences(store, bundle)
-    await apply_retention(store, bundle, cluster, catalog, sources)
-    await delete_expired_parquet(store, bundle, cluster, catalog, sources)
-    await delete_replaced(store, bundle)
+
+    async def retain() -> None:
+        await apply_retention(store, bundle, cluster, catalog, sources)
+        await delete_expired_parquet(store, bundle, cluster, catalog, sources)
+
+    await all_of([delete_segments(store, bundle), close_finished_fences(store, bundle), retain(), delete_replaced(store, bundle)])
 
 
 async def tidy_snapshots(store: ObjectStore, bundle: int) -> None:
@@ -54,12 +56,14 @@ async def delete_segments(store: ObjectStore, bundle: int) -> int:
     plans = [number async for number, _ in list_numbered(store, keys.compactions(bundle))]
     if not plans:
         return 0
-    trim_slot = (await newest_checkpoint(store, bundle)).trim_slot
+    checkpoint = await newest_checkpoint(store, bundle)
+    trim_slot = checkpoint.trim_slot
     there = await _slots_below(store, bundle, trim_slot)  # others have deleted some: most of what a large plan names, round after round
     deleted = 0
     for number in plans:
         plan = await read_plan(store, bundle, number)
-        finished = (await newest_checkpoint(store, bundle)).finished_plan  # just before deleting: a remembered one lies
+        checkpoint = await newest_checkpoint(store, bundle, checkpoint)  # just before deleting: a remembered one lies
+        finished = checkpoint.finished_plan
         if plan is None:
             continue
         slots = [slot.slot for slot in plan.slots if slot.slot < trim_slot]
