@@ -21,8 +21,8 @@ from ledgermq.sources import Sources
 FORMAT = "ledgermq"
 FORMAT_VERSION = 1
 BUNDLES_MAX = 1000
-LOOKS_AT_ONCE = 16
-"""Bundles that are looked at side by side where all of a cluster's are: each look waits for one small answer after the other."""
+BUNDLES_AT_ONCE = 4
+"""Wherever all of a cluster are gone over: each waits for small answers of the store most of the time, and holds what it has listed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,8 @@ bundles that were left make room, the one that was left first before the others.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ledger.segment import SlotIndex
 
 BYTES_MAX = 32 * 1024 * 1024
@@ -44,6 +46,10 @@ class SegmentIndexes:
         if self.bytes_held + index.tail_length <= self.bytes_max:
             slots[index.index.slot] = (etag, index)
             self.bytes_held += index.tail_length
+
+    def held(self, bundle: int) -> Iterator[SlotIndex]:
+        """All that is known of the bundle, slots that were trimmed since the last look included. Only to be read."""
+        return (index for _, index in self._bundles.get(bundle, {}).values())
 
     def leave(self, bundle: int) -> None:
         """It is not looked at for now; what is known of it stays while there is room, for it may come back."""

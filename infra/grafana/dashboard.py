@@ -128,7 +128,10 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         ),
         Panel("Segments that are not trimmed", ((f"max by (bundle) ({metric('untrimmed_segments')})", "bundle {{bundle}}"),)),
         Panel("Records compacted", ((rate("compacted_records_total"), "{{instance}}"),), "cps"),
-        Panel("Rounds under way", ((metric("compaction_rounds_under_way"), "{{instance}}"),)),
+        Panel(
+            "Rounds in brokers",
+            ((metric("background_rounds_under_way"), "{{instance}}"), (metric("background_rounds_allowed"), "{{instance}}: allowed")),
+        ),
         Panel("Background work that failed", ((rate("upkeep_failures_total", "work"), "{{work}}"),), "cps"),
         Panel("Checkpoints", ((rate("checkpoints_total"), "{{instance}}"),), "cps"),
     ),

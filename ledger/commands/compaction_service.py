@@ -1,6 +1,6 @@
 """The compaction service on a terminal: `ledgermq compact ROOT --every 30s`, and the Spark job with `--every`.
 
-The first SIGTERM or SIGINT lets it end the round that is under way; a second one ends the process, and others finish the round.
+The first SIGTERM or SIGINT lets it end the rounds that are under way; a second one ends the process, and others finish them.
 `ledgermq compactor` is the same service as a process with settings, logs, metrics and an admin port.
 """
 
@@ -59,7 +59,7 @@ async def serve(
             if asked:
                 sys.exit(128 + number)
             asked.append(number)
-            notes().print(f"{signal.Signals(number).name}: ending the round that is under way; once more to leave it to others")
+            notes().print(f"{signal.Signals(number).name}: ending what is under way; once more to leave it to others")
             service.stop()
 
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from ledger import keys
 from ledger.blocking import RunBlocking
 from ledger.checkpoint import newest_checkpoint
-from ledger.cluster import LOOKS_AT_ONCE, ClusterSettings
+from ledger.cluster import BUNDLES_AT_ONCE, ClusterSettings
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.fsck.catalog_check import check_catalog, check_partitions, removed_ids
 from ledger.fsck.keyed_check import KeyedCheck
@@ -80,7 +80,7 @@ async def _numbers(store: ObjectStore, cluster: ClusterSettings) -> list[int | N
         except (DataDamaged, FormatNotSupported):
             return None
 
-    return await all_of((number(bundle) for bundle in range(cluster.bundles)), LOOKS_AT_ONCE)
+    return await all_of((number(bundle) for bundle in range(cluster.bundles)), BUNDLES_AT_ONCE)
 
 
 async def _check_once(

@@ -21,6 +21,8 @@ from ledger.parquet.footer_checksum import check_whole
 from ledgermq.errors import DataDamaged, Unavailable
 from ledgermq.sources import Sources
 
+PIECE_BYTES = 8 * 1024 * 1024
+
 OpenArchive = Callable[[str], Awaitable[ObjectStore]]
 
 
@@ -47,7 +49,7 @@ class Archives:
         return self._opened[url]
 
     async def keep(self, key: str, url: str) -> None:
-        """On return a copy of the file has been read back, or the file has gone, by the same rules. One file at a time is in memory.
+        """On return a copy of the file has been read back, or the file has gone, by the same rules. The file is held in memory, once.
 
         Raises DataDamaged (the file, or what stands in its place in the archive), Unavailable, the store's errors.
         """
@@ -59,8 +61,19 @@ class Archives:
         archive, copy = await self.store(url), keys.archived(key)
         if await settle_put(archive, copy, [data], sources=self._sources) is PutOutcome.UNKNOWN:
             raise Unavailable(f"{copy}: it cannot be told whether it was put into the archive")
-        if await archive.get(copy) != data:
+        if not await _holds(archive, copy, data):
             raise DataDamaged(f"{copy}: the archive holds something else than {key} under its name", object_key=copy)
+
+
+async def _holds(store: ObjectStore, key: str, data: bytes) -> bool:
+    """Exactly these bytes; they are read back piece by piece."""
+    if (await store.head(key)).size != len(data):
+        return False
+    for start in range(0, len(data), PIECE_BYTES):
+        piece = memoryview(data)[start : start + PIECE_BYTES]
+        if memoryview(await store.get_range(key, start, len(piece))) != piece:
+            return False
+    return True
 
 
 async def archived_files(archive: ObjectStore, topic: str, topic_id: int, partition: int) -> list[tuple[ParquetName, int]]:

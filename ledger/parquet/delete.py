@@ -11,7 +11,7 @@ checkpoints, snapshots      older than the newest checkpoint and the one that it
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping
 
 from ledger import keys
 from ledger.catalog import Catalog, Topic
@@ -36,13 +36,26 @@ DELETE_BATCH = 500
 
 
 async def tidy_bundle(store: ObjectStore, bundle: int, cluster: ClusterSettings, catalog: Catalog, sources: Sources) -> None:
-    """Everything that may be deleted in a bundle now. Safe to be cut off anywhere and to be run by several at once."""
+    """Everything that may be deleted in a bundle now. Safe to be cut off anywhere and to be run by several at once.
+
+    What fails keeps none of the rest from going; then its error is raised, the first of several.
+    """
+    failures: list[LedgerMQError] = []
+
+    async def tried(work: Awaitable[object]) -> None:
+        try:
+            await work
+        except LedgerMQError as error:
+            failures.append(error)
 
     async def retain() -> None:
         await apply_retention(store, bundle, cluster, catalog, sources)
         await delete_expired_parquet(store, bundle, cluster, catalog, sources)
 
-    await all_of([delete_segments(store, bundle), close_finished_fences(store, bundle), retain(), delete_replaced(store, bundle)])
+    await all_of(tried(work) for work in (delete_segments(store, bundle), close_finished_fences(store, bundle), retain()))
+    await tried(delete_replaced(store, bundle))
+    if failures:
+        raise failures[0]
 
 
 async def tidy_snapshots(store: ObjectStore, bundle: int) -> None:

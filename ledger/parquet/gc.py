@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from ledger import keys
 from ledger.checkpoint import newest_checkpoint
-from ledger.cluster import LOOKS_AT_ONCE, ClusterSettings
+from ledger.cluster import BUNDLES_AT_ONCE, ClusterSettings
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.numbered import list_numbered
 from ledger.object_store.contract import ObjectInfo, ObjectMissing, ObjectStore
@@ -55,7 +55,7 @@ async def collect_garbage(store: ObjectStore, cluster: ClusterSettings, grace_ms
     """
     garbage = await find_garbage(store, cluster)
     deleted = []
-    await all_of((close_finished_fences(store, bundle) for bundle in range(cluster.bundles)), LOOKS_AT_ONCE)
+    await all_of((close_finished_fences(store, bundle) for bundle in range(cluster.bundles)), BUNDLES_AT_ONCE)
     for bundle in sorted({bundle for bundle, _ in garbage.parquet}):
         old_enough = await finished_long_ago(store, bundle, cluster.parquet_min_age_ms)
         expired = [key for (b, plan), found in garbage.parquet.items() if b == bundle and plan <= old_enough for key in found]
@@ -95,8 +95,8 @@ class _Listed:
         async for info in store.list(keys.PARQUET):
             listed.infos[info.key] = info
             listed.parquet.append(info.key)
-        await all_of((listed._take_records(store, bundle) for bundle in bundles), LOOKS_AT_ONCE)
-        await all_of((listed._take_plans(store, bundle) for bundle in bundles), LOOKS_AT_ONCE)
+        await all_of((listed._take_records(store, bundle) for bundle in bundles), BUNDLES_AT_ONCE)
+        await all_of((listed._take_plans(store, bundle) for bundle in bundles), BUNDLES_AT_ONCE)
         return listed
 
     async def _take_records(self, store: ObjectStore, bundle: int) -> None:
@@ -113,7 +113,7 @@ class _Listed:
 
 
 async def _judge(store: ObjectStore, cluster: ClusterSettings, listed: _Listed) -> Garbage:
-    in_use = await all_of((_look(store, bundle, listed) for bundle in listed.pages), LOOKS_AT_ONCE)
+    in_use = await all_of((_look(store, bundle, listed) for bundle in listed.pages), BUNDLES_AT_ONCE)
     checkpoints = {found.checkpoint.bundle: found.checkpoint for found in in_use}
     live = {key for found in in_use for key in found.files}
     garbage = Garbage(infos=listed.infos)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ledger import keys
 from ledger.catalog import Catalog, read_catalog
 from ledger.checkpoint import newest_checkpoint, partitions_by_key
-from ledger.cluster import ClusterSettings, read_cluster
+from ledger.cluster import BUNDLES_AT_ONCE, ClusterSettings, read_cluster
 from ledger.fold import PartitionKey
 from ledger.history import read_history
 from ledger.keyed.delete import delete_removed
@@ -27,9 +27,6 @@ from ledger.topic_removal import take_in_facts
 from ledgermq.errors import InvalidConfig, LedgerMQError
 from ledgermq.sources import Sources
 from ledgermq.tasks import all_of
-
-BUNDLES_AT_ONCE = 4
-"""Bundles wait for the store most of the time; how many tasks run at once is the engine's business."""
 
 
 async def compact_root(

@@ -1,7 +1,7 @@
 """The compaction service: turns segments into Parquet by the topics' own lag and size settings, again and again.
 
 Any number of them may run beside each other and beside brokers: a round that somebody began is finished by whoever comes first. It may be
-stopped at any instruction; when it is asked to stop it ends the round that is under way, and after a while leaves it to others.
+stopped at any instruction; when it is asked to stop it ends the rounds that are under way, and after a while leaves them to others.
 Must not know: signals, terminals, metrics libraries.
 """
 
@@ -11,14 +11,14 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from ledger.catalog import Catalog, read_catalog
-from ledger.cluster import ClusterSettings
+from ledger.cluster import BUNDLES_AT_ONCE, ClusterSettings
 from ledger.keyed.report import CleaningReport
 from ledger.keyed.runner import clean_bundle
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import Engine
 from ledger.parquet.report import Lag, OnProgress, RoundReport
-from ledger.parquet.runner import BUNDLES_AT_ONCE, compact_bundle, lag_of_bundle
+from ledger.parquet.runner import compact_bundle, lag_of_bundle
 from ledger.parquet.stillness import Stillness, find_stillness, lasts
 from ledger.sweep.sweep import sweep
 from ledgermq.errors import LedgerMQError
@@ -70,7 +70,7 @@ class CompactionService:
         self._finish_s = 0.0
 
     def stop(self, finish_s: float = FINISH_S) -> None:
-        """Begin no other round, and leave the one that is under way to others if it is not done in this time."""
+        """Begin no other round, and leave those that are under way to others if they are not done in this time."""
         self._finish_s = finish_s
         self._stopping.set()
 
@@ -134,6 +134,8 @@ class CompactionService:
             self._events.round_finished(report)
         if rounds:
             self._events.bundle_done(bundle, await lag_of_bundle(self._compaction, bundle, catalog))
+        if self._stopping.is_set():
+            return
         for cleaned in await clean_bundle(self._compaction, bundle, catalog, everything=False):
             self._events.version_published(cleaned)
 

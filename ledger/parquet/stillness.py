@@ -1,7 +1,8 @@
 """Bundles in which nothing moves: the compaction service looks at them with two LISTs, where a run that finds nothing due makes fourteen.
 
-Still is a bundle without a record in its untrimmed segments. Only a new segment or checkpoint, a change in `__metadata`, or retention and
-its graces, which may wait, can make something due there. To take another for a still one only puts its compaction off to a later run.
+Still is a bundle without a record in its untrimmed segments. A new segment or checkpoint, or a change in `__metadata`, is seen by the next
+run. What becomes due by its age alone (retention, cleaning), a plan that a rival left open, and whatever else is missed waits for the look
+at the whole bundle that comes in any case.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from ledger.numbered import list_numbered
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.compaction import Compaction
 
-STILL_S_MAX = 600.0
-"""Then it is looked at as a whole again: what is due by age alone is late by as much, as retention in a broker is."""
+STILL_S_MAX = 480.0
+"""With the pause between two runs and their time it is less than the ten minutes that retention may take, in a broker as here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,8 @@ class Stillness:
 
 async def find_stillness(compaction: Compaction, bundle: int, catalog: Catalog, now_s: float) -> Stillness | None:
     """After a run over the bundle, which knows its segments; None: they hold records. Raises as `newest_checkpoint` does."""
+    if any(slot.index.kind == fmt.DATA for slot in compaction.known.held(bundle)):
+        return None
     checkpoint = await newest_checkpoint(compaction.store, bundle)
     next_slot = checkpoint.trim_slot
     async for slot, info in list_numbered(compaction.store, keys.segments(bundle), next_slot - 1):

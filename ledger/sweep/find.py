@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ledger import keys
 from ledger.catalog import Catalog
 from ledger.checkpoint import newest_checkpoint
-from ledger.cluster import LOOKS_AT_ONCE, ClusterSettings
+from ledger.cluster import BUNDLES_AT_ONCE, ClusterSettings
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.fsck.names import check_names
 from ledger.fsck.problem import Problems
@@ -61,7 +61,7 @@ class _Search:
         self._found = Found()
 
     async def run(self) -> Found:
-        await all_of((self._of_bundle(bundle) for bundle in range(self._cluster.bundles)), LOOKS_AT_ONCE)
+        await all_of((self._of_bundle(bundle) for bundle in range(self._cluster.bundles)), BUNDLES_AT_ONCE)
         self._found.removable.sort(key=lambda each: each.key)
         await self._garbage()
         await self._fences()

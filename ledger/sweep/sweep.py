@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from ledger import keys
 from ledger.catalog import read_catalog
 from ledger.checkpoint import newest_checkpoint
-from ledger.cluster import LOOKS_AT_ONCE, ClusterSettings
+from ledger.cluster import ClusterSettings
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.parquet.archive import OpenArchive
 from ledger.parquet.delete import DELETE_BATCH, close_finished_fences, delete_expired_parquet
@@ -28,7 +28,6 @@ from ledger.sweep.find import find_removable
 from ledger.sweep.removable import Found, Kind, Removable
 from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
-from ledgermq.tasks import all_of
 
 
 @dataclass(slots=True)
@@ -54,8 +53,7 @@ async def sweep(
     found = await find_removable(store, cluster, catalog, grace_ms)
     swept = Swept(found)
     aged = replace(cluster, parquet_min_age_ms=max(cluster.parquet_min_age_ms, grace_ms))
-
-    async def sweep_bundle(bundle: int) -> None:
+    for bundle in range(cluster.bundles):  # in turn: brokers put segments meanwhile, and an archive takes whole files through memory
         try:
             await close_finished_fences(store, bundle)
             await _delete_segments(store, bundle, found)
@@ -63,8 +61,6 @@ async def sweep(
             await delete_expired_parquet(store, bundle, aged, catalog, sources, open_archive)
         except LedgerMQError as error:
             swept.failures[f"bundle {bundle}"] = error
-
-    await all_of((sweep_bundle(bundle) for bundle in range(cluster.bundles)), LOOKS_AT_ONCE)
     try:
         await remove_topics(store, aged, catalog, sources, engine)
         await _delete(store, found.keys(Kind.KEYED))

@@ -13,7 +13,8 @@ log = get_logger(__name__)
 class BackgroundRounds:
     """`allowed` opens while rounds may begin. A round that is under way when they may not any more is finished.
 
-    `under_way`: rounds, of all bundles of this broker. Once none may begin and none is under way, that is logged.
+    `under_way`: rounds, of all bundles of this broker, with what is cleaned and deleted after them. Once none may begin and none is under
+    way, that is logged: also where it is so from the start.
     """
 
     def __init__(self, allowed: bool) -> None:
@@ -21,6 +22,7 @@ class BackgroundRounds:
         self.under_way = 0
         if allowed:
             self.allowed.set()
+        self._tell_rest()
 
     def allow(self, allowed: bool) -> None:
         before = self.allowed.is_set()

@@ -47,8 +47,11 @@ def _memory(broker: Broker | None) -> Iterable[Metric]:
 
 
 def _compaction(broker: Broker | None) -> Iterable[Metric]:
-    rounds = broker.context.background_rounds.under_way if broker else None
-    yield GaugeMetricFamily("ledgermq_compaction_rounds_under_way", "Rounds of Parquet compaction in this broker", rounds)
+    rounds = broker.context.background_rounds if broker else None
+    allowed, under_way = (rounds.allowed.is_set(), rounds.under_way) if rounds else (None, None)
+    yield GaugeMetricFamily("ledgermq_background_rounds_allowed", "1 while this broker may begin rounds of Parquet compaction", allowed)
+    text = "Rounds of them that are under way, with what is cleaned and deleted after each"
+    yield GaugeMetricFamily("ledgermq_background_rounds_under_way", text, under_way)
 
 
 def _membership(broker: Broker | None) -> Iterable[Metric]:

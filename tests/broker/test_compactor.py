@@ -153,6 +153,16 @@ def test_rest_is_told_when_the_round_that_was_under_way_is_over_and_none_begins_
         run_virtual(scenario)
 
 
+def test_a_broker_that_begins_with_compaction_off_says_that_it_is_at_rest(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        async with cluster_of("a:1") as cluster:
+            await cluster.create("t", 1)
+            await until(lambda: caplog.messages.count("background compaction at rest") == 1)
+
+    with caplog.at_level(logging.INFO, "stateless_broker.bundle.background_rounds"):
+        run_virtual(scenario)
+
+
 def test_a_round_that_fails_is_not_begun_again_where_none_may_begin(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         rounds, begun = BackgroundRounds(allowed=True), []

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pyarrow.parquet as pq
 import pytest
 
 from ledger import keys
+from ledger.blocking import run_inline
 from ledger.checkpoint import partition_of
-from ledger.object_store.contract import ObjectStore
+from ledger.object_store.contract import ObjectInfo, ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.archive import archived_files
+from ledger.parquet.compaction import Compaction
 from ledger.parquet.delete import apply_retention, delete_expired_parquet, deletion_move, tidy_bundle
+from ledger.parquet.engine import LocalEngine
+from ledger.parquet.round import run_round
 from ledger.recovery import advance_checkpoint
 from ledgermq.errors import DataDamaged, LedgerMQError, StoreUnusable
 from ledgermq.sources import Sources
@@ -93,6 +98,28 @@ async def test_another_store_may_be_the_archive(sources: Sources) -> None:
         assert (await archived_rows(other), await archived_rows(store)) == (VALUES, {})
 
 
+async def test_a_page_that_is_lost_keeps_retention_from_going_and_nothing_else(sources: Sources) -> None:
+    clock = Clock()
+    sources = Sources(clock, sources.random)
+    async with memory_store(sources) as store:
+        root = await filled(store, clock, sources)
+        await root.produce("t", (0, [b"later"]))
+        catalog, compaction = await root.catalog(), Compaction(store, root.cluster, sources, LocalEngine(sources, run_inline))
+        done = await run_round(compaction, 1, catalog, everything=True)
+        assert done is not None
+        trim_slot = (await root.newest()).trim_slot
+        [newest_page] = {part.newest_page for part in (await root.newest()).partitions if part.newest_page}
+        await store.delete([keys.file_page(1, newest_page)])
+        with pytest.raises(LedgerMQError, match="files/"):
+            await tidy(root, store, sources)
+        assert [keys.number(info.key) async for info in store.list(keys.segments(1)) if keys.number(info.key) < trim_slot] == [1], (
+            "the claim"
+        )
+        assert [info async for info in store.list(keys.compactions(1))] == []
+        assert await store.list_fences() == []
+        assert len([info async for info in store.list(keys.checkpoints(1))]) == 1
+
+
 @pytest.mark.parametrize("after_effect", [False, True])
 def test_a_process_may_die_at_every_operation(after_effect: bool) -> None:
     async def lives(dies_at: int) -> int:
@@ -128,9 +155,15 @@ def test_a_process_may_die_at_every_operation(after_effect: bool) -> None:
 class _BadArchive(PassingStore):
     """What is put below archive/ is not what is read there."""
 
-    async def get(self, key: str) -> bytes:
-        data = await self.inner.get(key)
+    async def get_range(self, key: str, start: int, length: int) -> bytes:
+        data = bytes(await self.inner.get_range(key, start, length))
         return data[:-1] + b"?" if key.startswith(keys.ARCHIVE) else data
+
+
+class _ShortArchive(PassingStore):
+    async def head(self, key: str) -> ObjectInfo:
+        info = await self.inner.head(key)
+        return replace(info, size=info.size - 1) if key.startswith(keys.ARCHIVE) else info
 
 
 class _FullArchive(PassingStore):
@@ -140,7 +173,7 @@ class _FullArchive(PassingStore):
         await self.inner.put_if_absent(key, buffers)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("broken", "error"), [(_BadArchive, DataDamaged), (_FullArchive, StoreUnusable)])
+@pytest.mark.parametrize(("broken", "error"), [(_BadArchive, DataDamaged), (_ShortArchive, DataDamaged), (_FullArchive, StoreUnusable)])
 async def test_without_a_good_copy_nothing_goes(sources: Sources, broken: type[PassingStore], error: type[LedgerMQError]) -> None:
     clock = Clock()
     sources = Sources(clock, sources.random)

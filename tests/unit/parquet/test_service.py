@@ -134,7 +134,8 @@ async def still_root(bundles: int = 2) -> tuple[Root, Requests, Heard, Compactio
     await root.produce("t", (0, VALUES))
     heard = Heard()
     service = CompactionService(store, root.cluster, sources, LocalEngine(sources, run_inline), heard, bundles=range(1, bundles))
-    await service.run_once(collect=False)
+    for _ in range(2):  # the second run knows that what it knew is trimmed
+        await service.run_once(collect=False)
     assert [done.records for done in heard.rounds] == [4]
     heard.rounds.clear()
     return root, store, heard, service
