@@ -1,0 +1,146 @@
+"""The compaction service beside whatever may happen to a root: what it took for still is compacted, trimmed and deleted in time.
+
+At the end of a random life a second service, which remembers nothing, looks at the whole of every bundle at the same moment: it finds
+nothing that the first one should have done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from random import Random
+
+import pytest
+
+from ledger import keys
+from ledger.blocking import run_inline
+from ledger.object_store.memory import MemoryStore
+from ledger.parquet.compaction import Compaction
+from ledger.parquet.delete import deletion_move
+from ledger.parquet.engine import LocalEngine
+from ledger.parquet.runner import compact_bundle
+from ledger.parquet.service import CompactionService, ServiceEvents
+from ledger.parquet.stillness import STILL_S_MAX
+from ledger.recovery import advance_checkpoint
+from ledgermq.errors import DataDamaged, LedgerMQError
+from tests.requests_made import Requests
+from tests.roots import NoTasks, Root, read_everything
+from tests.virtual_time import run_virtual, virtual_sources
+
+SEEDS = int(os.environ.get("LEDGERMQ_SEEDS", "12"))
+BUNDLES, STEPS = 4, 60
+
+
+class _Failures(ServiceEvents):
+    def __init__(self) -> None:
+        self.failures: list[LedgerMQError] = []
+
+    def bundle_failed(self, bundle: int, error: LedgerMQError) -> None:
+        self.failures.append(error)
+
+
+class _World:
+    def __init__(self, root: Root, store: Requests, seed: int) -> None:
+        self.root = root
+        self.store = store
+        self.events = _Failures()
+        self.service = self.new_service()
+        self.skipped = 0
+        self._random = Random(seed)
+
+    def new_service(self) -> CompactionService:
+        root = self.root
+        return CompactionService(self.store, root.cluster, root.sources, LocalEngine(root.sources, run_inline), self.events)
+
+    async def step(self) -> None:
+        deeds = (
+            self.produce,
+            self.produce,
+            self.sleep,
+            self.sleep,
+            self.run,
+            self.run,
+            self.alter,
+            self.delete,
+            self.rival,
+            self.dying_rival,
+        )
+        await self._random.choice(deeds)()
+
+    async def sleep(self) -> None:
+        await asyncio.sleep(self._random.choice((1, 30, 60, 400, 5000)))
+
+    async def run(self) -> None:
+        self.store.made.clear()
+        await self.service.run_once(collect=False)
+        looks = self.store.made["list", "compactions"]  # one for each bundle that is looked at as a whole
+        self.skipped += max(0, BUNDLES - looks)
+
+    async def produce(self) -> None:
+        name = self._random.choice([*self.root.topics])
+        now_ms = self.root.sources.now_ms()
+        await self.root.produce(name, (0, [b"x" * self._random.choice((1, 500))] * 3), timestamp_ms=now_ms)
+
+    async def alter(self) -> None:
+        name = self._random.choice([*self.root.topics])
+        change = self._random.choice(
+            ({"retention_ms": "100000"}, {"retention_ms": "-1"}, {"parquet_max_lag_ms": "0"}, {"legal_hold": "true"})
+        )
+        await self.root.alter_topic(name, **change)
+
+    async def delete(self) -> None:
+        topic = self.root.topics[self._random.choice([*self.root.topics])]
+        try:
+            await advance_checkpoint(self.store, topic.bundles[0], self.root.sources, 100, deletion_move(topic, {0: 2}))
+        except (AssertionError, LedgerMQError):
+            return  # less is there, or the topic is held
+
+    async def rival(self) -> None:
+        engine = LocalEngine(self.root.sources, run_inline)
+        compaction = Compaction(self.root.store, self.root.cluster, self.root.sources, engine)
+        await compact_bundle(compaction, self._random.randrange(BUNDLES), await self.root.catalog(), everything=True)
+
+    async def dying_rival(self) -> None:
+        """It leaves a plan behind, whose files nobody has written."""
+        engine = LocalEngine(self.root.sources, run_inline)
+        compaction = Compaction(NoTasks(self.root.store), self.root.cluster, self.root.sources, engine)
+        try:
+            await compact_bundle(compaction, self._random.randrange(1, BUNDLES), await self.root.catalog(), everything=True)
+        except DataDamaged:
+            return
+
+
+async def _keys(store: Requests) -> set[str]:
+    return {info.key async for info in store.list("")}
+
+
+async def _live(seed: int) -> int:
+    sources = virtual_sources(seed)
+    store = Requests(MemoryStore("", sources))
+    root = await Root.open(store, sources, BUNDLES)
+    for bundle in range(1, BUNDLES):
+        await root.create_topic(f"soon{bundle}", bundle=bundle, parquet_max_lag_ms="0", retention_ms="1000000")
+        await root.create_topic(f"late{bundle}", bundle=bundle, parquet_max_lag_ms="100000", parquet_target_bytes="4000")
+    world = _World(root, store, seed)
+    for _ in range(STEPS):
+        await world.step()
+    await asyncio.sleep(STILL_S_MAX)
+    await world.service.run_once(collect=False)
+    before = await _keys(store)
+    await world.new_service().run_once(collect=False)
+    assert await _keys(store) ^ before == set()
+    assert world.events.failures == []
+    assert not [key for key in before if key.startswith(keys.FENCES)]
+    everything = await read_everything(root)
+    for part, values in root.produced.items():
+        assert everything.get(part, []) == values[len(values) - len(everything.get(part, [])) :], "retention takes from the beginning"
+    return world.skipped
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_what_is_due_is_done_in_time_whatever_was_taken_for_still(seed: int) -> None:
+    run_virtual(lambda: _live(seed))
+
+
+def test_those_lives_have_still_bundles_in_them() -> None:
+    assert sum(run_virtual(lambda seed=seed: _live(seed)) for seed in range(4)) > 0  # type: ignore[misc]
