@@ -18,10 +18,10 @@ from ledger.object_store.metered import StoreMeter
 from stateless_broker.settings import ProcessSettings
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
-WRITES = frozenset({"put_if_absent", "put", "fenced_put", "list", "open_fence", "close_fence", "list_fences"})
+WRITES = frozenset({"put_if_absent", "put", "fenced_put", "list"})
 DELETES = frozenset({"delete"})
-NOT_SENT = frozenset({"fenced_puts"})
-"""Permission to put is signed here; it is no request."""
+NOT_SENT = frozenset({"open_fence", "close_fence", "list_fences"})
+"""Fences are folders of stores that have some; S3 is asked nothing. (Before it signs permission to put, it is asked for the time.)"""
 WINDOW_S = 600.0
 SAMPLE_EVERY_S = 5.0
 
