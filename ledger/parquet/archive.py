@@ -49,7 +49,7 @@ class Archives:
         return self._opened[url]
 
     async def keep(self, key: str, url: str) -> None:
-        """On return a copy of the file has been read back, or the file has gone, by the same rules. The file is held in memory, once.
+        """On return a copy of the file has been read back, or the file has gone, by the same rules. Meanwhile it is held in memory, once.
 
         Raises DataDamaged (the file, or what stands in its place in the archive), Unavailable, the store's errors.
         """

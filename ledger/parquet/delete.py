@@ -11,7 +11,8 @@ checkpoints, snapshots      older than the newest checkpoint and the one that it
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from functools import partial
 
 from ledger import keys
 from ledger.catalog import Catalog, Topic
@@ -42,9 +43,9 @@ async def tidy_bundle(store: ObjectStore, bundle: int, cluster: ClusterSettings,
     """
     failures: list[LedgerMQError] = []
 
-    async def tried(work: Awaitable[object]) -> None:
+    async def tried(chore: Callable[[], Awaitable[object]]) -> None:
         try:
-            await work
+            await chore()
         except LedgerMQError as error:
             failures.append(error)
 
@@ -52,8 +53,9 @@ async def tidy_bundle(store: ObjectStore, bundle: int, cluster: ClusterSettings,
         await apply_retention(store, bundle, cluster, catalog, sources)
         await delete_expired_parquet(store, bundle, cluster, catalog, sources)
 
-    await all_of(tried(work) for work in (delete_segments(store, bundle), close_finished_fences(store, bundle), retain()))
-    await tried(delete_replaced(store, bundle))
+    chores = (partial(delete_segments, store, bundle), partial(close_finished_fences, store, bundle), retain)
+    await all_of(tried(chore) for chore in chores)
+    await tried(partial(delete_replaced, store, bundle))
     if failures:
         raise failures[0]
 

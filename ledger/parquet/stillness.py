@@ -18,7 +18,7 @@ from ledger.object_store.contract import ObjectStore
 from ledger.parquet.compaction import Compaction
 
 STILL_S_MAX = 480.0
-"""With the pause between two runs and their time it is less than the ten minutes that retention may take, in a broker as here."""
+"""With a pause of a minute between two runs it is less than the ten minutes that retention may take, in a broker as here."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from ledger.parquet.delete import log_start_move
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.report import Lag, RoundReport
 from ledger.parquet.service import CompactionService, ServiceEvents
+from ledger.parquet.stillness import STILL_S_MAX
 from ledger.recovery import advance_checkpoint
 from ledgermq.errors import InvalidRequest
 from tests.passing_store import PassingStore
@@ -194,7 +195,7 @@ def test_retention_in_a_still_bundle_waits_ten_minutes_at_most() -> None:
         await asyncio.sleep(60)
         await service.run_once(collect=False)
         assert len(await parquet_keys(store)) == 1, "old enough, and not looked at"
-        await asyncio.sleep(600)
+        await asyncio.sleep(STILL_S_MAX - 60)
         await service.run_once(collect=False)
         assert await parquet_keys(store) == []
 
