@@ -60,7 +60,7 @@ Written by `make sizing` from measured rows of [performance](performance.md) and
   {prices.tb_month:.0f} dollars a TB and month, {prices.core_hour:.2f} dollars for an hour of a core. The last two are
   assumptions: `--tb-month`, `--core-hour`. Traffic between clients, brokers and S3 in one zone and region is taken as free;
   between zones it is not, and may well be more than all of this.
-* Measured: {runs}. What these machines do in a millisecond yours may do in half.
+* Measured: {runs}. What these machines do in a millisecond yours may do in half{unlike}.
 
 ## How many bundles
 
@@ -183,6 +183,7 @@ def markdown(results: Results, costs: Costs, prices: Prices) -> str:
     seen = sweep()
     bundle([(rate, o.acknowledged_ms_p50, o.acknowledged_ms_p99, _segments_per_tb(rate, o)) for rate, o in seen], PLOTS / PLOT)
     used = [(rows, run) for run in results.runs if (rows := [row for row in run.rows if row in USED])]
+    alike = len({run.machine for _, run in used}) == 1
     return TEXT.format(
         answers="\n".join(table(DEMANDS, costs, prices)),
         produce_ms=", ".join(f"{ms:.1f} at {number:,} partitions" for number, ms in costs.produce_ms_per_mb.items()),
@@ -194,6 +195,7 @@ def markdown(results: Results, costs: Costs, prices: Prices) -> str:
         median_ms=1000 * MEDIAN_S,
         p99_ms=1000 * P99_S,
         runs="; ".join(f"{', '.join(rows)} on {run.machine}, {run.date}" for rows, run in used),
+        unlike="" if alike else ". Their cores are not alike, and yet those of brokers and of compaction are added here",
         swept="\n".join(swept(seen)),
         plot=PLOT,
         crowds="\n".join(crowds()),
