@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 
-from ledger.object_store.contract import ObjectInfo
-from ledger.object_store.memory import MemoryStore
+from ledger.object_store.contract import ObjectInfo, ObjectStore
 from tests.passing_store import PassingStore
 
 
 class Requests(PassingStore):
     """Counts requests by (operation, folder)."""
 
-    def __init__(self, inner: MemoryStore) -> None:
+    def __init__(self, inner: ObjectStore) -> None:
         super().__init__(inner)
         self.made: Counter[tuple[str, str]] = Counter()
 
@@ -40,3 +40,16 @@ class Requests(PassingStore):
     async def delete(self, keys: Sequence[str]) -> None:
         self.made["deleted", "keys"] += len(keys)
         await super().delete(keys)
+
+
+class LateLists(Requests):
+    """Each LIST takes `late_s`, so that whatever goes on at the same time comes in between."""
+
+    def __init__(self, inner: ObjectStore, late_s: float) -> None:
+        super().__init__(inner)
+        self.late_s = late_s
+
+    async def list(self, prefix: str, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+        await asyncio.sleep(self.late_s)
+        async for info in super().list(prefix, start_after):
+            yield info

@@ -65,7 +65,7 @@ class CompactionService:
         self._compaction = Compaction(store, cluster, sources, engine, on_progress=on_progress)
         self._events = events
         self._bundles = bundles if bundles is not None else range(cluster.bundles)
-        self._still: dict[int, Stillness | None] = {}
+        self._still: dict[int, Stillness] = {}
         self._stopping = asyncio.Event()
         self._finish_s = 0.0
 
@@ -118,9 +118,10 @@ class CompactionService:
         try:
             if self._stopping.is_set() or (still is not None and await lasts(still, store, bundle, catalog, now_s)):
                 return
-            self._still[bundle] = None
+            self._still.pop(bundle, None)
             await self._compact(bundle, catalog)
-            self._still[bundle] = await find_stillness(self._compaction, bundle, catalog, now_s)
+            if (found := await find_stillness(self._compaction, bundle, catalog, now_s)) is not None:
+                self._still[bundle] = found
         except LedgerMQError as error:
             self._events.bundle_failed(bundle, error)
 

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
 from random import Random
 
 import pytest
 
 from ledger.blocking import run_inline
-from ledger.object_store.contract import ObjectInfo
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.delete import deletion_move
@@ -25,7 +23,7 @@ from ledger.parquet.service import CompactionService, ServiceEvents
 from ledger.parquet.stillness import STILL_S_MAX
 from ledger.recovery import advance_checkpoint
 from ledgermq.errors import DataDamaged, LedgerMQError
-from tests.requests_made import Requests
+from tests.requests_made import LateLists, Requests
 from tests.roots import NoTasks, Root, read_everything
 from tests.virtual_time import run_virtual, virtual_sources
 
@@ -120,24 +118,13 @@ class _World:
             return
 
 
-class _LateLists(Requests):
-    """So that whatever goes on at the same time comes in between."""
-
-    late_s = 0.05
-
-    async def list(self, prefix: str, start_after: str = "") -> AsyncIterator[ObjectInfo]:
-        await asyncio.sleep(self.late_s)
-        async for info in super().list(prefix, start_after):
-            yield info
-
-
 async def _keys(store: Requests) -> set[str]:
     return {info.key async for info in store.list("")} | {*await store.list_fences()}
 
 
 async def _live(seed: int) -> int:
     sources = virtual_sources(seed)
-    store = _LateLists(MemoryStore("", sources))
+    store = LateLists(MemoryStore("", sources), 0.05)
     root = await Root.open(store, sources, BUNDLES)
     for bundle in range(1, BUNDLES):
         await root.create_topic(f"soon{bundle}", bundle=bundle, parquet_max_lag_ms="0", retention_ms="1000000")
