@@ -15,7 +15,7 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.status import error_from_proto
 from stateless_broker.groups.offsets_topic import partition_of
 from tests.e2e.processes import BrokerProcess, BrokerProcesses
-from tests.e2e.raw_client import RawClient
+from tests.e2e.raw_client import DEADLINE_S, RawClient
 
 STARTING_MAX = 2
 GROUP = "g"
@@ -26,6 +26,19 @@ async def committed(client: RawClient) -> pb.CommittedPartition:
     request = pb.FetchCommittedRequest(group=GROUP, partitions=[pb.TopicPartition(topic="t", partition=0)])
     answer, _ = await client.at_owner(keys.OFFSETS_TOPIC, PARTITION, lambda line: line.fetch_committed(request))
     return answer.partitions[0]
+
+
+async def make_topic(client: RawClient, address: str) -> None:
+    """The first call of any group makes it, at a broker that need not be the coordinator, and may be refused at first: it is repeated."""
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            with suppress(RetriableError):
+                await client.line(address).fetch_committed(pb.FetchCommittedRequest(group=GROUP))
+            with suppress(RetriableError):
+                [info] = (await client.line(address).describe_topics(pb.DescribeTopicsRequest(topics=[keys.OFFSETS_TOPIC]))).topics
+                if not info.HasField("error"):
+                    return
+            await asyncio.sleep(0.05)
 
 
 class Committing:
@@ -81,8 +94,7 @@ async def test_no_commit_is_taken_back_by_kills(tmp_path: Path, wanted: int) -> 
             await client.create("t", 1)
             for _ in range(5):
                 await client.produce("t", 0, *[b"x"] * 20_000)
-            with suppress(RetriableError):  # makes the topic, at a broker that need not be the coordinator
-                await client.line(brokers.running[0].address).fetch_committed(pb.FetchCommittedRequest(group=GROUP))
+            await make_topic(client, brokers.running[0].address)
             flow = Committing(client, (await committed(client)).epoch)
             starting: list[BrokerProcess] = []
             async with asyncio.TaskGroup() as tasks:
