@@ -65,9 +65,16 @@ class TopicSettings:
         return self.cleanup_policy == "compact,delete" and self.retention_ms >= 0
 
 
-def _whole(least: int, most: int) -> Callable[[str], int]:
+MILLISECONDS = "of milliseconds is needed, as 604800000 for seven days"
+BYTES = "of bytes is needed, as 134217728 for 128 MiB"
+
+
+def _whole(least: int, most: int, needed: str) -> Callable[[str], int]:
     def parse(text: str) -> int:
-        value = int(text)
+        try:
+            value = int(text)
+        except ValueError:
+            raise ValueError(f"a whole number {needed}") from None
         if not least <= value <= most:
             raise ValueError(f"from {least} to {most}")
         return value
@@ -85,9 +92,12 @@ def _one_of(*allowed: str) -> Callable[[str], str]:
 
 
 def _share(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
     if not 0 <= value <= 1:
-        raise ValueError("from 0 to 1")
+        raise ValueError("a number from 0 to 1 is needed")
     return value
 
 
@@ -101,19 +111,19 @@ def _truth(text: str) -> bool:
 
 
 _PARSERS: dict[str, Callable[[str], Any]] = {
-    "retention_ms": _whole(-1, 2**62),
-    "retention_bytes": _whole(-1, 2**62),
+    "retention_ms": _whole(-1, 2**62, MILLISECONDS),
+    "retention_bytes": _whole(-1, 2**62, BYTES),
     "cleanup_policy": _policy,
     "compression_type": _one_of("producer", "none", "lz4", "zstd"),
-    "max_message_bytes": _whole(1, 32 * 1024 * 1024),
+    "max_message_bytes": _whole(1, 32 * 1024 * 1024, BYTES),
     "accept_publish": _truth,
     "accept_subscribe": _truth,
-    "parquet_target_bytes": _whole(1024, 2**34),
-    "parquet_max_lag_ms": _whole(0, 2**62),
+    "parquet_target_bytes": _whole(1024, 2**34, BYTES),
+    "parquet_max_lag_ms": _whole(0, 2**62, MILLISECONDS),
     "parquet_bloom_key": _truth,
     "min_cleanable_dirty_ratio": _share,
-    "delete_retention_ms": _whole(0, 2**62),
-    "min_compaction_lag_ms": _whole(0, 2**62),
+    "delete_retention_ms": _whole(0, 2**62, MILLISECONDS),
+    "min_compaction_lag_ms": _whole(0, 2**62, MILLISECONDS),
     "delete_action": _one_of("delete", "archive"),
     "delete_when": check_cron,
     "delete_when_timezone": check_zone,

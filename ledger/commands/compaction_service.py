@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -20,23 +19,18 @@ from ledger.object_store.contract import ObjectStore
 from ledger.parquet.engine import Engine
 from ledger.parquet.report import Lag, RoundReport
 from ledger.parquet.service import CompactionService, ServiceEvents
+from ledgermq.cli.durations import parse_duration_ms
 from ledgermq.cli.options import OutputFormat
 from ledgermq.cli.terminal import notes, progress_of_bytes, results
-from ledgermq.errors import InvalidRequest, LedgerMQError
+from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
 
 INTERVAL_MS_MIN = 100
-_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h|)")
-_UNIT_S = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def parse_interval_s(text: str) -> float:
-    """`30s`, `5m`, `1.5h`, `500ms`; seconds without a unit. Raises InvalidRequest."""
-    found = _DURATION.fullmatch(text.strip().lower())
-    seconds = float(found[1]) * _UNIT_S[found[2]] if found is not None else 0.0
-    if seconds * 1000 < INTERVAL_MS_MIN:
-        raise InvalidRequest(f"{text!r} is no interval of {INTERVAL_MS_MIN} ms or more: give one as 30s, 5m or 1h")
-    return seconds
+    """Raises InvalidRequest."""
+    return parse_duration_ms(text, "--every", INTERVAL_MS_MIN) / 1000
 
 
 async def serve(

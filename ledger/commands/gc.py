@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -10,21 +9,21 @@ import typer
 
 from ledger.commands.engines import find_engine
 from ledger.commands.root import Root, cluster_of, opened
+from ledgermq.cli.durations import parse_duration_ms
 from ledgermq.cli.exit_codes import exit_code
 from ledgermq.cli.options import Debug, Output, OutputFormat
 from ledgermq.cli.report import Finding, Report, Rows, show
 from ledgermq.cli.reporting import command
-from ledgermq.errors import InvalidRequest, LedgerMQError
+from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
 
 DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Show what would be removed, remove nothing.")]
 Grace = Annotated[
     str | None,
-    typer.Option("--grace", metavar="AGE", help="Leave what is younger by the store's clock, as 15m. Default: parquet_min_age."),
+    typer.Option(
+        "--grace", metavar="AGE", help="Leave what is younger by the store's clock, as 15m. Default: the cluster's parquet_min_age_ms."
+    ),
 ]
-
-_AGE = re.compile(r"(\d{1,9})(ms|s|m|h|d)\Z")
-_UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def register(app: typer.Typer) -> None:
@@ -40,7 +39,7 @@ async def gc(root: Root, dry_run: DryRun = False, grace: Grace = None, output: O
     from ledger.sweep.find import find_removable
     from ledger.sweep.sweep import Swept, sweep
 
-    chosen_ms = None if grace is None else parse_age_ms(grace)
+    chosen_ms = None if grace is None else parse_duration_ms(grace, "--grace")
     sources = Sources()
     async with opened(root, sources) as store:
         cluster = await cluster_of(store)
@@ -54,14 +53,6 @@ async def gc(root: Root, dry_run: DryRun = False, grace: Grace = None, output: O
     show(sweep_report(store.url, swept, dry_run=dry_run, keys=output is OutputFormat.JSON), output)
     if swept.failures:
         raise typer.Exit(exit_code(next(iter(swept.failures.values()))))
-
-
-def parse_age_ms(text: str) -> int:
-    """Raises InvalidRequest."""
-    found = _AGE.match(text)
-    if found is None:
-        raise InvalidRequest(f"--grace {text!r}: give an age, as 30s, 15m, 2h or 0s")
-    return int(found[1]) * _UNIT_MS[found[2]]
 
 
 def sweep_report(url: str, swept: Any, *, dry_run: bool, keys: bool) -> Report:

@@ -15,7 +15,7 @@ from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.object_store.open import open_store
 from ledgermq.sources import Sources
 
-Root = Annotated[str, typer.Argument(metavar="ROOT", help="Root URL of the cluster (file:///…, s3://…), or a local folder.")]
+Root = Annotated[str, typer.Argument(metavar="ROOT", help="Root URL of the cluster (file:///…, s3://…, hdfs://…), or a local folder.")]
 Bundle = Annotated[int, typer.Argument(min=0, max=BUNDLES_MAX - 1, metavar="BUNDLE", help="Number of the bundle; 0 holds the metadata.")]
 
 

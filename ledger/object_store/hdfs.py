@@ -67,6 +67,9 @@ def open_hdfs(url: str, sources: Sources) -> HdfsStore:
     try:
         client = Client(f"hdfs://{parts.netloc}")
     except Exception as error:  # whatever it finds wrong with the site files
+        if ":" not in parts.netloc:
+            text = f"{parts.netloc!r} is no host:port, and no name service that HADOOP_CONF_DIR (its hdfs-site.xml) knows: {error}"
+            raise InvalidConfig(f"root URL {url!r}: {text}") from error
         raise InvalidConfig(f"root URL {url!r}: {error}") from error
     return HdfsStore(url, client, unquote(parts.path).rstrip("/"), sources)
 

@@ -40,6 +40,8 @@ async def _open_backend(url: str, sources: Sources) -> ObjectStore:
         return await _open_s3(url)
     if parts.scheme == "hdfs":
         return _open_hdfs(url, sources)
+    if parts.scheme in ("s3a", "s3n"):
+        raise InvalidConfig(f"root URL {url!r}: write it with s3://; {parts.scheme}:// is for Spark's own readers")
     raise InvalidConfig(f"root URL {url!r}: needed is file:///folder, s3://bucket/prefix, hdfs://host:port/folder or memory://name")
 
 

@@ -45,7 +45,7 @@ RESET_COLUMNS = ("topic", "partition", "before", "after", "records")
 
 def register(app: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True, epilog=EPILOG)
-    app.add_typer(group, name="group", help="List, describe, reset and delete consumer groups.")
+    app.add_typer(group, name="group", help="List, describe, reset, delete, export and import consumer groups.")
     command(group, "list")(list_groups)
     command(group, "describe")(describe)
     command(group, "reset")(reset)

@@ -23,7 +23,7 @@ Target = Annotated[
         "-t",
         envvar="LEDGERMQ_TARGET",
         metavar="HOST:PORT,…|ROOT",
-        help="Brokers, or a root URL (file:///…, s3://…, memory://) for a broker inside this process.",
+        help="Brokers, or a root URL (file:///…, s3://…, hdfs://…, memory://) for a broker inside this process.",
     ),
 ]
 Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="How to print the result.")]

@@ -13,12 +13,11 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
+from ledgermq.cli.durations import find_duration_ms
 from ledgermq.errors import InvalidRequest
 
 Start = Literal["earliest", "latest"] | datetime | int | dict[int, int]
 
-_AGE = re.compile(r"(\d{1,9})([smhd])\Z")
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _OFFSETS = re.compile(r"\d{1,19}:\d{1,19}(,\d{1,19}:\d{1,19})*\Z")
 
 
@@ -32,8 +31,8 @@ def parse_start(text: str, now: datetime, option: str = "--from") -> Start:
         return int(text)
     if _OFFSETS.match(text):
         return {int(partition): int(offset) for partition, offset in (pair.split(":") for pair in text.split(","))}
-    if age := _AGE.match(text):
-        return _before(now, timedelta(**{_UNITS[age[2]]: int(age[1])}))
+    if (age_ms := find_duration_ms(text)) is not None:
+        return _before(now, age_ms)
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -41,9 +40,9 @@ def parse_start(text: str, now: datetime, option: str = "--from") -> Start:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def _before(now: datetime, age: timedelta) -> datetime:
+def _before(now: datetime, age_ms: int) -> datetime:
     """An age that reaches beyond the calendar means: from the beginning of time."""
     try:
-        return now - age
+        return now - timedelta(milliseconds=age_ms)
     except OverflowError:
         return datetime.fromtimestamp(0, UTC)

@@ -26,7 +26,7 @@ from ledgermq.client.settings import MIB, ProducerSettings
 from ledgermq.client.target import parse_addresses
 from ledgermq.errors import InvalidConfig
 from ledgermq.protocol.records import Compression
-from spark.option_names import known_options
+from spark.options import check_servers, known_options
 
 NAMES = (
     "servers",
@@ -80,6 +80,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
     values = known_options(given, NAMES, _OF_SPARK)
     if not values.get("servers"):
         raise InvalidConfig('the option servers is missing: brokers of the cluster, as .option("servers", "host:9650")')
+    check_servers(values["servers"])
     parse_addresses(values["servers"])
     _check_write_id(values, streaming)
     options = SinkOptions(
@@ -90,10 +91,10 @@ def parse_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
         write_id=values.get("writeId", ""),
         write_epoch=int(values.get("writeEpoch", 0)),
         compression=cast(Compression, _one_of(values, "compression", "lz4", "none", "zstd")),
-        batch_bytes_max=int(_number(values, "batchBytesMax", MIB)),
-        buffer_bytes_max=int(_number(values, "bufferBytesMax", 64 * MIB)),
-        request_timeout_s=_number(values, "requestTimeoutS", 30.0),
-        delivery_timeout_s=_number(values, "deliveryTimeoutS", 120.0),
+        batch_bytes_max=int(_number(values, "batchBytesMax", MIB, "bytes, as 1048576")),
+        buffer_bytes_max=int(_number(values, "bufferBytesMax", 64 * MIB, "bytes, as 67108864")),
+        request_timeout_s=_number(values, "requestTimeoutS", 30.0, "seconds, as 30"),
+        delivery_timeout_s=_number(values, "deliveryTimeoutS", 120.0, "seconds, as 120"),
     )
     if options.write_id and options.delivery != "exactlyOnce":
         raise InvalidConfig("writeId goes with delivery=exactlyOnce")
@@ -105,7 +106,8 @@ def _check_write_id(values: Mapping[str, str], streaming: bool) -> None:
     if streaming and ("writeId" in values or "writeEpoch" in values):
         raise InvalidConfig("writeId is for df.write: a streaming query is known by its checkpoint")
     if "writeId" in values and not _WRITE_ID.match(values["writeId"]):
-        raise InvalidConfig(f"writeId has 1 to 100 letters, digits, '_', '=' and '-', not {values['writeId']!r}")
+        allowed = "1 to 100 letters, digits, '_', '=' and '-', the first a letter or a digit"
+        raise InvalidConfig(f"writeId has {allowed}, not {values['writeId']!r}")
     if "writeEpoch" in values and ("writeId" not in values or not re.fullmatch(r"[0-9]{1,18}", values["writeEpoch"])):
         raise InvalidConfig(f"writeEpoch is a number from 0 on that goes with writeId, not {values['writeEpoch']!r}")
 
@@ -118,8 +120,8 @@ def _one_of(values: Mapping[str, str], name: str, default: str, *others: str) ->
     raise InvalidConfig(f"{name} is one of {', '.join((default, *others))}, not {values[name]!r}")
 
 
-def _number(values: Mapping[str, str], name: str, default: float) -> float:
+def _number(values: Mapping[str, str], name: str, default: float, unit: str) -> float:
     text = values.get(name, str(default)).strip()
     if not re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,9})?", text) or float(text) <= 0:
-        raise InvalidConfig(f"{name} is a number above 0, not {text!r}")
+        raise InvalidConfig(f"{name} is a number of {unit}, above 0, not {text!r}")
     return float(text)

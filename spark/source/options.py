@@ -31,7 +31,7 @@ from typing import Literal
 from ledgermq.client.consuming.message import TABLE_SCHEMA
 from ledgermq.client.record import microseconds_of
 from ledgermq.errors import InvalidConfig
-from spark.option_names import known_options
+from spark.options import known_options
 
 NAMES = (
     "root",
@@ -106,7 +106,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         raise InvalidConfig('the option root is missing: the root URL of the cluster, as .option("root", "s3://bucket/prefix")')
     if values.get("groupIdForCommit") and not values.get("servers"):
         raise InvalidConfig("groupIdForCommit needs servers: brokers keep the offsets of groups")
-    return SourceOptions(
+    options = SourceOptions(
         root=values.get("root", ""),
         servers=values.get("servers", ""),
         group=values.get("groupIdForCommit", ""),
@@ -122,6 +122,21 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         columns=tuple(name for name in COLUMNS if name != "headers" or _truth(values, "includeHeaders")),
         tags=frozenset(tag.strip() for tag in values.get("tag", "").split("||") if tag.strip()),
     )
+    _check_named("startingOffsets", options.starting_offsets, options)
+    _check_named("endingOffsets", options.ending_offsets, options)
+    return options
+
+
+def _check_named(name: str, offsets: Offsets, options: SourceOptions) -> None:
+    """What is named is read: a mistyped topic would else be read from its begin."""
+    if not isinstance(offsets, Mapping):
+        return
+    for topic, parts in offsets.items():
+        if topic not in options.chosen([topic]):
+            raise InvalidConfig(f"{name} names topic {topic!r}, which the query does not read")
+        others = sorted(parts.keys() - options.partitions) if options.partitions is not None else []
+        if others:
+            raise InvalidConfig(f"{name} names {topic}-{others[0]}, and partitions leaves that partition out")
 
 
 def _topics(values: Mapping[str, str]) -> tuple[tuple[str, ...], str | None]:

@@ -11,7 +11,8 @@ import logging
 
 import ledgermq
 from ledgermq import TopicPartition
-from ledgermq.errors import InvalidConfig, LedgerMQError
+from ledgermq.errors import LedgerMQError
+from spark.options import check_servers
 from spark.source.positions import Position
 
 PUBLISH_EVERY_S = 1.0
@@ -25,12 +26,6 @@ async def root_of(servers: str) -> str:
     check_servers(servers)
     async with ledgermq.connect(servers) as client:
         return (await client.describe_cluster()).root
-
-
-def check_servers(servers: str) -> None:
-    """Raises InvalidConfig: a root URL would be a broker of this very process."""
-    if "://" in servers:
-        raise InvalidConfig(f"servers are addresses of brokers, host:port with commas between them, not {servers!r}; a URL is for root")
 
 
 class Progress:

@@ -9,11 +9,9 @@ import pytest
 
 from ledger import keys
 from ledger.commands import gc
-from ledger.commands.gc import parse_age_ms
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.round import run_round
-from ledgermq.errors import InvalidRequest
 from ledgermq.sources import Sources
 from tests.filled_root import fill_root
 from tests.root_commands import RootCommand
@@ -76,12 +74,6 @@ def test_the_table_names_kinds_and_strangers(root: Path) -> None:
     assert code == 0
     for word in ("segment", "plan", "notes.txt", "FOREIGN_OBJECT"):
         assert word in text
-
-
-@pytest.mark.parametrize("text", ["", "5", "-1s", "1w", "s", "1.5h", "99999999999d"])
-def test_what_is_no_age(text: str) -> None:
-    with pytest.raises(InvalidRequest, match="--grace"):
-        parse_age_ms(text)
 
 
 def test_a_folder_without_a_cluster(tmp_path: Path) -> None:

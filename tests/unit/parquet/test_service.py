@@ -213,12 +213,12 @@ def test_a_stop_between_two_runs_is_heard_at_once() -> None:
     run_virtual(scenario)
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("30s", 30), ("500ms", 0.5), ("1.5h", 5400), ("2 m", 120), ("7", 7)])
+@pytest.mark.parametrize(("text", "seconds"), [("30s", 30), ("500ms", 0.5), ("1.5h", 5400), ("2 m", 120), ("1d", 86400)])
 def test_intervals(text: str, seconds: float) -> None:
     assert parse_interval_s(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "0s", "-1s", "99ms", "1d", "s", "1e3"])
+@pytest.mark.parametrize("text", ["", "0s", "-1s", "99ms", "7", "s", "1e3"])
 def test_what_is_no_interval_is_refused(text: str) -> None:
-    with pytest.raises(InvalidRequest, match="give one as 30s"):
+    with pytest.raises(InvalidRequest, match="--every"):
         parse_interval_s(text)

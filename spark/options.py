@@ -1,4 +1,4 @@
-"""Names of options, as Spark hands them over: in any case, with some of its own among them."""
+"""What the options of source and sink have in common: names as Spark hands them over, in any case, with some of its own among them."""
 
 from __future__ import annotations
 
@@ -21,3 +21,9 @@ def known_options(given: Mapping[str, str], names: Sequence[str], ignored: Seque
         elif name.lower() not in ignored:
             raise InvalidConfig(f"unknown option {name!r}; {did_you_mean(name, names)}")
     return values
+
+
+def check_servers(servers: str) -> None:
+    """Raises InvalidConfig: a root URL would be a broker of this very process."""
+    if "://" in servers:
+        raise InvalidConfig(f"servers are addresses of brokers, host:port with commas between them, not {servers!r}; a URL is for root")
