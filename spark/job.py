@@ -3,10 +3,10 @@
     spark-submit spark/job.py ROOT [BUNDLE …] [--every INTERVAL] [--output table|json]
 
 ROOT is a root URL such as s3://bucket/prefix or file:///folder; without bundle numbers all bundles are compacted. With --every 30s it goes
-on as a service, by the topics' size and lag settings, until SIGTERM. Executors reach ROOT by
-themselves: they need the packages `ledgermq`, `ledger` and `spark` (installed, or by --py-files), pyarrow, and on S3 credentials in their
-environment, for a task carries no secret. Any number of jobs may run on one root. Exit status: 0 all done, 1 at least one
-bundle could not be compacted or a partition is parked, 2 wrong usage or no cluster at ROOT.
+on as a service, by the topics' size and lag settings, until SIGTERM. Executors reach ROOT by themselves: they need `ledgermq[spark]`
+installed (docs/spark.md shows how to send it along), and on S3 credentials in their environment, for a task carries no secret. Any number
+of jobs may run on one root. Exit status: as of `ledgermq compact` (0 all done, 2 wrong usage, 3 try again, 4 no cluster at ROOT, …), and
+1 where a partition is parked.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from pyspark.sql import SparkSession
 
 from ledger.commands.compaction_report import compaction_report
 from ledger.commands.compaction_service import parse_interval_s, serve
-from ledger.commands.root import cluster_of, opened
+from ledger.commands.root import check_bundles, cluster_of, opened
 from ledger.parquet.report import CompactionReport, Progress
 from ledger.parquet.runner import compact_root
+from ledgermq.cli.exit_codes import exit_code
 from ledgermq.cli.options import OutputFormat
 from ledgermq.cli.report import show
 from ledgermq.errors import LedgerMQError
@@ -35,6 +36,7 @@ async def compact(root: str, spark: SparkSession, bundles: Sequence[int] | None 
     """Raises InvalidConfig where `root` is no cluster, the store's errors."""
     sources = Sources()
     async with opened(root, sources) as store:
+        check_bundles(await cluster_of(store), bundles)
         return await compact_root(store, sources, SparkEngine(spark), bundles=bundles, on_progress=_show)
 
 
@@ -56,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
         return asyncio.run(_once(chosen, spark))
     except LedgerMQError as error:
         print(f"error: {error.message}", file=sys.stderr)
-        return 2
+        return exit_code(error)
     finally:
         spark.stop()
 
@@ -74,6 +76,7 @@ async def _serve(chosen: argparse.Namespace, spark: SparkSession, interval_s: fl
     sources = Sources()
     async with opened(chosen.root, sources) as store:
         cluster = await cluster_of(store)
+        check_bundles(cluster, chosen.bundles)
         await serve(store, cluster, sources, SparkEngine(spark), interval_s, chosen.output, chosen.bundles or None)
 
 
@@ -82,7 +85,9 @@ async def _once(chosen: argparse.Namespace, spark: SparkSession) -> int:
     started = asyncio.get_running_loop().time()
     done = await compact(chosen.root, spark, chosen.bundles or None)
     show(compaction_report(done, "spark", asyncio.get_running_loop().time() - started, Sources().now_ms()), chosen.output)
-    return 1 if done.failures or done.parked else 0
+    if done.failures:
+        return exit_code(next(iter(done.failures.values())))
+    return 1 if done.parked else 0
 
 
 def _show(progress: Progress) -> None:

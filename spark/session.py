@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import sys
 
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
+
+from ledgermq.errors import InvalidConfig
 
 APP_NAME = "ledgermq-parquet-compaction"
 WORKER_ENVIRONMENT = {"MALLOC_MMAP_THRESHOLD_": str(32 * 1024 * 1024), "MALLOC_TRIM_THRESHOLD_": str(256 * 1024 * 1024)}
@@ -14,7 +17,7 @@ page by page: ranges that clients of S3 and HDFS hand over. Those of a folder ar
 
 
 def open_session() -> SparkSession:
-    """Settings given by spark-submit or spark-defaults.conf win over these. Raises what Spark raises when there is no Java."""
+    """Settings given by spark-submit or spark-defaults.conf win over these. Raises InvalidConfig where there is no Java for it."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(APP_NAME)
     if "SPARK_SUBMIT_MODE" not in os.environ and "PYSPARK_GATEWAY_PORT" not in os.environ:
@@ -25,7 +28,14 @@ def open_session() -> SparkSession:
             "spark.ui.showConsoleProgress": "false",
         }
         builder = builder.master(os.environ.get("MASTER", "local[*]")).config(map=quiet)
-    spark = builder.getOrCreate()
+    try:
+        spark = builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        if error.getCondition() != "JAVA_GATEWAY_EXITED":
+            raise
+        where = os.environ.get("JAVA_HOME")
+        found = f"JAVA_HOME is {where!r}" if where else "JAVA_HOME is not set"
+        raise InvalidConfig(f"Spark did not start: it needs Java 17 or newer, and {found}; --engine local needs none") from error
     for name, value in WORKER_ENVIRONMENT.items():
         spark.sparkContext.environment.setdefault(name, value)
     return spark

@@ -9,13 +9,12 @@ import typer
 
 from ledger.commands.compaction_report import ProgressOfRounds, compaction_report
 from ledger.commands.engines import find_engine
-from ledger.commands.root import Root, cluster_of, opened
+from ledger.commands.root import Root, check_bundles, cluster_of, opened
 from ledgermq.cli.exit_codes import exit_code
 from ledgermq.cli.options import Debug, Output, OutputFormat
 from ledgermq.cli.report import show
 from ledgermq.cli.reporting import command
 from ledgermq.cli.terminal import progress_of_bytes
-from ledgermq.errors import InvalidRequest
 from ledgermq.sources import Sources
 
 EngineName = Annotated[str, typer.Option("--engine", "-e", help="Where the tasks run: spark, or local (this process).")]
@@ -51,8 +50,7 @@ async def compact(
     open_engine = find_engine(engine)
     async with opened(root, sources) as store:
         cluster = await cluster_of(store)
-        if wrong := [number for number in bundle or () if number >= cluster.bundles]:
-            raise InvalidRequest(f"bundle {wrong[0]}: this cluster has bundles 0 to {cluster.bundles - 1}")
+        check_bundles(cluster, bundle)
         with open_engine(sources) as running:
             if interval_s is not None:
                 await serve(store, cluster, sources, running, interval_s, output, bundle or None)

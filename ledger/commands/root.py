@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +13,7 @@ from ledger import keys
 from ledger.cluster import BUNDLES_MAX, ClusterSettings, read_cluster
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.object_store.open import open_store
+from ledgermq.errors import InvalidRequest
 from ledgermq.sources import Sources
 
 Root = Annotated[str, typer.Argument(metavar="ROOT", help="Root URL of the cluster (file:///…, s3://…, hdfs://…), or a local folder.")]
@@ -32,6 +33,13 @@ async def opened(root: str, sources: Sources) -> AsyncIterator[ObjectStore]:
 
 def root_url(root: str) -> str:
     return root if "://" in root else Path(root).absolute().as_uri()
+
+
+def check_bundles(cluster: ClusterSettings, bundles: Iterable[int] | None) -> None:
+    """Raises InvalidRequest where the cluster has no such bundle."""
+    wrong = [number for number in bundles or () if not 0 <= number < cluster.bundles]
+    if wrong:
+        raise InvalidRequest(f"bundle {wrong[0]}: this cluster has bundles 0 to {cluster.bundles - 1}")
 
 
 async def cluster_of(store: ObjectStore) -> ClusterSettings:

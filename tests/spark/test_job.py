@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,12 @@ REPOSITORY = Path(__file__).parents[2]
 def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
     script = str(REPOSITORY / "spark" / "job.py")
     return subprocess.run([sys.executable, script, *arguments], capture_output=True, text=True, timeout=200, cwd="/", check=False)
+
+
+def _compact_with_java_at(java_home: str, root: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "ledgermq.cli.main", "compact", root, "--engine", "spark"]
+    environment = os.environ | {"JAVA_HOME": java_home}
+    return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False, env=environment)
 
 
 @pytest.mark.timeout(240)
@@ -49,4 +56,20 @@ def test_wrong_usage_is_told_without_starting_spark(arguments: list[str], capsys
 
 def test_an_interval_that_is_none_is_told_without_starting_spark(capsys: pytest.CaptureFixture[str]) -> None:
     assert job.main(["file:///x", "--every", "often"]) == 2
-    assert "give one as 30s, 5m or 1h" in capsys.readouterr().err
+    assert "--every 'often': give a number and its unit" in capsys.readouterr().err
+
+
+@pytest.mark.timeout(240)
+def test_a_root_without_a_cluster_has_the_exit_status_of_the_command_line(tmp_path: Path) -> None:
+    done = _run(tmp_path.as_uri())
+    assert (done.returncode, "there is no cluster" in done.stderr) == (4, True)
+
+
+@pytest.mark.timeout(240)
+async def test_no_java_is_told_as_what_it_is(tmp_path: Path) -> None:
+    async with file_store(tmp_path) as store:
+        await Root.open(store, seeded_sources())
+    nowhere = str(tmp_path / "no-java")
+    done = _compact_with_java_at(nowhere, str(tmp_path))
+    assert done.returncode == 2
+    assert f"Spark did not start: it needs Java 17 or newer, and JAVA_HOME is '{nowhere}'" in done.stderr
