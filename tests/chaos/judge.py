@@ -27,7 +27,7 @@ COMMAND_S_MAX = 300.0
 SPARK_TELLS = "[INTERNAL_ERROR_STORAGE] Block broadcast_"
 """How a JVM ends whose Python driver was killed in the middle of a job."""
 BUGS = ("AssertionError", "Traceback (most recent call last)", "never awaited", "INTERNAL", "exception was never retrieved")
-_GRPC_TELLS = re.compile(
+GRPC_TELLS = re.compile(
     r"Exception not handled by _handle_exceptions in servicer method.*\n(Traceback.*\n(  .*\n)+asyncio\S+CancelledError\n)+"
     r"|ExecuteBatchError raised in core by servicer method.*\nTraceback.*\n(  .*\n)+grpc\S+ExecuteBatchError: .*\n"
 )
@@ -138,7 +138,7 @@ def judge_logs(folder: Path) -> list[Violation]:
     for log in sorted(folder.glob("*.log")):
         if log.name.startswith("minio"):
             continue
-        lines = _GRPC_TELLS.sub("", log.read_text(errors="replace")).splitlines()
+        lines = GRPC_TELLS.sub("", log.read_text(errors="replace")).splitlines()
         bad = [(number, line) for number, line in enumerate(lines) if any(bug in line for bug in BUGS) and SPARK_TELLS not in line]
         if bad:
             number, line = bad[0]

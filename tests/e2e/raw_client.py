@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import Self, TypeVar
 
 from ledgermq.client.grpc_connection import GrpcConnection, GrpcConnector
-from ledgermq.errors import LedgerMQError, NotOwner, ResourceExhausted, RetriableError
+from ledgermq.errors import LedgerMQError, NotOwner, ResourceExhausted, RetriableError, TopicExists
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.status import error_from_proto
 from tests.broker.cluster import frame_of, read_all
 
 DEADLINE_S = 40.0
-ATTEMPT_S = 3.0
+ATTEMPT_S = 6.0
+"""Longer than a broker waits for a bundle that it is just taking over: else its answer is lost, and what it did is not."""
 
 T = TypeVar("T")
 
 
 class RawClient:
-    def __init__(self, *addresses: str) -> None:
+    def __init__(self, *addresses: str, attempt_s: float = ATTEMPT_S) -> None:
         self._addresses = list(addresses)
-        self._connector = GrpcConnector(request_timeout_s=ATTEMPT_S)
+        self._connector = GrpcConnector(request_timeout_s=attempt_s)
         self._lines: dict[str, GrpcConnection] = {}
         self._owner: dict[tuple[str, int], str] = {}
         self._next = 0
@@ -40,13 +42,24 @@ class RawClient:
             await line.close()
 
     async def create(self, name: str, partitions: int, **settings: str) -> pb.TopicInfo:
+        request = pb.CreateTopicRequest(name=name, partitions=partitions, settings=settings)
+        line = self.line(self._addresses[0])
+        is_first = True
         async with asyncio.timeout(DEADLINE_S):
             while True:
                 try:
-                    request = pb.CreateTopicRequest(name=name, partitions=partitions, settings=settings)
-                    return (await self.line(self._addresses[0]).create_topic(request)).topic
+                    return (await line.create_topic(request)).topic
+                except TopicExists:
+                    if is_first:
+                        raise
+                    with suppress(RetriableError):  # made by an attempt before, whose answer did not come
+                        [info] = (await line.describe_topics(pb.DescribeTopicsRequest(topics=[name], fresh=True))).topics
+                        if not info.HasField("error"):
+                            return info
                 except RetriableError:
-                    await asyncio.sleep(0.1)
+                    pass
+                is_first = False
+                await asyncio.sleep(0.1)
 
     async def describe(self) -> pb.DescribeClusterResponse:
         return await self.line(self._addresses[0]).describe_cluster(pb.DescribeClusterRequest())

@@ -27,7 +27,7 @@ def test_what_dev_says_to_type_works_as_it_stands(tmp_path: Path) -> None:
         script = "\n".join(re.findall(r"^  ((?:ledgermq|echo|python) .*)$", told, re.MULTILINE))
         assert len(script.splitlines()) == 5, told
         done = subprocess.run(
-            ["bash", "-e", "-o", "pipefail", "-c", script], env=environment, capture_output=True, text=True, timeout=90, check=False
+            ["bash", "-e", "-o", "pipefail", "-c", script], env=environment, capture_output=True, text=True, timeout=150, check=False
         )
         assert done.returncode == 0, done.stderr
         assert "first message" in done.stdout

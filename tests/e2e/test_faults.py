@@ -120,10 +120,10 @@ async def test_a_full_disk_is_told_to_producers_and_needs_no_restart(tmp_path: P
             assert "no space is left" in told.value.message
             assert broker.process.poll() is None
             filler.unlink()
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(150):
                 while True:
                     try:
-                        async with client.producer(delivery_timeout_s=5) as producer:
+                        async with client.producer(delivery_timeout_s=60) as producer:
                             await producer.send("t", b"room again")
                             break
                     except LedgerMQError:

@@ -104,7 +104,7 @@ async def producing(client: ledgermq.Client, per_s: int) -> AsyncIterator[Counte
         stop.set()
 
 
-async def wait_for(condition: object, members: Members, timeout_s: float = 60.0) -> None:
+async def wait_for(condition: object, members: Members, timeout_s: float = 150.0) -> None:
     async with asyncio.timeout(timeout_s):
         while not condition(members.events()):  # type: ignore[operator]
             await asyncio.sleep(0.3)
@@ -121,7 +121,7 @@ def holders(events: list[Event]) -> dict[int, int]:
     return found
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 async def test_a_storm_of_members(tmp_path: Path) -> None:
     with BrokerProcesses(tmp_path, f"file://{tmp_path}/root") as brokers:
         brokers.start_all(2)
@@ -200,7 +200,7 @@ def judge(members: Members, stored: Counter[int]) -> None:
     print(f"{len(counts)} messages, {repeated} handled again after {len(members.killed)} kills; {Counter(e.what for e in events)}")
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 async def test_ten_producers_ten_consumers_ten_groups(tmp_path: Path) -> None:
     per_producer = 200
     with BrokerProcesses(tmp_path, f"file://{tmp_path}/root") as brokers:

@@ -55,7 +55,7 @@ def test_health_and_reflection_by_the_stock_tools(brokers: BrokerProcesses) -> N
 
 def test_the_published_proto_is_enough_to_talk_to_a_broker(brokers: BrokerProcesses) -> None:
     """Somebody else's client: plain protobuf messages, no frame of ours."""
-    with brokers, grpc.insecure_channel(brokers.start().address) as channel:
+    with brokers, grpc.insecure_channel(brokers.start("--ownership-wait-ms", "15000").address) as channel:
 
         def call(name: str, request: object, answer: type[object]) -> object:
             return channel.unary_unary(f"/{SERVICE}/{name}", request.SerializeToString, answer.FromString)(request, timeout=20)  # type: ignore[attr-defined]

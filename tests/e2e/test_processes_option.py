@@ -104,8 +104,21 @@ def alive(pid: int) -> bool:
         return False
 
 
+def taken_after_a_free_one() -> socket.socket:
+    """A port that is listened on, and the one before it can be taken."""
+    while True:
+        taken = socket.create_server(("127.0.0.1", 0))
+        try:
+            with socket.socket() as before:
+                before.bind(("127.0.0.1", taken.getsockname()[1] - 1))
+        except OSError:
+            taken.close()
+        else:
+            return taken
+
+
 def test_what_holds_for_all_ends_the_command(brokers: BrokerProcesses) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
+    with taken_after_a_free_one() as taken:
         port = taken.getsockname()[1]
         parent = brokers.spawn(port=port - 1)
         assert brokers.wait(parent) == ExitCode.USAGE

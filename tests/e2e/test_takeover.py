@@ -88,14 +88,15 @@ async def test_producing_goes_on_when_the_owner_is_killed(brokers: BrokerProcess
 
 
 async def test_sigterm_hands_over_and_costs_one_retry_at_most(brokers: BrokerProcesses) -> None:
-    brokers.start_all(2)
-    async with RawClient(*brokers.addresses.split(",")) as client:
+    brokers.start_all(2, "--ownership-wait-ms", "20000", "--heartbeat-interval-ms", "1000")  # a starved successor is waited for
+    async with RawClient(*brokers.addresses.split(","), attempt_s=25.0) as client:
         await client.create("t", 1)
         lane = Producing(client, "t", 0)
         await lane.start()
         await lane.until(100)
         settled = len(lane.retries)
-        assert brokers.stop(brokers.at(await client.owner("t", 0))) == 0
+        owner = brokers.at(await client.owner("t", 0))
+        assert await asyncio.to_thread(brokers.stop, owner) == 0
         await lane.until(len(lane.acknowledged) + 100)
         await lane.stop()
         assert max(lane.retries[settled:]) <= 1

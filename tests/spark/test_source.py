@@ -17,6 +17,7 @@ from tests.batches import batch_of
 from tests.ledgers import append_and_wait
 from tests.roots import Root
 from tests.source_root import ALL, DAY, compact, fill
+from tests.spark.starting import started
 
 pytestmark = pytest.mark.spark
 
@@ -71,7 +72,7 @@ def test_a_schema_chooses_columns(spark: SparkSession, folder: Path) -> None:
     assert frame.dtypes == [("offset", "bigint"), ("partition", "int")]
     assert sorted((row.partition, row.offset) for row in frame.collect()) == [row[1:] for row in ALL]
     stream = spark.readStream.format("ledgermq").schema("value BINARY").options(**options).load()
-    query = stream.writeStream.format("memory").queryName("values_only").trigger(availableNow=True).start()
+    query = started(stream.writeStream.format("memory").queryName("values_only").trigger(availableNow=True).start)
     assert query.awaitTermination(120)
     assert len(spark.table("values_only").collect()) == len(ALL)
     with pytest.raises(Exception, match="the schema says that value is string, it is binary"):
