@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
+from ledger.commands.root import cluster_of, opened
 from ledger.object_store.open import open_store
 from ledgermq.client.grpc_connection import GrpcConnector
 from ledgermq.protocol.api import Connection, Connector
@@ -33,9 +34,17 @@ class Embedded:
     close: Callable[[], Awaitable[None]]
 
 
-async def open_embedded(url: str, *, sources: Sources | None = None, settings: BrokerSettings | None = None) -> Embedded:
-    """Start a broker in this process. Raises InvalidConfig, Unauthorized, StoreUnusable, FormatNotSupported, DataDamaged, Unavailable."""
+async def open_embedded(
+    url: str, *, must_exist: bool = False, sources: Sources | None = None, settings: BrokerSettings | None = None
+) -> Embedded:
+    """Start a broker in this process. Raises InvalidConfig, Unauthorized, StoreUnusable, FormatNotSupported, DataDamaged, Unavailable.
+
+    `must_exist`: raises NoCluster where the root holds none, instead of making one.
+    """
     chosen = settings or embedded_settings()
+    if must_exist:
+        async with opened(url, sources or Sources()) as store:
+            await cluster_of(store)
     if url.startswith("memory:"):
         return await _open_in_memory(url, chosen, sources or Sources())
     node = await Node.start(url, chosen, sources or Sources())

@@ -17,7 +17,7 @@ from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Targe
 from ledgermq.cli.reporting import command
 from ledgermq.cli.session import connected
 from ledgermq.cli.start import Start, parse_start
-from ledgermq.errors import InvalidRequest, UnknownPartition
+from ledgermq.errors import InvalidRequest, OffsetOutOfRange, UnknownPartition
 
 FETCH_RECORDS_MAX = 5000
 FETCH_WAIT_S = 1.0
@@ -132,12 +132,21 @@ class Printer:
 async def print_messages(consumer: ledgermq.Consumer, printer: Printer, max_messages: int | None, *, until_end: bool) -> None:
     """Until the ends of now, the number, or for ever. What comes above an end in the meantime is not printed."""
     ends = {end.partition: offset for end, offset in (await consumer.end_offsets()).items()} if until_end else None
+    if ends is not None:
+        check_within(consumer, ends)
     left = max_messages if max_messages is not None else sys.maxsize
     while left > 0 and not (ends is not None and reached(consumer, ends)):
         messages = await consumer.fetch(min(left, FETCH_RECORDS_MAX), timeout=FETCH_WAIT_S)
         wanted = [m for m in messages if ends is None or m.offset < ends[m.partition]]
         printer.write(wanted)
         left -= len(wanted)
+
+
+def check_within(consumer: ledgermq.Consumer, ends: Mapping[int, int]) -> None:
+    """Raises OffsetOutOfRange for a start beyond the end, as reading on from there would."""
+    for at, position in consumer.positions().items():
+        if position > ends.get(at.partition, position):
+            raise OffsetOutOfRange(f"{at.topic}-{at.partition}: offset {position} is asked for, the log ends at {ends[at.partition]}")
 
 
 def reached(consumer: ledgermq.Consumer, ends: Mapping[int, int]) -> bool:

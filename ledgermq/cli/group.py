@@ -110,6 +110,8 @@ async def reset(
     async with connected(target, timeout_s) as client:
         planned = await client.groups.plan_reset(name, where, topic or (), [parse_partition(text) for text in partition or ()])
         show(Report("", tables=[Rows("resets", RESET_COLUMNS, reset_rows(planned))]), output)
+        if all(each.before is None for each in planned):
+            notes().print(f"Group {name} has committed nothing there so far.")
         if dry_run:
             notes().print("Nothing was changed (--dry-run).")
             return

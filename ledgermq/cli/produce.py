@@ -87,7 +87,7 @@ async def produce(
     sent = Sent()
     with closing(open_lines(file)) as source:
         records = (common.record(found) for found in read_records(source, form, shape))
-        async with connected(target, timeout_s) as client:
+        async with connected(target, timeout_s, may_make=True) as client:
             settings = {"acks": acks.value, "compression": compression.value, "delivery_timeout_s": DELIVERY_TIMEOUTS * timeout_s}
             try:
                 async with client.producer(**settings) as producer:

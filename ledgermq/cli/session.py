@@ -9,7 +9,10 @@ import ledgermq
 
 
 @asynccontextmanager
-async def connected(target: str, timeout_s: float) -> AsyncIterator[ledgermq.Client]:
-    """Raises InvalidConfig for a target that is none, Unavailable."""
-    async with ledgermq.connect(target, timeout_s=timeout_s) as client:
+async def connected(target: str, timeout_s: float, *, may_make: bool = False) -> AsyncIterator[ledgermq.Client]:
+    """`may_make`: a cluster, where a root URL holds none; a command that only looks, or changes what is there, refuses it.
+
+    Raises InvalidConfig for a target that is none, Unavailable.
+    """
+    async with ledgermq.connect(target, timeout_s=timeout_s, must_exist=not may_make) as client:
         yield client

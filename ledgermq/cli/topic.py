@@ -71,7 +71,7 @@ async def create(
 ) -> None:
     """Create a topic."""
     wanted = parse_settings(settings)
-    async with connected(target, timeout_s) as client:
+    async with connected(target, timeout_s, may_make=True) as client:
         try:
             found = await client.create_topic(name, partitions=partitions, settings=wanted)
         except TopicExists:

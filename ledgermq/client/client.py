@@ -310,7 +310,7 @@ async def connect(target: str, *, sources: Sources | None = None, **settings: An
     async with AsyncExitStack() as stack:
         threads = stack.enter_context(ThreadPoolExecutor(DECODING_THREADS, "ledgermq decoding"))
         if is_root_url(target):
-            embedded = await open_embedded(target)
+            embedded = await open_embedded(target, must_exist=parsed.must_exist)
             stack.push_async_callback(embedded.close)
             client = Client(embedded.connector, embedded.addresses, parsed, sources, threads)
         else:

@@ -40,6 +40,8 @@ class ClientSettings:
     """Waits between attempts double from the first to the largest, with jitter."""
     metadata_age_s_max: float = 60.0
     """What is known of a topic is asked again after this time, so that added partitions are seen."""
+    must_exist: bool = False
+    """A root URL that holds no cluster is refused. Else one is made there."""
 
     def __post_init__(self) -> None:
         _above_zero(self, "timeout_s", "attempt_timeout_s", "backoff_ms_first", "backoff_ms_max", "metadata_age_s_max")

@@ -40,12 +40,15 @@ def parse_addresses(target: str) -> list[str]:
     return addresses
 
 
-async def open_embedded(url: str) -> Embedded:
-    """Raises InvalidConfig when the server packages are not installed, and what starting the broker raises."""
+async def open_embedded(url: str, *, must_exist: bool) -> Embedded:
+    """`must_exist`: make no cluster where there is none.
+
+    Raises InvalidConfig when the server packages are not installed, and what starting the broker raises.
+    """
     for entry in entry_points(group=EMBEDDED_GROUP):
         try:
-            opened = cast(Callable[[str], Awaitable[Embedded]], entry.load())
+            opened = cast(Callable[..., Awaitable[Embedded]], entry.load())
         except ImportError as error:
             raise InvalidConfig(f'{url} needs a broker in this process: pip install "ledgermq[broker]" ({error})') from error
-        return await opened(url)
+        return await opened(url, must_exist=must_exist)
     raise InvalidConfig(f'{url} needs a broker in this process: pip install "ledgermq[broker]"')

@@ -8,10 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import ledgermq
 from ledger import keys
-from ledgermq.errors import InvalidConfig
+from ledgermq.cli.exit_codes import ExitCode, exit_code
+from ledgermq.cli.main import build
+from ledgermq.errors import InvalidConfig, LedgerMQError
 
 PRODUCE = """
 import asyncio, sys, ledgermq
@@ -72,3 +75,35 @@ async def test_a_root_that_is_none_is_refused() -> None:
     with pytest.raises(InvalidConfig):
         async with ledgermq.connect("gopher://hole"):
             pass
+
+
+async def test_a_root_that_must_exist_is_not_made(tmp_path: Path) -> None:
+    with pytest.raises(LedgerMQError, match="there is no cluster") as told:
+        async with ledgermq.connect((tmp_path / "typo").as_uri(), must_exist=True):
+            pytest.fail("an empty cluster was made")
+    assert exit_code(told.value) == ExitCode.NOT_FOUND
+    assert not (tmp_path / "typo").exists()
+    async with ledgermq.connect((tmp_path / "root").as_uri()) as client:
+        await client.create_topic("t")
+    async with ledgermq.connect((tmp_path / "root").as_uri(), must_exist=True) as client:
+        assert [topic.name for topic in await client.list_topics()] == ["t"]
+
+
+@pytest.mark.parametrize("words", [["topic", "list"], ["consume", "t", "--until-end"], ["group", "list"], ["status"]])
+def test_commands_that_look_make_no_cluster(tmp_path: Path, words: list[str]) -> None:
+    result = CliRunner().invoke(build(), [*words, "--target", (tmp_path / "typo").as_uri()])
+    assert result.exit_code == ExitCode.NOT_FOUND
+    assert "there is no cluster" in result.stderr
+    assert not (tmp_path / "typo").exists()
+
+
+def test_consuming_from_beyond_the_end_is_told(tmp_path: Path) -> None:
+    target = ["--target", (tmp_path / "root").as_uri()]
+    assert CliRunner().invoke(build(), ["produce", "t", "--partition", "0", *target], input="one\ntwo\n").exit_code == ExitCode.NOT_FOUND
+    assert CliRunner().invoke(build(), ["topic", "create", "t", "--partitions", "1", *target]).exit_code == ExitCode.OK
+    assert CliRunner().invoke(build(), ["produce", "t", "--partition", "0", *target], input="one\ntwo\n").exit_code == ExitCode.OK
+    at_end = CliRunner().invoke(build(), ["consume", "t", "--from", "2", "--until-end", *target])
+    assert (at_end.exit_code, at_end.stdout) == (ExitCode.OK, "")
+    beyond = CliRunner().invoke(build(), ["consume", "t", "--from", "3", "--until-end", *target])
+    assert beyond.exit_code == ExitCode.NOT_FOUND
+    assert "t-0: offset 3 is asked for, the log ends at 2" in beyond.stderr
