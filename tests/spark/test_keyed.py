@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import glob
 import json
 import random
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 
 from ledger.keyed.runner import clean_bundle
@@ -53,13 +53,15 @@ async def filled(folder: Path, spark: SparkSession) -> Written:
 
 def plain_files(folder: Path) -> tuple[int, list[str]]:
     """As docs/keyed-topics.md shows it."""
+    store, base = fs.FileSystem.from_uri(folder.as_uri())
     newest = {}
-    for path in sorted(glob.glob(f"{folder}/keyed/_*/partition=*/versions/*")):
-        version = json.loads(Path(path).read_text())
+    objects = store.get_file_info(fs.FileSelector(f"{base}/keyed", recursive=True, allow_not_found=True))
+    for path in sorted(info.path for info in objects if info.is_file and "/versions/" in info.path):
+        version = json.loads(store.open_input_file(path).read())
         if version["topic"] == "t":
             newest[version["topic_id"], version["partition"]] = version
     [version] = newest.values()
-    return version["end"], [f"{folder}/{file['key']}" for file in version["files"]]
+    return version["end"], [f"{base}/{file['key']}" for file in version["files"]]
 
 
 def through_the_source(spark: SparkSession, folder: Path, stream: bool) -> list[Row]:
