@@ -8,7 +8,7 @@ from ledger import keys
 from ledger.commands.findings import Findings
 from ledger.commands.timestamps import from_ms, from_us
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.object_store.contract import ObjectStore
+from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.segment import SlotIndex, decode_tail
 from ledgermq.cli.report import Report, Rows
 from ledgermq.errors import CorruptFrame, MessageTooLarge
@@ -21,7 +21,11 @@ COLUMNS = ("topic_id", "partition", "base_offset", "records", "bytes", "first_ti
 async def segment_report(store: ObjectStore, bundle: int, slot: int) -> Report:
     """Raises ObjectMissing and the store's errors; damage is a finding."""
     key = keys.segment(bundle, slot)
-    data = await store.get(key)
+    try:
+        data = await store.get(key)
+    except ObjectMissing as error:
+        where = f"`ledgermq inspect ledger ROOT {bundle}` shows which there are; those that are in Parquet go"
+        raise ObjectMissing(f"there is no segment {key}: {where}", object_key=key) from error
     report = Report(key, {"object": key, "bytes": len(data)}, findings=[])
     findings = Findings()
     with findings.collecting(key):

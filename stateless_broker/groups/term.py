@@ -118,6 +118,8 @@ class CoordinatorTerm:
             except TimeoutError:
                 pass
             except Exception as error:  # whatever it is, bugs included: others are served on
+                if self.owner.ended.is_set():
+                    return  # what was under way ended with the term
                 log.warning("groups not loaded", bundle=self.owner.bundle, error=repr(error), retry_s=pause_s)
                 await asyncio.sleep(pause_s * self._parts.sources.random.uniform(0.75, 1.25))
                 pause_s = min(RETRY_S_MAX, 2 * pause_s)
