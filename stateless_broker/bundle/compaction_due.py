@@ -10,42 +10,42 @@ from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.parquet.plan import INTERNAL_LAG_MS, is_internal_due
 from ledger.parquet.retention import has_retention
 from ledger.topic_facts import may_remove
-from stateless_broker.bundle.reads import BundleReads
+from stateless_broker.bundle.known_bundle import KnownBundle
 
 
-def next_compaction_ms(reads: BundleReads, catalog: Catalog) -> int | None:
+def next_compaction_ms(known: KnownBundle, catalog: Catalog) -> int | None:
     """The wall-clock time at which a round is due; 0: at once; None: nothing waits for one."""
-    times = [0] if reads.is_partial else []
-    parked = {(part.topic_id, part.partition) for part in reads.parked}
-    needed = [part.parked.first_slot for part in reads.parked]
-    for key in reads.index.partitions:
+    times = [0] if known.is_partial else []
+    parked = {(part.topic_id, part.partition) for part in known.parked}
+    needed = [part.parked.first_slot for part in known.parked]
+    for key in known.index.partitions:
         topic = catalog.topics_by_id.get(key[0])
-        backlog = reads.index.backlog(key, reads.parquet_end(key))
+        backlog = known.index.backlog(key, known.parquet_end(key))
         if backlog is None or topic is None or topic.removed or key in parked:
             continue
         size_bytes, oldest_ms = backlog
         if topic.internal:
             times.append(oldest_ms + INTERNAL_LAG_MS)
         else:
-            needed.append(reads.index.slot_of(key, reads.parquet_end(key)))
+            needed.append(known.index.slot_of(key, known.parquet_end(key)))
             times.append(0 if size_bytes >= topic.settings.parquet_target_bytes else oldest_ms + topic.settings.parquet_max_lag_ms)
-    oldest = reads.index.first_slot(reads.checkpoint.trim_slot)
+    oldest = known.index.first_slot(known.checkpoint.trim_slot)
     if oldest is not None and oldest < min(needed, default=oldest + 1):  # nobody needs it, and rounds of internal topics trim nothing
-        times.append(reads.index.created_ms(oldest) + INTERNAL_LAG_MS)
+        times.append(known.index.created_ms(oldest) + INTERNAL_LAG_MS)
     return min(times, default=None)
 
 
-def wants_snapshot(reads: BundleReads, catalog: Catalog) -> bool:
+def wants_snapshot(known: KnownBundle, catalog: Catalog) -> bool:
     """Are there so many records of internal topics behind the snapshot that a takeover should not have to read them?"""
     slots: set[int] = set()
     size_bytes = 0
-    for key in reads.index.partitions:
+    for key in known.index.partitions:
         topic = catalog.topics_by_id.get(key[0])
         if topic is not None and topic.internal:
-            found, length = reads.index.behind(key, reads.parquet_end(key))
+            found, length = known.index.behind(key, known.parquet_end(key))
             slots |= found
             size_bytes += length
-    return is_internal_due(len(slots), size_bytes, reads.checkpoint.snapshot_bytes)
+    return is_internal_due(len(slots), size_bytes, known.checkpoint.snapshot_bytes)
 
 
 def wants_retention(checkpoint: fmt.Checkpoint, catalog: Catalog) -> bool:

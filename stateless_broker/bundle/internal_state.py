@@ -21,7 +21,7 @@ from ledger.object_store.contract import ObjectMissing
 from ledger.segment import whose_damage
 from ledger.snapshot import InternalRecord, records_of
 from ledgermq.errors import DataDamaged, FormatNotSupported, Unavailable
-from stateless_broker.bundle.reads import BundleReads
+from stateless_broker.bundle.known_bundle import KnownBundle
 
 ATTEMPTS_MAX = 5
 WINDOW_SEGMENTS = 64
@@ -74,51 +74,51 @@ class _Fold:
         return LatestRecords(sorted(self._latest.values(), key=lambda located: located[0].offset))
 
 
-async def read_internal_state(reads: BundleReads, topic: Topic, partitions: Sequence[int]) -> dict[int, LatestRecords]:
+async def read_internal_state(owned: KnownBundle, topic: Topic, partitions: Sequence[int]) -> dict[int, LatestRecords]:
     """Up to the high watermark of this moment. Raises Unavailable, the store's errors; damage is in the results."""
     for _ in range(ATTEMPTS_MAX):
-        known = reads.checkpoint.number
+        known = owned.checkpoint.number
         try:
-            found = await _read(reads, topic, partitions)
+            found = await _read(owned, topic, partitions)
             if found is not None:
                 return found
         except ObjectMissing as missing:  # trimmed, or in a newer snapshot: begin again from that, a tombstone may have left both
-            await reads.look_for(missing, known)
+            await owned.look_for(missing, known)
         except (DataDamaged, FormatNotSupported) as damage:
             return {partition: LatestRecords(damage=damage) for partition in partitions}
-    raise Unavailable(f"bundle {reads.bundle}: its snapshots change faster than they can be read", retry_after_ms=200)
+    raise Unavailable(f"bundle {owned.bundle}: its snapshots change faster than they can be read", retry_after_ms=200)
 
 
-async def _read(reads: BundleReads, topic: Topic, partitions: Sequence[int]) -> dict[int, LatestRecords] | None:
+async def _read(owned: KnownBundle, topic: Topic, partitions: Sequence[int]) -> dict[int, LatestRecords] | None:
     """None: there is a newer checkpoint now than when this began."""
-    store, checkpoint = reads.context.store, reads.checkpoint
-    ends = {partition: reads.high_watermark((topic.id, partition)) for partition in partitions}
+    store, checkpoint = owned.context.store, owned.checkpoint
+    ends = {partition: owned.high_watermark((topic.id, partition)) for partition in partitions}
     snapshot = await read_snapshot(store, checkpoint)
-    snapshot_key = keys.snapshot(reads.bundle, checkpoint.snapshot_plan)
+    snapshot_key = keys.snapshot(owned.bundle, checkpoint.snapshot_plan)
     folds = {partition: _Fold(*records_of(snapshot, topic.id, partition), snapshot_key) for partition in partitions}
     del snapshot
-    tail = await _tail(reads, topic, folds)
-    if reads.checkpoint.number != checkpoint.number:
+    tail = await _tail(owned, topic, folds)
+    if owned.checkpoint.number != checkpoint.number:
         return None
     pieces = [piece for index in tail if (piece := _piece(index, topic.id, folds))]
     for first in range(0, len(pieces), WINDOW_SEGMENTS):
         window = pieces[first : first + WINDOW_SEGMENTS]
-        found = await asyncio.gather(*(_get(reads, piece) for piece in window))
+        found = await asyncio.gather(*(_get(owned, piece) for piece in window))
         for piece, data in zip(window, found, strict=True):
-            await _take_in(reads, piece, data, folds)
+            await _take_in(owned, piece, data, folds)
             await asyncio.sleep(0)
     for partition, fold in folds.items():
         if fold.damage is None and fold.end < ends[partition]:
-            fold.damage = DataDamaged(f"bundle {reads.bundle}: offset {fold.end} of {topic.name}-{partition} is in no segment")
+            fold.damage = DataDamaged(f"bundle {owned.bundle}: offset {fold.end} of {topic.name}-{partition} is in no segment")
     return {partition: fold.result() for partition, fold in folds.items()}
 
 
-async def _tail(reads: BundleReads, topic: Topic, folds: Mapping[int, _Fold]) -> list[fmt.SegmentIndex]:
+async def _tail(owned: KnownBundle, topic: Topic, folds: Mapping[int, _Fold]) -> list[fmt.SegmentIndex]:
     """The segments behind the snapshot that hold records of these partitions: as the owner knows them, else from the store."""
-    if reads.index.covered_from <= reads.checkpoint.planned_slot + 1:
-        return reads.index.segments_with(topic.id, {partition: fold.end for partition, fold in folds.items()})
-    history = await read_history(reads.context.store, reads.bundle, reads.context.cluster.producer_states_max, unplanned=True)
-    reads.see(history.checkpoint)
+    if owned.index.covered_from <= owned.checkpoint.planned_slot + 1:
+        return owned.index.segments_with(topic.id, {partition: fold.end for partition, fold in folds.items()})
+    history = await read_history(owned.context.store, owned.bundle, owned.context.cluster.producer_states_max, unplanned=True)
+    owned.see(history.checkpoint)
     return [slot.index for slot in history.segments]
 
 
@@ -131,21 +131,21 @@ def _piece(index: fmt.SegmentIndex, topic_id: int, folds: Mapping[int, _Fold]) -
     return _Piece(index.slot, entries) if entries else None
 
 
-async def _get(reads: BundleReads, piece: _Piece) -> memoryview:
+async def _get(owned: KnownBundle, piece: _Piece) -> memoryview:
     first, last = piece.entries[0], piece.entries[-1]
-    async with reads.context.internal_reads:
-        key = keys.segment(reads.bundle, piece.slot)
-        return memoryview(await reads.context.store.get_range(key, first.position, last.position + last.length - first.position))
+    async with owned.context.internal_reads:
+        key = keys.segment(owned.bundle, piece.slot)
+        return memoryview(await owned.context.store.get_range(key, first.position, last.position + last.length - first.position))
 
 
-async def _take_in(reads: BundleReads, piece: _Piece, data: memoryview, folds: Mapping[int, _Fold]) -> None:
+async def _take_in(owned: KnownBundle, piece: _Piece, data: memoryview, folds: Mapping[int, _Fold]) -> None:
     """Raises ObjectMissing where the slot is another segment now."""
-    begin, key = piece.entries[0].position, keys.segment(reads.bundle, piece.slot)
+    begin, key = piece.entries[0].position, keys.segment(owned.bundle, piece.slot)
     for entry in piece.entries:
         fold, at = folds[entry.partition], entry.position - begin
         before = fold.damage
         fold.add(entry, data[at : at + entry.length], key)
         if fold.damage is not None and before is None:
-            found = await whose_damage(reads.context.store, reads.bundle, entry.position, entry.crc, fold.damage)
+            found = await whose_damage(owned.context.store, owned.bundle, entry.position, entry.crc, fold.damage)
             if isinstance(found, ObjectMissing):
                 raise found
