@@ -27,6 +27,7 @@ from spark.sink.staging import StagedBatch, read_staged
 log = logging.getLogger("ledgermq.sink")
 
 ATTEMPTS_MAX = 3
+"""One after the other in which no more is stored than before."""
 EPOCHS_KEPT = 100
 """Decisions of so many epochs stay: as many as Spark can go back to by default."""
 
@@ -46,9 +47,12 @@ async def publish(place: Place, write: str, epoch: int, decision: Decision) -> N
     """
     names = await _living(place.client, decision)
     opened = {each: slot for each, slot in decision.opened_slots.items() if each.topic in names.values()}
-    for attempt in range(1, ATTEMPTS_MAX + 1):
+    attempts_left, most_stored = ATTEMPTS_MAX, -1
+    while True:
         try:
             stored = await place.client.open_sessions(decision.put_id, list(opened))
+            if (records := sum(session.next_sequence for session in stored.values())) > most_stored:
+                attempts_left, most_stored = ATTEMPTS_MAX, records
             await _Publisher(place, decision, names).run(
                 {each: Session(decision.put_id, opened[each], next_sequence=found.next_sequence) for each, found in stored.items()}
             )
@@ -56,7 +60,8 @@ async def publish(place: Place, write: str, epoch: int, decision: Decision) -> N
         except UnknownProducer as error:
             raise _forgotten(write, epoch, error) from error
         except (OutOfOrderSequence, OutcomeUnknown, RetriableError) as error:
-            if attempt == ATTEMPTS_MAX:
+            attempts_left -= 1
+            if not attempts_left:
                 raise
             log.warning("epoch %d of %s is begun again: %s", epoch, write, error)
     await _mark_done(place.store, place.sources, write, epoch)
@@ -111,7 +116,7 @@ class _Publisher:
             return
         if sequence < stored:
             raise DataDamaged(f"{name}/{staged.partition}: {stored} records are stored, which is amid a batch of {sequence} to {end - 1}")
-        self._waiting.append(await producer.send_encoded(name, staged.topic_id, staged.partition, staged.batch))
+        self._waiting.append(await producer.send_encoded(name, staged.topic_id, staged.partition, staged.batch, sequence))
         while self._waiting and self._waiting[0].settled:
             self._waiting.popleft().raise_error()
 

@@ -137,8 +137,8 @@ async def test_a_given_session_ends_with_its_error_and_takes_no_other(cluster: C
             batch = EncodedBatch(b"no batch", 0, 1, 0, 0)
             topic_id = decision.topics["t"]
             with pytest.raises(UnknownTopic):
-                await producer.send_encoded(first.topic, topic_id + 1, first.partition, batch)
-            outcomes = [await producer.send_encoded(first.topic, topic_id, first.partition, batch) for _ in range(3)]
+                await producer.send_encoded(first.topic, topic_id + 1, first.partition, batch, 5)
+            outcomes = [await producer.send_encoded(first.topic, topic_id, first.partition, batch, sequence) for sequence in (5, 6, 7)]
             for outcome in outcomes:
                 await outcome.wait()
                 assert outcome.error is not None

@@ -18,7 +18,7 @@ from ledgermq.client.backoff import Backoff
 from ledgermq.client.producing.batch import Batch
 from ledgermq.client.producing.compressor import Compressor
 from ledgermq.client.producing.partition_queue import Failure, PartitionQueue, Session
-from ledgermq.errors import LedgerMQError, NotOwner, OutcomeUnknown, ResourceExhausted, Unavailable
+from ledgermq.errors import LedgerMQError, NotOwner, OutcomeUnknown, ResourceExhausted, Unavailable, UnknownTopic
 from ledgermq.sources import Sources
 
 
@@ -109,11 +109,17 @@ class Run:
             if fate == "after":
                 raise self.random.choice([NotOwner("lost the term"), Unavailable("store"), OutcomeUnknown("store")])
         except LedgerMQError as error:
-            self.told(self.queue.failed(batch, error, self.now_s))
+            self.failed(batch, error)
+            return
+        if batch.outcome.settled:
             return
         for row, record in enumerate(records):
             self.acknowledged[record] = base + row
         self.told(self.queue.stored(batch, base))
+
+    def failed(self, batch: Batch, error: LedgerMQError) -> None:
+        if not batch.outcome.settled:
+            self.told(self.queue.failed(batch, error, self.now_s))
 
     def cut(self) -> None:
         """The line is lost: some of what was on it arrived, in order, and no answer comes."""
@@ -126,7 +132,7 @@ class Run:
             except LedgerMQError:
                 continue
         for _, batch, _ in lost:
-            self.told(self.queue.failed(batch, Unavailable("lost"), self.now_s))
+            self.failed(batch, Unavailable("lost"))
 
     def told(self, failures: list[Failure]) -> None:
         for batch, error in failures:
@@ -142,6 +148,63 @@ class Run:
             self.send()
             self.answer()
         raise AssertionError("the queue never becomes empty")
+
+
+class DecidedRun(Run):
+    """Batches come with the sequences that were decided for them, here the records' own numbers, in a session that is given once. They
+    time out, are given up, or do not come at all."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.given: Session | None = Session(self.sources.new_id(), self.broker.slot)
+
+    def step(self) -> None:
+        if self.random.random() < 0.15:
+            self.random.choices([self.expire, self.abandon, self.miss], [6, 1, 1])[0]()
+        super().step()
+
+    def add(self) -> None:
+        first = self.sent_records
+        super().add()
+        *_, batch = self.queue.batches()
+        batch.decided_sequence = first
+
+    def miss(self) -> None:
+        self.sent_records += self.random.randint(1, 3)
+
+    def expire(self) -> None:
+        self.told(self.queue.expire(self.now_s - self.random.uniform(0, 0.02)))
+
+    def abandon(self) -> None:
+        self.told(self.queue.abandon(UnknownTopic("gone")))
+
+    def open(self) -> None:
+        if not self.queue.wants_session(self.now_s):
+            return
+        if self.given is None:
+            self.told(self.queue.abandon(OutcomeUnknown("the given session has ended")))
+        else:
+            self.queue.opened(self.given)
+            self.given = None
+
+    def send(self) -> None:
+        batch = self.queue.next_to_send(self.now_s)
+        if batch is not None and (gap := self.queue.gap_before(batch)) is not None:
+            self.told(self.queue.abandon(gap))
+        else:
+            super().send()
+
+
+@given(st.integers(0, 2**32), st.integers(1, 150))
+@settings(max_examples=400, deadline=None)
+def test_decided_sequences_are_stored_up_to_a_point_and_nothing_behind_it(seed: int, steps: int) -> None:
+    run = DecidedRun(seed)
+    for _ in range(steps):
+        run.step()
+    run.finish()
+    assert run.broker.log == list(range(len(run.broker.log)))
+    assert run.acknowledged == {record: record for record in run.acknowledged}
+    assert not run.not_stored & set(run.broker.log), "what is said not to be stored is not"
 
 
 @given(st.integers(0, 2**32), st.integers(1, 150))

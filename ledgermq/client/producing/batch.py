@@ -30,7 +30,7 @@ _new = object.__new__
 
 class Batch:
     """`born_s`: loop time of its first record. `plain_bytes_max`: up to this size any plain value may be added without a look at
-    anything else; -1: none."""
+    anything else; -1: none. `decided_sequence`: where somebody decided it before this producer was; under no other it may be sent."""
 
     __slots__ = (
         "_arrow",
@@ -45,6 +45,7 @@ class Batch:
         "crc",
         "data",
         "data_bytes",
+        "decided_sequence",
         "in_doubt",
         "outcome",
         "partition",
@@ -69,6 +70,7 @@ class Batch:
         self.data_bytes = 0
         self.base_offset = -1
         self.sequence: int | None = None
+        self.decided_sequence: int | None = None
         self.in_doubt = False
         self.data: bytes | None = None
         self.crc = self.timestamp_min_us = self.timestamp_max_us = 0
@@ -144,8 +146,9 @@ class Batch:
         self.data = self._arrow = None
         self._plain_values, self._plain_timestamps, self._rows = [], [], []
 
-    def take_encoded(self, encoded: EncodedBatch) -> None:
-        """Instead of rows: what was encoded before, perhaps by another process."""
+    def take_encoded(self, encoded: EncodedBatch, sequence: int) -> None:
+        """Instead of rows: what was encoded before, perhaps by another process, with the sequence that was decided for it."""
+        self.decided_sequence = sequence
         self.data, self.crc, self.record_count = encoded.data, encoded.crc, encoded.record_count
         self.timestamp_min_us, self.timestamp_max_us = encoded.timestamp_min_us, encoded.timestamp_max_us
         self.data_bytes = self._held_bytes = len(encoded.data)

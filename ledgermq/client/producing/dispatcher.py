@@ -146,6 +146,9 @@ class Dispatcher:
 
     def _draft(self, queue: PartitionQueue, now_s: float, drafts: dict[str, Draft]) -> None:
         while (batch := queue.next_to_send(now_s)) is not None:
+            if (gap := queue.gap_before(batch)) is not None:
+                self.settle(queue.abandon(gap))
+                return
             owner = self._routes.owner(queue)
             if owner is None or not self._stream(owner).has_room():
                 return

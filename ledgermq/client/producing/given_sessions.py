@@ -3,7 +3,7 @@
 Whoever writes the same batches in the same order under the same identity stores each of them once, however often it begins again. So the
 identity and the slots at which it was opened are decided and kept before the first batch is sent (`open_sessions`); after a crash
 `open_sessions` says how far each partition came. When a session ends here nothing takes its place: another numbering would
-store again what may be stored.
+store again what may be stored. Each batch comes with its sequence; where one is given up unsent, whatever for, none behind it is sent.
 """
 
 from __future__ import annotations

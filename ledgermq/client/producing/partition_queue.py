@@ -6,6 +6,7 @@ Invariants
 - Batches are settled, and sent, in the order of their records; after a failure nothing is sent before all that is on its way has been
   answered, then everything in the window is sent again in order.
 - Sequences of a session are dense and never used twice for different records.
+- A batch whose sequence was decided before it came here is sent under that or not at all: it is given up with the one before it.
 - A session ends when its numbering cannot go on: the broker forgot the producer, or a batch in the middle was given up. Batches whose
   outcome is not known then fail with OutcomeUnknown, never sent again; the others get new numbers in a new session (DESIGN section 10).
 
@@ -27,6 +28,7 @@ from ledgermq.errors import (
     OutcomeUnknown,
     OutOfOrderSequence,
     ResourceExhausted,
+    Unavailable,
     UnknownProducer,
 )
 
@@ -145,7 +147,16 @@ class PartitionQueue:
         self._next += 1
         self._in_flight += 1
 
+    def gap_before(self, batch: Batch) -> LedgerMQError | None:
+        """What to tell of `batch`, which is next, if it may not be sent: its sequence was decided, and the session has come to another."""
+        next_sequence = self.session.next_sequence if self.session is not None else None
+        if batch.sequence is not None or batch.decided_sequence in (None, next_sequence):
+            return None
+        where = f"{batch.record_count} records for {batch.topic}/{batch.partition}"
+        return OutOfOrderSequence(f"{where} were decided to have the sequence {batch.decided_sequence}; {next_sequence} is next: not sent")
+
     def _number(self, batch: Batch) -> None:
+        assert self.gap_before(batch) is None, "a decided sequence is no other"
         if self.session is not None:
             batch.sequence = self.session.next_sequence
             self.session.next_sequence += batch.record_count
@@ -232,6 +243,8 @@ class PartitionQueue:
                 self._remove(batch)
             failures = [(batch, self._unknown(batch) if batch.in_doubt else self._expired(batch)) for batch in expired] + failures
             failures += self._end_session()
+        if any(batch.decided_sequence is not None for batch, _ in failures):
+            failures += self.abandon(Unavailable(f"not sent: what comes before it for {self.topic}/{self.partition} was not stored"))
         return failures
 
     def _expired(self, batch: Batch) -> LedgerMQError:

@@ -203,9 +203,10 @@ class Producer:
             raise
         return delivery
 
-    async def send_encoded(self, topic: str, topic_id: int, partition: int, batch: EncodedBatch) -> Outcome:
+    async def send_encoded(self, topic: str, topic_id: int, partition: int, batch: EncodedBatch, sequence: int) -> Outcome:
         """Queue a batch that was encoded before, as it is, waiting for room. The topic was asked for before (`Client.open_sessions`).
 
+        `sequence`: of its first record in its session. A batch that is not next there is not sent, nor is any that comes after it.
         Await `wait()` of what this returns, then `raise_error()`. Raises UnknownTopic (also where the name means another topic by now),
         UnknownPartition; nothing is queued then.
         """
@@ -217,7 +218,7 @@ class Producer:
             raise UnknownTopic(f"topic {topic!r} of id {topic_id} is not known here")
         self._buffer.admit(held)
         try:
-            return place.add_encoded(batch, partition).outcome
+            return place.add_encoded(batch, partition, sequence).outcome
         except BaseException:
             self._buffer.release(held)
             raise

@@ -117,11 +117,11 @@ class TopicQueues:
         self._changed()
         return batches
 
-    def add_encoded(self, encoded: EncodedBatch, partition: int) -> Batch:
+    def add_encoded(self, encoded: EncodedBatch, partition: int, sequence: int) -> Batch:
         """Raises UnknownPartition; nothing is taken then."""
         queue = self.queues[checked(partition, len(self.queues), self.route.name)]
         batch = self._new_batch(queue.partition)
-        batch.take_encoded(encoded)
+        batch.take_encoded(encoded, sequence)
         queue.add_sealed(batch)
         self._changed()
         return batch

@@ -1,0 +1,88 @@
+"""A producer's partition where batches were numbered before they came: none is sent under another's number, whatever is given up."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from ledgermq.client.backoff import Backoff
+from ledgermq.client.producing.batch import Batch
+from ledgermq.client.producing.compressor import Compressor
+from ledgermq.client.producing.partition_queue import PartitionQueue, Session
+from ledgermq.errors import DeadlineExceeded, OutOfOrderSequence, Unavailable
+from ledgermq.sources import Sources
+
+
+def queue_of(*batches: Batch, idempotent: bool = True) -> PartitionQueue:
+    sources = Sources(now_us=lambda: 0, random=random.Random(1))
+    queue = PartitionQueue("t", 1, 0, idempotent=idempotent, window_batches=5, backoff=Backoff(sources, 1, 4))
+    for batch in batches:
+        queue.add_sealed(batch)
+    return queue
+
+
+def decided(sequence: int | None, born_s: float = 0.0) -> Batch:
+    """Of ten records."""
+    batch = Batch("t", 1, 0, born_s, Compressor("none"))
+    batch.record_count = 10
+    batch.decided_sequence = sequence
+    return batch
+
+
+def session(next_sequence: int = 0) -> Session:
+    return Session(b"p" * 16, 7, next_sequence=next_sequence)
+
+
+@pytest.mark.parametrize("opened", [True, False])
+def test_what_comes_behind_a_batch_that_timed_out_unsent_is_given_up_with_it(opened: bool) -> None:
+    first, second = decided(0, born_s=0), decided(10, born_s=40)
+    queue = queue_of(first, second)
+    if opened:
+        queue.opened(session())
+    failures = queue.expire(born_before_s=1)
+    assert [(batch, type(error)) for batch, error in failures] == [(first, DeadlineExceeded), (second, Unavailable)]
+    assert not queue
+    assert queue.session is None
+
+
+def test_what_is_added_behind_a_batch_that_timed_out_before_there_was_a_session_is_not_sent() -> None:
+    queue = queue_of(decided(0))
+    queue.expire(born_before_s=1)
+    queue.add_sealed(late := decided(10, born_s=2))
+    queue.opened(session())
+    assert queue.next_to_send(2) is late
+    assert isinstance(queue.gap_before(late), OutOfOrderSequence)
+
+
+def test_without_decided_sequences_the_others_go_on() -> None:
+    first, second = decided(None, born_s=0), decided(None, born_s=40)
+    queue = queue_of(first, second)
+    queue.opened(session())
+    assert [batch for batch, _ in queue.expire(born_before_s=1)] == [first]
+    assert queue.next_to_send(41) is second
+    assert queue.gap_before(second) is None
+    queue.sent(second)
+    assert second.sequence == 0
+
+
+def test_a_decided_sequence_has_to_be_the_next_of_the_session() -> None:
+    first, second = decided(30), decided(40)
+    queue = queue_of(first, second)
+    queue.opened(session(next_sequence=30))
+    for batch in (first, second):
+        assert queue.next_to_send(0) is batch
+        assert queue.gap_before(batch) is None
+        queue.sent(batch)
+    assert (first.sequence, second.sequence) == (30, 40)
+    queue.failed(first, Unavailable("lost"), 0)
+    queue.failed(second, Unavailable("lost"), 0)
+    assert queue.next_to_send(9) is first
+    assert queue.gap_before(first) is None, "it is sent again"
+
+
+def test_nothing_is_sent_under_a_decided_sequence_without_a_session() -> None:
+    batch = decided(0)
+    queue = queue_of(batch, idempotent=False)
+    assert queue.next_to_send(0) is batch
+    assert isinstance(queue.gap_before(batch), OutOfOrderSequence)
