@@ -162,6 +162,7 @@ class Dispatcher:
                 self._wake.set()  # Ship what there is, then look again.
                 return
             queue.sent(batch)
+            self._routes.had_turn(queue)
             draft.batches.append(batch)
             draft.entries.append(batch.entry(queue.session))
             draft.payload.append(data)

@@ -117,7 +117,12 @@ class ProducerRoutes:
             del self._queues[(queue.topic_id, queue.partition)]
 
     def busy(self) -> list[PartitionQueue]:
+        """Whoever has waited longest for its turn to send comes first."""
         return [queue for queue in self._queues.values() if queue]
+
+    def had_turn(self, queue: PartitionQueue) -> None:
+        key = (queue.topic_id, queue.partition)
+        self._queues[key] = self._queues.pop(key)
 
     def waiting(self) -> list[Unrouted]:
         return list(self._unrouted.values())
