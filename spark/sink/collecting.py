@@ -1,4 +1,7 @@
-"""Collects rows by partition until a batch of them is worth sending. Bounded: beyond `buffer_bytes_max` the largest go first."""
+"""Collects rows by partition until a batch of them is worth sending. Bounded: beyond `buffer_bytes_max` the largest go first.
+
+Invariant: what stays here keeps at most twice its own bytes in memory, whatever it was cut from.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from ledgermq.client.routing import TopicRoute
-from spark.sink.rows import Routed
+from spark.sink.rows import Routed, lean
 
 
 @dataclass(slots=True)
@@ -30,14 +33,17 @@ class Collector:
 
     def add(self, routed: Routed) -> Iterator[Routed]:
         """What is complete now. A row that is larger than a batch is a batch of its own."""
+        pile = self._piles.setdefault((routed.topic.topic_id, routed.partition), _Pile(routed.topic, routed.partition))
+        kept = len(pile.parts)
         for part in split(routed.rows, self._batch_bytes_max):
-            pile = self._piles.setdefault((routed.topic.topic_id, routed.partition), _Pile(routed.topic, routed.partition))
             size = part.nbytes
             if pile.parts and pile.bytes + size > self._batch_bytes_max:
+                kept = 0
                 yield self._take(pile)
             pile.parts.append(part)
             pile.bytes += size
             self._bytes += size
+        pile.parts[kept:] = [lean(part) for part in pile.parts[kept:]]
         while self._bytes > self._buffer_bytes_max:
             yield self._take(max(self._piles.values(), key=lambda each: each.bytes))
 

@@ -176,8 +176,13 @@ def _take(rows: pa.RecordBatch, chosen: npt.NDArray[np.int64]) -> pa.RecordBatch
     if len(chosen) == rows.num_rows:
         return rows
     if chosen[-1] - chosen[0] + 1 == len(chosen):
-        return rows.slice(int(chosen[0]), len(chosen))
+        return lean(rows.slice(int(chosen[0]), len(chosen)))
     return rows.take(pa.array(chosen))
+
+
+def lean(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """A slice keeps all that it was cut from in memory: where that is mostly not its own, a copy."""
+    return rows if 2 * rows.nbytes >= rows.get_total_buffer_size() else rows.take(pa.array(np.arange(rows.num_rows)))
 
 
 def _bytes_of(rows: pa.RecordBatch, name: str, row: int) -> int:

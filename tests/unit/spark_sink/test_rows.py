@@ -128,6 +128,40 @@ def test_a_partition_that_was_added_meanwhile_is_asked_for() -> None:
     assert (routed.partition, topics.asked_again) == (7, 1)
 
 
+def batch_of(counts: Mapping[str, int], size: int = 500) -> pa.RecordBatch:
+    """`counts`: rows of each topic, one after the other."""
+    names = [name for name, count in counts.items() for _ in range(count)]
+    return pa.record_batch({"topic": pa.array(names), "value": pa.array([b"x" * size] * len(names))})
+
+
+@pytest.mark.parametrize("rare_first", [True, False])
+def test_a_row_of_a_rare_topic_holds_no_more_than_itself(rare_first: bool) -> None:
+    counts = {"b": 1, "a": 1000} if rare_first else {"a": 1000, "b": 1}
+    routed = {part.topic.name: part.rows for part in route(Topics(a=1, b=1), "", batch_of(counts))}
+    assert routed["b"].num_rows == 1
+    assert routed["b"].get_total_buffer_size() < 1000
+    assert routed["a"].num_rows == 1000
+
+
+def test_small_rows_amid_large_ones_hold_no_more_than_themselves() -> None:
+    values = [b"x"] * 600 + [b"x" * 900] * 400
+    rows = pa.record_batch({"topic": pa.array(["b"] * 600 + ["a"] * 400), "value": pa.array(values)})
+    for part in route(Topics(a=1, b=1), "", rows):
+        assert part.rows.get_total_buffer_size() <= 2 * part.rows.nbytes + 1000
+
+
+def test_what_a_collector_keeps_holds_little_more_than_it_counts() -> None:
+    """Each time nearly all of a batch goes on at once, and one row, or the last piece of one partition, stays."""
+    collector, topics = Collector(100_000, 10_000_000), Topics(a=50, b=1)
+    before = pa.total_allocated_bytes()
+    kept = 0
+    for part in route(topics, "", *[batch_of({"a": 1000, "b": 1}) for _ in range(50)]):
+        kept += part.rows.nbytes - sum(out.rows.nbytes for out in collector.add(part))
+    del part
+    assert kept < 5_000_000
+    assert pa.total_allocated_bytes() - before < 2 * kept + 100_000
+
+
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 300), st.integers(1, 9)), max_size=40))
 def test_a_collector_is_bounded_and_keeps_order(adds: list[tuple[int, int, int]]) -> None:
     route_ = TopicRoute("t", 1, 4, {}, 0.0)
