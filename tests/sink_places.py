@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
 import pyarrow as pa
 
+from ledger import keys
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.resilient import ResilientStore
+from ledger.object_store.wrapper import StoreWrapper
 from ledgermq.client.client import Client
 from ledgermq.client.settings import ClientSettings
 from spark.sink.cluster import Place
@@ -19,6 +23,24 @@ from tests.faulty_store import Faults, FaultyStore
 from tests.virtual_time import virtual_sources
 
 NO_FAULTS = Faults()
+T = TypeVar("T")
+Step = Callable[[], Awaitable[None]]
+
+
+class BetweenReads(StoreWrapper):
+    """A driver's view of the store: with each staged object that it gets, the next of `steps` runs first."""
+
+    def __init__(self, inner: ObjectStore, *steps: Step) -> None:
+        super().__init__(inner)
+        self._steps = deque(steps)
+
+    async def run(self, operation: str, bytes_known: int, step: Callable[[], Awaitable[T]]) -> T:
+        return await step()
+
+    async def get(self, key: str) -> bytes:
+        if key.startswith(keys.sink_staged("q")) and self._steps:
+            await self._steps.popleft()()
+        return await self.inner.get(key)
 
 
 @asynccontextmanager

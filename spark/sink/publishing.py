@@ -18,7 +18,7 @@ from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.producing.delivery import Outcome
 from ledgermq.client.producing.partition_queue import Session
 from ledgermq.client.producing.producer import Producer
-from ledgermq.errors import DataDamaged, LedgerMQError, OutcomeUnknown, OutOfOrderSequence, RetriableError, UnknownProducer
+from ledgermq.errors import DataDamaged, LedgerMQError, OutcomeUnknown, OutOfOrderSequence, RetriableError, Unavailable, UnknownProducer
 from ledgermq.sources import Sources
 from spark.sink.cluster import Place
 from spark.sink.decision import Decision
@@ -43,7 +43,8 @@ async def is_done(store: ObjectStore, write: str, epoch: int) -> bool:
 async def publish(place: Place, write: str, epoch: int, decision: Decision) -> None:
     """Returns when every record of the epoch is stored, and the epoch marked as done.
 
-    Raises Unavailable, DeadlineExceeded (begin again), OutcomeUnknown (brokers have forgotten how far it came), what a topic refuses.
+    Raises Unavailable, DeadlineExceeded (begin again), OutcomeUnknown (brokers have forgotten how far it came), DataDamaged, what a topic
+    refuses.
     """
     names = await _living(place.client, decision)
     opened = {each: slot for each, slot in decision.opened_slots.items() if each.topic in names.values()}
@@ -57,8 +58,10 @@ async def publish(place: Place, write: str, epoch: int, decision: Decision) -> N
                 {each: Session(decision.put_id, opened[each], next_sequence=found.next_sequence) for each, found in stored.items()}
             )
             break
-        except UnknownProducer as error:
-            raise _forgotten(write, epoch, error) from error
+        except (UnknownProducer, ObjectMissing) as error:
+            if await is_done(place.store, write, epoch):
+                return  # by another driver meanwhile, which has deleted what was staged
+            raise _gone(error) if isinstance(error, ObjectMissing) else _forgotten(write, epoch, error) from error
         except (OutOfOrderSequence, OutcomeUnknown, RetriableError) as error:
             attempts_left -= 1
             if not attempts_left:
@@ -97,11 +100,7 @@ class _Publisher:
 
     async def _staged(self) -> AsyncIterator[StagedBatch]:
         for key in self._decision.objects:
-            try:
-                batches = await read_staged(self._place.store, key)
-            except ObjectMissing as error:
-                raise DataDamaged(f"{key}: rows that were staged, and are not published, are gone", object_key=key) from error
-            for staged in batches:
+            for staged in await read_staged(self._place.store, key):
                 yield staged
 
     async def _send(self, producer: Producer, staged: StagedBatch, sessions: Mapping[TopicPartition, Session]) -> None:
@@ -121,6 +120,11 @@ class _Publisher:
             self._waiting.popleft().raise_error()
 
 
+def _gone(missing: ObjectMissing) -> LedgerMQError:
+    key = missing.object_key
+    return DataDamaged(f"{key}: rows that were staged, and are not published, are gone", object_key=key)
+
+
 def _forgotten(write: str, epoch: int, error: LedgerMQError) -> LedgerMQError:
     return OutcomeUnknown(
         f"epoch {epoch} of {write} was decided, and brokers no longer know how much of it is stored ({error.message}); nothing was sent "
@@ -129,10 +133,10 @@ def _forgotten(write: str, epoch: int, error: LedgerMQError) -> LedgerMQError:
 
 
 async def _mark_done(store: ObjectStore, sources: Sources, write: str, epoch: int) -> None:
-    """A mark that did not come through costs only that the epoch is looked through again."""
+    """Raises Unavailable, the store's errors: without the mark nothing of the epoch may be deleted."""
     mark = b'{"done_ms": %d, "put_id": "%s"}\n' % (sources.now_ms(), sources.new_id().hex().encode())
     if await settle_put(store, keys.sink_done_epoch(write, epoch), [mark], sources=sources) is PutOutcome.UNKNOWN:
-        log.warning("epoch %d of %s is published; the mark that says so could not be put", epoch, write)
+        raise Unavailable(f"epoch {epoch} of {write} is published, and it cannot be told whether the mark of that was put: begin again")
 
 
 async def clean_up(store: ObjectStore, write: str, epoch: int) -> None:

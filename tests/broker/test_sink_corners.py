@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import TypeVar
 
 import pytest
 
 from ledger import keys
+from ledger.object_store.contract import Buffer, StoreUncertain
+from ledger.object_store.wrapper import StoreWrapper
 from ledgermq.client.producing.given_sessions import EncodedBatch
 from ledgermq.errors import DataDamaged, MessageTooLarge, OutcomeUnknown, TopicBeingDeleted, Unavailable, UnknownTopic
 from spark.sink.cluster import Place
@@ -15,8 +20,9 @@ from spark.sink.driver import commit_epoch, wanted_decision
 from spark.sink.publishing import is_done
 from spark.sink.task import stage_rows
 from tests.broker.cluster import Cluster, in_cluster
-from tests.sink_places import place_of, rows_of
+from tests.sink_places import BetweenReads, place_of, rows_of
 
+T = TypeVar("T")
 ROWS = [f"t k{i % 3} v{i}" for i in range(40)]
 VALUES = sorted(row.split()[2].encode() for row in ROWS)
 
@@ -121,6 +127,51 @@ async def test_staged_rows_that_are_gone_are_damage_not_an_empty_epoch(cluster: 
         with pytest.raises(DataDamaged, match="rows that were staged, and are not published, are gone"):
             await commit_epoch(place, "q", 0, [], repeatable=True)
         assert not await is_done(place.store, "q", 0)
+
+
+class NoMarks(StoreWrapper):
+    """A view of the store in which no epoch can be marked as done."""
+
+    async def run(self, operation: str, bytes_known: int, step: Callable[[], Awaitable[T]]) -> T:
+        return await step()
+
+    async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
+        if key == keys.sink_done_epoch("q", 0):
+            raise StoreUncertain("no answer")
+        await self.inner.put_if_absent(key, buffers)
+
+
+@in_cluster("a:1")
+async def test_staged_rows_stay_until_it_is_certain_that_the_epoch_is_marked_as_done(cluster: Cluster) -> None:
+    await cluster.create("t", 2)
+    async with place_of(cluster) as place:
+        staged = await stage_rows(place, "q", 0, rows_of(ROWS))
+        for messages in ([staged], []):
+            with pytest.raises(Unavailable, match="epoch 0 of q is published, and it cannot be told whether the mark of that was put"):
+                await commit_epoch(replace(place, store=NoMarks(place.store)), "q", 0, messages, repeatable=True)
+            assert [info.key async for info in place.store.list(keys.sink_staged("q"))] == staged.objects
+        await commit_epoch(place, "q", 0, [], repeatable=True)
+        assert await is_done(place.store, "q", 0)
+        assert [info.key async for info in place.store.list(keys.sink_staged("q"))] == []
+        assert await stored(cluster) == VALUES
+
+
+@in_cluster("a:1")
+async def test_a_driver_whose_rival_was_faster_finds_its_work_done(cluster: Cluster) -> None:
+    """The rival has published everything, and has deleted what was staged, while this one still reads it."""
+    await cluster.create("t", 2)
+    async with place_of(cluster) as place, place_of(cluster) as rival:
+        messages = [await stage_rows(place, "q", 0, rows_of(part)) for part in (ROWS[:20], ROWS[20:])]
+
+        async def at_once() -> None:
+            """Nothing happens before the first."""
+
+        async def overtake() -> None:
+            await commit_epoch(rival, "q", 0, messages, repeatable=True)
+
+        await commit_epoch(replace(place, store=BetweenReads(place.store, at_once, overtake)), "q", 0, messages, repeatable=True)
+        assert await is_done(place.store, "q", 0)
+        assert await stored(cluster) == VALUES
 
 
 @in_cluster("a:1")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from itertools import count
@@ -11,8 +10,6 @@ from typing import TypeVar
 
 import pytest
 
-from ledger import keys
-from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.object_store.wrapper import StoreWrapper
 from ledgermq.client.partitioner import partition_of_key
@@ -24,27 +21,10 @@ from spark.sink.publishing import ATTEMPTS_MAX
 from spark.sink.staged import Staged
 from spark.sink.task import stage_rows
 from tests.broker.cluster import Cluster, cluster_of, in_cluster
-from tests.sink_places import place_of, rows_of
+from tests.sink_places import BetweenReads, Step, place_of, rows_of
 from tests.virtual_time import run_virtual, virtual_sources
 
 T = TypeVar("T")
-Step = Callable[[], Awaitable[None]]
-
-
-class BetweenReads(StoreWrapper):
-    """A driver's view of the store: with each staged object that it gets, the next of `steps` runs first."""
-
-    def __init__(self, inner: ObjectStore, *steps: Step) -> None:
-        super().__init__(inner)
-        self._steps = deque(steps)
-
-    async def run(self, operation: str, bytes_known: int, step: Callable[[], Awaitable[T]]) -> T:
-        return await step()
-
-    async def get(self, key: str) -> bytes:
-        if key.startswith(keys.sink_staged("q")) and self._steps:
-            await self._steps.popleft()()
-        return await self.inner.get(key)
 
 
 def rows(partition: int, *values: str) -> list[str]:

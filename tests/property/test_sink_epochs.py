@@ -21,7 +21,7 @@ import pytest
 from ledger.object_store.contract import ObjectStore
 from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
-from spark.sink import driver
+from spark.sink import driver, publishing
 from spark.sink.cluster import Place
 from spark.sink.decision import Decision
 from spark.sink.driver import commit_epoch
@@ -190,7 +190,7 @@ async def _never(store: ObjectStore, write: str, epoch: int) -> bool:
 BROKEN: dict[str, tuple[tuple[object, str, object], ...]] = {
     "every driver decides for itself": ((driver, "decide", _each_for_itself), (driver, "read_decision", _undecided)),
     "every driver publishes under its own name": ((driver, "publish", _as_somebody_else),),
-    "what is done is done again": ((driver, "is_done", _never),),
+    "what is done is done again": ((driver, "is_done", _never), (publishing, "is_done", _never)),
 }
 
 
