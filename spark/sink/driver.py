@@ -10,7 +10,7 @@ from spark.sink.cluster import Place, opened
 from spark.sink.decision import Decision, decide, read_decision
 from spark.sink.options import SinkOptions
 from spark.sink.publishing import clean_up, forget, is_done, publish
-from spark.sink.staged import Staged
+from spark.sink.staged import Staged, note_topic
 
 
 async def commit(options: SinkOptions, write: str, epoch: int, messages: Sequence[Staged], *, repeatable: bool) -> None:
@@ -44,6 +44,10 @@ def _check_age(place: Place, messages: Sequence[Staged]) -> None:
 
 async def wanted_decision(place: Place, messages: Sequence[Staged]) -> Decision:
     """What these tasks have staged, under an identity that brokers have opened now. Raises UnknownTopic, UnknownPartition, Unavailable."""
+    topics: dict[str, int] = {}
+    for message in messages:
+        for name, topic_id in message.topics.items():
+            note_topic(topics, name, topic_id)
     put_id = place.sources.new_id()
     partitions = sorted({each for message in messages for each in message.partitions})
     sessions = await place.client.open_sessions(put_id, partitions)
@@ -52,7 +56,7 @@ async def wanted_decision(place: Place, messages: Sequence[Staged]) -> Decision:
         created_ms=place.sources.now_ms(),
         records=sum(message.records for message in messages),
         objects=tuple(key for message in messages for key in message.objects),
-        topics={name: topic_id for message in messages for name, topic_id in message.topics.items()},
+        topics=topics,
         opened_slots={each: session.opened_slot for each, session in sessions.items()},
     )
 

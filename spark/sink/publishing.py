@@ -18,7 +18,17 @@ from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.producing.delivery import Outcome
 from ledgermq.client.producing.partition_queue import Session
 from ledgermq.client.producing.producer import Producer
-from ledgermq.errors import DataDamaged, LedgerMQError, OutcomeUnknown, OutOfOrderSequence, RetriableError, Unavailable, UnknownProducer
+from ledgermq.errors import (
+    DataDamaged,
+    LedgerMQError,
+    OutcomeUnknown,
+    OutOfOrderSequence,
+    RetriableError,
+    TopicBeingDeleted,
+    Unavailable,
+    UnknownProducer,
+    UnknownTopic,
+)
 from ledgermq.sources import Sources
 from spark.sink.cluster import Place
 from spark.sink.decision import Decision
@@ -71,15 +81,24 @@ async def publish(place: Place, write: str, epoch: int, decision: Decision) -> N
 
 
 async def _living(client: Client, decision: Decision) -> dict[int, str]:
-    """Names by id. Raises UnknownTopic, Unavailable."""
+    """Names by id, without topics that are gone, also where there is another of that name. Raises Unavailable."""
     names: dict[int, str] = {}
     for name, topic_id in decision.topics.items():
-        found = await client.describe_topic(name)
-        if found.topic_id == topic_id:
+        if await _id_of(client, name) == topic_id:
             names[topic_id] = name
         else:
-            log.warning("topic %s was deleted and made again: the rows that were for the former one went with it", name)
+            log.warning("topic %s was deleted since: the rows that were for it went with it", name)
     return names
+
+
+async def _id_of(client: Client, name: str) -> int | None:
+    """None: there is no such topic, by what all brokers have acknowledged. One alone may be behind."""
+    try:
+        return (await client.describe_topic(name)).topic_id
+    except (UnknownTopic, TopicBeingDeleted) as error:
+        if any(topic.name == name for topic in await client.list_topics()):
+            raise Unavailable(f"topic {name} is there, though a broker does not know it yet: begin again") from error
+        return None
 
 
 class _Publisher:

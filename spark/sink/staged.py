@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pyspark.sql.datasource import WriterCommitMessage
 
 from ledgermq.client.descriptions import TopicPartition
+from ledgermq.errors import Unavailable
 
 
 @dataclass
@@ -20,6 +21,15 @@ class Staged(WriterCommitMessage):
     objects: list[str] = field(default_factory=list)
     topics: dict[str, int] = field(default_factory=dict)
     partitions: set[TopicPartition] = field(default_factory=set)
+
+
+def note_topic(topics: dict[str, int], name: str, topic_id: int) -> None:
+    """In `topics`, ids by name. A name has one id in an epoch: rows are published by it, and those of another would be passed over.
+
+    Raises Unavailable.
+    """
+    if topics.setdefault(name, topic_id) != topic_id:
+        raise Unavailable(f"topic {name} was deleted and made again while rows for it were staged; nothing is written: begin again")
 
 
 @dataclass

@@ -23,7 +23,7 @@ from spark.sink.collecting import Collector
 from spark.sink.decision import is_settled
 from spark.sink.options import SinkOptions
 from spark.sink.rows import Routed, RowRouter
-from spark.sink.staged import Sent, Staged
+from spark.sink.staged import Sent, Staged, note_topic
 from spark.sink.staging import StagedWriter
 
 
@@ -46,7 +46,7 @@ async def stage_rows(place: Place, write: str, epoch: int, batches: AsyncIterato
         async for routed in _collected(place.options, place.client, place.sources, batches):
             await writer.add(routed)
             staged.records += routed.rows.num_rows
-            staged.topics[routed.topic.name] = routed.topic.topic_id
+            note_topic(staged.topics, routed.topic.name, routed.topic.topic_id)
             staged.partitions.add(TopicPartition(routed.topic.name, routed.partition))
         await writer.finish()
     except BaseException:

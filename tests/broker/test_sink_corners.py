@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
+import pyarrow as pa
 import pytest
 
 from ledger import keys
 from ledger.object_store.contract import Buffer, StoreUncertain
 from ledger.object_store.wrapper import StoreWrapper
+from ledgermq.client.descriptions import TopicDescription
 from ledgermq.client.producing.given_sessions import EncodedBatch
 from ledgermq.errors import DataDamaged, MessageTooLarge, OutcomeUnknown, TopicBeingDeleted, Unavailable, UnknownTopic
 from spark.sink.cluster import Place
-from spark.sink.decision import decide
+from spark.sink.decision import decide, read_decision
 from spark.sink.driver import commit_epoch, wanted_decision
 from spark.sink.publishing import is_done
 from spark.sink.task import stage_rows
@@ -82,25 +85,87 @@ async def test_rows_for_a_topic_that_was_made_anew_went_with_the_former_one(clus
     await cluster.create("u", 1)
     async with place_of(cluster) as place:
         await stage_and_decide(place, [*ROWS, "u k still-there"])
-        await place.client.delete_topic("t")
-        await asyncio.sleep(5)
-        with pytest.raises(UnknownTopic, match="'t'"):
-            await commit_epoch(place, "q", 0, [], repeatable=True)
-        async with asyncio.timeout(600):
-            while not await _created(place):
-                await asyncio.sleep(5)
+        await make_anew(place)
         await commit_epoch(place, "q", 0, [], repeatable=True)
         assert await is_done(place.store, "q", 0)
         assert await stored(cluster) == []
         assert await stored(cluster, "u", 1) == [b"still-there"]
 
 
-async def _created(place: Place) -> bool:
-    try:
-        await place.client.create_topic("t", 2)
-    except TopicBeingDeleted:
-        return False
-    return True
+async def make_anew(place: Place) -> None:
+    """Topic t, once every broker has let go of the former one."""
+    await place.client.delete_topic("t")
+    async with asyncio.timeout(600):
+        while True:
+            await asyncio.sleep(5)
+            with suppress(TopicBeingDeleted):
+                await place.client.create_topic("t", 2)
+                return
+
+
+@in_cluster("a:1")
+async def test_rows_for_a_topic_that_was_deleted_went_with_it(cluster: Cluster) -> None:
+    """The epoch comes to its end, for it has rows for others."""
+    await cluster.create("t", 2)
+    await cluster.create("u", 1)
+    async with place_of(cluster) as place:
+        await stage_and_decide(place, [*ROWS, "u k still-there"])
+        await place.client.delete_topic("t")
+        await commit_epoch(place, "q", 0, [], repeatable=True)
+        assert await is_done(place.store, "q", 0)
+        assert await stored(cluster, "u", 1) == [b"still-there"]
+
+
+@in_cluster("a:1", "b:1")
+async def test_a_topic_that_one_broker_does_not_know_was_not_deleted(cluster: Cluster) -> None:
+    """Brokers answer from a copy that may be behind; what all have acknowledged decides."""
+    await cluster.create("t", 2)
+    async with place_of(cluster) as place:
+        await stage_and_decide(place)
+
+        async def describe_topic(name: str) -> TopicDescription:
+            raise UnknownTopic(f"there is no topic {name!r}")
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(place.client, "describe_topic", describe_topic)
+            with pytest.raises(Unavailable, match="topic t is there, though a broker does not know it yet"):
+                await commit_epoch(place, "q", 0, [], repeatable=True)
+        assert not await is_done(place.store, "q", 0)
+        await commit_epoch(place, "q", 0, [], repeatable=True)
+        assert await stored(cluster) == VALUES
+
+
+@in_cluster("a:1")
+async def test_a_topic_that_is_made_anew_between_two_tasks_is_not_decided_about(cluster: Cluster) -> None:
+    """One's rows are for the former topic, the other's for the new one: none of them may be taken for rows of the other."""
+    await cluster.create("t", 2)
+    async with place_of(cluster) as place, place_of(cluster) as later:
+        messages = [await stage_rows(place, "q", 0, rows_of(ROWS[:20]))]
+        await make_anew(place)
+        messages.append(await stage_rows(later, "q", 0, rows_of(ROWS[20:])))
+        for given in (messages, messages[::-1]):
+            with pytest.raises(Unavailable, match="topic t was deleted and made again while rows for it were staged; nothing is written"):
+                await commit_epoch(place, "q", 0, given, repeatable=True)
+        assert await read_decision(place.store, "q", 0) is None
+        again = await stage_rows(later, "q", 0, rows_of(ROWS))
+        await commit_epoch(place, "q", 0, [again], repeatable=True)
+        assert await stored(cluster) == VALUES
+
+
+@in_cluster("a:1")
+async def test_a_topic_that_is_made_anew_in_the_midst_of_a_task_fails_it(cluster: Cluster) -> None:
+    await cluster.create("t", 2)
+    async with place_of(cluster) as place:
+
+        async def batches() -> AsyncIterator[pa.RecordBatch]:
+            yield pa.record_batch({"topic": ["t"], "value": ["x" * 300]})
+            await make_anew(place)
+            await place.client.alter_topic("t", partitions=3)
+            yield pa.record_batch({"topic": ["t"], "value": ["y" * 300], "partition": pa.array([2], pa.int32())})
+
+        with pytest.raises(Unavailable, match="topic t was deleted and made again while rows for it were staged; nothing is written"):
+            await stage_rows(place, "q", 0, batches())
+        assert [info.key async for info in place.store.list(keys.sink_staged("q"))] == []
 
 
 @in_cluster("a:1")
