@@ -152,7 +152,7 @@ class ClaimNote(_message.Message):
     def __init__(self, slot: _Optional[int] = ..., epoch: _Optional[int] = ..., created_ms: _Optional[int] = ..., broker: _Optional[str] = ...) -> None: ...
 
 class Checkpoint(_message.Message):
-    __slots__ = ("bundle", "number", "put_id", "created_ms", "state", "trim_slot", "finished_plan", "planned_slot", "snapshot_plan", "metadata_offset", "partitions", "removed_topics", "snapshot_bytes", "topic_facts")
+    __slots__ = ("bundle", "number", "put_id", "created_ms", "state", "trim_slot", "finished_plan", "planned_slot", "snapshot_plan", "metadata_offset", "partitions", "removed_topics", "snapshot_bytes", "topic_facts", "witnessed_plan", "witnessed_ms")
     BUNDLE_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     PUT_ID_FIELD_NUMBER: _ClassVar[int]
@@ -167,6 +167,8 @@ class Checkpoint(_message.Message):
     REMOVED_TOPICS_FIELD_NUMBER: _ClassVar[int]
     SNAPSHOT_BYTES_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FACTS_FIELD_NUMBER: _ClassVar[int]
+    WITNESSED_PLAN_FIELD_NUMBER: _ClassVar[int]
+    WITNESSED_MS_FIELD_NUMBER: _ClassVar[int]
     bundle: int
     number: int
     put_id: bytes
@@ -181,7 +183,9 @@ class Checkpoint(_message.Message):
     removed_topics: _containers.RepeatedCompositeFieldContainer[RemovedTopic]
     snapshot_bytes: int
     topic_facts: _containers.RepeatedCompositeFieldContainer[TopicFact]
-    def __init__(self, bundle: _Optional[int] = ..., number: _Optional[int] = ..., put_id: _Optional[bytes] = ..., created_ms: _Optional[int] = ..., state: _Optional[_Union[LedgerState, _Mapping]] = ..., trim_slot: _Optional[int] = ..., finished_plan: _Optional[int] = ..., planned_slot: _Optional[int] = ..., snapshot_plan: _Optional[int] = ..., metadata_offset: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[PartitionCheckpoint, _Mapping]]] = ..., removed_topics: _Optional[_Iterable[_Union[RemovedTopic, _Mapping]]] = ..., snapshot_bytes: _Optional[int] = ..., topic_facts: _Optional[_Iterable[_Union[TopicFact, _Mapping]]] = ...) -> None: ...
+    witnessed_plan: int
+    witnessed_ms: int
+    def __init__(self, bundle: _Optional[int] = ..., number: _Optional[int] = ..., put_id: _Optional[bytes] = ..., created_ms: _Optional[int] = ..., state: _Optional[_Union[LedgerState, _Mapping]] = ..., trim_slot: _Optional[int] = ..., finished_plan: _Optional[int] = ..., planned_slot: _Optional[int] = ..., snapshot_plan: _Optional[int] = ..., metadata_offset: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[PartitionCheckpoint, _Mapping]]] = ..., removed_topics: _Optional[_Iterable[_Union[RemovedTopic, _Mapping]]] = ..., snapshot_bytes: _Optional[int] = ..., topic_facts: _Optional[_Iterable[_Union[TopicFact, _Mapping]]] = ..., witnessed_plan: _Optional[int] = ..., witnessed_ms: _Optional[int] = ...) -> None: ...
 
 class TopicFact(_message.Message):
     __slots__ = ("topic_id", "version", "held")

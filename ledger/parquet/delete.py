@@ -23,6 +23,7 @@ from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.numbered import list_numbered
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.parquet.archive import Archives, OpenArchive
+from ledger.parquet.commit_age import note_finished
 from ledger.parquet.pages import PageReader
 from ledger.parquet.plan_chain import read_plan
 from ledger.parquet.retention import new_log_starts
@@ -55,6 +56,7 @@ async def tidy_bundle(store: ObjectStore, bundle: int, cluster: ClusterSettings,
 
     chores = (partial(delete_segments, store, bundle), partial(close_finished_fences, store, bundle), retain)
     await all_of(tried(chore) for chore in chores)
+    await tried(partial(_let_cleaned_logs_age, store, bundle, cluster, catalog, sources))
     await tried(partial(delete_replaced, store, bundle))
     if failures:
         raise failures[0]
@@ -213,17 +215,20 @@ async def delete_expired_parquet(
                     raise
     if expiry.starts:
         await advance_checkpoint(store, bundle, sources, cluster.producer_states_max, _parquet_start_move(expiry.starts))
+    if expiry.young:
+        await note_finished(store, bundle, cluster.parquet_min_age_ms, sources, cluster.producer_states_max, expiry.young)
     if expiry.failed is not None:
         raise expiry.failed
     return expiry.deleted
 
 
 class _Expiry:
-    """Of one bundle. `starts`: where Parquet begins now, of the partitions of which files are gone."""
+    """Of one bundle. `starts`: where Parquet begins now, of partitions of which files are gone. `young`: a plan whose files must wait."""
 
     def __init__(self, store: ObjectStore, checkpoint: fmt.Checkpoint, old_enough: int, catalog: Catalog, archives: Archives) -> None:
         self.starts: dict[PartitionKey, int] = {}
         self.deleted = 0
+        self.young = 0
         self.failed: LedgerMQError | None = None
         self._store = store
         self._checkpoint = checkpoint
@@ -236,6 +241,7 @@ class _Expiry:
         key = (part.topic_id, part.partition)
         async for topic, file, archives in expired_files(self._store, self._checkpoint, self._catalog, [part]):
             if file.plan > self._old_enough:
+                self.young = max(self.young, file.plan)
                 break
             if file.first_offset > self.starts.get(key, part.parquet_start):
                 raise AssertionError(f"{file.key} is not the oldest file of its partition")
@@ -275,11 +281,11 @@ def _parquet_start_move(starts: dict[PartitionKey, int]) -> Move:
 async def finished_long_ago(store: ObjectStore, bundle: int, age_ms: int) -> int:
     """The highest plan of which it is certain that it was committed at least `age_ms` ago, by the store's clock.
 
-    Witnesses: the newest checkpoint, if it is that old; and pages: page p was put after plan p−1 had been committed.
+    Witnesses: the newest checkpoint, if it is that old; what it notes; and pages: page p was put after plan p−1 had been committed.
     """
     limit_ms = await store.store_time_ms() - age_ms
-    witnessed = 0
     checkpoint = await newest_checkpoint(store, bundle)
+    witnessed = checkpoint.witnessed_plan if checkpoint.witnessed_ms <= limit_ms else 0
     try:
         if (await store.head(keys.checkpoint(bundle, checkpoint.number))).modified_ms <= limit_ms:
             return checkpoint.finished_plan
@@ -289,6 +295,17 @@ async def finished_long_ago(store: ObjectStore, bundle: int, age_ms: int) -> int
         if info.modified_ms <= limit_ms:
             witnessed = max(witnessed, number - 1)
     return min(witnessed, checkpoint.finished_plan)
+
+
+async def _let_cleaned_logs_age(store: ObjectStore, bundle: int, cluster: ClusterSettings, catalog: Catalog, sources: Sources) -> None:
+    """The files that cleaning will replace wait for their age as those that have expired do."""
+    keyed = {topic.id for topic in catalog.living_topics() if topic.settings.keyed and bundle in topic.bundles}
+    if not keyed:
+        return
+    parts = (await newest_checkpoint(store, bundle)).partitions
+    waits_for = max((part.newest_page for part in parts if part.topic_id in keyed and part.parquet_start < part.parquet_end), default=0)
+    if waits_for:
+        await note_finished(store, bundle, cluster.parquet_min_age_ms, sources, cluster.producer_states_max, waits_for)
 
 
 async def delete_replaced(store: ObjectStore, bundle: int) -> None:
