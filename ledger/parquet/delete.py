@@ -115,9 +115,12 @@ async def close_finished_fences(store: ObjectStore, bundle: int) -> None:
 
 
 async def apply_retention(store: ObjectStore, bundle: int, cluster: ClusterSettings, catalog: Catalog, sources: Sources) -> None:
-    """Move log starts where the retention settings of topics say so."""
+    """Move log starts where the retention settings of topics say so, by our clock and by the store's: a log start never goes back."""
     checkpoint = await newest_checkpoint(store, bundle)
-    starts = await new_log_starts(PageReader(store, bundle), checkpoint, catalog, sources.now_ms())
+    pages, now_ms = PageReader(store, bundle), sources.now_ms()
+    starts = await new_log_starts(pages, checkpoint, catalog, now_ms)
+    if starts:  # so the store is asked for its time only when something would go
+        starts = await new_log_starts(pages, checkpoint, catalog, min(now_ms, await store.store_time_ms()))
     if starts:
         await advance_checkpoint(store, bundle, sources, cluster.producer_states_max, log_start_move(starts, catalog))
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from ledger.checkpoint import partition_of
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.parquet.delete import apply_retention
 from ledger.parquet.retention import log_start_by_retention
 from ledger.topic_settings import TopicSettings
 from ledgermq.sources import Sources
+from tests.passing_store import PassingStore
 from tests.roots import Root, parquet_keys, read_parquet_rows
 from tests.stores import memory_store
 from tests.unit.parquet.test_gc import Clock
@@ -71,3 +73,46 @@ async def test_old_files_go_and_the_rest_is_a_run(sources: Sources) -> None:
         await root.produce("t", (0, [b"new"]), timestamp_ms=clock.now_us // 1000)
         await root.compact()
         assert (await read_parquet_rows(store))["t", 0] == {18: b"new"}
+
+
+DAY_MS = 24 * 60 * 60 * 1000
+
+
+class _AskedForTime(PassingStore):
+    asked = 0
+
+    async def store_time_ms(self) -> int:
+        self.asked += 1
+        return await self.inner.store_time_ms()
+
+
+async def test_a_clock_that_is_ahead_takes_no_fresh_records(sources: Sources) -> None:
+    """A log start never goes back, so no single machine may say what time it is."""
+    clock = Clock()
+    sources = Sources(clock, sources.random)
+    ahead = Sources(lambda: clock() + 10 * DAY_MS * 1000, sources.random)
+    async with memory_store(sources) as store:
+        root = await Root.open(store, sources)
+        topic = await root.create_topic("t", retention_ms=str(7 * DAY_MS))
+        await root.produce("t", (0, [b"fresh"]), timestamp_ms=clock.now_us // 1000)
+        assert not (await root.compact(sources=ahead)).failures
+        assert partition_of(await root.newest(), topic.id, 0).log_start == 0
+        clock.now_us += (7 * DAY_MS + 1) * 1000
+        assert not (await root.compact(sources=ahead)).failures
+        assert partition_of(await root.newest(), topic.id, 0).log_start == 1
+
+
+async def test_the_store_is_asked_for_its_time_only_when_something_would_go(sources: Sources) -> None:
+    clock = Clock()
+    sources = Sources(clock, sources.random)
+    async with memory_store(sources) as store:
+        root = await Root.open(store, sources)
+        await root.create_topic("t", retention_ms=str(7 * DAY_MS))
+        await root.produce("t", (0, [b"fresh"]), timestamp_ms=clock.now_us // 1000)
+        assert not (await root.compact()).failures
+        asked = _AskedForTime(store)
+        await apply_retention(asked, 1, root.cluster, await root.catalog(), sources)
+        assert asked.asked == 0
+        clock.now_us += (7 * DAY_MS + 1) * 1000
+        await apply_retention(asked, 1, root.cluster, await root.catalog(), sources)
+        assert asked.asked == 1
