@@ -30,7 +30,7 @@ from ledger.parquet.retention import new_log_starts
 from ledger.recovery import advance_checkpoint
 from ledger.topic_facts import is_held, may_remove, refuse_held
 from ledger.topic_removal import note_of
-from ledgermq.errors import LedgerMQError, UnknownTopic
+from ledgermq.errors import LedgerMQError, StoreError, UnknownTopic
 from ledgermq.sources import Sources
 from ledgermq.tasks import all_of
 
@@ -51,11 +51,10 @@ async def tidy_bundle(store: ObjectStore, bundle: int, cluster: ClusterSettings,
             failures.append(error)
 
     async def retain() -> None:
-        await apply_retention(store, bundle, cluster, catalog, sources)
-        await delete_expired_parquet(store, bundle, cluster, catalog, sources)
+        await tried(partial(apply_retention, store, bundle, cluster, catalog, sources))
+        await tried(partial(delete_expired_parquet, store, bundle, cluster, catalog, sources))
 
-    chores = (partial(delete_segments, store, bundle), partial(close_finished_fences, store, bundle), retain)
-    await all_of(tried(chore) for chore in chores)
+    await all_of((tried(partial(delete_segments, store, bundle)), tried(partial(close_finished_fences, store, bundle)), retain()))
     await tried(partial(_let_cleaned_logs_age, store, bundle, cluster, catalog, sources))
     await tried(partial(delete_replaced, store, bundle))
     if failures:
@@ -115,14 +114,26 @@ async def close_finished_fences(store: ObjectStore, bundle: int) -> None:
 
 
 async def apply_retention(store: ObjectStore, bundle: int, cluster: ClusterSettings, catalog: Catalog, sources: Sources) -> None:
-    """Move log starts where the retention settings of topics say so, by our clock and by the store's: a log start never goes back."""
+    """Move log starts where the retention settings of topics say so, by our clock and by the store's: a log start never goes back.
+
+    Partitions whose file list cannot be read stay as they are, the others go on; then the first error is raised.
+    """
     checkpoint = await newest_checkpoint(store, bundle)
     pages, now_ms = PageReader(store, bundle), sources.now_ms()
-    starts = await new_log_starts(pages, checkpoint, catalog, now_ms)
+    starts, failed = await new_log_starts(pages, checkpoint, catalog, now_ms)
     if starts:  # so the store is asked for its time only when something would go
-        starts = await new_log_starts(pages, checkpoint, catalog, min(now_ms, await store.store_time_ms()))
+        starts, failed = await new_log_starts(pages, checkpoint, catalog, min(now_ms, await store.store_time_ms()))
+    if failed is not None and await _is_replaced(store, checkpoint, failed):
+        failed = None
     if starts:
         await advance_checkpoint(store, bundle, sources, cluster.producer_states_max, log_start_move(starts, catalog))
+    if failed is not None:
+        raise failed
+
+
+async def _is_replaced(store: ObjectStore, checkpoint: fmt.Checkpoint, error: LedgerMQError) -> bool:
+    """Something is missing for others are doing the same: the file list that was read is in force no more."""
+    return isinstance(error, ObjectMissing) and (await newest_checkpoint(store, checkpoint.bundle)).number != checkpoint.number
 
 
 def log_start_move(starts: dict[PartitionKey, int], catalog: Catalog | None = None) -> Move:
@@ -200,7 +211,8 @@ async def delete_expired_parquet(
 ) -> int:
     """Delete whole files below the log start that are old enough, write down from where Parquet now begins; how many were deleted.
 
-    A partition of which a file cannot be archived stays as it is, the others go on; then its error is raised.
+    A partition of which a file cannot be archived, or the file list not be read, stays as it is, the others go on; then the first error
+    is raised.
     """
     checkpoint = await newest_checkpoint(store, bundle)
     expired = [part for part in checkpoint.partitions if part.parquet_start < min(part.log_start, part.parquet_end)]
@@ -213,9 +225,9 @@ async def delete_expired_parquet(
         for part in expired:
             try:
                 await expiry.delete_files(part)
-            except ObjectMissing:  # others are doing the same: the file list that was read is in force no more
-                if (await newest_checkpoint(store, bundle)).number == checkpoint.number:
-                    raise
+            except (StoreError, ObjectMissing) as error:
+                if not await _is_replaced(store, checkpoint, error):
+                    expiry.failed = expiry.failed or error
     if expiry.starts:
         await advance_checkpoint(store, bundle, sources, cluster.producer_states_max, _parquet_start_move(expiry.starts))
     if expiry.young:
@@ -252,7 +264,7 @@ class _Expiry:
                 if archives:
                     await self._archives.keep(file.key, topic.settings.archive_url)
             except LedgerMQError as error:
-                self.failed = error
+                self.failed = self.failed or error
                 break
             if not await self._may_remove(topic):
                 break

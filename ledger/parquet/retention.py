@@ -13,9 +13,11 @@ from ledger.catalog import Catalog
 from ledger.deletion_times import last_time_ms
 from ledger.fold import PartitionKey
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.object_store.contract import ObjectMissing
 from ledger.parquet.pages import PageReader
 from ledger.topic_facts import may_remove
 from ledger.topic_settings import TopicSettings
+from ledgermq.errors import StoreError
 
 
 def log_start_by_retention(files: Sequence[fmt.ParquetFile], settings: TopicSettings, now_ms: int, altered_ms: int = 0) -> int:
@@ -38,19 +40,29 @@ def log_start_by_retention(files: Sequence[fmt.ParquetFile], settings: TopicSett
     return start
 
 
-async def new_log_starts(pages: PageReader, checkpoint: fmt.Checkpoint, catalog: Catalog, now_ms: int) -> dict[PartitionKey, int]:
-    """Partitions whose log start should move. Topics without retention settings cost no request."""
+async def new_log_starts(
+    pages: PageReader, checkpoint: fmt.Checkpoint, catalog: Catalog, now_ms: int
+) -> tuple[dict[PartitionKey, int], StoreError | ObjectMissing | None]:
+    """Partitions whose log start should move; and the first error, where file lists cannot be read: the others go on.
+
+    Topics without retention settings cost no request. Raises what else the store answers.
+    """
     starts: dict[PartitionKey, int] = {}
+    failed = None
     for part in checkpoint.partitions:
         topic = catalog.topics_by_id.get(part.topic_id)
         if topic is None or topic.removed or topic.internal or not may_remove(checkpoint, topic) or not has_retention(topic.settings):
             continue
         if part.parquet_start < part.parquet_end:
-            files = await pages.files_from(part, max(part.log_start, part.parquet_start))
+            try:
+                files = await pages.files_from(part, max(part.log_start, part.parquet_start))
+            except (StoreError, ObjectMissing) as error:
+                failed = failed or error
+                continue
             start = log_start_by_retention(files, topic.settings, now_ms, max(topic.created_ms, topic.altered_ms))
             if start > part.log_start:
                 starts[part.topic_id, part.partition] = start
-    return starts
+    return starts, failed
 
 
 def has_retention(settings: TopicSettings) -> bool:

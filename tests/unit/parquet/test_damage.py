@@ -7,7 +7,9 @@ import pytest
 from ledger import keys
 from ledger.checkpoint import partition_of
 from ledger.object_store.contract import ObjectStore
+from ledger.parquet.delete import delete_expired_parquet, log_start_move, tidy_bundle
 from ledger.parquet.plan_chain import read_plan
+from ledger.recovery import advance_checkpoint
 from ledger.segment import encode_segment, read_index
 from ledgermq.errors import DataDamaged
 from ledgermq.sources import Sources
@@ -185,3 +187,44 @@ async def test_another_file_of_the_same_name_stops_the_bundle(sources: Sources) 
         await store.put_if_absent(plan.files[0].key, [b"not Parquet"])
         report = await root.compact()
         assert report.failures[1].object_key == plan.files[0].key
+
+
+async def test_a_damaged_page_keeps_the_files_of_its_partitions_and_no_others(sources: Sources) -> None:
+    clock_us = [10**15]
+    sources = Sources(lambda: clock_us[0], sources.random)
+    async with memory_store(sources) as store:
+        root = await Root.open(store, sources)
+        topic = await root.create_topic("t", partitions=2, retention_ms="1000")
+        for partition in (0, 1):
+            await root.produce("t", (partition, [b"x"]), timestamp_ms=clock_us[0] // 1000)
+            assert not (await root.compact()).failures
+        page = keys.file_page(1, partition_of(await root.newest(), topic.id, 0).newest_page)
+        await _damage(store, page, 1)
+        for _ in range(2):
+            clock_us[0] += 30_000_000
+            with pytest.raises(DataDamaged, match=page):
+                await tidy_bundle(store, 1, root.cluster, await root.catalog(), sources)
+        checkpoint = await root.newest()
+        starts = [(part.log_start, part.parquet_start) for part in (partition_of(checkpoint, topic.id, partition) for partition in (0, 1))]
+        assert starts == [(0, 0), (1, 1)]
+        assert {name.partition for key in await parquet_keys(store) if (name := keys.parse_parquet(key))} == {0}
+
+
+async def test_a_page_that_is_damaged_once_retention_has_moved_the_log_keeps_no_other_file(sources: Sources) -> None:
+    clock_us = [10**15]
+    sources = Sources(lambda: clock_us[0], sources.random)
+    async with memory_store(sources) as store:
+        root = await Root.open(store, sources)
+        topic = await root.create_topic("t", partitions=3)
+        for partition in (0, 1, 2):
+            await root.produce("t", (partition, [b"x"]))
+            assert not (await root.compact()).failures
+        await advance_checkpoint(store, 1, sources, root.cluster.producer_states_max, log_start_move({(topic.id, p): 1 for p in range(3)}))
+        page = keys.file_page(1, partition_of(await root.newest(), topic.id, 1).newest_page)
+        await _damage(store, page, 1)
+        clock_us[0] += 30_000_000
+        with pytest.raises(DataDamaged, match=page):
+            await delete_expired_parquet(store, 1, root.cluster, await root.catalog(), sources)
+        checkpoint = await root.newest()
+        assert [partition_of(checkpoint, topic.id, partition).parquet_start for partition in range(3)] == [1, 0, 1]
+        assert {name.partition for key in await parquet_keys(store) if (name := keys.parse_parquet(key))} == {1}
