@@ -9,6 +9,7 @@
     ledgers/<bundle:04d>/snapshots/<plan:020d>
     parquet/topic=<topic>/partition=<p>/<first:020d>-<last:020d>-<topic id>-<plan>.parquet
     archive/topic=<topic>/partition=<p>/<name as below parquet/>        what retention took, where it archives
+    archive/_cluster.json                                  whose archive it is
     keyed/_<topic id>/partition=<p>/versions/<number:020d>
     keyed/_<topic id>/partition=<p>/files/<first:020d>-<last:020d>-<number>-<attempt hex>.parquet
     sinks/<write>/staged/<epoch:020d>-<put id hex>         rows of a task of a Spark sink, not published yet
@@ -33,6 +34,7 @@ FENCES = "parquet/_tmp/"
 SINKS = "sinks/"
 KEYED = "keyed/"
 ARCHIVE = "archive/"
+ARCHIVE_OWNER = "archive/_cluster.json"
 
 METADATA_BUNDLE = 0
 METADATA_TOPIC = "__metadata"

@@ -23,7 +23,7 @@ async def check_names(store: ObjectStore, bundles: int, problems: Problems) -> i
 def _check_name(key: str, bundles: int, problems: Problems) -> None:
     if keys.parse_archived(key) is not None or keys.parse_keyed(key) is not None:
         return
-    if key == keys.CLUSTER or keys.parse_broker(key) is not None or keys.parse_sink(key) is not None:
+    if key in (keys.CLUSTER, keys.ARCHIVE_OWNER) or keys.parse_broker(key) is not None or keys.parse_sink(key) is not None:
         return
     if key.startswith(keys.PARQUET):
         _check_parquet_name(key, problems)

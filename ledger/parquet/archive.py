@@ -2,7 +2,8 @@
 
 A copy is put under the file's own name below `archive/`, in the cluster's root or in another store, and read back; only then may the
 original go. So each record is in one of both places, or for a while in both, and never in none. An archive is plain Parquet, it is not
-listed anywhere else, and nothing in it is ever deleted by LedgerMQ. What an archive holds is told by the names of its files.
+listed anywhere else, and nothing in it is ever deleted by LedgerMQ. What an archive holds is told by the names of its files, and they are
+the same in every cluster, so each has its own (`archive_owner`).
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from functools import partial
 from typing import Self
 
 from ledger import keys
+from ledger.cluster import read_cluster
 from ledger.keys import ParquetName
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.object_store.open import open_store
 from ledger.object_store.settle import PutOutcome, settle_put
+from ledger.parquet.archive_owner import check_owner, mark
 from ledger.parquet.footer_checksum import check_whole
 from ledgermq.errors import DataDamaged, Unavailable
 from ledgermq.sources import Sources
@@ -34,6 +37,8 @@ class Archives:
         self._sources = sources
         self._open: OpenArchive = open_archive or partial(open_store, sources=sources)
         self._opened: dict[str, ObjectStore] = {"": store}
+        self._cluster_id = ""
+        self._marked: dict[str, bool] = {}
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -43,15 +48,18 @@ class Archives:
         await self._stack.aclose()
 
     async def store(self, url: str) -> ObjectStore:
-        """Empty: the cluster's own. Raises InvalidConfig, Unauthorized."""
+        """Empty: the cluster's own. Raises InvalidConfig, where the archive is of another cluster too, Unauthorized, the store's errors."""
         if url not in self._opened:
             self._opened[url] = await self._stack.enter_async_context(await self._open(url))
+        if url not in self._marked:
+            self._cluster_id = self._cluster_id or (await read_cluster(self._store)).cluster_id
+            self._marked[url] = await check_owner(self._opened[url], self._cluster_id)
         return self._opened[url]
 
     async def keep(self, key: str, url: str) -> None:
         """On return a copy of the file has been read back, or the file has gone, by the same rules. Meanwhile it is held in memory, once.
 
-        Raises DataDamaged (the file, or what stands in its place in the archive), Unavailable, the store's errors.
+        Raises DataDamaged (the file, or what stands in its place in the archive), Unavailable, as `store` does.
         """
         try:
             data = await self._store.get(key)
@@ -59,6 +67,9 @@ class Archives:
             return
         check_whole(data, key)
         archive, copy = await self.store(url), keys.archived(key)
+        if not self._marked[url]:
+            await mark(archive, self._cluster_id, self._sources)
+            self._marked[url] = True
         if await settle_put(archive, copy, [data], sources=self._sources) is PutOutcome.UNKNOWN:
             raise Unavailable(f"{copy}: it cannot be told whether it was put into the archive")
         if not await _holds(archive, copy, data):

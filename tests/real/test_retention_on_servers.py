@@ -42,9 +42,11 @@ async def opened(store: ObjectStore, **settings: str) -> Root:
 
 
 async def archived(store: ObjectStore) -> list[bytes]:
-    """Values, in order of offset, as a plain reader finds them."""
+    """Values, in order of offset, as a plain reader finds them, who passes over names that begin with "_"."""
     found: dict[int, bytes] = {}
     async for info in store.list(keys.ARCHIVE):
+        if info.key == keys.ARCHIVE_OWNER:
+            continue
         for row in pq.ParquetFile(io.BytesIO(await store.get(info.key))).read(columns=["offset", "value"]).to_pylist():
             assert row["offset"] not in found
             found[row["offset"]] = row["value"]

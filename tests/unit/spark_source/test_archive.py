@@ -139,6 +139,15 @@ def test_a_damaged_archive_is_named(tmp_path: Path) -> None:
         offsets(place.query())
 
 
+def test_the_archive_of_another_cluster_is_not_read(tmp_path: Path) -> None:
+    vault = (tmp_path / "vault").as_uri()
+    Place(tmp_path / "root", vault).open().expire()
+    other = Place(tmp_path / "other", vault).open()
+    assert offsets(other.query(includeArchive="false")) == [6, 7, 8]
+    with pytest.raises(InvalidConfig, match="each needs its own"):
+        other.query().partitions()
+
+
 def test_streams_have_no_archive(tmp_path: Path) -> None:
     source = LedgerMQDataSource({"root": str(Place(tmp_path / "root").open().folder), "topic": "t", "includeArchive": "true"})
     with pytest.raises(InvalidConfig, match="includeArchive"):

@@ -1,0 +1,86 @@
+"""Whose an archive is: it belongs to one cluster, for the names of its files do not say which.
+
+    archive/_cluster.json    {"format": "ledgermq-archive", "format_version": 1, "cluster_id": "…"}
+
+Put once, before the first file, by whoever archives first. The footers of files that were archived before there were marks tell the same.
+Readers of plain Parquet pass over names that begin with "_".
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ledger import keys
+from ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledger.object_store.settle import PutOutcome, settle_put
+from ledger.parquet.columns import FooterNote
+from ledger.parquet.stored_file import read_footer
+from ledgermq.errors import DataDamaged, FormatNotSupported, InvalidConfig, Unavailable
+from ledgermq.sources import Sources
+
+FORMAT = "ledgermq-archive"
+FORMAT_VERSION = 1
+
+
+async def check_owner(archive: ObjectStore, cluster_id: str) -> bool:
+    """Whether the archive is marked. Raises InvalidConfig where it is of another cluster, DataDamaged, the store's errors."""
+    marked = await _read_mark(archive)
+    owner = marked or await _owner_of_files(archive)
+    if owner not in (None, cluster_id):
+        raise InvalidConfig(
+            f"{archive.url}: the archive there is of cluster {owner}, this is cluster {cluster_id}: each needs its own archive.url"
+        )
+    return marked is not None
+
+
+async def mark(archive: ObjectStore, cluster_id: str, sources: Sources) -> None:
+    """The archive is this cluster's from now on. Raises as `check_owner` does, Unavailable."""
+    # Whoever marks it for the same cluster puts the same bytes, so it does not matter whose they are.
+    if await settle_put(archive, keys.ARCHIVE_OWNER, [encode_mark(cluster_id)], sources=sources) is PutOutcome.UNKNOWN:
+        raise Unavailable(f"{archive.url}: it cannot be told whether {keys.ARCHIVE_OWNER} was put")
+    await check_owner(archive, cluster_id)
+
+
+def encode_mark(cluster_id: str) -> bytes:
+    return json.dumps({"format": FORMAT, "format_version": FORMAT_VERSION, "cluster_id": cluster_id}).encode() + b"\n"
+
+
+def decode_mark(data: bytes) -> str:
+    """The cluster's id. Raises DataDamaged, FormatNotSupported."""
+    key = keys.ARCHIVE_OWNER
+    try:
+        found: Any = json.loads(data)
+        if not isinstance(found, dict) or found.get("format") != FORMAT:
+            raise ValueError("it is not the mark of an archive of LedgerMQ")
+        if found["format_version"] != FORMAT_VERSION:
+            raise FormatNotSupported(
+                f"{key}: it has format version {found['format_version']}, this software reads version {FORMAT_VERSION}", object_key=key
+            )
+        cluster_id = found["cluster_id"]
+        if not isinstance(cluster_id, str) or not cluster_id or not cluster_id.isascii():
+            raise ValueError("it names no cluster")
+    except (ValueError, KeyError, RecursionError) as error:
+        raise DataDamaged(f"{key}: {error!r}", object_key=key) from error
+    return cluster_id
+
+
+async def _read_mark(archive: ObjectStore) -> str | None:
+    try:
+        return decode_mark(await archive.get(keys.ARCHIVE_OWNER))
+    except ObjectMissing:
+        return None
+
+
+async def _owner_of_files(archive: ObjectStore) -> str | None:
+    """Of the first file that tells."""
+    async for info in archive.list(keys.ARCHIVE):
+        if keys.parse_archived(info.key) is None:
+            continue
+        try:
+            note = FooterNote.decode((await read_footer(archive, info.key)).metadata)
+        except (DataDamaged, ObjectMissing):
+            continue
+        if note is not None:
+            return note.cluster
+    return None
