@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import ledger.object_store.s3
+import ledger.parquet.commit_age
 import ledger.parquet.delete
 import ledger.parquet.gc
 import ledger.parquet.removal
@@ -98,6 +99,13 @@ def parquet_deleted_at_any_age(patch: Patch) -> None:
 
     patch.setattr(ledger.parquet.delete, "finished_long_ago", finished_long_ago)
     patch.setattr(ledger.parquet.gc, "finished_long_ago", finished_long_ago)
+
+
+@mutant("rounds", likely=late_on_s3)
+def commits_noted_as_long_ago(patch: Patch) -> None:
+    """S3: the note of when a commit was seen is believed whatever its age."""
+    real = ledger.parquet.commit_age.witness_move
+    patch.setattr(ledger.parquet.commit_age, "witness_move", lambda plan, seen_ms, age_ms: real(plan, seen_ms - age_ms, age_ms))
 
 
 @mutant("rounds", likely=late_on_s3)
