@@ -191,14 +191,16 @@ class Controller:
         """Let removed topics leave their bundles as far as they can now; True: the name of one is free, its tombstone is written."""
         if not self._removed():
             return False
-        free = await remove_topics(self._store, self._cluster, self._metadata.catalog, self._sources, self._engine)
-        for topic in free:
+        done = await remove_topics(self._store, self._cluster, self._metadata.catalog, self._sources, self._engine)
+        for bundle, error in done.failures.items():
+            log.warning("removed topics stay in a bundle", bundle=bundle, code=error.code, error=error.message)
+        for topic in done.free:
             async with self._lock:
                 owner = await self._ready()
                 if any(removed.id == topic.id for removed in self._removed()):
                     await self._append(owner, topic_key(topic.name), None)
                     log.info("topic removed", topic=topic.name, topic_id=topic.id)
-        return bool(free)
+        return bool(done.free)
 
     def _removed(self) -> list[Topic]:
         return [topic for topic in self._metadata.catalog.topics_by_name.values() if topic.removed]

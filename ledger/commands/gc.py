@@ -46,7 +46,8 @@ async def gc(root: Root, dry_run: DryRun = False, grace: Grace = None, output: O
         grace_ms = cluster.parquet_min_age_ms if chosen_ms is None else chosen_ms
         if dry_run:
             catalog = await read_catalog(store, cluster.producer_states_max)
-            swept = Swept(await find_removable(store, cluster, catalog, grace_ms))
+            found = await find_removable(store, cluster, catalog, grace_ms)
+            swept = Swept(found, failures=found.failures)
         else:
             with find_engine("local")(sources) as engine:
                 swept = await sweep(store, cluster, sources, engine, grace_ms=grace_ms)

@@ -9,7 +9,8 @@ and Parquet files only `parquet_min_age` after the commit, in ascending order, e
     snapshots       of finished plans, not in force
     fences          of finished plans
 
-A file that is no LedgerMQ file, of another cluster, or of a plan that is not finished is never touched.
+A file that is no LedgerMQ file, of another cluster, or of a plan that is not finished is never touched; nor is anything of a bundle whose
+plans, checkpoint or pages cannot be read.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from ledger.parquet.pages import PageReader
 from ledger.parquet.plan_chain import read_plan
 from ledger.parquet.stored_file import read_footer
 from ledger.topic_facts import is_held
-from ledgermq.errors import DataDamaged, Unavailable
+from ledgermq.errors import DataDamaged, LedgerMQError, Unavailable
 from ledgermq.tasks import all_of
 
 ATTEMPTS_MAX = 10
@@ -39,34 +40,57 @@ ATTEMPTS_MAX = 10
 class Garbage:
     """`parquet`: files by (bundle, plan), keys ascending. `records`: pages and snapshots. `foreign`: files that are not ours to judge.
 
-    `infos`: what the LIST said of each object, by its key.
+    `infos`: what the LIST said of each object, by its key. `failures`: bundles of which it cannot be told what is live; all of it counts
+    as live.
     """
 
     parquet: dict[tuple[int, int], list[str]] = field(default_factory=dict)
     records: list[str] = field(default_factory=list)
     foreign: list[str] = field(default_factory=list)
     infos: dict[str, ObjectInfo] = field(default_factory=dict)
+    failures: dict[int, LedgerMQError] = field(default_factory=dict)
 
 
-async def collect_garbage(store: ObjectStore, cluster: ClusterSettings, grace_ms: int = 0) -> list[str]:
-    """Delete what may be deleted now, and is older than the grace; the keys.
+@dataclass(slots=True)
+class Collected:
+    """`keys`: what was deleted. `failures`: bundles of which not all could be told or deleted; the others are done."""
 
-    Raises DataDamaged, Unavailable, the store's errors: then nothing more is deleted.
+    keys: list[str] = field(default_factory=list)
+    failures: dict[int, LedgerMQError] = field(default_factory=dict)
+
+
+async def collect_garbage(store: ObjectStore, cluster: ClusterSettings, grace_ms: int = 0) -> Collected:
+    """Delete what may be deleted now, and is older than the grace.
+
+    Raises Unavailable, the store's errors where they concern no single bundle: then nothing more is deleted.
     """
     garbage = await find_garbage(store, cluster)
-    deleted = []
-    await all_of((close_finished_fences(store, bundle) for bundle in range(cluster.bundles)), BUNDLES_AT_ONCE)
-    for bundle in sorted({bundle for bundle, _ in garbage.parquet}):
-        old_enough = await finished_long_ago(store, bundle, cluster.parquet_min_age_ms)
-        expired = [key for (b, plan), found in garbage.parquet.items() if b == bundle and plan <= old_enough for key in found]
-        for key in sorted(expired):
-            await store.delete([key])
-            deleted.append(key)
+    done = Collected(failures=dict(garbage.failures))
+
+    async def of_bundle(bundle: int) -> None:
+        try:
+            await close_finished_fences(store, bundle)
+            await _delete_files(store, cluster, bundle, garbage, done.keys)
+        except LedgerMQError as error:
+            done.failures.setdefault(bundle, error)
+
+    await all_of((of_bundle(bundle) for bundle in range(cluster.bundles)), BUNDLES_AT_ONCE)
     limit_ms = await store.store_time_ms() - grace_ms if grace_ms else None
     records = [key for key in garbage.records if limit_ms is None or garbage.infos[key].modified_ms <= limit_ms]
     if records:
         await store.delete(records)
-    return deleted + records
+    done.keys += records
+    return done
+
+
+async def _delete_files(store: ObjectStore, cluster: ClusterSettings, bundle: int, garbage: Garbage, deleted: list[str]) -> None:
+    found = [(plan, key) for (b, plan), keys_found in garbage.parquet.items() if b == bundle for key in keys_found]
+    if not found:
+        return
+    old_enough = await finished_long_ago(store, bundle, cluster.parquet_min_age_ms)
+    for key in sorted(key for plan, key in found if plan <= old_enough):
+        await store.delete([key])
+        deleted.append(key)
 
 
 async def find_garbage(store: ObjectStore, cluster: ClusterSettings) -> Garbage:
@@ -113,10 +137,20 @@ class _Listed:
 
 
 async def _judge(store: ObjectStore, cluster: ClusterSettings, listed: _Listed) -> Garbage:
-    in_use = await all_of((_look(store, bundle, listed) for bundle in listed.pages), BUNDLES_AT_ONCE)
+    garbage = Garbage(infos=listed.infos)
+    in_use: list[_InUse] = []
+
+    async def look(bundle: int) -> None:
+        try:
+            in_use.append(await _look(store, bundle, listed))
+        except ObjectMissing:
+            raise
+        except LedgerMQError as error:
+            garbage.failures[bundle] = error
+
+    await all_of((look(bundle) for bundle in listed.pages), BUNDLES_AT_ONCE)
     checkpoints = {found.checkpoint.bundle: found.checkpoint for found in in_use}
     live = {key for found in in_use for key in found.files}
-    garbage = Garbage(infos=listed.infos)
     for found in in_use:
         garbage.records += _unused(found.checkpoint, found.pages, listed)
     for key in listed.parquet:
@@ -135,15 +169,20 @@ class _InUse:
 
 
 async def _look(store: ObjectStore, bundle: int, listed: _Listed) -> _InUse:
-    """First the plans, then the checkpoint. Raises ObjectMissing where a page was replaced meanwhile."""
+    """First the plans, then the checkpoint. Raises ObjectMissing where a page was replaced meanwhile, DataDamaged where it is lost."""
     plans = [await read_plan(store, bundle, number) for number in listed.plans[bundle]]
     checkpoint = await newest_checkpoint(store, bundle)
     found = _InUse(checkpoint)
     reader = PageReader(store, bundle)
-    for part in checkpoint.partitions:
-        if part.newest_page:
-            found.pages.update(await reader.chain(part))
-            found.files.update(file.key for file in await reader.files_from(part, 0))
+    try:
+        for part in checkpoint.partitions:
+            if part.newest_page:
+                found.pages.update(await reader.chain(part))
+                found.files.update(file.key for file in await reader.files_from(part, 0))
+    except ObjectMissing as error:
+        if (await newest_checkpoint(store, bundle, checkpoint)).number != checkpoint.number:
+            raise
+        raise DataDamaged(f"{error.object_key}: it is missing, the newest checkpoint needs it", object_key=error.object_key) from error
     found.files.update(file.key for plan in plans if plan is not None and plan.number > checkpoint.finished_plan for file in plan.files)
     return found
 

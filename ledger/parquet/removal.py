@@ -6,6 +6,8 @@ done twice. Idle bundles need no owner for it. A step that has to wait (late put
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from ledger import keys
 from ledger.catalog import Catalog, Topic
 from ledger.checkpoint import Move, newest_checkpoint
@@ -18,20 +20,32 @@ from ledger.parquet.engine import Engine
 from ledger.parquet.round import run_round
 from ledger.recovery import advance_checkpoint
 from ledger.topic_removal import confirm_deleted, is_past_barrier, note_barrier, note_of, take_in_facts
+from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
 
 
-async def remove_topics(store: ObjectStore, cluster: ClusterSettings, catalog: Catalog, sources: Sources, engine: Engine) -> list[Topic]:
-    """Go as far as possible now; the topics whose names are free, for which the controller may write tombstones.
+@dataclass(slots=True)
+class Removals:
+    """`free`: the topics whose names are free, for which the controller may write tombstones. `failures`: by bundle, the first error."""
 
-    Raises DataDamaged, Unavailable, the store's errors; what was done stays done.
-    """
-    free = []
+    free: list[Topic] = field(default_factory=list)
+    failures: dict[int, LedgerMQError] = field(default_factory=dict)
+
+
+async def remove_topics(store: ObjectStore, cluster: ClusterSettings, catalog: Catalog, sources: Sources, engine: Engine) -> Removals:
+    """Go as far as possible now. A topic that cannot leave one of its bundles leaves the others, and keeps no other topic waiting."""
+    done = Removals()
     for topic in sorted((t for t in catalog.topics_by_name.values() if t.removed), key=lambda t: t.id):
-        gone = [await _Removal(store, bundle, topic, cluster, catalog, sources).advance(engine) for bundle in sorted(set(topic.bundles))]
-        if all(gone):
-            free.append(topic)
-    return free
+        left = 0
+        for bundle in sorted(set(topic.bundles)):
+            try:
+                left += not await _Removal(store, bundle, topic, cluster, catalog, sources).advance(engine)
+            except LedgerMQError as error:
+                done.failures.setdefault(bundle, error)
+                left += 1
+        if not left:
+            done.free.append(topic)
+    return done
 
 
 class _Removal:

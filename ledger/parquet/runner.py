@@ -61,11 +61,23 @@ async def compact_root(
 
     await all_of((compact(bundle) for bundle in (bundles if bundles is not None else range(cluster.bundles))), BUNDLES_AT_ONCE)
     report.rounds.sort(key=lambda done: (done.bundle, done.plan))
-    try:
-        report.collected = [*await collect_garbage(store, cluster), *await delete_removed(store, catalog)]
-    except LedgerMQError as error:
-        report.not_collected = error
+    await _collect(store, cluster, catalog, report)
     return report
+
+
+async def _collect(store: ObjectStore, cluster: ClusterSettings, catalog: Catalog, report: CompactionReport) -> None:
+    failures: list[LedgerMQError] = []
+    try:
+        collected = await collect_garbage(store, cluster)
+        report.collected += collected.keys
+        failures += collected.failures.values()
+    except LedgerMQError as error:
+        failures.append(error)
+    try:
+        report.collected += await delete_removed(store, catalog)
+    except LedgerMQError as error:
+        failures.append(error)
+    report.not_collected = failures[0] if failures else None
 
 
 async def compact_bundle(

@@ -6,7 +6,9 @@ trim slot that never goes back, stays removable for ever. What nothing refers to
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 
 from ledger import keys
 from ledger.catalog import Catalog
@@ -22,6 +24,7 @@ from ledger.parquet.gc import find_garbage
 from ledger.parquet.plan_chain import read_plan
 from ledger.sweep.removable import Found, Kind, Removable
 from ledger.sweep.staged_rows import useless_staged_rows
+from ledgermq.errors import LedgerMQError
 from ledgermq.tasks import all_of
 
 HEARTBEAT_AGE_MS = 60 * 60 * 1000
@@ -31,9 +34,14 @@ HEARTBEAT_AGE_MS = 60 * 60 * 1000
 async def find_removable(store: ObjectStore, cluster: ClusterSettings, catalog: Catalog, grace_ms: int) -> Found:
     """`grace_ms`: what is younger stays, by the store's clock. Parquet files stay `parquet_min_age` in any case.
 
-    Raises DataDamaged (naming the object), Unavailable, the store's errors.
+    Where a bundle, or a kind, cannot be searched the rest is: `Found.failures`. Raises the store's errors.
     """
     return await _Search(store, cluster, catalog, grace_ms, await store.store_time_ms()).run()
+
+
+def of_bundle(bundle: int) -> str:
+    """Where a failure is that concerns one bundle."""
+    return f"bundle {bundle}"
 
 
 @dataclass(slots=True)
@@ -61,15 +69,22 @@ class _Search:
         self._found = Found()
 
     async def run(self) -> Found:
-        await all_of((self._of_bundle(bundle) for bundle in range(self._cluster.bundles)), BUNDLES_AT_ONCE)
+        bundles = range(self._cluster.bundles)
+        await all_of((self._tried(of_bundle(bundle), partial(self._of_bundle, bundle)) for bundle in bundles), BUNDLES_AT_ONCE)
         self._found.removable.sort(key=lambda each: each.key)
-        await self._garbage()
-        await self._fences()
-        await self._heartbeats()
-        await self._of_removed_topics()
-        await self._staged_rows()
-        await self._foreign()
+        await self._tried("garbage", self._garbage)
+        await self._tried("fences", self._fences)
+        await self._tried("heartbeats", self._heartbeats)
+        await self._tried("removed topics", self._of_removed_topics)
+        await self._tried("staged rows", self._staged_rows)
+        await self._tried("names", self._foreign)
         return self._found
+
+    async def _tried(self, where: str, search: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await search()
+        except LedgerMQError as error:
+            self._found.failures.setdefault(where, error)
 
     async def _of_bundle(self, bundle: int) -> None:
         listed = await _Listed.take(self._store, bundle)
@@ -130,6 +145,8 @@ class _Search:
 
     async def _garbage(self) -> None:
         garbage = await find_garbage(self._store, self._cluster)
+        for bundle, error in garbage.failures.items():
+            self._found.failures.setdefault(of_bundle(bundle), error)
         for (_, plan), found in garbage.parquet.items():
             for key in found:
                 self._add(Kind.PARQUET, garbage.infos[key], f"nothing refers to it since plan {plan}", self._cluster.parquet_min_age_ms)
@@ -140,15 +157,19 @@ class _Search:
                 self._add(kind, garbage.infos[key], "nothing refers to it")
 
     async def _fences(self) -> None:
-        finished: dict[int, int] = {}
+        by_bundle: dict[int, list[tuple[str, int]]] = {}
         for name in await self._store.list_fences():
             fence = keys.parse_fence(name)
-            if fence is None or fence.bundle >= self._cluster.bundles:
-                continue
-            if fence.bundle not in finished:
-                finished[fence.bundle] = (await newest_checkpoint(self._store, fence.bundle)).finished_plan
-            if fence.plan <= finished[fence.bundle]:
-                why = f"temporary files of plan {fence.plan}, which is finished"
+            if fence is not None and fence.bundle < self._cluster.bundles:
+                by_bundle.setdefault(fence.bundle, []).append((name, fence.plan))
+        for bundle, fences in by_bundle.items():
+            await self._tried(of_bundle(bundle), partial(self._fences_of, bundle, fences))
+
+    async def _fences_of(self, bundle: int, fences: list[tuple[str, int]]) -> None:
+        finished = (await newest_checkpoint(self._store, bundle)).finished_plan
+        for name, plan in fences:
+            if plan <= finished:
+                why = f"temporary files of plan {plan}, which is finished"
                 self._found.removable.append(Removable(Kind.FENCE, f"{keys.FENCES}{name}", 0, 0, why))
 
     async def _heartbeats(self) -> None:

@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from ledgermq.errors import LedgerMQError
+
 
 class Kind(StrEnum):
     SEGMENT = "segment"
@@ -36,7 +38,7 @@ class Found:
     """`young`: within the grace, so not yet in `removable`. `archived`: how many of the Parquet files are moved to an archive.
 
     `fences_kept`: slots below the trim slot that stay for ever, for each keeps somebody from writing there who must not: claims, void
-    segments. `foreign`: what no LedgerMQ process puts, or what cannot be told; never removed.
+    segments. `foreign`: what no LedgerMQ process puts, or what cannot be told; never removed. `failures`: where not all could be found.
     """
 
     removable: list[Removable] = field(default_factory=list)
@@ -44,6 +46,7 @@ class Found:
     archived: int = 0
     fences_kept: int = 0
     foreign: list[str] = field(default_factory=list)
+    failures: dict[str, LedgerMQError] = field(default_factory=dict)
 
     @property
     def bytes(self) -> int:

@@ -11,7 +11,7 @@ Safe to be cut off anywhere, beside brokers, compactors and others of its kind: 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field, replace
 
 from ledger import keys
@@ -24,7 +24,7 @@ from ledger.parquet.delete import DELETE_BATCH, close_finished_fences, delete_ex
 from ledger.parquet.engine import Engine
 from ledger.parquet.gc import collect_garbage
 from ledger.parquet.removal import remove_topics
-from ledger.sweep.find import find_removable
+from ledger.sweep.find import find_removable, of_bundle
 from ledger.sweep.removable import Found, Kind, Removable
 from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
@@ -48,27 +48,36 @@ async def sweep(
     grace_ms: int,
     open_archive: OpenArchive | None = None,
 ) -> Swept:
-    """Remove what may be removed now. `engine` finishes open plans that removed topics wait for. Raises as `find_removable` does."""
+    """Remove what may be removed now. `engine` finishes open plans that removed topics wait for.
+
+    What fails keeps nothing else from going: `Swept.failures`. Raises as `read_catalog` and `find_removable` do.
+    """
     catalog = await read_catalog(store, cluster.producer_states_max)
     found = await find_removable(store, cluster, catalog, grace_ms)
-    swept = Swept(found)
+    swept = Swept(found, failures=dict(found.failures))
     aged = replace(cluster, parquet_min_age_ms=max(cluster.parquet_min_age_ms, grace_ms))
-    for bundle in range(cluster.bundles):  # in turn: brokers put segments meanwhile, and an archive takes whole files through memory
+
+    async def tried(where: str, chore: Awaitable[object]) -> None:
         try:
-            await close_finished_fences(store, bundle)
-            await _delete_segments(store, bundle, found)
-            await _delete_replaced(store, bundle, found)
-            await delete_expired_parquet(store, bundle, aged, catalog, sources, open_archive)
+            await chore
         except LedgerMQError as error:
-            swept.failures[f"bundle {bundle}"] = error
-    try:
-        await remove_topics(store, aged, catalog, sources, engine)
-        await _delete(store, found.keys(Kind.KEYED))
-        await collect_garbage(store, aged, grace_ms)
-        await _delete(store, found.keys(Kind.STAGED))
-        await _delete_heartbeats(store, found)
-    except LedgerMQError as error:
-        swept.failures["root"] = error
+            swept.failures.setdefault(where, error)
+
+    async def tidy(bundle: int) -> None:
+        await close_finished_fences(store, bundle)
+        await _delete_segments(store, bundle, found)
+        await _delete_replaced(store, bundle, found)
+        await delete_expired_parquet(store, bundle, aged, catalog, sources, open_archive)
+
+    for bundle in range(cluster.bundles):  # in turn: brokers put segments meanwhile, and an archive takes whole files through memory
+        await tried(of_bundle(bundle), tidy(bundle))
+    removals = await remove_topics(store, aged, catalog, sources, engine)
+    for bundle, error in removals.failures.items():
+        swept.failures.setdefault(of_bundle(bundle), error)
+    await tried("keyed topics", _delete(store, found.keys(Kind.KEYED)))
+    await tried("garbage", _collect(store, aged, grace_ms, swept))
+    await tried("staged rows", _delete(store, found.keys(Kind.STAGED)))
+    await tried("heartbeats", _delete_heartbeats(store, found))
     swept.removed = await _gone(store, found)
     return swept
 
@@ -76,6 +85,12 @@ async def sweep(
 async def _delete(store: ObjectStore, wanted: Sequence[str]) -> None:
     for i in range(0, len(wanted), DELETE_BATCH):
         await store.delete(wanted[i : i + DELETE_BATCH])
+
+
+async def _collect(store: ObjectStore, cluster: ClusterSettings, grace_ms: int, swept: Swept) -> None:
+    collected = await collect_garbage(store, cluster, grace_ms)
+    for bundle, error in collected.failures.items():
+        swept.failures.setdefault(of_bundle(bundle), error)
 
 
 async def _delete_segments(store: ObjectStore, bundle: int, found: Found) -> None:

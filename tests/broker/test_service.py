@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from ledger import keys
 from ledgermq.errors import CorruptFrame, InvalidConfig, InvalidRequest, InvalidTopicName, TopicExists, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import Frame, ProduceFrame
@@ -140,6 +141,18 @@ async def test_a_topic_that_is_deleted_and_made_again_never_shows_old_data(clust
     assert result.error.code == "UNKNOWN_TOPIC"
     await cluster.produce("t", 0, b"new")
     assert await cluster.read_all("t", 0) == [b"new"]
+
+
+@in_cluster("a:1")
+async def test_names_become_free_beside_a_topic_that_cannot_leave_a_damaged_bundle(cluster: Cluster) -> None:
+    for name in ("before", "inside", "behind"):
+        await cluster.create(name, 1)
+    catalog = cluster.brokers["a:1"].metadata.catalog
+    assert [catalog.topics_by_name[name].bundles for name in ("before", "inside", "behind")] == [(1,), (2,), (1,)]
+    await cluster.store.put_if_absent(keys.checkpoint(2, 99), [b"no checkpoint"])
+    for name in ("inside", "before", "behind"):
+        await cluster.line("a:1").delete_topic(pb.DeleteTopicRequest(name=name))
+    await until(lambda: set(catalog.topics_by_name) == {keys.METADATA_TOPIC, "inside"}, 120)
 
 
 @in_cluster("a:1")

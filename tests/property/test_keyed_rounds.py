@@ -195,4 +195,4 @@ async def _do(world: _World, step: str, value: object) -> None:
     elif step == "read":
         await world.read()
     else:
-        await collect_garbage(world.store, world.root.cluster)
+        assert not (await collect_garbage(world.store, world.root.cluster)).failures

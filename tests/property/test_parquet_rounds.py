@@ -87,7 +87,7 @@ class World:
             self.clock.now_us += detail * 1_000_000
         else:
             await tidy_bundle(root.store, 1, root.cluster, await root.catalog(), root.sources)
-            await collect_garbage(root.store, root.cluster)
+            assert not (await collect_garbage(root.store, root.cluster)).failures
 
     def _value(self, size: int) -> bytes:
         self.numbers += 1

@@ -141,7 +141,9 @@ async def _retain(world: _World, store: ObjectStore, sources: Sources) -> None:
 
 
 async def _collect(world: _World, store: ObjectStore, sources: Sources) -> None:
-    await collect_garbage(store, world.root.cluster)
+    collected = await collect_garbage(store, world.root.cluster)
+    for error in collected.failures.values():
+        raise error
 
 
 async def _produce(world: _World, store: ObjectStore, sources: Sources) -> None:

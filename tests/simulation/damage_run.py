@@ -115,7 +115,9 @@ class DamageRun(RoundsRun):
                 for error in report.failures.values():
                     world.judge_error(error)
                 catalog = await read_catalog(store, self.cluster.producer_states_max)
-                await remove_topics(store, self.cluster, catalog, sources, engine)
+                removals = await remove_topics(store, self.cluster, catalog, sources, engine)
+                for error in removals.failures.values():
+                    world.judge_error(error)
             except LedgerMQError as error:
                 world.judge_error(error)
             await asyncio.sleep(2.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pyarrow as pa
@@ -70,6 +71,11 @@ class Worker:
 
     async def step(self) -> None:
         raise NotImplementedError
+
+    def _judge(self, failures: Mapping[str, LedgerMQError]) -> None:
+        for where, error in failures.items():
+            self._world.note(self.name, f"{where}: {type(error).__name__} {error.message[:100]}")
+            self._world.judge_error(error)
 
     async def _catalog(self) -> Catalog:
         return await read_catalog(self._store, self._cluster.producer_states_max)
@@ -156,7 +162,9 @@ class TopicChanger(Owner):
                 self._world.coverage.saw("a topic was deleted")
         else:
             self._world.topic_ids.pop(CHURNED, None)
-            for topic in await remove_topics(self._store, self._cluster, catalog, self._sources, self._engine):
+            removals = await remove_topics(self._store, self._cluster, catalog, self._sources, self._engine)
+            self._judge({f"bundle {bundle}": error for bundle, error in removals.failures.items()})
+            for topic in removals.free:
                 await self._change(topic.name, None)
                 self._world.freed.add(topic.id)
                 self._world.coverage.saw("a topic's name became free")
@@ -203,9 +211,7 @@ class Compactor(Worker):
         if self._random.random() < self._plan.by_hand:
             report = await compact_root(self._store, self._sources, self._engine)
             self._world.coverage.saw("a round was finished", len(report.rounds))
-            for bundle, error in report.failures.items():
-                self._world.note(self.name, f"bundle {bundle}: {type(error).__name__} {error.message[:100]}")
-                self._world.judge_error(error)
+            self._judge({f"bundle {bundle}": error for bundle, error in report.failures.items()})
             self._world.coverage.saw("garbage was collected", len(report.collected))
             return
         if self._known is None or self._random.random() >= self._plan.stale_catalog:
@@ -214,15 +220,14 @@ class Compactor(Worker):
         if done is not None:
             self._world.coverage.saw("a round was finished")
         if self._random.random() < 0.2:
-            await collect_garbage(self._store, self._cluster)
+            collected = await collect_garbage(self._store, self._cluster)
+            self._judge({f"bundle {bundle}": error for bundle, error in collected.failures.items()})
 
     async def _sweep(self) -> None:
         grace_ms = self._random.choice((0, 0, 5000))
         swept = await sweep(self._store, self._cluster, self._sources, self._engine, grace_ms=grace_ms)
         self._world.coverage.saw("garbage was swept", len(swept.removed))
-        for where, error in swept.failures.items():
-            self._world.note(self.name, f"{where}: {type(error).__name__} {error.message[:100]}")
-            self._world.judge_error(error)
+        self._judge(swept.failures)
 
     async def _delete_records(self) -> None:
         """To anywhere in the log, as somebody may ask who wants records gone that are not in Parquet yet."""

@@ -144,7 +144,10 @@ class RoundsRun:
         while not world.has_failed:
             try:
                 catalog = await read_catalog(store, self.cluster.producer_states_max)
-                for topic in await remove_topics(store, self.cluster, catalog, sources, engine):
+                removals = await remove_topics(store, self.cluster, catalog, sources, engine)
+                for bundle, error in removals.failures.items():
+                    world.note("last", f"bundle {bundle}: {type(error).__name__} {error.message[:100]}")
+                for topic in removals.free:
                     await last.append(0, metadata_batch(topic.name, None))
                     world.freed.add(topic.id)
                 report = await compact_root(store, sources, engine)

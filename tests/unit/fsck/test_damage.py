@@ -191,7 +191,7 @@ async def test_a_topic_that_is_long_gone_is_no_gap_though_nobody_can_read_the_ca
     await root.compact()
     await root.remove_topic("gone")
     engine = LocalEngine(root.sources, run_inline)
-    [topic] = await remove_topics(root.store, root.cluster, await root.catalog(), root.sources, engine)
+    [topic] = (await remove_topics(root.store, root.cluster, await root.catalog(), root.sources, engine)).free
     await root.put_internal(METADATA, topic_key(topic.name), None)
     await root.compact()
     await root.compact()

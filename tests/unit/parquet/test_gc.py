@@ -12,7 +12,9 @@ from ledger.object_store.contract import Buffer, FencedPuts, ObjectInfo, ObjectS
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.columns import FooterNote, empty_file
 from ledger.parquet.gc import collect_garbage, find_garbage, keys_of
+from ledgermq.errors import DataDamaged
 from ledgermq.sources import Sources
+from tests.damage import damage_checkpoint
 from tests.passing_store import PassingStore
 from tests.roots import Root, parquet_keys, read_everything, read_parquet_rows
 from tests.stores import memory_store, seeded_sources
@@ -66,10 +68,45 @@ async def test_files_of_others_are_never_touched(sources: Sources) -> None:
         for key, data in {**files, garbage: bytes(empty_file(of_nobody))}.items():
             await store.put_if_absent(key, [data])
         assert list(keys_of(await find_garbage(store, root.cluster))) == [garbage]
-        assert await collect_garbage(store, root.cluster) == [], "too young"
+        assert (await collect_garbage(store, root.cluster)).keys == [], "too young"
         clock.now_us += 21_000_000
-        assert await collect_garbage(store, root.cluster) == [garbage]
+        assert (await collect_garbage(store, root.cluster)).keys == [garbage]
         assert await parquet_keys(store) == sorted([*before, *files])
+
+
+@pytest.mark.parametrize("lost", ["checkpoint", "page", "plan"])
+async def test_a_bundle_that_cannot_be_told_keeps_all_and_the_others_are_collected(sources: Sources, lost: str) -> None:
+    """What might be live there is live: its files, whatever their own footers say, and its records."""
+    clock = Clock()
+    async with memory_store(Sources(clock, sources.random)) as store:
+        root = await Root.open(store, sources, bundles=3)
+        for bundle, name in ((1, "a"), (2, "b")):
+            await root.create_topic(name, bundle=bundle)
+            await root.produce(name, (0, [b"1"]))
+        assert not (await root.compact()).failures
+        garbage = {}
+        for bundle, name in ((1, "a"), (2, "b")):
+            topic = root.topics[name]
+            note = FooterNote(root.cluster.cluster_id, bundle, topic.id, 0, 7, 7, 1, "00", failed="f")
+            garbage[bundle] = keys.ParquetName(name, 0, 7, 7, topic.id, 1).key
+            await store.put_if_absent(garbage[bundle], [bytes(empty_file(note))])
+            await store.put_if_absent(keys.snapshot(bundle, 1), [b"of nobody"])
+        if lost == "checkpoint":
+            damaged = await damage_checkpoint(store, 2)
+        elif lost == "page":
+            damaged = keys.file_page(2, (await root.newest(2)).partitions[0].newest_page)
+            await store.delete([damaged])
+        else:
+            damaged = keys.compaction(2, (await root.newest(2)).finished_plan + 1)
+            await store.put_if_absent(damaged, [b"garbage"])
+        clock.now_us += 100_000_000
+        before = [info.key async for info in store.list("")]
+        collected = await collect_garbage(store, root.cluster)
+        assert {bundle: error.object_key for bundle, error in collected.failures.items()} == {2: damaged}
+        assert isinstance(collected.failures[2], DataDamaged)
+        gone = {garbage[1], keys.snapshot(1, 1)}
+        assert (set(collected.keys), len(collected.keys)) == (gone, 2)
+        assert [info.key async for info in store.list("")] == [key for key in before if key not in gone]
 
 
 class _Interrupted(PassingStore):
@@ -144,7 +181,7 @@ def test_whatever_others_do_meanwhile_nothing_live_is_deleted(begun: bool) -> No
             clock.now_us += 100_000_000
 
         store = _Interrupted(root.store, at, meanwhile)
-        await collect_garbage(store, root.cluster)
+        assert not (await collect_garbage(store, root.cluster)).failures
         assert await read_everything(root) == root.produced
         await read_parquet_rows(root.store)
         assert not (await root.compact()).failures

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ledger import keys
 from ledger.blocking import run_inline
-from ledger.catalog import METADATA, topic_key
+from ledger.catalog import METADATA, encode_topic_record, topic_key
 from ledger.checkpoint import newest_checkpoint
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.history import read_history
@@ -19,6 +21,7 @@ from ledger.parquet.removal import remove_topics
 from ledger.recovery import advance_checkpoint
 from ledger.topic_removal import note_of, take_in_facts
 from ledgermq.sources import Sources
+from tests.damage import damage_checkpoint
 from tests.late_checkpoint import LateCheckpoint
 from tests.passing_store import PassingStore
 from tests.roots import Root, parquet_keys, read_everything
@@ -39,8 +42,10 @@ class SleepyStore(PassingStore):
 
 
 async def removal(root: Root, store: ObjectStore | None = None) -> list[str]:
-    free = await remove_topics(store or root.store, root.cluster, await root.catalog(), root.sources, LocalEngine(root.sources, run_inline))
-    return [topic.name for topic in free]
+    engine = LocalEngine(root.sources, run_inline)
+    done = await remove_topics(store or root.store, root.cluster, await root.catalog(), root.sources, engine)
+    assert not done.failures
+    return [topic.name for topic in done.free]
 
 
 @pytest.fixture
@@ -147,6 +152,28 @@ async def test_where_late_puts_are_refused_by_age_only_files_stay_until_then(roo
     assert await removal(root, store) == []
     store.now_ms += 1
     assert await removal(root, store) == ["gone"]
+
+
+async def test_a_damaged_bundle_keeps_no_topic_in_another(sources: Sources) -> None:
+    """The name of a topic of which nothing is left is free, and those behind the one that has to wait have their turn."""
+    root = await Root.open(MemoryStore("removal", sources), sources, bundles=4)
+    for name, bundle in (("before", 1), ("inside", 2), ("behind", 1)):
+        await root.create_topic(name, bundle=bundle)
+        await root.produce(name, (0, [b"a"]))
+    await root.compact()
+    both = await root.create_topic("both", bundle=1)
+    await root.put_internal(METADATA, topic_key("both"), encode_topic_record(replace(both, bundles=(1, 2), removed=True)))
+    for name in ("before", "inside", "behind"):
+        await root.remove_topic(name)
+    damaged = await damage_checkpoint(root.store, 2)
+    engine = LocalEngine(sources, run_inline)
+    done = await remove_topics(root.store, root.cluster, await root.catalog(), sources, engine)
+    assert [topic.name for topic in done.free] == ["before", "behind"]
+    assert {bundle: error.object_key for bundle, error in done.failures.items()} == {2: damaged}
+    assert [keys.parse_parquet(key).topic for key in await parquet_keys(root.store)] == ["inside"]  # type: ignore[union-attr]
+    note = note_of(await newest_checkpoint(root.store, 1), both.id)
+    assert note is not None
+    assert note.files_deleted, "it has left the bundle that is whole"
 
 
 async def test_a_topic_without_any_planned_file_need_not_wait(root: Root) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
 
 from ledger import keys
 from ledger.blocking import run_inline
+from ledger.catalog import METADATA, topic_key
 from ledger.checkpoint import newest_checkpoint
 from ledger.fsck.check import check_root
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
+from ledger.parquet.columns import FooterNote, empty_file
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.delete import deletion_move
 from ledger.parquet.engine import LocalEngine
@@ -18,7 +22,9 @@ from ledger.recovery import advance_checkpoint
 from ledger.sweep.find import find_removable
 from ledger.sweep.removable import Found, Kind
 from ledger.sweep.sweep import Swept, sweep
+from ledgermq.errors import Unavailable
 from ledgermq.sources import Sources
+from tests.damage import damage_checkpoint
 from tests.passing_store import PassingStore
 from tests.roots import Root, read_everything, read_parquet_rows
 from tests.stores import memory_store
@@ -196,12 +202,76 @@ async def test_a_damaged_bundle_is_named_and_the_others_are_swept(sources: Sourc
         assert any("ledgers/0000/" in each.key for each in swept.removed)
 
 
+async def test_a_bundle_whose_checkpoint_is_damaged_is_named_and_the_others_are_swept(sources: Sources) -> None:
+    async with memory_store(sources) as store:
+        untidied = await Untidied.open(store, sources)
+        root = untidied.root
+        await root.create_topic("t")
+        await root.create_topic("gone")
+        await root.produce("t", (0, [b"a"]), timestamp_ms=1)
+        await untidied.round()
+        await root.remove_topic("gone")
+        await store.put(keys.broker("dead"), b"{}")
+        untidied.pass_time()
+        damaged = await damage_checkpoint(store, 1)
+        before = [key async for key in _keys(store, keys.ledger(1))]
+        found = await untidied.find()
+        assert {where: error.object_key for where, error in found.failures.items()} == {"bundle 1": damaged}
+        swept = await untidied.sweep()
+        assert {where: error.object_key for where, error in swept.failures.items()} == {"bundle 1": damaged}
+        assert sorted(swept.removed) == sorted(found.removable)
+        assert counts(found)[Kind.SEGMENT] == 3, "of bundle 0"
+        assert counts(found)[Kind.HEARTBEAT] == 1
+        assert [key async for key in _keys(store, keys.ledger(1))] == before
+        assert len(await read_parquet_rows(store)) == 1
+
+
+async def _keys(store: ObjectStore, prefix: str) -> AsyncIterator[str]:
+    async for info in store.list(prefix):
+        yield info.key
+
+
+@pytest.mark.parametrize(("folder", "where"), [(keys.PARQUET, "garbage"), (keys.KEYED, "keyed topics"), (keys.BROKERS, "heartbeats")])
+async def test_a_chore_that_fails_keeps_no_other_from_being_done(sources: Sources, folder: str, where: str) -> None:
+    """`folder`: where nothing can be deleted. In each of them, and in the ledgers, is something that should go."""
+    async with memory_store(sources) as store:
+        untidied = await Untidied.open(store, sources)
+        root = untidied.root
+        await root.create_topic("t")
+        await root.produce("t", (0, [b"a"]))
+        await untidied.round()
+        note = FooterNote(root.cluster.cluster_id, 1, 99, 0, 0, 0, 1, "00", failed="f")
+        garbage = keys.ParquetName("t", 0, 7, 7, 99, 1).key
+        await store.put_if_absent(garbage, [bytes(empty_file(note))])
+        topic = await root.create_topic("gone")
+        await root.put_internal(METADATA, topic_key("gone"), None)
+        keyed = keys.KeyedPlace(topic.id, 0).version(1)
+        await store.put_if_absent(keyed, [b"of a removed topic"])
+        await store.put(keys.broker("dead"), b"{}")
+        untidied.pass_time()
+        swept = await untidied.sweep(store=_NoDeletesIn(store, folder))
+        wanted = {garbage, keyed, keys.broker("dead")}
+        removed = {each.key for each in swept.removed}
+        assert {key for key in wanted if not key.startswith(folder)} <= removed
+        assert not any(key.startswith(folder) for key in wanted & removed)
+        assert [*swept.failures] == ["bundle 1" if where == "garbage" else where]
+
+
+class _NoDeletesIn(PassingStore):
+    def __init__(self, inner: ObjectStore, folder: str) -> None:
+        super().__init__(inner)
+        self._folder = folder
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        if any(key.startswith(self._folder) for key in keys):
+            raise Unavailable("the store does not answer")
+        await self.inner.delete(keys)
+
+
 class _NoDeletes(PassingStore):
     """Segments of bundle 1 cannot be deleted."""
 
     async def delete(self, keys: Sequence[str]) -> None:
-        from ledgermq.errors import Unavailable
-
         if any("ledgers/0001/segments" in key for key in keys):
             raise Unavailable("the store does not answer")
         await self.inner.delete(keys)
