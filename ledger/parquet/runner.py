@@ -83,19 +83,34 @@ async def _collect(store: ObjectStore, cluster: ClusterSettings, catalog: Catalo
 async def compact_bundle(
     compaction: Compaction, bundle: int, catalog: Catalog, *, everything: bool, only_internal: bool = False
 ) -> RoundReport | None:
-    """One round, or the end of an open one, then delete what is no longer needed; None where nothing was due.
+    """`round_of_bundle`, then delete what is no longer needed. Raises as that does, and what fails in deleting, when the round is done."""
+    report = await round_of_bundle(compaction, bundle, catalog, everything=everything, only_internal=only_internal)
+    if only_internal:
+        await tidy_snapshots(compaction.store, bundle)
+    elif (error := await try_to_tidy(compaction, bundle, catalog)) is not None:
+        raise error
+    return report
+
+
+async def round_of_bundle(
+    compaction: Compaction, bundle: int, catalog: Catalog, *, everything: bool, only_internal: bool = False
+) -> RoundReport | None:
+    """One round by the facts of the catalog, or the end of an open one; None where nothing was due.
 
     `only_internal`: of internal topics alone, which trims nothing.
     Raises DataDamaged (naming the object), Unavailable, the store's errors.
     """
-    store, cluster, sources = compaction.store, compaction.cluster, compaction.sources
-    await bring_facts_into_force(store, bundle, cluster, catalog, sources, compaction.known)
-    report = await run_round(compaction, bundle, catalog, everything=everything, only_internal=only_internal)
-    if only_internal:
-        await tidy_snapshots(store, bundle)
-    else:
-        await tidy_bundle(store, bundle, cluster, catalog, sources)
-    return report
+    await bring_facts_into_force(compaction.store, bundle, compaction.cluster, catalog, compaction.sources, compaction.known)
+    return await run_round(compaction, bundle, catalog, everything=everything, only_internal=only_internal)
+
+
+async def try_to_tidy(compaction: Compaction, bundle: int, catalog: Catalog) -> LedgerMQError | None:
+    """Delete what is no longer needed; what kept some of it from going, for the caller to tell: no round has to wait for that."""
+    try:
+        await tidy_bundle(compaction.store, bundle, compaction.cluster, catalog, compaction.sources)
+    except LedgerMQError as error:
+        return error
+    return None
 
 
 async def bring_facts_into_force(
@@ -127,12 +142,14 @@ async def _compact_all(compaction: Compaction, bundle: int, catalog: Catalog, re
         if await _has_reached(store, bundle, goal):
             break
     report.left[bundle] = await lag_of_bundle(compaction, bundle, catalog)
-    await tidy_bundle(store, bundle, cluster, catalog, sources)
+    untidied = await try_to_tidy(compaction, bundle, catalog)
     report.cleaned += await clean_bundle(compaction, bundle, catalog, everything=True)
+    if untidied is not None:
+        raise untidied
 
 
 async def lag_of_bundle(compaction: Compaction, bundle: int, catalog: Catalog) -> Lag:
-    """What of the bundle is not in Parquet now. Raises as `compact_bundle` does."""
+    """What of the bundle is not in Parquet now. Raises as `round_of_bundle` does."""
     store, known, states_max = compaction.store, compaction.known, compaction.cluster.producer_states_max
     history = await read_history(store, bundle, states_max, known=known)
     if needs_newer_catalog(history, catalog):

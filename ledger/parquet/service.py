@@ -18,7 +18,7 @@ from ledger.object_store.contract import ObjectStore
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import Engine
 from ledger.parquet.report import Lag, OnProgress, RoundReport
-from ledger.parquet.runner import compact_bundle, lag_of_bundle
+from ledger.parquet.runner import lag_of_bundle, round_of_bundle, try_to_tidy
 from ledger.parquet.stillness import Stillness, find_stillness, lasts
 from ledger.sweep.sweep import sweep
 from ledgermq.errors import LedgerMQError
@@ -119,26 +119,32 @@ class CompactionService:
             if self._stopping.is_set() or (still is not None and await lasts(still, store, bundle, catalog, now_s)):
                 return
             self._still.pop(bundle, None)
-            await self._compact(bundle, catalog)
+            if not await self._compact(bundle, catalog):
+                return
             if (found := await find_stillness(self._compaction, bundle, catalog, now_s)) is not None:
                 self._still[bundle] = found
         except LedgerMQError as error:
             self._events.bundle_failed(bundle, error)
 
-    async def _compact(self, bundle: int, catalog: Catalog) -> None:
-        rounds = 0
+    async def _compact(self, bundle: int, catalog: Catalog) -> bool:
+        """False: something could not be deleted, which was told, and is not tried again in this run: nothing else has to wait for it."""
+        rounds, tidy = 0, True
         while rounds < ROUNDS_MAX and not self._stopping.is_set():
-            report = await compact_bundle(self._compaction, bundle, catalog, everything=False)
+            report = await round_of_bundle(self._compaction, bundle, catalog, everything=False)
+            if report is not None:
+                rounds += 1
+                self._events.round_finished(report)
+            if tidy and (error := await try_to_tidy(self._compaction, bundle, catalog)) is not None:
+                tidy = False
+                self._events.bundle_failed(bundle, error)
             if report is None:
                 break
-            rounds += 1
-            self._events.round_finished(report)
         if rounds:
             self._events.bundle_done(bundle, await lag_of_bundle(self._compaction, bundle, catalog))
-        if self._stopping.is_set():
-            return
-        for cleaned in await clean_bundle(self._compaction, bundle, catalog, everything=False):
-            self._events.version_published(cleaned)
+        if not self._stopping.is_set():
+            for cleaned in await clean_bundle(self._compaction, bundle, catalog, everything=False):
+                self._events.version_published(cleaned)
+        return tidy
 
     async def _collect(self) -> None:
         of_all = self._compaction

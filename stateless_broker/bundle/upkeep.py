@@ -15,7 +15,8 @@ from functools import partial
 from ledger.checkpoint import delete_older_checkpoints
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keyed.runner import clean_bundle
-from ledger.parquet.runner import compact_bundle
+from ledger.parquet.report import RoundReport
+from ledger.parquet.runner import compact_bundle, round_of_bundle, try_to_tidy
 from ledger.recovery import advance_checkpoint
 from ledger.writer import LedgerWriter
 from ledgermq.errors import LedgerMQError, ResourceExhausted
@@ -44,6 +45,8 @@ class Upkeep:
         self._bytes_since = 0
         self._retention_s = asyncio.get_running_loop().time()
         self._compaction_pause_s = self._limits.compaction_interval_s
+        self._tidy_again_s: float | None = None
+        self._tidy_pause_s = RETRY_FIRST_S
         self._consider_checkpoint()
 
     @property
@@ -145,6 +148,8 @@ class Upkeep:
 
     def _is_due(self) -> bool:
         catalog, now_s = self._context.catalog(), asyncio.get_running_loop().time()
+        if self._tidy_again_s is not None and now_s >= self._tidy_again_s:
+            return True
         due_ms = next_compaction_ms(self._reads, catalog)
         if due_ms is not None and due_ms <= self._context.sources.now_ms():
             return True
@@ -164,16 +169,35 @@ class Upkeep:
     async def _compact(self) -> None:
         context = self._context
         self._retention_s = asyncio.get_running_loop().time()
-        report = await compact_bundle(context.compaction, self.bundle, context.catalog(), everything=False)
+        report = await round_of_bundle(context.compaction, self.bundle, context.catalog(), everything=False)
+        if report is not None:
+            self._tell_round(report)
+        await self._tidy()
         await self._clean()
         await self._look()
-        usual_s = self._limits.compaction_interval_s
-        self._compaction_pause_s = usual_s if report else min(COMPACTION_PAUSE_S_MAX, 2 * self._compaction_pause_s)
-        if report is not None:
-            context.metrics.compacted(report)
-            log.info("compacted", bundle=self.bundle, plan=report.plan, files=report.files, records=report.records)
-            for parked in report.parked:
-                log.error("parked", bundle=self.bundle, topic=parked.topic, partition=parked.partition, damaged=parked.object_key)
+        if report is not None or self._tidy_again_s is not None:
+            self._compaction_pause_s = self._limits.compaction_interval_s
+        else:
+            self._compaction_pause_s = min(COMPACTION_PAUSE_S_MAX, 2 * self._compaction_pause_s)
+
+    def _tell_round(self, report: RoundReport) -> None:
+        self._context.metrics.compacted(report)
+        log.info("compacted", bundle=self.bundle, plan=report.plan, files=report.files, records=report.records)
+        for parked in report.parked:
+            log.error("parked", bundle=self.bundle, topic=parked.topic, partition=parked.partition, damaged=parked.object_key)
+
+    async def _tidy(self) -> None:
+        """Delete what is no longer needed. What fails is told, and tried again later and later: no round has to wait for it."""
+        context, now_s = self._context, asyncio.get_running_loop().time()
+        if self._tidy_again_s is not None and now_s < self._tidy_again_s:
+            return
+        error = await try_to_tidy(context.compaction, self.bundle, context.catalog())
+        if error is None:
+            self._tidy_again_s, self._tidy_pause_s = None, RETRY_FIRST_S
+            return
+        self._tell_failure("compaction", error, retry_s=self._tidy_pause_s)
+        self._tidy_again_s = now_s + self._tidy_pause_s
+        self._tidy_pause_s = min(RETRY_S_MAX, 2 * self._tidy_pause_s)
 
     async def _clean(self) -> None:
         """Keyed topics, as far as they are small. What fails is told, and tried again with the next round."""
@@ -182,8 +206,7 @@ class Upkeep:
         try:
             cleaned = await clean_bundle(context.compaction, self.bundle, context.catalog(), everything=False, bytes_max=bytes_max)
         except LedgerMQError as error:
-            context.metrics.upkeep_failed(self.bundle, "cleaning", error)
-            log.warning("upkeep failed", bundle=self.bundle, work="cleaning", error=repr(error))
+            self._tell_failure("cleaning", error)
             return
         for each in cleaned:
             log.info("cleaned", bundle=self.bundle, topic=each.topic, partition=each.partition, version=each.number)
@@ -196,7 +219,10 @@ class Upkeep:
                 await step()
                 return
             except Exception as error:  # whatever it is, bugs included: the term goes on without it for now
-                self._context.metrics.upkeep_failed(self.bundle, work, error)
-                log.warning("upkeep failed", bundle=self.bundle, work=work, error=repr(error), retry_s=pause_s)
+                self._tell_failure(work, error, retry_s=pause_s)
             await asyncio.sleep(pause_s * self._context.sources.random.uniform(0.75, 1.25))
             pause_s = min(RETRY_S_MAX, 2 * pause_s)
+
+    def _tell_failure(self, work: str, error: Exception, **more: float) -> None:
+        self._context.metrics.upkeep_failed(self.bundle, work, error)
+        log.warning("upkeep failed", bundle=self.bundle, work=work, error=repr(error), **more)

@@ -19,6 +19,7 @@ from ledger.object_store.memory import MemoryStore
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.plan import INTERNAL_SEGMENTS
+from ledger.parquet.report import RoundReport
 from ledger.parquet.runner import compact_bundle
 from ledger.recovery import advance_checkpoint, recover
 from ledger.topic_settings import TopicSettings
@@ -36,6 +37,10 @@ class Counts(BundleMetrics):
     def __init__(self) -> None:
         self.failed: Counter[str] = Counter()
         self.checkpoints = 0
+        self.rounds = 0
+
+    def compacted(self, report: RoundReport) -> None:
+        self.rounds += 1
 
     def upkeep_failed(self, bundle: int, work: str, error: BaseException) -> None:
         self.failed[work] += 1
@@ -276,6 +281,26 @@ def test_failing_compaction_is_counted_and_tried_again_and_disturbs_nobody() -> 
             store._scripts["fenced_put"].clear()
             await asyncio.sleep(600)
             assert owner._reads.parquet_end((TOPIC_ID, 0)) == 100
+            assert not owner.ended.is_set()
+
+    in_virtual_time(test)
+
+
+def test_rounds_go_on_at_their_pace_while_nothing_can_be_deleted() -> None:
+    async def test(store: FaultyStore, sources: Sources, counts: Counts) -> None:
+        context = context_of(store, sources, BundleLimits(), counts, quick(lag_ms=10_000))
+        async with opened(context) as owner:
+            store.operations, store.faults = frozenset({"delete"}), Faults(before=1.0)
+            for i in range(900):
+                await produce(owner, batch(b"%d" % i))
+                await asyncio.sleep(1)
+            assert owner._reads.parquet_end((TOPIC_ID, 0)) > 860
+            assert counts.rounds > 20
+            assert 10 <= counts.failed["compaction"] <= 20, "what is tried for nothing is tried less and less"
+            assert len([info async for info in store.list(keys.segments(1))]) == 901
+            store.faults = Faults()
+            await asyncio.sleep(180)
+            assert len([info async for info in store.list(keys.segments(1))]) == 1
             assert not owner.ended.is_set()
 
     in_virtual_time(test)

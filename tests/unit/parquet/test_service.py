@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
 from ledger import keys
 from ledger.blocking import run_inline
 from ledger.commands.compaction_service import parse_interval_s
+from ledger.keyed.report import CleaningReport
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.delete import log_start_move
 from ledger.parquet.engine import LocalEngine
@@ -16,7 +18,8 @@ from ledger.parquet.report import Lag, RoundReport
 from ledger.parquet.service import CompactionService, ServiceEvents
 from ledger.parquet.stillness import STILL_S_MAX
 from ledger.recovery import advance_checkpoint
-from ledgermq.errors import InvalidRequest
+from ledgermq.errors import InvalidRequest, LedgerMQError, Unavailable
+from tests.keyed_topics import Written, put_pairs
 from tests.passing_store import PassingStore
 from tests.requests_made import LateLists, Requests
 from tests.roots import Root, parquet_keys, read_everything
@@ -29,12 +32,33 @@ class Heard(ServiceEvents):
     def __init__(self) -> None:
         self.rounds: list[RoundReport] = []
         self.left: dict[int, Lag] = {}
+        self.versions: list[CleaningReport] = []
+        self.failed: list[tuple[int, LedgerMQError]] = []
 
     def round_finished(self, report: RoundReport) -> None:
         self.rounds.append(report)
 
     def bundle_done(self, bundle: int, left: Lag) -> None:
         self.left[bundle] = left
+
+    def version_published(self, report: CleaningReport) -> None:
+        self.versions.append(report)
+
+    def bundle_failed(self, bundle: int, error: LedgerMQError) -> None:
+        self.failed.append((bundle, error))
+
+
+class NoDeletes(PassingStore):
+    """Segments of bundle 1 cannot be deleted. `tries`: how often it was tried."""
+
+    tries = 0
+    broken = True
+
+    async def delete(self, keys_of: Sequence[str]) -> None:
+        if self.broken and any(key.startswith(keys.segments(1)) for key in keys_of):
+            self.tries += 1
+            raise Unavailable("the store does not answer")
+        await self.inner.delete(keys_of)
 
 
 class SlowStore(PassingStore):
@@ -99,6 +123,44 @@ def test_a_stop_ends_the_round_that_is_under_way_or_leaves_it_to_others(finish_s
         await (await service_on(root, rival)).run_once(collect=False)
         assert sum(done.records for done in [*heard.rounds, *rival.rounds]) == 32, "what was left is finished by the next"
         assert await read_everything(root) == root.produced
+
+    run_virtual(scenario)
+
+
+def test_what_cannot_be_deleted_keeps_neither_rounds_nor_cleaning_waiting_and_is_told() -> None:
+    async def scenario() -> None:
+        heard = Heard()
+        root = await root_with(1024, 10**9)
+        keyed, written = await root.create_topic("k", cleanup_policy="compact", parquet_max_lag_ms="0"), Written()
+        await put_pairs(root, keyed, written, [(b"a", b"1"), (b"a", b"2")])
+        store = NoDeletes(root.store)
+        service = CompactionService(store, root.cluster, root.sources, LocalEngine(root.sources, run_inline), heard)
+        await service.run_once(collect=False)
+        assert len(heard.rounds) > 1
+        assert [version.topic for version in heard.versions] == ["k"]
+        assert [(bundle, str(error)) for bundle, error in heard.failed] == [(1, "the store does not answer")]
+        assert store.tries == 1, "in one run"
+        await service.run_once(collect=False)
+        assert store.tries == len(heard.failed) == 2, "the bundle is not taken for one that stands still"
+        store.broken = False
+        await service.run_once(collect=False)
+        assert len(heard.failed) == 2
+        assert (await root.newest()).trim_slot > 2
+        left = [keys.number(info.key) async for info in root.store.list(keys.segments(1))]
+        assert left[1:] == [slot for slot in left[1:] if slot >= (await root.newest()).trim_slot], "all but the claim"
+
+    run_virtual(scenario)
+
+
+def test_a_run_by_hand_cleans_and_tells_the_rounds_though_something_cannot_be_deleted() -> None:
+    async def scenario() -> None:
+        root = await root_with(1024, 0)
+        keyed = await root.create_topic("k", cleanup_policy="compact")
+        await put_pairs(root, keyed, Written(), [(b"a", b"1"), (b"a", b"2")])
+        report = await root.compact(NoDeletes(root.store))
+        assert len([done for done in report.rounds if done.bundle == 1]) > 1
+        assert [version.topic for version in report.cleaned] == ["k"]
+        assert [(bundle, str(error)) for bundle, error in report.failures.items()] == [(1, "the store does not answer")]
 
     run_virtual(scenario)
 
