@@ -131,15 +131,15 @@ async def bring_facts_into_force(
 
 
 async def _compact_all(compaction: Compaction, bundle: int, catalog: Catalog, report: CompactionReport) -> None:
-    store, cluster, sources = compaction.store, compaction.cluster, compaction.sources
-    await bring_facts_into_force(store, bundle, cluster, catalog, sources, compaction.known)
+    await bring_facts_into_force(compaction.store, bundle, compaction.cluster, catalog, compaction.sources, compaction.known)
     goal = await _ends(compaction, bundle, catalog)
     while True:
         done = await run_round(compaction, bundle, catalog, everything=True)
         if done is None:
             break
         report.rounds.append(done)
-        if await _has_reached(store, bundle, goal):
+        goal = await _left_of(goal, compaction, bundle)
+        if not goal:
             break
     report.left[bundle] = await lag_of_bundle(compaction, bundle, catalog)
     untidied = await try_to_tidy(compaction, bundle, catalog)
@@ -163,6 +163,14 @@ async def _ends(compaction: Compaction, bundle: int, catalog: Catalog) -> dict[P
     return {key: end for key, end in recovered.state.ends.items() if fate_of(key[0], recovered.checkpoint, catalog) is not Fate.DROP}
 
 
-async def _has_reached(store: ObjectStore, bundle: int, goal: dict[PartitionKey, int]) -> bool:
-    parts = partitions_by_key(await newest_checkpoint(store, bundle))
-    return all(key in parts and (parts[key].HasField("parked") or parts[key].parquet_end >= end) for key, end in goal.items())
+async def _left_of(goal: dict[PartitionKey, int], compaction: Compaction, bundle: int) -> dict[PartitionKey, int]:
+    """What is not there yet, of topics that the next plan will take further: one may have been deleted meanwhile."""
+    checkpoint = await newest_checkpoint(compaction.store, bundle)
+    parts = partitions_by_key(checkpoint)
+    left = {
+        key: end for key, end in goal.items() if key not in parts or not (parts[key].HasField("parked") or parts[key].parquet_end >= end)
+    }
+    if not left:
+        return left
+    catalog = await read_catalog(compaction.store, compaction.cluster.producer_states_max, compaction.known)
+    return {key: end for key, end in left.items() if fate_of(key[0], checkpoint, catalog) in (Fate.WRITE, Fate.INTERNAL)}

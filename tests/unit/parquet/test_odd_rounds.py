@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import duckdb
@@ -13,12 +14,15 @@ import pyarrow.parquet as pq
 import pytest
 from crc32c import crc32c
 
+from ledger import keys
 from ledger.blocking import run_inline
-from ledger.object_store.contract import StoreThrottled
+from ledger.catalog import METADATA, topic_key
+from ledger.object_store.contract import Buffer, StoreThrottled
 from ledger.object_store.memory import MemoryStore
 from ledger.object_store.resilient import ResilientStore
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.runner import compact_root
+from ledger.parquet.removal import remove_topics
+from ledger.parquet.runner import bring_facts_into_force, compact_root
 from ledger.segment import Batch
 from ledgermq.errors import Unavailable
 from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
@@ -26,6 +30,7 @@ from ledgermq.protocol.records import encode_batch
 from tests.batches import batch_of
 from tests.faulty_store import Faults, FaultyStore
 from tests.ledgers import append_and_wait, encode_values
+from tests.passing_store import PassingStore
 from tests.roots import Root, parquet_keys, read_everything, read_parquet_rows
 from tests.stores import file_store, seeded_sources
 from tests.virtual_time import run_virtual, virtual_sources
@@ -63,6 +68,53 @@ async def test_very_many_batches_of_one_record() -> None:
     assert [list(rows["t", p].values()) for p in range(2)] == [[b"%d" % number for number, _ in batches]] * 2
     for key in await parquet_keys(store):
         assert pq.read_metadata(pa.BufferReader(await store.get(key))).num_row_groups == 1
+
+
+class _Busy(PassingStore):
+    """With each plan of bundle 1 comes another record, and with the first one `meanwhile`."""
+
+    def __init__(self, root: Root, meanwhile: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(root.store)
+        self.plans = 0
+        self._root = root
+        self._meanwhile = meanwhile
+
+    async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
+        await self.inner.put_if_absent(key, buffers)
+        if key.startswith(keys.compactions(1)):
+            self.plans += 1
+            assert self.plans < 20, "it does not end"
+            await self._root.produce("busy", (0, [b"more"]))
+            if self.plans == 1:
+                await self._meanwhile()
+
+
+@pytest.mark.parametrize("how_far", ["removed", "noted", "freed"])
+async def test_a_run_by_hand_ends_though_a_topic_is_deleted_meanwhile_and_others_are_written_to(how_far: str) -> None:
+    """Plans leave the topic out from then on, so that its records are never in Parquet."""
+    root = await Root.open(MemoryStore("", seeded_sources()), seeded_sources())
+    engine = LocalEngine(root.sources, run_inline)
+    await root.create_topic("leaves", parquet_target_bytes="1024")
+    await root.create_topic("busy")
+    for _ in range(3):
+        await root.produce("leaves", (0, [b"x" * 1024]))
+    await root.produce("busy", (0, [b"first"]))
+
+    async def remove() -> None:
+        await root.remove_topic("leaves")
+        if how_far == "removed":  # whoever plans looks at the catalog again, for it does not know a topic
+            await root.create_topic("new")
+            await root.produce("new", (0, [b"first"]))
+            return
+        if how_far == "freed":
+            [freed] = (await remove_topics(root.store, root.cluster, await root.catalog(), root.sources, engine)).free
+            await root.put_internal(METADATA, topic_key(freed.name), None)
+        await bring_facts_into_force(root.store, 1, root.cluster, await root.catalog(), root.sources)
+        assert bool((await root.newest()).removed_topics) == (how_far == "noted")
+
+    store = _Busy(root, remove)
+    assert not (await root.compact(store)).failures
+    assert "busy" in {topic for topic, _ in await read_parquet_rows(root.store)}
 
 
 async def test_topics_with_names_that_look_like_something_else(tmp_path: Path) -> None:
