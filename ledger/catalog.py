@@ -17,7 +17,7 @@ from ledger.history import read_history
 from ledger.internal_topic import read_internal
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.segment_indexes import SegmentIndexes
-from ledger.topic_settings import TopicSettings, parse_settings
+from ledger.topic_settings import TopicSettings, parse_stored_settings
 from ledgermq.errors import DataDamaged, FormatNotSupported, InvalidConfig, TopicBeingDeleted, Unavailable, UnknownTopic
 
 _TOPIC_PREFIX = b"topic/"
@@ -128,7 +128,7 @@ def decode_topic_record(offset: int, value: bytes) -> Topic:
             name=record.name,
             bundles=tuple(record.bundles),
             raw_settings=dict(record.settings),
-            settings=parse_settings(dict(record.settings)),
+            settings=parse_stored_settings(dict(record.settings)),
             created_ms=record.created_ms,
             removed=record.state == fmt.REMOVED,
             altered_ms=record.altered_ms,

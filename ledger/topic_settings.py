@@ -11,7 +11,7 @@ compression.type        producer    producer (as it was sent) | none | lz4 | zst
 max.message.bytes       1048576     largest record: key, value and headers
 accept.publish          true        false: producing is refused
 accept.subscribe        true        false: fetching is refused
-parquet.target.bytes    134217728   size of a Parquet file
+parquet.target.bytes    134217728   size of a Parquet file, 1073741824 at most
 parquet.max.lag.ms      3600000     a record is in Parquet at the latest after this
 parquet.bloom.key       false       Bloom filter on the key column
 delete.action           delete      what becomes of records that retention takes: delete | archive
@@ -64,6 +64,9 @@ class TopicSettings:
         """`compact,delete` with a bound: keys that were not written for `retention_ms` go."""
         return self.cleanup_policy == "compact,delete" and self.retention_ms >= 0
 
+
+PARQUET_TARGET_BYTES_MAX = 2**30
+"""A file is built in memory and put in one request, of which S3 takes 5 GiB."""
 
 MILLISECONDS = "of milliseconds is needed, as 604800000 for seven days"
 BYTES = "of bytes is needed, as 134217728 for 128 MiB"
@@ -118,7 +121,7 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
     "max_message_bytes": _whole(1, 32 * 1024 * 1024, BYTES),
     "accept_publish": _truth,
     "accept_subscribe": _truth,
-    "parquet_target_bytes": _whole(1024, 2**34, BYTES),
+    "parquet_target_bytes": _whole(1024, PARQUET_TARGET_BYTES_MAX, BYTES),
     "parquet_max_lag_ms": _whole(0, 2**62, MILLISECONDS),
     "parquet_bloom_key": _truth,
     "min_cleanable_dirty_ratio": _share,
@@ -131,18 +134,31 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
     "legal_hold": _truth,
 }
 
+_PARSERS_OF_STORED = _PARSERS | {
+    "parquet_target_bytes": lambda text: min(PARQUET_TARGET_BYTES_MAX, _whole(1024, 2**34, BYTES)(text)),
+}
+
 NAMES = tuple(field.name.replace("_", ".") for field in fields(TopicSettings))
 
 
 def parse_settings(raw: Mapping[str, str]) -> TopicSettings:
-    """Raises InvalidConfig, naming the setting and what it may be."""
+    """As somebody wishes them. Raises InvalidConfig, naming the setting and what it may be."""
+    return _parse(raw, _PARSERS)
+
+
+def parse_stored_settings(raw: Mapping[str, str]) -> TopicSettings:
+    """As a topic has them: a file size that an older version allowed counts as the largest of today. Raises as `parse_settings`."""
+    return _parse(raw, _PARSERS_OF_STORED)
+
+
+def _parse(raw: Mapping[str, str], parsers: Mapping[str, Callable[[str], Any]]) -> TopicSettings:
     values = {}
     for name, text in raw.items():
         if name not in NAMES:
             raise InvalidConfig(f"unknown topic setting {name!r}; {did_you_mean(name, NAMES)}")
         field = name.replace(".", "_")
         try:
-            values[field] = _PARSERS[field](text)
+            values[field] = parsers[field](text)
         except ValueError as error:
             raise InvalidConfig(f"topic setting {name}: {text!r} is not allowed: {error}") from error
     return TopicSettings(**values)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from ledger import keys
 from ledger.catalog import Catalog, Topic
-from ledger.topic_settings import NAMES, parse_settings
+from ledger.topic_settings import NAMES, parse_settings, parse_stored_settings
 from ledgermq.errors import InvalidConfig, InvalidRequest, InvalidTopicName, LegalHold, ResourceExhausted, TopicBeingDeleted, TopicExists
 
 SETTING_CHARS_MAX = 200
@@ -73,9 +73,10 @@ def altered(
         if setting in change:
             raise InvalidConfig(f"topic setting {setting!r} cannot be set and unset at once")
     _check_lengths(change)
+    parse_settings(change)
     raw = {key: value for key, value in (topic.raw_settings | dict(change)).items() if key not in unset}
     more = assign(catalog, partitions - topic.partitions, bundles) if partitions else ()
-    return replace(topic, bundles=topic.bundles + more, raw_settings=raw, settings=parse_settings(raw), altered_ms=now_ms)
+    return replace(topic, bundles=topic.bundles + more, raw_settings=raw, settings=parse_stored_settings(raw), altered_ms=now_ms)
 
 
 def deleted(catalog: Catalog, name: str) -> Topic:

@@ -72,6 +72,18 @@ def test_existing_names_and_names_that_are_not_free_yet(catalog: Catalog) -> Non
     assert create(catalog, "a").id > topic.id
 
 
+def test_a_topic_with_files_as_large_as_an_older_version_allowed_can_be_altered(catalog: Catalog) -> None:
+    too_large = {"parquet.target.bytes": str(2**34)}
+    with pytest.raises(InvalidConfig, match="from 1024 to 1073741824"):
+        created(catalog, "t", 1, too_large, BUNDLES, LIMITS, now_ms=7)
+    put(catalog, Topic(-1, "t", (1,), too_large))
+    wish = altered(catalog, "t", 0, {"retention.ms": "1000"}, [], BUNDLES, LIMITS, now_ms=8)
+    assert (wish.settings.retention_ms, wish.settings.parquet_target_bytes) == (1000, 2**30)
+    for change in (too_large, {"parquet.target.bytes": "many"}, {"no.such": "1"}):
+        with pytest.raises(InvalidConfig):
+            altered(catalog, "t", 0, change, [], BUNDLES, LIMITS, now_ms=8)
+
+
 def test_bounds(catalog: Catalog) -> None:
     with pytest.raises(InvalidRequest):
         create(catalog, "a", 101)

@@ -9,7 +9,7 @@ from ledger.catalog import Catalog, Topic, encode_topic_record, removed, topic_k
 from ledger.checkpoint import genesis
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.topic_removal import confirm_deleted, is_past_barrier, note_barrier, take_in_facts
-from ledger.topic_settings import TopicSettings, parse_settings
+from ledger.topic_settings import PARQUET_TARGET_BYTES_MAX, TopicSettings, parse_settings
 from ledgermq.errors import DataDamaged, FormatNotSupported, InvalidConfig, InvalidTopicName, TopicBeingDeleted, UnknownTopic
 
 
@@ -91,12 +91,26 @@ def test_settings_have_defaults_and_types() -> None:
         ("cleanup.policy", "wipe", "delete, compact"),
         ("accept.publish", "maybe", "true, false"),
         ("max.message.bytes", "0", "from 1"),
+        ("parquet.target.bytes", str(2**30 + 1), "from 1024 to 1073741824"),
         ("zzz", "1", "unknown"),
     ],
 )
 def test_bad_settings_are_named(name: str, text: str, told: str) -> None:
     with pytest.raises(InvalidConfig, match=told):
         parse_settings({name: text})
+
+
+def test_a_file_size_that_an_older_version_allowed_counts_as_the_largest_of_today() -> None:
+    """S3 takes no larger object in one put, and the topic must go on."""
+    catalog = Catalog()
+    raw = {"parquet.target.bytes": str(2**34), "retention.ms": "1000"}
+    catalog.apply(3, topic_key("t"), encode_topic_record(Topic(-1, "t", (1,), raw), creation=True))
+    topic = catalog.living("t")
+    assert topic.settings == TopicSettings(retention_ms=1000, parquet_target_bytes=PARQUET_TARGET_BYTES_MAX)
+    assert topic.raw_settings == raw
+    raw["parquet.target.bytes"] = str(2**34 + 1)
+    with pytest.raises(FormatNotSupported):
+        catalog.apply(4, topic_key("t"), encode_topic_record(Topic(3, "t", (1,), raw)))
 
 
 def test_a_removed_topic_leaves_a_bundle_step_by_step() -> None:
