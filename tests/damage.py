@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from ledger import keys
 from ledger.checkpoint import newest_checkpoint
+from ledger.fold import PartitionKey
 from ledger.object_store.contract import ObjectStore
+from ledger.segment import read_index
 
 
 async def replace_object(store: ObjectStore, key: str, data: bytes) -> None:
     await store.delete([key])
     await store.put_if_absent(key, [data])
+
+
+async def damage_batch(store: ObjectStore, bundle: int, slot: int, partition: PartitionKey) -> None:
+    """That of a partition in a segment: a byte in its middle."""
+    entries = (await read_index(store, bundle, slot)).index.batches
+    entry = next(entry for entry in entries if (entry.topic_id, entry.partition) == partition)
+    data = bytearray(await store.get(keys.segment(bundle, slot)))
+    data[entry.position + entry.length // 2] ^= 0xFF
+    await replace_object(store, keys.segment(bundle, slot), bytes(data))
 
 
 async def damage_checkpoint(store: ObjectStore, bundle: int) -> str:

@@ -97,8 +97,8 @@ class _Removal:
         """Could a task that sleeps since before the barrier still create a file of the topic?"""
         if self._store.fences_close_at_once:
             return True
-        planned = any(part.topic_id == note.topic_id and part.newest_page for part in checkpoint.partitions)
-        if not planned:  # no plan ever named a file of the topic, for every plan up to the barrier is finished
+        # Every plan up to the barrier is finished, and a commit keeps counters of whatever its plan named, files that failed included.
+        if not any(part.topic_id == note.topic_id for part in checkpoint.partitions):
             return True
         return await self._store.store_time_ms() - note.barrier_ms >= self._cluster.parquet_min_age_ms
 

@@ -18,10 +18,11 @@ from ledger.parquet.engine import LocalEngine
 from ledger.parquet.plan import make_plan
 from ledger.parquet.plan_chain import put_plan
 from ledger.parquet.removal import remove_topics
+from ledger.parquet.repair import find_parked, repair_partition
 from ledger.recovery import advance_checkpoint
 from ledger.topic_removal import note_of, take_in_facts
 from ledgermq.sources import Sources
-from tests.damage import damage_checkpoint
+from tests.damage import damage_batch, damage_checkpoint
 from tests.late_checkpoint import LateCheckpoint
 from tests.passing_store import PassingStore
 from tests.roots import Root, parquet_keys, read_everything
@@ -152,6 +153,26 @@ async def test_where_late_puts_are_refused_by_age_only_files_stay_until_then(roo
     assert await removal(root, store) == []
     store.now_ms += 1
     assert await removal(root, store) == ["gone"]
+
+
+@pytest.mark.parametrize("repaired", [False, True])
+async def test_files_that_failed_count_for_late_puts_too(root: Root, repaired: bool) -> None:
+    """A plan named a file of the topic, so that a task that sleeps may still put it, although no list of files has ever named one."""
+    for partition in range(2):
+        await damage_batch(root.store, 1, 2, (root.topics["gone"].id, partition))
+    assert len((await root.compact()).parked) == 2
+    if repaired:
+        for found in await find_parked(root.store, root.cluster, run_inline):
+            assert await repair_partition(root.store, root.cluster, found, root.sources)
+    assert not any(part.newest_page for part in (await root.newest()).partitions if part.topic_id == root.topics["gone"].id)
+    await root.remove_topic("gone")
+    store = SleepyStore(root.store)
+    assert await removal(root, store) == []
+    store.now_ms += root.cluster.parquet_min_age_ms - 1
+    assert await removal(root, store) == []
+    store.now_ms += 1
+    assert await removal(root, store) == ["gone"]
+    assert not [key for key in await parquet_keys(root.store) if "topic=gone" in key]
 
 
 async def test_a_damaged_bundle_keeps_no_topic_in_another(sources: Sources) -> None:
