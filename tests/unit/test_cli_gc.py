@@ -63,6 +63,16 @@ def test_a_run_removes_what_the_dry_run_said(root: Path) -> None:
     assert run.json(root, "--grace", "0s")[1]["objects"] == 0
 
 
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
+def test_a_damaged_bundle_is_named_and_nothing_of_it_goes(root: Path, dry: tuple[str, ...]) -> None:
+    damaged = keys.checkpoint(1, 99)
+    (root / damaged).write_bytes(b"no checkpoint")
+    code, found = run.json(root, *dry, "--grace", "0s")
+    assert code == 6
+    assert ("DATA_DAMAGED", damaged) in [(finding["code"], finding["object_key"]) for finding in found["findings"]]
+    assert len(segments(root)) == 2
+
+
 def test_by_default_what_is_young_stays(root: Path) -> None:
     code, found = run.json(root)
     assert (code, found["within_grace"]) == (0, 1)
