@@ -55,6 +55,16 @@ def test_a_damaged_ledger_is_reported_and_the_others_go_on(root: Path) -> None:
     assert [(f["object_key"], f["code"]) for f in found["findings"]] == [(keys.segment(1, 4), "DATA_DAMAGED")]
 
 
+def test_garbage_that_cannot_be_told_is_reported_beside_what_was_done(root: Path) -> None:
+    assert run.json(root)[0] == 0
+    page = root / keys.file_page(1, 1)
+    page.chmod(0o644)
+    page.write_bytes(b"?" * 100)
+    code, found = run.json(root)
+    assert [(f["object_key"], f["code"]) for f in found["findings"]] == [(keys.file_page(1, 1), "DATA_DAMAGED")]
+    assert code == 0, "every record is in Parquet"
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
