@@ -2,7 +2,8 @@
 
 The same two positions give the same rows, whenever and in whichever process they are planned: offsets say which, the store says where they
 are now. Where records were deleted before they were read, or a topic was, `failOnDataLoss` decides: a typed error, or what is left.
-New partitions, and topics that a pattern finds later, are read from their first record on. Needs the store, no broker and no Spark.
+New partitions, and topics that a pattern finds later, are read from offset 0 on: so their begin needs no memory, and a log that starts
+above that has lost something of them. Needs the store, no broker and no Spark.
 """
 
 from __future__ import annotations
@@ -87,7 +88,9 @@ class Tracker:
             if topic is None or topic.id != position.id:
                 continue
             for partition in self._followed.partitions(topic):
-                first, last = self._begin(begins, topic, partition), position.offsets.get(partition, 0)
+                if partition not in position.offsets:
+                    continue  # it came after this batch
+                first, last = self._begin(begins, topic, partition), position.offsets[partition]
                 if first < last:
                     reader, key = self._followed.reader(topic, partition), (topic.id, partition)
                     last = self._within(topic, partition, last, first, reader.end(key))
@@ -107,12 +110,11 @@ class Tracker:
             self._lose(UnknownTopic(f"{what} under a query that reads it; failOnDataLoss=false {left}"))
 
     def _begin(self, begins: Topics, topic: Topic, partition: int) -> int:
-        """Where a batch begins in a partition: one that is new to the query, at its first record."""
+        """Where a batch begins in a partition: one that is new to the query, at offset 0."""
         reader, key = self._followed.reader(topic, partition), (topic.id, partition)
         known = begins.get(topic.name)
-        if known is None or known.id != topic.id or partition not in known.offsets:
-            return reader.log_start(key)
-        return self._within(topic, partition, known.offsets[partition], reader.log_start(key), reader.end(key))
+        offset = known.offsets.get(partition, 0) if known is not None and known.id == topic.id else 0
+        return self._within(topic, partition, offset, reader.log_start(key), reader.end(key))
 
     def _within(self, topic: Topic, partition: int, offset: int, start: int, end: int) -> int:
         if not start <= offset <= end:

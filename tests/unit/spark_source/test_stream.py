@@ -105,17 +105,18 @@ class Place:
 
         self._run(work)
 
-    def delete_records(self, before: int) -> None:
-        """Of t-0, as retention does: first the log start moves, then files go that lie below it."""
+    def delete_records(self, before: int, name: str = "t", partition: int = 0) -> None:
+        """As retention does: first the log start moves, then files go that lie below it."""
 
         async def work(root: Root) -> None:
-            starts = {(root.topics["t"].id, 0): before}
-            assert await advance_checkpoint(root.store, 1, root.sources, STATES_MAX, log_start_move(starts))
-            assert await advance_checkpoint(root.store, 1, root.sources, STATES_MAX, partial(_forget, before=before))
-            for name in [info.key async for info in root.store.list(keys.PARQUET)]:
-                parsed = keys.parse_parquet(name)
-                if parsed and parsed.topic_id == root.topics["t"].id and not parsed.partition and parsed.last_offset < before:
-                    await root.store.delete([name])
+            topic = root.topics[name]
+            key, bundle = (topic.id, partition), topic.bundles[partition]
+            assert await advance_checkpoint(root.store, bundle, root.sources, STATES_MAX, log_start_move({key: before}))
+            assert await advance_checkpoint(root.store, bundle, root.sources, STATES_MAX, partial(_forget, key=key, before=before))
+            for file in [info.key async for info in root.store.list(keys.PARQUET)]:
+                parsed = keys.parse_parquet(file)
+                if parsed and (parsed.topic_id, parsed.partition) == key and parsed.last_offset < before:
+                    await root.store.delete([file])
 
         self._run(work)
 
@@ -132,9 +133,9 @@ class Place:
         asyncio.run(run())
 
 
-def _forget(draft: fmt.Checkpoint, before: int) -> bool:
+def _forget(draft: fmt.Checkpoint, key: tuple[int, int], before: int) -> bool:
     for part in draft.partitions:
-        part.parquet_start = max(part.parquet_start, before if part.partition == 0 else 0)
+        part.parquet_start = max(part.parquet_start, before if (part.topic_id, part.partition) == key else 0)
     return True
 
 
@@ -303,6 +304,63 @@ def test_records_that_are_deleted_before_they_are_read(place: Place) -> None:
     with pytest.raises(OffsetOutOfRange, match="offset 3 is asked for, the log reaches from 12 to 18; failOnDataLoss=false"):
         strict.batch()
     assert lenient.batch() == rows("t", 0, 12, 18)
+
+
+NEW = [("t", 2), ("new", 0)]
+"""A partition that comes later, and a topic."""
+
+
+def add(place: Place, part: tuple[str, int], count: int) -> None:
+    name, partition = part
+    place.add_partition() if name == "t" else place.create(name)
+    place.produce((partition, count), topic=name)
+    place.compact()
+
+
+@pytest.mark.parametrize("part", NEW, ids=str)
+def test_what_is_new_begins_at_its_first_record_or_retention_took_some(place: Place, part: tuple[str, int]) -> None:
+    name, partition = part
+    strict, lenient = (place.query(topicsPattern="t|new", failOnDataLoss=fail) for fail in ("true", "false"))
+    assert strict.batch() == lenient.batch() == ALL
+    strict.reader.stop()
+    lenient.reader.stop()
+    add(place, part, 5)
+    place.delete_records(3, name, partition)
+    strict.restart()
+    lenient.restart()
+    with pytest.raises(OffsetOutOfRange, match=f"{name}-{partition}: offset 0 is asked for, the log reaches from 3 to 5"):
+        strict.batch()
+    assert lenient.batch() == rows(name, partition, 3, 5)
+    lenient.restart(failOnDataLoss="true")
+    assert lenient.batch() == []
+
+
+@pytest.mark.parametrize("part", NEW, ids=str)
+def test_a_batch_with_what_was_new_gives_the_same_rows_again_or_none(place: Place, part: tuple[str, int]) -> None:
+    name, partition = part
+    query = place.query(topicsPattern="t|new", startingOffsets="latest")
+    assert query.batch() == []
+    add(place, part, 5)
+    assert wait_for(query) == rows(name, partition, 0, 5)
+    begin, end = query.begin, query.at or {}
+    place.delete_records(3, name, partition)
+    query.restart()
+    with pytest.raises(OffsetOutOfRange, match="offset 0 is asked for, the log reaches from 3 to 5"):
+        query.rows(begin, end)
+
+
+def test_a_batch_asks_nothing_of_a_partition_that_came_after_it(place: Place) -> None:
+    query = place.query()
+    assert query.batch() == ALL
+    place.produce((0, 2))
+    assert wait_for(query) == rows("t", 0, 18, 20)
+    begin, end = query.begin, query.at or {}
+    add(place, ("t", 2), 5)
+    place.delete_records(3, "t", 2)
+    query.restart()
+    assert query.rows(begin, end) == rows("t", 0, 18, 20)
+    with pytest.raises(OffsetOutOfRange):
+        query.batch()
 
 
 @pytest.mark.parametrize(
