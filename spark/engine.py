@@ -14,6 +14,7 @@ from typing import Any
 
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import AccumulatorParam, SparkContext
+from pyspark.accumulators import _accumulatorRegistry
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -91,7 +92,10 @@ class SparkEngine:
 
         def collect() -> list[Any]:
             self._context.setJobGroup(work, work)  # of this thread
-            return job.collect()
+            try:
+                return job.collect()
+            finally:
+                _accumulatorRegistry.pop(finished.aid)  # Spark keeps each one for ever; of a job that has ended it tells nothing more
 
         running = asyncio.create_task(asyncio.to_thread(collect))
         told: set[int] = set()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from py4j.protocol import Py4JJavaError
+from pyspark.accumulators import _accumulatorRegistry
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -158,6 +159,17 @@ async def test_a_task_of_a_finished_plan_writes_nothing(spark: SparkSession, tmp
         assert tasks[0].work == f"Parquet compaction: bundle 1, plan 1 ({plan.put_id.hex()[:8]})"
         assert len(spark.sparkContext.statusTracker().getJobIdsForGroup(tasks[0].work)) == 2, "the job has the name of the round"
         assert not [info.key async for info in store.list(keys.parquet_topic("flights"))]
+
+
+async def test_rounds_leave_nothing_in_the_driver(spark: SparkSession, tmp_path: Path) -> None:
+    """A service runs them for months in one session."""
+    async with file_store(tmp_path / "root") as store:
+        root = await _root(store)
+        before = set(_accumulatorRegistry)
+        progress: list[Progress] = []
+        assert not (await _compact(root, spark, progress)).failures
+        assert progress[-1].files_done == progress[-1].files_total > 0, "it is told all the same"
+        assert set(_accumulatorRegistry) == before
 
 
 async def test_a_store_in_memory_is_refused(spark: SparkSession) -> None:
