@@ -31,7 +31,7 @@ log = logging.getLogger("ledgermq.spark")
 
 
 class Driver:
-    """One caller at a time. Every call raises what `Tracker` does."""
+    """One caller at a time. Every call raises what `Tracker` does. To make one opens the store, or waits for it."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -40,7 +40,7 @@ class Driver:
         self._loop = LoopThread()
         self._progress: Progress | None = None
         try:
-            self._store, self._followed, self._tracker = self._loop.run(self._open())
+            self._store, self._followed, self._tracker = self._loop.run(patiently(self._open))
         except BaseException:
             self._loop.close()
             raise
@@ -49,10 +49,10 @@ class Driver:
         store = await open_store(self._options.root, sources=Sources())
         try:
             cluster = await cluster_of(store)
-            if self._options.group:
-                self._progress = Progress(self._options.servers, self._options.group)
             followed = FollowedTopics(store, cluster, self._options)
             await followed.open()
+            if self._options.group:
+                self._progress = Progress(self._options.servers, self._options.group)
         except BaseException:
             await store.close()
             raise
