@@ -71,6 +71,7 @@ class Progress:
             refused = await client.groups.commit(self._group, offsets_of(position))
         except LedgerMQError as error:
             self._warn(error.message)
+            self._news.set()  # after the pause once more, though the query may stand still
             return
         self._told = position
         if refused:
