@@ -19,6 +19,8 @@ from ledger.format import ledgermq_format_pb2 as fmt
 T = TypeVar("T")
 Place = tuple[int, int]
 """Of a batch: its slot, and its position there."""
+Span = tuple[int, int]
+"""Of a partition: offsets from the first up to, without, the second."""
 
 
 class IndexedBatch(NamedTuple):
@@ -157,13 +159,24 @@ class PartitionIndex:
 
 def far_index(segments: Iterable[fmt.SegmentIndex], key: PartitionKey, offset: int, batches_max: int) -> PartitionIndex:
     """Of one partition alone, from the batch that holds `offset` on: for what a whole index has no room for."""
-    found = PartitionIndex()
+    return far_indexes(segments, {key: (offset, offset)}, batches_max)[key]
+
+
+def far_indexes(
+    segments: Iterable[fmt.SegmentIndex], spans: Mapping[PartitionKey, Span], beyond_max: int
+) -> dict[PartitionKey, PartitionIndex]:
+    """Of several partitions: all batches of their spans, and of what follows there the first `beyond_max` of all together."""
+    found = {key: PartitionIndex() for key in spans}
     for index in segments:
         for entry in index.batches:
-            if (entry.topic_id, entry.partition) == key and entry.base_offset + entry.record_count > offset:
-                found.append(indexed(index.slot, entry))
-        if len(found) >= batches_max:
-            break
+            key = (entry.topic_id, entry.partition)
+            if key not in spans or entry.base_offset + entry.record_count <= spans[key][0]:
+                continue
+            if entry.base_offset >= spans[key][1]:
+                if beyond_max <= 0:
+                    continue
+                beyond_max -= 1
+            found[key].append(indexed(index.slot, entry))
     return found
 
 

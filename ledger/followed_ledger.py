@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from ledger.checkpoint import newest_checkpoint, partitions_by_key
-from ledger.fetch_index import FetchIndex, PartitionIndex, far_index
+from ledger.fetch_index import FetchIndex, PartitionIndex, Span, far_indexes
 from ledger.fold import PartitionKey
 from ledger.follow import Follower
 from ledger.format import ledgermq_format_pb2 as fmt
@@ -26,7 +26,8 @@ from ledgermq.errors import DataDamaged
 SLOTS_AHEAD_MAX = 16
 INDEX_BATCHES_MAX = 500_000
 """Some 30 MB; what does not fit is looked up again when it is wanted."""
-FAR_BATCHES_MAX = 100_000
+FAR_BATCHES_MAX = 500_000
+"""So much of what does not fit is kept when it was looked up, of all partitions together: what follows on what was wanted."""
 
 Wanted = Callable[[PartitionKey], bool]
 
@@ -63,7 +64,8 @@ class FollowedLedger:
         self._turn = asyncio.Lock()
         self._counters: dict[PartitionKey, fmt.PartitionCheckpoint] = {}
         self._index = FetchIndex(index_batches_max, 1)
-        self._far: tuple[PartitionKey, PartitionIndex] | None = None
+        self._far: dict[PartitionKey, PartitionIndex] = {}
+        """Of what the index has no room for. Who was looked up last comes last."""
         self._follower: Follower | None = None
         self._ahead = 1
 
@@ -113,30 +115,62 @@ class FollowedLedger:
     async def place(self, key: PartitionKey, offset: int) -> tuple[PartitionIndex, int] | None:
         """Where a batch is that is in a segment; None: it has moved to Parquet meanwhile. Raises DataDamaged where it is nowhere."""
         found = self._find(key, offset)
-        if found is None:
+        if found is None and offset >= self.parquet_end(key):
             async with self._turn:
-                await self._load_far(key, offset)
+                if self._find(key, offset) is None:
+                    await self._load_far({key: (offset, offset)})
             found = self._find(key, offset)
         if found is None and offset >= self.parquet_end(key):
             raise DataDamaged(f"bundle {self.bundle}: offset {offset} of topic id {key[0]} partition {key[1]} is in no segment")
         return found
 
+    async def bring(self, spans: Mapping[PartitionKey, Span]) -> None:
+        """What the index has no room for of these, by one look at the ledger for all, so that `place` finds it. `let_go` of it then.
+
+        Raises as `open` does.
+        """
+        if self._not_at_hand(spans):
+            async with self._turn:
+                if far := self._not_at_hand(spans):
+                    await self._load_far(far)
+
+    def let_go(self, spans: Mapping[PartitionKey, Span]) -> None:
+        """Keep only what follows on them."""
+        for key, (_, end) in spans.items():
+            if (far := self._far.get(key)) is not None and len(far) and far.begin < end:
+                self._far[key] = far.between(end, far.end)
+
+    def _not_at_hand(self, spans: Mapping[PartitionKey, Span]) -> dict[PartitionKey, Span]:
+        return {key: span for key, span in spans.items() if not self._is_at_hand(key, *span)}
+
+    def _is_at_hand(self, key: PartitionKey, first: int, end: int) -> bool:
+        while first < end:
+            found = self._find(key, first)
+            if found is None:
+                return False
+            first = found[0].end
+        return True
+
     def _find(self, key: PartitionKey, offset: int) -> tuple[PartitionIndex, int] | None:
         if found := self._index.find(key, offset):
             return found
-        if self._far is not None and self._far[0] == key and (place := self._far[1].at(offset)) is not None:
-            return self._far[1], place
-        return None
+        far = self._far.get(key)
+        place = None if far is None else far.at(offset)
+        return None if far is None or place is None else (far, place)
 
-    async def _load_far(self, key: PartitionKey, offset: int) -> None:
-        """What the index has no room for, of one partition."""
+    async def _load_far(self, spans: Mapping[PartitionKey, Span]) -> None:
+        """Of these partitions, from the begins of their spans on."""
         history = await self._history()
         if history.checkpoint.number > self.checkpoint.number and not self._known.look(history.checkpoint.trim_slot, _now_s()):
             self._begin(history)
         else:
             self._see(history.checkpoint)
-        followed = (slot.index for slot in history.segments if slot.index.slot < self._known.next_slot)
-        self._far = key, far_index(followed, key, offset, FAR_BATCHES_MAX)
+        below = min(self._known.next_slot, self._index.covered_from)
+        found = far_indexes((slot.index for slot in history.segments if slot.index.slot < below), spans, FAR_BATCHES_MAX)
+        others = [key for key in self._far if key not in found]
+        self._far = {key: self._far[key] for key in others} | found
+        while others and sum(map(len, self._far.values())) > FAR_BATCHES_MAX:
+            del self._far[others.pop(0)]
 
     async def look_for(self, missing: ObjectMissing, known: int) -> None:
         """An object was gone that checkpoint `known` needs: there must be a newer one that does not. Raises DataDamaged else."""
@@ -163,7 +197,7 @@ class FollowedLedger:
             index.add(self._part_of(slot.index))
         if self._follower is not None:
             self._assert_forward(self._follower.state.ends, history.state.ends)
-        self._index, self._far = index, None
+        self._index, self._far = index, {}
         self.recent_bytes.clear()
         self._follower = Follower(history.state)
         self._see(history.checkpoint)
@@ -232,4 +266,5 @@ class FollowedLedger:
         self.checkpoint = checkpoint
         self._counters = partitions_by_key(checkpoint)
         self._index.drop_below(checkpoint.trim_slot)
-        self._far = None
+        for far in self._far.values():
+            far.drop_first(far.place_of_slot(checkpoint.trim_slot))

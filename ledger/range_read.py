@@ -18,7 +18,7 @@ from ledger import keys
 from ledger.blocking import RunBlocking
 from ledger.checkpoint import newest_checkpoint, partition_of
 from ledger.cold_reader import BATCHES_MAX, ColdReader
-from ledger.fetch_index import IndexedBatch, PartitionIndex, Place
+from ledger.fetch_index import IndexedBatch, PartitionIndex, Place, Span
 from ledger.fold import PartitionKey
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keyed.reader import KeyedReader
@@ -60,17 +60,31 @@ class OffsetRange:
         return replace(self, first=first, end=end, bytes=share, batches=batches, at_hand=batches.among(self.at_hand))
 
 
-async def plan_ranges(reader: LedgerReader, key: PartitionKey, first: int, end: int) -> list[OffsetRange]:
-    """The range, cut where Parquet files begin and where Parquet ends. `end` has to be known to the reader. Raises as its `read` does."""
+async def plan_ranges(reader: LedgerReader, spans: Mapping[PartitionKey, Span]) -> dict[PartitionKey, list[OffsetRange]]:
+    """The ranges of each span, cut where Parquet files begin and where Parquet ends. Ends have to be known to the reader.
+
+    Raises as its `read` does.
+    """
+    planned: dict[PartitionKey, list[OffsetRange]] = {}
     for _ in range(ATTEMPTS_MAX):
-        border = min(max(first, reader.parquet_end(key)), end)
-        files = await reader.parquet_files(key, first) if first < border else []
-        batches = await reader.batches(key, border, end)
-        if border == min(max(first, reader.parquet_end(key)), end):
-            in_parquet = _in_parquet(reader.bundle, key, first, border, files)
-            in_segments = OffsetRange(reader.bundle, key, border, end, batches.size_bytes, batches, reader.recent(batches))
-            return [*in_parquet, in_segments] if border < end else in_parquet
+        left = {key: span for key, span in spans.items() if key not in planned}
+        if not left:
+            return planned
+        borders = {key: _border(reader, key, span) for key, span in left.items()}
+        files = {key: await reader.parquet_files(key, first) for key, (first, _) in left.items() if first < borders[key]}
+        batches = await reader.batches({key: (borders[key], end) for key, (_, end) in left.items()})
+        for key, (first, end) in left.items():
+            if (border := borders[key]) == _border(reader, key, (first, end)):
+                planned[key] = _in_parquet(reader.bundle, key, first, border, files.get(key, []))
+                if border < end:
+                    found = batches[key]
+                    planned[key].append(OffsetRange(reader.bundle, key, border, end, found.size_bytes, found, reader.recent(found)))
     raise Unavailable(f"bundle {reader.bundle}: its records move faster than they can be planned", retry_after_ms=100)
+
+
+def _border(reader: LedgerReader, key: PartitionKey, span: Span) -> int:
+    """Where of it Parquet ends."""
+    return min(max(span[0], reader.parquet_end(key)), span[1])
 
 
 def _in_parquet(bundle: int, key: PartitionKey, first: int, border: int, files: Sequence[fmt.ParquetFile]) -> list[OffsetRange]:

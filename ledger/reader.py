@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from ledger.blocking import RunBlocking
 from ledger.cold_reader import ColdReader, choose_batches
-from ledger.fetch_index import PartitionIndex, Place
+from ledger.fetch_index import PartitionIndex, Place, Span
 from ledger.fold import PartitionKey
 from ledger.followed_ledger import INDEX_BATCHES_MAX, FollowedLedger, Wanted
 from ledger.format import ledgermq_format_pb2 as fmt
@@ -86,16 +86,19 @@ class LedgerReader(FollowedLedger):
                 return found
         raise Unavailable(f"bundle {self.bundle}: its records move faster than they can be read", retry_after_ms=100)
 
-    async def batches(self, key: PartitionKey, first: int, end: int) -> PartitionIndex:
-        """Where the batches of these offsets are, a copy; fewer where they have moved to Parquet (look at `parquet_end` again).
+    async def batches(self, spans: Mapping[PartitionKey, Span]) -> dict[PartitionKey, PartitionIndex]:
+        """Where the batches of these offsets are, copies; fewer where they have moved to Parquet (look at `parquet_end` again).
 
         Raises DataDamaged, Unavailable, the store's errors.
         """
-        found = PartitionIndex()
-        offset = first
-        while offset < end and (place := await self.place(key, offset)) is not None:
-            found.extend(place[0].between(offset, end))
-            offset = found.end
+        await self.bring(spans)
+        found: dict[PartitionKey, PartitionIndex] = {}
+        for key, (offset, end) in spans.items():
+            found[key] = PartitionIndex()
+            while offset < end and (place := await self.place(key, offset)) is not None:
+                found[key].extend(place[0].between(offset, end))
+                offset = found[key].end
+        self.let_go(spans)
         return found
 
     def recent(self, batches: PartitionIndex) -> dict[Place, bytes]:

@@ -9,7 +9,7 @@ from ledger.object_store.contract import ObjectStore
 from ledger.parquet.archive import Archives
 from ledger.parquet.archive_read import ArchivedFile, ArchiveReader, archived_before
 from ledger.parquet.pages import PageReader
-from ledger.range_read import OffsetRange, plan_ranges
+from ledger.range_read import OffsetRange
 from ledger.reader import LedgerReader
 
 
@@ -21,7 +21,7 @@ class ArchivedLog:
         self._archive = archive
         self._key = key
         self._files = files
-        self._border = border
+        self.border = border
 
     @classmethod
     async def open(cls, store: ObjectStore, archives: Archives, reader: LedgerReader, topic: Topic, partition: int) -> ArchivedLog:
@@ -33,21 +33,19 @@ class ArchivedLog:
         return cls(reader, ArchiveReader(store, archives.store), key, files, max(part.log_start, reader.log_start(key)))
 
     def log_start(self, key: PartitionKey) -> int:
-        return self._files[0].first if self._files else self._border
+        return self._files[0].first if self._files else self.border
 
     def end(self, key: PartitionKey) -> int:
-        return max(self._border, self._reader.end(key))
+        return max(self.border, self._reader.end(key))
 
     async def offset_at(self, key: PartitionKey, timestamp_us: int) -> int | None:
         found = await self._archive.offset_at(self._files, timestamp_us)
         return found if found is not None else await self._reader.offset_at(key, timestamp_us)
 
-    async def ranges(self, first: int, end: int) -> list[OffsetRange]:
-        """Of offsets from `first` up to, without, `end`. Raises as `plan_ranges` does."""
-        found = [
+    def ranges(self, first: int, end: int) -> list[OffsetRange]:
+        """Of what is archived of these offsets; the log goes on at `border`."""
+        return [
             OffsetRange(self._reader.bundle, self._key, max(first, file.first), min(end, file.end), file.bytes, archived=file)
             for file in self._files
             if file.first < end and file.end > first
         ]
-        border = max(first, self._border)
-        return found + (await plan_ranges(self._reader, self._key, border, end) if border < end else [])

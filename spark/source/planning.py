@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ledger.catalog import Catalog, Topic, read_catalog
+from ledger.fetch_index import Span
 from ledger.fold import PartitionKey
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.archive import Archives
@@ -29,7 +30,8 @@ AT_HAND_BYTES_MAX = 512 * 1024
 """Of a task; Spark warns of tasks from 1000 KiB on."""
 BUNDLES_AT_ONCE = 8
 INDEX_BATCHES_MAX = 2_000_000
-"""Of one bundle, in the driver; some 60 bytes each. What does not fit is looked up again when it is planned, at the price of a recovery."""
+"""Of one bundle, in the driver; some 60 bytes each. What does not fit is looked up again when it is planned, at the price of a recovery for
+all its partitions."""
 
 
 class Log(Protocol):
@@ -54,19 +56,40 @@ async def plan_query(store: ObjectStore, options: SourceOptions) -> list[list[To
     """Ranges by task. Raises InvalidConfig, UnknownTopic, UnknownPartition, OffsetOutOfRange, DataDamaged, the store's errors."""
     cluster = await cluster_of(store)
     topics = topics_of(await read_catalog(store, cluster.producer_states_max), options)
+    chosen = [(topic, partition, topic.bundles[partition]) for topic in topics for partition in partitions_of(topic, options)]
     readers = await _readers(store, topics, cluster.producer_states_max)
-    ranges: list[TopicRange] = []
     async with Archives(store, Sources()) as archives:
-        for topic in topics:
-            for partition in partitions_of(topic, options):
-                reader, key = readers[topic.bundles[partition]], (topic.id, partition)
-                if options.include_archive:
-                    log = await ArchivedLog.open(store, archives, reader, topic, partition)
-                    found = await log.ranges(*await _offsets(log, topic.name, key, options))
-                else:
-                    found = await plan_ranges(reader, key, *await _offsets(reader, topic.name, key, options))
-                ranges += [TopicRange(topic.name, each) for each in found]
-    return deal(ranges, options.min_partitions)
+        parts = [await _part(store, archives, readers[bundle], topic, partition, options) for topic, partition, bundle in chosen]
+    return deal(await plan_parts(parts), options.min_partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What is read of one partition: these offsets of its log, and before them what is archived."""
+
+    topic: str
+    key: PartitionKey
+    reader: LedgerReader
+    span: Span
+    archived: Sequence[OffsetRange] = ()
+
+
+async def _part(store: ObjectStore, archives: Archives, reader: LedgerReader, topic: Topic, partition: int, options: SourceOptions) -> Part:
+    key = (topic.id, partition)
+    if not options.include_archive:
+        return Part(topic.name, key, reader, await _offsets(reader, topic.name, key, options))
+    log = await ArchivedLog.open(store, archives, reader, topic, partition)
+    first, end = await _offsets(log, topic.name, key, options)
+    return Part(topic.name, key, reader, (max(first, log.border), end), log.ranges(first, end))
+
+
+async def plan_parts(parts: Sequence[Part]) -> list[TopicRange]:
+    """In the order of the parts; all of one ledger are looked up together. Raises DataDamaged, Unavailable, the store's errors."""
+    readers = {part.reader.bundle: part.reader for part in parts}
+    spans = {bundle: {part.key: part.span for part in parts if part.reader.bundle == bundle} for bundle in readers}
+    works = (plan_ranges(reader, spans[bundle]) for bundle, reader in readers.items())
+    planned = {key: ranges for found in await all_of(works, BUNDLES_AT_ONCE) for key, ranges in found.items()}
+    return [TopicRange(part.topic, each) for part in parts for each in (*part.archived, *planned[part.key])]
 
 
 def deal(ranges: Sequence[TopicRange], tasks_min: int, task_bytes: int = TASK_BYTES) -> list[list[TopicRange]]:

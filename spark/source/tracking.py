@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ledger.catalog import Topic
-from ledger.range_read import plan_ranges
 from ledgermq.errors import InvalidConfig, LedgerMQError, OffsetOutOfRange, UnknownTopic
 from spark.source.followed import FollowedTopics
 from spark.source.options import SourceOptions
-from spark.source.planning import TopicRange, deal, partitions_of, resolve, topics_of
+from spark.source.planning import Part, TopicRange, deal, partitions_of, plan_parts, resolve, topics_of
 from spark.source.positions import Position, TopicPosition, Topics, share
 
 TASK_BYTES = 32 * 1024 * 1024
@@ -82,7 +81,7 @@ class Tracker:
         """By task. Raises as `next` does, and DataDamaged, Unavailable, the store's errors."""
         begins = start.topics if end.begun is None else end.begun
         self._check(end, end.topics)
-        found: list[TopicRange] = []
+        parts: list[Part] = []
         for name, position in end.topics.items():
             topic = self._followed.topics.get(name)
             if topic is None or topic.id != position.id:
@@ -94,8 +93,8 @@ class Tracker:
                 if first < last:
                     reader, key = self._followed.reader(topic, partition), (topic.id, partition)
                     last = self._within(topic, partition, last, first, reader.end(key))
-                    found += [TopicRange(name, part) for part in await plan_ranges(reader, key, first, last)]
-        return deal(found, self._options.min_partitions, TASK_BYTES)
+                    parts.append(Part(name, key, reader, (first, last)))
+        return deal(await plan_parts(parts), self._options.min_partitions, TASK_BYTES)
 
     def _check(self, position: Position, topics: Topics) -> None:
         """That these are the topics of now."""

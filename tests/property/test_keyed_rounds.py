@@ -120,7 +120,8 @@ class _World:
 
     async def plan(self) -> None:
         reader = await opened_reader(self.store)
-        self.planned = await plan_ranges(reader, (self.topic.id, 0), 0, reader.end((self.topic.id, 0)))
+        key = (self.topic.id, 0)
+        self.planned = (await plan_ranges(reader, {key: (0, reader.end(key))}))[key]
 
     async def compact(self, store: ObjectStore) -> None:
         catalog = await self.root.catalog()

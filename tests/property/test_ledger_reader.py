@@ -151,13 +151,17 @@ class Reading:
 
 async def query(world: World, store: ObjectStore, sources: Sources) -> None:
     """As a query does: ranges are planned, and read by another process, maybe much later, when the records are somewhere else."""
-    reader = LedgerReader(store, 1, world.root.cluster.producer_states_max, run_blocking=run_inline)
+    room = sources.random.choice((8, 10_000))
+    reader = LedgerReader(store, 1, world.root.cluster.producer_states_max, run_blocking=run_inline, index_batches_max=room)
     await reader.open()
+    spans = {}
+    for number in range(PARTITIONS):
+        part = (world.topic_id, number)
+        first = sources.random.randint(reader.log_start(part), reader.end(part))
+        spans[part] = first, sources.random.randint(first, reader.end(part))
     partition = sources.random.randrange(PARTITIONS)
     key = (world.topic_id, partition)
-    first = sources.random.randint(reader.log_start(key), reader.end(key))
-    end = sources.random.randint(first, reader.end(key))
-    ranges = split(await plan_ranges(reader, key, first, end), sources.random.randint(1, 4))
+    ranges = split((await plan_ranges(reader, spans))[key], sources.random.randint(1, 4))
     await asyncio.sleep(sources.random.choice((0, 1, 20)) * sources.random.random())
     executor, _ = world.process()
     for wanted in ranges:

@@ -43,7 +43,7 @@ def key(root: Root) -> tuple[int, int]:
 
 
 async def planned(root: Root, first: int = 0, end: int = 18) -> list[OffsetRange]:
-    return await plan_ranges(await opened_reader(root.store), key(root), first, end)
+    return (await plan_ranges(await opened_reader(root.store), {key(root): (first, end)}))[key(root)]
 
 
 async def rows(root: Root, ranges: list[OffsetRange]) -> dict[int, bytes]:
@@ -189,7 +189,7 @@ async def followed(root: Root) -> list[OffsetRange]:
     for number in range(3):
         await root.produce("t", (0, [b"%d" % number]), (0, [b"%d/1" % number, b"%d/2" % number]), (1, [b"of another"]))
         await reader.refresh()
-    return await plan_ranges(reader, key(root), 12, 27)
+    return (await plan_ranges(reader, {key(root): (12, 27)}))[key(root)]
 
 
 async def requests(root: Root, ranges: list[OffsetRange]) -> dict[str, int]:

@@ -9,6 +9,7 @@ import pytest
 
 from ledger import keys
 from ledger.blocking import run_inline
+from ledger.fetch_index import PartitionIndex
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.delete import log_start_move
@@ -180,6 +181,49 @@ async def test_an_index_that_is_too_small_is_looked_up_again(root: Root, store: 
     reader = await opened_reader(store, index_batches_max=10)
     for partition in range(2):
         assert await read_to_end(reader, part(root, partition)) == written(root, partition)
+
+
+async def behind(root: Root, store: FaultyStore) -> tuple[LedgerReader, int]:
+    """A reader of two partitions with room for the last five segments of 60, and how many GETs it took to open it."""
+    for number in range(60):
+        await root.produce("t", (0, [b"a%d" % number]), (1, [b"b%d" % number]))
+    store.calls.clear()
+    reader = await opened_reader(store, index_batches_max=10)
+    return reader, store.calls["get_suffix"]
+
+
+@on_a_root
+async def test_what_the_index_has_no_room_for_is_looked_up_once_for_all_partitions_and_for_what_follows(
+    root: Root, store: FaultyStore
+) -> None:
+    reader, opening = await behind(root, store)
+    found = {part(root, partition): PartitionIndex() for partition in range(2)}
+    store.calls.clear()
+    for first in range(0, 60, 12):
+        for key, batches in (await reader.batches(dict.fromkeys(found, (first, first + 12)))).items():
+            found[key].extend(batches)
+        assert store.calls["get_suffix"] <= opening
+    assert [len(batches) for batches in found.values()] == [60, 60]
+    assert not any(map(len, reader._far.values())), "what was planned is not held any more"
+
+
+def test_what_is_kept_of_a_look_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ledger.followed_ledger.FAR_BATCHES_MAX", 30)
+
+    @on_a_root
+    async def scenario(root: Root, store: FaultyStore) -> None:
+        reader, opening = await behind(root, store)
+        store.calls.clear()
+        for first in range(0, 60, 5):
+            found = await reader.batches({part(root, partition): (first, first + 5) for partition in range(2)})
+            assert [len(batches) for batches in found.values()] == [5, 5]
+            assert sum(map(len, reader._far.values())) <= 30
+        assert store.calls["get_suffix"] <= 4 * opening, "of 110 batches that did not fit, 10 and 30 at a time"
+        assert await read_to_end(reader, part(root, 0)) == written(root, 0)
+        assert await read_to_end(reader, part(root, 1)) == written(root, 1)
+        assert sum(map(len, reader._far.values())) <= 30
+
+    scenario()
 
 
 @on_a_root

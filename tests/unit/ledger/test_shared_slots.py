@@ -35,7 +35,7 @@ async def root(sources: Sources) -> Root:
 async def planned(root: Root, reader: LedgerReader | None = None) -> list[OffsetRange]:
     reader = reader or await opened_reader(root.store)
     keys_of = [(root.topics["t"].id, partition) for partition in range(PARTITIONS)]
-    return [part for key in keys_of for part in await plan_ranges(reader, key, 0, reader.end(key))]
+    return [part for parts in (await plan_ranges(reader, {key: (0, reader.end(key)) for key in keys_of})).values() for part in parts]
 
 
 async def rows(store: CountingStore, ranges: list[OffsetRange], bytes_max: int = 1 << 20) -> dict[int, list[bytes]]:
