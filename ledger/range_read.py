@@ -11,6 +11,8 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from heapq import heapify, heappush, heapreplace
+from operator import itemgetter
 
 import pyarrow as pa
 
@@ -55,8 +57,8 @@ class OffsetRange:
 
     def part(self, first: int, end: int) -> OffsetRange:
         """Some of it."""
-        share = self.bytes * (end - first) // max(1, self.end - self.first)
         batches = self.batches.between(first, end)
+        share = batches.size_bytes or self.bytes * (end - first) // max(1, self.end - self.first)
         return replace(self, first=first, end=end, bytes=share, batches=batches, at_hand=batches.among(self.at_hand))
 
 
@@ -99,15 +101,16 @@ def _in_parquet(bundle: int, key: PartitionKey, first: int, border: int, files: 
 
 def split(ranges: Sequence[OffsetRange], count_min: int) -> list[OffsetRange]:
     """At least so many, as far as there are offsets: the largest are halved."""
-    found = list(ranges)
-    while len(found) < count_min:
-        largest = max(found, key=lambda each: each.end - each.first, default=None)
-        if largest is None or largest.end - largest.first < 2:
+    largest = [(each.first - each.end, number, each.first, each) for number, each in enumerate(ranges)]  # a heap: the least goes first
+    heapify(largest)
+    while largest and len(largest) < count_min:
+        length, number, _, each = largest[0]
+        if length > -2:
             break
-        at = found.index(largest)
-        middle = (largest.first + largest.end) // 2
-        found[at : at + 1] = [largest.part(largest.first, middle), largest.part(middle, largest.end)]
-    return found
+        middle = (each.first + each.end) // 2
+        heapreplace(largest, (each.first - middle, number, each.first, each.part(each.first, middle)))
+        heappush(largest, (middle - each.end, number, middle, each.part(middle, each.end)))
+    return [each for *_, each in sorted(largest, key=itemgetter(1, 2))]
 
 
 class RangeReader:

@@ -177,6 +177,14 @@ def test_splitting_leaves_nothing_out_and_takes_nothing_twice(sizes: list[int], 
     assert len(parts) >= min(count, first) or len(parts) >= count
 
 
+def test_of_many_ranges_the_largest_are_halved() -> None:
+    ranges = [OffsetRange(1, (7, 0), 0, 1 << 18), *(OffsetRange(1, (7, partition), 0, 3) for partition in range(1, 10_000))]
+    parts = split(ranges, 20_000)
+    assert len(parts) == 20_000
+    assert [part.key for part in parts] == sorted(part.key for part in parts)
+    assert max(part.end - part.first for part in parts) <= 32
+
+
 async def test_parts_of_a_range_keep_the_batches_that_they_need(root: Root) -> None:
     parts = split(await planned(root), 9)
     assert len(parts) == 9
