@@ -111,6 +111,16 @@ class PartitionIndex:
         """What is held of these batches."""
         return {place: held[place] for place in zip(self._columns[2], self._columns[3], strict=True) if place in held}
 
+    def cuts(self, batches_max: int, bytes_max: int) -> Iterator[int]:
+        """Offsets at which to cut, so that no piece has more batches, nor more bytes unless it is one batch."""
+        count = size_bytes = 0
+        for base_offset, length in zip(self._columns[0], self._columns[4], strict=True):
+            if count == batches_max or (count and size_bytes + length > bytes_max):
+                yield base_offset
+                count = size_bytes = 0
+            count += 1
+            size_bytes += length
+
     def extents(self) -> Iterator[tuple[int, int, int]]:
         """What of each slot: (slot, position, length), from its first batch to the end of its last one."""
         slots, positions, lengths = self._columns[2], self._columns[3], self._columns[4]

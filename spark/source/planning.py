@@ -5,6 +5,7 @@ Needs the store, no broker and no Spark.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -95,19 +96,29 @@ async def plan_parts(parts: Sequence[Part]) -> list[TopicRange]:
 def deal(ranges: Sequence[TopicRange], tasks_min: int, task_bytes: int = TASK_BYTES) -> list[list[TopicRange]]:
     """Neighbouring ranges together, up to a size; at least `tasks_min` tasks, as far as there are records."""
     names = {each.range.key: each.topic for each in ranges}
-    parts = [TopicRange(names[part.key], part) for part in split([*_few_batches(ranges)], tasks_min)]
-    total = sum(part.range.bytes for part in parts)
-    bytes_max = min(task_bytes, total // tasks_min)
-    tasks: list[list[TopicRange]] = []
+    bytes_max = max(1, min(task_bytes, sum(each.range.bytes for each in ranges) // tasks_min))
+    parts = split([*_pieces(ranges, bytes_max)], tasks_min)
+    tasks = _packed(parts, bytes_max)
+    if len(tasks) < (wanted := min(tasks_min, len(parts))):
+        # the largest size that gives enough; with 1 byte each part is a task
+        sizes = range(bytes_max, 0, -1)
+        tasks = _packed(parts, sizes[bisect_left(sizes, wanted, key=lambda size: len(_packed(parts, size)))])
+    return [_bounded([TopicRange(names[part.key], part) for part in task]) for task in tasks]
+
+
+def _packed(parts: Sequence[OffsetRange], bytes_max: int) -> list[list[OffsetRange]]:
+    """A part that says nothing of its size counts as a byte."""
+    tasks: list[list[OffsetRange]] = []
     size_bytes = batches = 0
     for part in parts:
-        if not tasks or size_bytes + part.range.bytes > bytes_max or batches + len(part.range.batches) > TASK_BATCHES:
+        part_bytes = max(1, part.bytes)
+        if not tasks or size_bytes + part_bytes > bytes_max or batches + len(part.batches) > TASK_BATCHES:
             tasks.append([])
             size_bytes = batches = 0
         tasks[-1].append(part)
-        size_bytes += part.range.bytes
-        batches += len(part.range.batches)
-    return [_bounded(task) for task in (tasks if len(tasks) >= min(tasks_min, len(parts)) else [[part] for part in parts])]
+        size_bytes += part_bytes
+        batches += len(part.batches)
+    return tasks
 
 
 def _bounded(task: list[TopicRange]) -> list[TopicRange]:
@@ -121,12 +132,13 @@ def _bounded(task: list[TopicRange]) -> list[TopicRange]:
     return found
 
 
-def _few_batches(ranges: Iterable[TopicRange]) -> Iterator[OffsetRange]:
+def _pieces(ranges: Iterable[TopicRange], bytes_max: int) -> Iterator[OffsetRange]:
+    """What is in segments is cut between batches: by their bytes, and so that few places travel with a task."""
     for each in ranges:
         whole, first = each.range, each.range.first
-        for at in range(TASK_BATCHES, len(whole.batches), TASK_BATCHES):
-            yield whole.part(first, whole.batches[at].base_offset)
-            first = whole.batches[at].base_offset
+        for cut in whole.batches.cuts(TASK_BATCHES, bytes_max):
+            yield whole.part(first, cut)
+            first = cut
         yield whole if first == whole.first else whole.part(first, whole.end)
 
 

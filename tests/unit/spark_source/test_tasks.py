@@ -5,6 +5,10 @@ from __future__ import annotations
 import pickle
 from dataclasses import replace
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from ledger.fetch_index import IndexedBatch, PartitionIndex
 from ledger.range_read import OffsetRange
 from spark.source import planning
@@ -37,6 +41,56 @@ def test_tasks_have_a_size() -> None:
     assert offsets(tasks) == offsets([[*files, *small]])
     assert [sum(part.range.bytes for part in task) // MB for task in tasks] == [100, 100, 100, 120]
     assert len(deal([*files, *small], 1, 10 * MB)) == 6
+
+
+def of_sizes(sizes: list[int], partition: int = 0) -> TopicRange:
+    """In segments: a batch of ten records of each size."""
+    batches = PartitionIndex(IndexedBatch(10 * at, 10, at, 0, size, 7, 0, 0) for at, size in enumerate(sizes))
+    return TopicRange("t", OffsetRange(1, (5, partition), 0, 10 * len(sizes), batches.size_bytes, batches))
+
+
+def in_a_file(size: int, partition: int = 0) -> TopicRange:
+    return TopicRange("t", OffsetRange(1, (5, partition), 0, 1000, size))
+
+
+def sizes_mb(tasks: list[list[TopicRange]]) -> list[int]:
+    return [sum(part.range.bytes for part in task) // MB for task in tasks]
+
+
+def test_what_is_in_segments_is_cut_by_bytes() -> None:
+    hot = of_sizes([MB] * 20_480)
+    tasks = deal([hot], 1)
+    assert sizes_mb(tasks) == [128] * 160
+    assert offsets(tasks) == offsets([[hot]])
+    assert sizes_mb(deal([of_sizes([MB] * 100)], 1, 32 * MB)) == [32, 32, 32, 4]
+    assert sizes_mb(deal([of_sizes([200 * MB, MB, 200 * MB])], 1)) == [200, 1, 200], "a batch is read as a whole"
+
+
+@pytest.mark.parametrize("hot", [of_sizes([MB] * 100), in_a_file(100 * MB)], ids=["segments", "file"])
+def test_a_hot_partition_and_many_small_ones_make_about_as_many_tasks_as_asked_for(hot: TopicRange) -> None:
+    ranges = [hot, *(of_sizes([10 * 1024], partition) for partition in range(1, 1001))]
+    tasks = deal(ranges, 16)
+    assert 16 <= len(tasks) <= 20
+    assert offsets(tasks) == offsets([ranges])
+    if hot.range.batches:
+        assert max(sizes_mb(tasks)) <= 7
+
+
+@given(
+    st.lists(st.lists(st.sampled_from([0, 1, 1000, MB]), max_size=5), max_size=5),
+    st.lists(st.sampled_from([0, 1, 30 * MB]), max_size=5),
+    st.integers(1, 40),
+    st.sampled_from([1, 1000, MB, 128 * MB]),
+)
+def test_no_offset_is_left_out_or_dealt_twice(segments: list[list[int]], files: list[int], tasks_min: int, task_bytes: int) -> None:
+    ranges = [of_sizes(sizes, at) for at, sizes in enumerate(segments)] + [in_a_file(size, 10 + at) for at, size in enumerate(files)]
+    ranges = [each for each in ranges if each.range.first < each.range.end]
+    tasks = deal(ranges, tasks_min, task_bytes)
+    assert offsets(tasks) == offsets([ranges])
+    assert all(tasks)
+    assert len(tasks) >= min(tasks_min, len(offsets(tasks)))
+    for task in tasks:
+        assert len(task) == 1 or sum(part.range.bytes for part in task) <= task_bytes
 
 
 def test_a_task_carries_no_more_bytes_than_a_bound() -> None:
