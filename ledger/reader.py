@@ -23,7 +23,7 @@ from ledger.keys import KeyedPlace
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.parquet.reader import ParquetCache, read_parquet
 from ledger.stored_batch import StoredBatch
-from ledger.time_search import offset_at
+from ledger.time_search import Candidate, offset_at
 from ledgermq.errors import OffsetOutOfRange, Unavailable
 
 ATTEMPTS_MAX = 10
@@ -120,8 +120,17 @@ class LedgerReader(FollowedLedger):
         """The first record of this time or a later one, among those that are known to be durable. Raises as `read` does."""
         return await offset_at(_Searched(self, key), timestamp_us, self._run_blocking)
 
-    async def candidate(self, key: PartitionKey, offset: int, timestamp_us: int) -> tuple[int, int] | None:
-        """As `ledger.time_search` asks."""
+    async def candidate(self, key: PartitionKey, offset: int, timestamp_us: int) -> Candidate | None:
+        """As `ledger.time_search` asks. Raises as `read` does."""
+        for _ in range(ATTEMPTS_MAX):
+            known = self.checkpoint.number
+            try:
+                return await self._candidate(key, max(offset, self.log_start(key)), timestamp_us)
+            except ObjectMissing as missing:
+                await self.look_for(missing, known)
+        raise Unavailable(f"bundle {self.bundle}: its records move faster than they can be searched", retry_after_ms=100)
+
+    async def _candidate(self, key: PartitionKey, offset: int, timestamp_us: int) -> Candidate | None:
         if offset < (border := self.parquet_start(key)):
             cleaned = await self._keyed.candidate(KeyedPlace(*key), offset, border, timestamp_us)
             if cleaned is not None:
@@ -130,7 +139,9 @@ class LedgerReader(FollowedLedger):
         if offset < self.parquet_end(key):
             for file in await self.parquet_files(key, offset):
                 if file.timestamp_max_us >= timestamp_us:
-                    return max(offset, file.first_offset), file.last_offset + 1
+                    found = await self._parquet.first_at(file, max(offset, file.first_offset), timestamp_us)
+                    if found is not None:
+                        return found
             offset = max(offset, self.parquet_end(key))
         if offset >= self.end(key):
             return None
@@ -180,7 +191,7 @@ class _Searched:
     def log_start(self) -> int:
         return self.reader.log_start(self.key)
 
-    async def candidate(self, offset: int, timestamp_us: int) -> tuple[int, int] | None:
+    async def candidate(self, offset: int, timestamp_us: int) -> Candidate | None:
         return await self.reader.candidate(self.key, offset, timestamp_us)
 
     async def read(self, offset: int, bytes_max: int) -> list[StoredBatch]:

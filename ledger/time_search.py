@@ -19,6 +19,8 @@ from ledgermq.errors import InvalidRequest
 from ledgermq.protocol.records import decode_batch
 
 READ_BYTES = 1024 * 1024
+Candidate = int | tuple[int, int]
+"""Where a record of a time or a later one is: its offset; or where one may be: first and end of a run of offsets, which may be empty."""
 
 
 class SearchedPartition(Protocol):
@@ -26,8 +28,8 @@ class SearchedPartition(Protocol):
 
     def log_start(self) -> int: ...
 
-    async def candidate(self, offset: int, timestamp_us: int) -> tuple[int, int] | None:
-        """The next run of offsets, from `offset` on, that may hold a record of this time or a later one: first and end. May be empty."""
+    async def candidate(self, offset: int, timestamp_us: int) -> Candidate | None:
+        """The next one from `offset` on."""
         ...
 
     async def read(self, offset: int, bytes_max: int) -> Sequence[StoredBatch]:
@@ -39,6 +41,8 @@ async def offset_at(searched: SearchedPartition, timestamp_us: int, run_blocking
     """None where there is no such record."""
     offset = searched.log_start()
     while (candidate := await searched.candidate(offset, timestamp_us)) is not None:
+        if isinstance(candidate, int):
+            return candidate
         offset, end = candidate
         while offset < end:
             offset = max(offset, searched.log_start())  # it may have moved
@@ -56,5 +60,10 @@ def first_row_at(data: Buffer, timestamp_us: int, from_row: int) -> int | None:
         times = decode_batch(data).column("timestamp").cast(pa.int64())
     except InvalidRequest:
         return from_row
+    return first_time_at(times, timestamp_us, from_row)
+
+
+def first_time_at(times: pa.Array | pa.ChunkedArray, timestamp_us: int, from_row: int) -> int | None:
+    """The first row from `from_row` on of this time or a later one. `times`: in microseconds, as numbers."""
     row = pc.index(pc.greater_equal(times[from_row:], timestamp_us), pa.scalar(True)).as_py()
     return from_row + int(row) if row >= 0 else None

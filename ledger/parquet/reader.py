@@ -25,10 +25,12 @@ from ledger.checkpoint import partition_of
 from ledger.fold import PartitionKey
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.object_store.contract import ObjectStore
+from ledger.parquet.columns import SCHEMA as COLUMNS
 from ledger.parquet.pages import PageReader
-from ledger.parquet.row_group import open_row_group, read_row_group
+from ledger.parquet.row_group import open_row_group, read_columns, read_row_group
 from ledger.parquet.stored_file import read_footer
 from ledger.stored_batch import StoredBatch
+from ledger.time_search import first_time_at
 from ledgermq.errors import DataDamaged, OffsetOutOfRange
 from ledgermq.protocol.records import Compression, encode_batch
 
@@ -82,6 +84,23 @@ class ParquetCache:
                     at += piece.num_rows
 
         return rest(at)
+
+    async def first_at(self, file: fmt.ParquetFile, offset: int, timestamp_us: int) -> int | None:
+        """The first offset, from `offset` on, of this time or a later one. Nothing is fetched but the times of row groups that may have it.
+
+        Raises ObjectMissing, DataDamaged.
+        """
+        footer = await self._footer(file.key)
+        first = file.first_offset
+        for number in range(footer.num_row_groups):
+            end = first + footer.row_group(number).num_rows
+            if offset < end and _may_hold(footer, number, timestamp_us):
+                table = await read_columns(self._store, file.key, footer, number, ["timestamp"], self._run_blocking)
+                row = first_time_at(table.column("timestamp").cast(pa.int64()), timestamp_us, max(0, offset - first))
+                if row is not None:
+                    return first + row if first + row <= file.last_offset else None
+            first = end
+        return None
 
     async def _find(self, key: str, file_first: int, offset: int) -> tuple[pq.FileMetaData, int, int]:
         """(footer, number of the row group, its first offset)."""
@@ -171,6 +190,11 @@ async def _file_at(cache: ParquetCache, bundle: int, checkpoint: fmt.Checkpoint,
     if parsed is None or (parsed.topic_id, parsed.partition) != key or file.first_offset > offset:
         raise DataDamaged(f"{file.key} is listed for topic id {key[0]} partition {key[1]}, offset {offset}", object_key=file.key)
     return file
+
+
+def _may_hold(footer: pq.FileMetaData, number: int, timestamp_us: int) -> bool:
+    times = footer.row_group(number).column(COLUMNS.get_field_index("timestamp")).statistics
+    return times is None or not times.has_min_max or times.max_raw >= timestamp_us
 
 
 def _encode(group: _RowGroup, offset: int, bytes_max: int, end: int, compression: Compression) -> list[StoredBatch]:

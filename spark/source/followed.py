@@ -95,8 +95,10 @@ class FollowedTopics:
         self.catalog, self.topics, self._readers = catalog, topics, readers
 
     def _new_reader(self, bundle: int, topic_ids: frozenset[int]) -> LedgerReader:
+        chosen = self._options.partitions
+
         def wanted(key: PartitionKey) -> bool:
-            return key[0] in topic_ids
+            return key[0] in topic_ids and (chosen is None or key[1] in chosen)
 
         return LedgerReader(
             self._store,

@@ -30,6 +30,7 @@ TASK_BYTES = 128 * 1024 * 1024
 AT_HAND_BYTES_MAX = 512 * 1024
 """Of a task; Spark warns of tasks from 1000 KiB on."""
 BUNDLES_AT_ONCE = 8
+PARTITIONS_AT_ONCE = 8
 INDEX_BATCHES_MAX = 2_000_000
 """Of one bundle, in the driver; some 60 bytes each. What does not fit is looked up again when it is planned, at the price of a recovery for
 all its partitions."""
@@ -57,10 +58,13 @@ async def plan_query(store: ObjectStore, options: SourceOptions) -> list[list[To
     """Ranges by task. Raises InvalidConfig, UnknownTopic, UnknownPartition, OffsetOutOfRange, DataDamaged, the store's errors."""
     cluster = await cluster_of(store)
     topics = topics_of(await read_catalog(store, cluster.producer_states_max), options)
-    chosen = [(topic, partition, topic.bundles[partition]) for topic in topics for partition in partitions_of(topic, options)]
-    readers = await _readers(store, topics, cluster.producer_states_max)
+    chosen = [(topic, partition) for topic in topics for partition in partitions_of(topic, options)]
+    readers = await _readers(store, chosen, cluster.producer_states_max)
     async with Archives(store, Sources()) as archives:
-        parts = [await _part(store, archives, readers[bundle], topic, partition, options) for topic, partition, bundle in chosen]
+        for url in {topic.settings.archive_url for topic in topics if options.include_archive}:
+            await archives.store(url)  # so that they are not opened side by side
+        works = (_part(store, archives, readers[topic.bundles[partition]], topic, partition, options) for topic, partition in chosen)
+        parts = await all_of(works, PARTITIONS_AT_ONCE)
     return deal(await plan_parts(parts), options.min_partitions)
 
 
@@ -152,13 +156,12 @@ def topics_of(catalog: Catalog, options: SourceOptions) -> list[Topic]:
     return topics
 
 
-async def _readers(store: ObjectStore, topics: Sequence[Topic], producer_states_max: int) -> dict[int, LedgerReader]:
-    """Of each bundle that holds partitions of these topics, open."""
-    wanted = {topic.id for topic in topics}
-    bundles = sorted({bundle for topic in topics for bundle in topic.bundles})
+async def _readers(store: ObjectStore, chosen: Sequence[tuple[Topic, int]], producer_states_max: int) -> dict[int, LedgerReader]:
+    """Of each bundle that holds some of these partitions, open."""
+    wanted = {(topic.id, partition) for topic, partition in chosen}
     readers = {
-        bundle: LedgerReader(store, bundle, producer_states_max, wanted=lambda key: key[0] in wanted, index_batches_max=INDEX_BATCHES_MAX)
-        for bundle in bundles
+        bundle: LedgerReader(store, bundle, producer_states_max, wanted=wanted.__contains__, index_batches_max=INDEX_BATCHES_MAX)
+        for bundle in sorted({topic.bundles[partition] for topic, partition in chosen})
     }
     await all_of((reader.open() for reader in readers.values()), BUNDLES_AT_ONCE)
     return readers

@@ -12,9 +12,10 @@ from collections.abc import Callable
 
 from ledger.catalog import Topic
 from ledgermq.errors import InvalidConfig, LedgerMQError, OffsetOutOfRange, UnknownTopic
+from ledgermq.tasks import all_of
 from spark.source.followed import FollowedTopics
 from spark.source.options import SourceOptions
-from spark.source.planning import Part, TopicRange, deal, partitions_of, plan_parts, resolve, topics_of
+from spark.source.planning import PARTITIONS_AT_ONCE, Part, TopicRange, deal, partitions_of, plan_parts, resolve, topics_of
 from spark.source.positions import Position, TopicPosition, Topics, share
 
 TASK_BYTES = 32 * 1024 * 1024
@@ -37,8 +38,9 @@ class Tracker:
         """
         found: dict[str, TopicPosition] = {}
         for topic in topics_of(self._followed.catalog, self._options):
-            offsets = {partition: await self._start(topic, partition) for partition in partitions_of(topic, self._options)}
-            found[topic.name] = TopicPosition(topic.id, offsets)
+            partitions = partitions_of(topic, self._options)
+            starts = await all_of((self._start(topic, partition) for partition in partitions), PARTITIONS_AT_ONCE)
+            found[topic.name] = TopicPosition(topic.id, dict(zip(partitions, starts, strict=True)))
         return Position(self._cluster, found, is_first=True)
 
     async def _start(self, topic: Topic, partition: int) -> int:

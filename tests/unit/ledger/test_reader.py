@@ -20,7 +20,7 @@ from ledgermq.errors import DataDamaged, OffsetOutOfRange
 from tests.faulty_store import FaultyStore
 from tests.ledgers import STATES_MAX
 from tests.reading import opened_reader, read_to_end, rows_of
-from tests.roots import Root
+from tests.roots import Root, parquet_keys
 from tests.virtual_time import run_virtual, virtual_sources
 
 Scenario = Callable[[Root, FaultyStore], Awaitable[None]]
@@ -306,3 +306,23 @@ async def test_a_time_is_found_in_parquet_and_in_segments(root: Root, store: Fau
         for wanted in range(22):
             expected = next((2 * number for number, time in enumerate(times) if time >= wanted), None)
             assert await reader.offset_at(part(root), wanted * 1000) == expected, wanted
+
+
+@on_a_root
+async def test_a_time_is_looked_for_where_the_log_starts_by_now(root: Root, store: FaultyStore) -> None:
+    """The reader does not hear that retention has taken the first file."""
+    for number in range(3):
+        await root.produce("t", (0, [b"a", b"b"]), timestamp_ms=10 + number)
+        await root.compact()
+    reader = await opened_reader(store)
+    await advance_checkpoint(root.store, 1, root.sources, STATES_MAX, log_start_move({part(root): 3}))
+
+    def forget(draft: fmt.Checkpoint) -> bool:
+        draft.partitions[0].parquet_start = 2
+        return True
+
+    await advance_checkpoint(root.store, 1, root.sources, STATES_MAX, forget)
+    await root.store.delete((await parquet_keys(root.store))[:1])
+    assert await reader.offset_at(part(root), 0) == 3
+    assert await reader.offset_at(part(root), 12_000) == 4
+    assert await reader.offset_at(part(root), 13_000) is None

@@ -1,0 +1,93 @@
+"""What planning asks of a store: only ledgers that are read, several partitions at a time, and of Parquet files the times alone."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from ledger import keys
+from ledger.catalog import METADATA, encode_topic_record, topic_key
+from ledger.object_store.contract import ObjectInfo, ObjectStore
+from ledger.object_store.memory import MemoryStore
+from ledger.parquet import columns
+from ledgermq.sources import Sources
+from spark.source.options import parse_options
+from spark.source.planning import plan_query
+from tests.passing_store import PassingStore
+from tests.roots import Root
+
+BATCHES, ROWS = 4, 50
+
+
+class Watched(PassingStore):
+    """`asked`: what was, with the bytes that came. `most`: how many ranges were asked for side by side."""
+
+    def __init__(self, inner: ObjectStore) -> None:
+        super().__init__(inner)
+        self.asked: list[tuple[str, int]] = []
+        self.running = self.most = 0
+
+    def list(self, prefix: str, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+        self.asked.append((prefix, 0))
+        return super().list(prefix, start_after)
+
+    async def get_suffix(self, key: str, length: int) -> bytes:
+        data = await super().get_suffix(key, length)
+        self.asked.append((key, len(data)))
+        return data
+
+    async def get_range(self, key: str, start: int, length: int) -> bytes:
+        self.running += 1
+        self.most = max(self.most, self.running)
+        await asyncio.sleep(0.001)
+        self.running -= 1
+        self.asked.append((key, length))
+        return await super().get_range(key, start, length)
+
+
+@pytest.fixture
+async def root(sources: Sources, monkeypatch: pytest.MonkeyPatch) -> Root:
+    """Topic t: partitions 0 to 2 in bundle 1, 3 in bundle 2; four batches of 50 records each, which are row groups in Parquet files.
+
+    The times of a batch are its number and one thousandth for each record, in seconds.
+    """
+    monkeypatch.setattr(columns, "ROW_GROUP_BYTES", 1)
+    root = await Root.open(MemoryStore("planning", sources), sources, bundles=3)
+    topic = replace(await root.create_topic("t", 3), bundles=(1, 1, 1, 2))
+    await root.put_internal(METADATA, topic_key("t"), encode_topic_record(topic))
+    root.topics["t"] = topic
+    noise = random.Random(7)
+    for number in range(BATCHES):
+        for partition in range(4):
+            await root.produce("t", (partition, [noise.randbytes(20_000) for _ in range(ROWS)]), timestamp_ms=1000 * number)
+    await root.compact()
+    return root
+
+
+async def spans(store: ObjectStore, **options: str) -> dict[int, tuple[int, int]]:
+    """First offset and end by partition, of what is read."""
+    found: dict[int, tuple[int, int]] = {}
+    for task in await plan_query(store, parse_options({"root": "memory://planning", "topic": "t", **options})):
+        for part in task:
+            first, _ = found.get(part.range.key[1], (part.range.first, 0))
+            found[part.range.key[1]] = first, part.range.end
+    return found
+
+
+async def test_only_ledgers_of_partitions_that_are_read_are_opened(root: Root) -> None:
+    store = Watched(root.store)
+    assert await spans(store, partitions="0,2") == {0: (0, 200), 2: (0, 200)}
+    assert keys.segments(1) in dict(store.asked)
+    assert keys.segments(2) not in dict(store.asked)
+
+
+async def test_a_time_is_looked_for_in_the_times_of_one_row_group_of_several_partitions_at_once(root: Root) -> None:
+    store = Watched(root.store)
+    assert await spans(store, startingTimestamp="2000", endingTimestamp="3000") == dict.fromkeys(range(4), (100, 150))
+    sizes = [size for key, size in store.asked if keys.parse_parquet(key)]
+    assert sum(sizes) < 4 * 100_000, "of a megabyte in each row group"
+    assert store.most > 1
