@@ -11,6 +11,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate
 from typing import NamedTuple, TypeVar
 
 from ledger.fold import PartitionKey
@@ -109,17 +110,19 @@ class PartitionIndex:
 
     def among(self, held: Mapping[Place, T]) -> dict[Place, T]:
         """What is held of these batches."""
-        return {place: held[place] for place in zip(self._columns[2], self._columns[3], strict=True) if place in held}
+        places = zip(self._columns[2], self._columns[3], strict=True) if held else ()
+        return {place: held[place] for place in places if place in held}
 
     def cuts(self, batches_max: int, bytes_max: int) -> Iterator[int]:
         """Offsets at which to cut, so that no piece has more batches, nor more bytes unless it is one batch."""
-        count = size_bytes = 0
-        for base_offset, length in zip(self._columns[0], self._columns[4], strict=True):
-            if count == batches_max or (count and size_bytes + length > bytes_max):
-                yield base_offset
-                count = size_bytes = 0
-            count += 1
-            size_bytes += length
+        sizes = array("Q", accumulate(self._columns[4], initial=0))
+        at = 0
+        while True:
+            fits = bisect_right(sizes, sizes[at] + bytes_max) - 1
+            at = max(at + 1, min(at + batches_max, fits))
+            if at >= len(self):
+                return
+            yield self._columns[0][at]
 
     def extents(self) -> Iterator[tuple[int, int, int]]:
         """What of each slot: (slot, position, length), from its first batch to the end of its last one."""
