@@ -66,6 +66,8 @@ class FollowedLedger:
         self._index = FetchIndex(index_batches_max, 1)
         self._far: dict[PartitionKey, PartitionIndex] = {}
         """Of what the index has no room for. Who was looked up last comes last."""
+        self._missed: dict[PartitionKey, Span] = {}
+        """What callers that wait for their turn have not found."""
         self._follower: Follower | None = None
         self._ahead = 1
 
@@ -116,9 +118,11 @@ class FollowedLedger:
         """Where a batch is that is in a segment; None: it has moved to Parquet meanwhile. Raises DataDamaged where it is nowhere."""
         found = self._find(key, offset)
         if found is None and offset >= self.parquet_end(key):
+            self._missed[key] = (offset, offset)
             async with self._turn:
-                if self._find(key, offset) is None:
-                    await self._load_far({key: (offset, offset)})
+                if self._find(key, offset) is None:  # look for all that were missed meanwhile
+                    missed, self._missed = self._missed | {key: (offset, offset)}, {}
+                    await self._load_far(missed)
             found = self._find(key, offset)
         if found is None and offset >= self.parquet_end(key):
             raise DataDamaged(f"bundle {self.bundle}: offset {offset} of topic id {key[0]} partition {key[1]} is in no segment")

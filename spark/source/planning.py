@@ -30,7 +30,8 @@ TASK_BYTES = 128 * 1024 * 1024
 AT_HAND_BYTES_MAX = 512 * 1024
 """Of a task; Spark warns of tasks from 1000 KiB on."""
 BUNDLES_AT_ONCE = 8
-PARTITIONS_AT_ONCE = 8
+PARTITIONS_AT_ONCE = 32
+"""Searched by time side by side; where the index has no room for them, they are looked up together."""
 INDEX_BATCHES_MAX = 2_000_000
 """Of one bundle, in the driver; some 60 bytes each. What does not fit is looked up again when it is planned, at the price of a recovery for
 all its partitions."""

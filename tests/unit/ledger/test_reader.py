@@ -183,12 +183,16 @@ async def test_an_index_that_is_too_small_is_looked_up_again(root: Root, store: 
         assert await read_to_end(reader, part(root, partition)) == written(root, partition)
 
 
-async def behind(root: Root, store: FaultyStore) -> tuple[LedgerReader, int]:
-    """A reader of two partitions with room for the last five segments of 60, and how many GETs it took to open it."""
+async def behind(root: Root, store: FaultyStore, partitions: int = 2) -> tuple[LedgerReader, int]:
+    """A reader with room for the last five segments of 60, each with a record of each partition, and how many GETs it took to open it.
+
+    The time of a record is its offset, in milliseconds.
+    """
     for number in range(60):
-        await root.produce("t", (0, [b"a%d" % number]), (1, [b"b%d" % number]))
+        values = ((partition, [b"%d/%d" % (partition, number)]) for partition in range(partitions))
+        await root.produce("t", *values, timestamp_ms=number)
     store.calls.clear()
-    reader = await opened_reader(store, index_batches_max=10)
+    reader = await opened_reader(store, index_batches_max=5 * partitions)
     return reader, store.calls["get_suffix"]
 
 
@@ -205,6 +209,15 @@ async def test_what_the_index_has_no_room_for_is_looked_up_once_for_all_partitio
         assert store.calls["get_suffix"] <= opening
     assert [len(batches) for batches in found.values()] == [60, 60]
     assert not any(map(len, reader._far.values())), "what was planned is not held any more"
+
+
+@on_a_root
+async def test_partitions_that_are_searched_side_by_side_are_looked_up_together(root: Root, store: FaultyStore) -> None:
+    reader, opening = await behind(root, store, partitions=8)
+    store.calls.clear()
+    found = await asyncio.gather(*(reader.offset_at(part(root, partition), 30_000) for partition in range(8)))
+    assert found == [30] * 8
+    assert store.calls["get_suffix"] <= 2 * opening, "of the first, and of all that came meanwhile"
 
 
 def test_what_is_kept_of_a_look_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
