@@ -9,7 +9,7 @@ round, and what it holds follows from its name: whoever finds it there already, 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -74,6 +74,16 @@ class CleaningOutcome:
     read: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Looked:
+    """At a file of the group: which of its records stay. `oldest_us`: of those that may still grow too old; None: there is none."""
+
+    each: CleaningInput
+    footer: pq.FileMetaData
+    stays: pa.ChunkedArray
+    oldest_us: int | None
+
+
 class _Run:
     def __init__(self, task: CleaningTask, store: ObjectStore, sources: Sources, run_blocking: RunBlocking) -> None:
         self.task = task
@@ -82,30 +92,33 @@ class _Run:
         self.run_blocking = run_blocking
 
     async def run(self) -> CleaningOutcome:
+        latest = await self._latest()
+        looked = [await self._look_at(each, latest) for each in self.task.inputs]
+        del latest
+        read = sum(len(found.stays) for found in looked)
+        file = await self._file_of(looked, read, sum(_count(found.stays) for found in looked))
+        if file is None:
+            return CleaningOutcome(None, read)
+        oldest_us = min((found.oldest_us for found in looked if found.oldest_us is not None), default=0)
+        return CleaningOutcome(replace(file, timestamp_min_us=oldest_us), read)
+
+    async def _file_of(self, looked: Sequence[_Looked], read: int, stays: int) -> KeyedFile | None:
+        """With the records that stay; None where none does."""
         first, last = max(self.task.inputs[0].first, self.task.floor), self.task.inputs[-1].last
         key = self.task.place.file(first, last, self.task.number, self.task.attempt)
-        latest = await self._latest()
-        kept: list[tuple[CleaningInput, pq.FileMetaData, pa.ChunkedArray]] = []
-        read = stays = 0
-        for each in self.task.inputs:
-            footer, mask = await self._mask(each, latest)
-            read += len(mask)
-            stays += _count(mask)
-            kept.append((each, footer, mask))
-        del latest
         only = self.task.inputs[0].clean
         if only is not None and len(self.task.inputs) == 1 and stays == read and only.first >= self.task.floor:
-            return CleaningOutcome(only, read)
+            return only
         if not stays:
-            return CleaningOutcome(None, read)
+            return None
         if (found := await self._stored(key)) is not None:
-            return CleaningOutcome(found, read)
+            return found
         builder = _Builder(self.task.bloom, stays)
-        async for rows in self._rows(kept):
+        async for rows in self._rows(looked):
             await self.run_blocking(partial(builder.add, rows))
         note = builder.note(self.task, first, last)
         data = await self.run_blocking(partial(builder.finish, note))
-        return CleaningOutcome(await self._put(key, data, note), read)
+        return await self._put(key, data, note)
 
     async def _latest(self) -> LatestOffsets:
         parts = []
@@ -128,13 +141,13 @@ class _Run:
         for number in range(footer.num_row_groups):
             yield await read_columns(self.store, each.key, footer, number, names, self.run_blocking)
 
-    async def _mask(self, each: CleaningInput, latest: LatestOffsets) -> tuple[pq.FileMetaData, pa.ChunkedArray]:
-        """Which of its records stay."""
+    async def _look_at(self, each: CleaningInput, latest: LatestOffsets) -> _Looked:
         footer = await self._footer(each)
         names = ["key", "offset", "timestamp"]
         whole = pa.concat_tables([table async for table in self._columns(each, footer, names)])
         dead = await self._dead_values(each, footer)
-        return footer, await self.run_blocking(partial(self._decide, whole, dead, latest))
+        stays = await self.run_blocking(partial(self._decide, whole, dead, latest))
+        return _Looked(each, footer, stays, await self.run_blocking(partial(self._oldest_us, whole, stays)))
 
     async def _dead_values(self, each: CleaningInput, footer: pq.FileMetaData) -> pa.ChunkedArray | None:
         """Which values are null; None: no tombstone of this file can have aged."""
@@ -158,15 +171,24 @@ class _Run:
             gone = compute.or_(gone, compute.fill_null(old, False))
         return compute.or_(compute.invert(gone), compute.equal(offsets, self.task.end - 1))
 
-    async def _rows(self, kept: Iterable[tuple[CleaningInput, pq.FileMetaData, pa.ChunkedArray]]) -> AsyncIterator[pa.Table]:
-        for each, footer, mask in kept:
+    def _oldest_us(self, rows: pa.Table, stays: pa.ChunkedArray) -> int | None:
+        """Not of the last record once it is too old: it stays all the same."""
+        compute: Any = pc
+        times = rows.column("timestamp").cast(pa.int64())
+        is_last = compute.equal(rows.column("offset"), self.task.end - 1)
+        lingers = compute.and_(is_last, compute.less(times, self.task.expired_us))
+        found: int | None = compute.min(times.filter(compute.and_not(stays, lingers))).as_py()
+        return found
+
+    async def _rows(self, looked: Iterable[_Looked]) -> AsyncIterator[pa.Table]:
+        for found in looked:
             at = 0
-            for number in range(footer.num_row_groups):
-                count = footer.row_group(number).num_rows
-                part = mask.slice(at, count)
+            for number in range(found.footer.num_row_groups):
+                count = found.footer.row_group(number).num_rows
+                part = found.stays.slice(at, count)
                 at += count
                 if _count(part):
-                    table = await read_columns(self.store, each.key, footer, number, SCHEMA.names, self.run_blocking)
+                    table = await read_columns(self.store, found.each.key, found.footer, number, SCHEMA.names, self.run_blocking)
                     yield await self.run_blocking(partial(table.filter, part))
 
     async def _put(self, key: str, data: NewFile, note: KeyedNote) -> KeyedFile:

@@ -33,7 +33,10 @@ _MARK = b'"checksum": "'
 
 @dataclass(frozen=True, slots=True)
 class KeyedFile:
-    """Records with offsets from `first` to `last`, not all of them; `size` in bytes; timestamps are 0 where no record has one."""
+    """Records with offsets from `first` to `last`, not all of them; `size` in bytes; timestamps are 0 where no record has one.
+
+    `timestamp_min_us`: of the records that may still grow too old; the last one of a version stays however old it is.
+    """
 
     key: str
     first: int
