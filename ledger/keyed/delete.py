@@ -6,7 +6,8 @@ versions      below the newest, when the one after them is `parquet_min_age` old
 files         of numbers up to the newest version's that no version names: of replaced versions, and of rounds that lost
 everything    of a partition whose topic was removed
 
-Nothing of a topic that is under legal hold, as its bundle's newest checkpoint says.
+Nothing of a topic that is under legal hold, and nothing by settings that were replaced, as its bundle's newest checkpoint says, which is
+looked at just before versions and their files go: who slept over a hold may have put a version that lacks what the one before it holds.
 """
 
 from __future__ import annotations
@@ -34,28 +35,32 @@ async def tidy_partition(store: ObjectStore, cluster: ClusterSettings, topic: To
     bundle, place = topic.bundles[partition], KeyedPlace(topic.id, partition)
     if not may_remove(await newest_checkpoint(store, bundle), topic):
         return []
-    deleted = await delete_replaced(store, cluster, place)
+    deleted = await delete_replaced(store, cluster, topic, partition)
     return deleted + await delete_cleaned_log(store, cluster, topic, place, bundle, sources)
 
 
-async def delete_replaced(store: ObjectStore, cluster: ClusterSettings, place: KeyedPlace) -> list[str]:
+async def delete_replaced(store: ObjectStore, cluster: ClusterSettings, topic: Topic, partition: int) -> list[str]:
     """Old versions, then files that nothing names. The files are listed first: what is not there yet cannot be taken for garbage."""
+    place = KeyedPlace(topic.id, partition)
     files = [(info.key, name.number) async for info in store.list(place.files) if (name := keys.parse_keyed(info.key)) is not None]
     listed = [found async for found in list_numbered(store, place.versions)]
     if not listed:
         return []
     limit_ms = await store.store_time_ms() - cluster.parquet_min_age_ms
     replaced = [number for (number, _), (_, after) in pairwise(listed) if after.modified_ms <= limit_ms]
-    for number in replaced:
-        await store.delete([place.version(number)])
     live: set[str] = set()
     for number, _ in listed:
         if number not in replaced:
             live |= await _files_of(store, place, number)
     unused = [key for key, number in files if key not in live and number <= listed[-1][0]]
-    if unused:
-        await store.delete(unused)
-    return [place.version(number) for number in replaced] + unused
+    deleted: list[str] = []
+    for group in [*([place.version(number)] for number in replaced), unused]:
+        if group and not may_remove(await newest_checkpoint(store, topic.bundles[partition]), topic):
+            break
+        if group:
+            await store.delete(group)
+            deleted += group
+    return deleted
 
 
 async def _files_of(store: ObjectStore, place: KeyedPlace, number: int) -> set[str]:

@@ -4,6 +4,7 @@
 
 Rivals may do the same at the same time; each has its own files, one wins the number. What a round that ends early leaves behind is
 garbage: nobody has to finish it. Safety (docs/decisions/0022): every version holds the latest record of each key below its end, once.
+Of a topic that is under legal hold nothing is cleaned, nor by settings that were replaced: looked at first, and again before the put.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.object_store.settle import PutOutcome, settle_put
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.pages import PageReader
+from ledger.topic_facts import may_remove
 from ledgermq.errors import DataDamaged, Unavailable
 from ledgermq.sources import Sources
 
@@ -44,7 +46,7 @@ async def clean_partition(
     bytes_max: int | None = None,
     on_done: OnCleaned = lambda task, outcome: None,
 ) -> CleaningReport | None:
-    """The next version; None where none is due, or where a rival published it. `everything`: whatever the dirty ratio is.
+    """The next version; None where none is due or allowed, or where a rival published it. `everything`: whatever the dirty ratio is.
 
     `bytes_max`: None also where the round would read more than this.
     Raises DataDamaged (naming the object), Unavailable, the store's errors.
@@ -52,14 +54,16 @@ async def clean_partition(
     store, cluster = compaction.store, compaction.cluster
     place, bundle = place_of(topic, partition), topic.bundles[partition]
     for _ in range(ATTEMPTS_MAX):
-        published, counters, log = await _look(store, place, bundle)
+        published, checkpoint, log = await _look(store, place, bundle)
+        if not may_remove(checkpoint, topic):
+            return None
         now_ms = await store.store_time_ms()
         plan = make_cleaning_plan(
             place,
             topic.name,
             cluster.cluster_id,
             published,
-            counters,
+            partition_of(checkpoint, place.topic_id, place.partition),
             log,
             topic.settings,
             everything=everything,
@@ -75,20 +79,19 @@ async def clean_partition(
     raise Unavailable(f"{place.folder}: others clean it faster than it can be read")
 
 
-async def _look(
-    store: ObjectStore, place: KeyedPlace, bundle: int
-) -> tuple[Published | None, fmt.PartitionCheckpoint, list[fmt.ParquetFile]]:
-    """The newest version, the partition's counters, and the log above the version's end: of one moment, or so that nobody can tell."""
+async def _look(store: ObjectStore, place: KeyedPlace, bundle: int) -> tuple[Published | None, fmt.Checkpoint, list[fmt.ParquetFile]]:
+    """The newest version, the newest checkpoint, and the log above the version's end: of one moment, or so that nobody can tell."""
     for _ in range(ATTEMPTS_MAX):
         published = await newest_version(store, place)
-        counters = partition_of(await newest_checkpoint(store, bundle), place.topic_id, place.partition)
+        checkpoint = await newest_checkpoint(store, bundle)
+        counters = partition_of(checkpoint, place.topic_id, place.partition)
         start = max(published.version.end if published is not None else 0, counters.parquet_start)
         try:
             log = await PageReader(store, bundle).files_from(counters, start)
         except ObjectMissing:
             continue  # a page was replaced: a newer checkpoint says so
         if published is None or start == published.version.end or start <= counters.log_start:
-            return published, counters, log
+            return published, checkpoint, log
     raise Unavailable(f"{place.folder}: others clean it faster than it can be read")
 
 
@@ -128,7 +131,7 @@ async def _run(compaction: Compaction, bundle: int, plan: CleaningPlan, topic: T
         tombstones_to=plan.aged_end,
     )
     check_version(plan, version)
-    if not await _publish(store, version, sources):
+    if not may_remove(await newest_checkpoint(store, bundle), topic) or not await _publish(store, version, sources):
         return None
     return CleaningReport(
         bundle=bundle,
