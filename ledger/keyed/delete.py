@@ -1,7 +1,8 @@
 """Deletes what versions have replaced, and exactly that (docs/decisions/0022; safety invariant 9).
 
-the log       files that end below the end of a version that is `parquet_min_age` old: first a checkpoint moves `parquet_start` above
-              them, then all below it go, in ascending order, each before the next. What a crash leaves is found by `ledger.parquet.gc`
+the log       of a topic that is keyed now: files that end below the end of a version that is `parquet_min_age` old: first a checkpoint
+              moves `parquet_start` above them, then all below it go, in ascending order, each before the next. What a crash leaves is
+              found by `ledger.parquet.gc`
 versions      below the newest, when the one after them is `parquet_min_age` old, in ascending order
 files         of numbers up to the newest version's that no version names: of replaced versions, and of rounds that lost
 everything    of a partition whose topic was removed
@@ -36,7 +37,9 @@ async def tidy_partition(store: ObjectStore, cluster: ClusterSettings, topic: To
     if not may_remove(await newest_checkpoint(store, bundle), topic):
         return []
     deleted = await delete_replaced(store, cluster, topic, partition)
-    return deleted + await delete_cleaned_log(store, cluster, topic, place, bundle, sources)
+    if topic.settings.keyed:
+        deleted += await delete_cleaned_log(store, cluster, topic, place, bundle, sources)
+    return deleted
 
 
 async def delete_replaced(store: ObjectStore, cluster: ClusterSettings, topic: Topic, partition: int) -> list[str]:

@@ -2,7 +2,8 @@
 
 The dirty part is the log from the base version's end on, whole files of Parquet; a record of the base or of the dirty part stays if the
 dirty part holds no later one of its key. Besides, these go: records below the log start, tombstones that have been in a version for
-`delete.retention.ms`, and, with `compact,delete`, what is older than `retention.ms`.
+`delete.retention.ms`, and, with `compact,delete`, what is older than `retention.ms`. Of a topic that is keyed no more only whole files go
+that are below the log start; where the topic archives, only what was deleted on demand, for versions go to no archive.
 
 Must not know: stores; clocks (times are given, by the store's clock).
 """
@@ -64,7 +65,7 @@ def make_cleaning_plan(
     now_ms: int,
     min_age_ms: int,
 ) -> CleaningPlan | None:
-    """The next round, or None where none is due. `log`: the Parquet files of the partition from the base's end on.
+    """The next round, or None where none is due. `log`: the Parquet files of the partition from the base's end on; none if it is not keyed.
 
     `min_age_ms`: for so long versions are remembered by those after them, or for `delete.retention.ms`.
     """
@@ -82,8 +83,8 @@ def make_cleaning_plan(
         end=dirty[-1].last + 1 if dirty else start,
         groups=(),
         dirty=dirty,
-        floor=counters.log_start,
-        aged_end=max(base.tombstones_to, aged_end(earlier, settings.delete_retention_ms, now_ms)),
+        floor=_floor(counters, settings),
+        aged_end=max(base.tombstones_to, aged_end(earlier, settings.delete_retention_ms, now_ms)) if settings.keyed else base.tombstones_to,
         expired_us=max(0, expired_us),
         earlier=earlier,
     )
@@ -92,6 +93,10 @@ def make_cleaning_plan(
     clean = [CleaningInput(file.key, file.first, file.last, file.size, file) for file in base.files]
     inputs = [each for each in (*clean, *dirty) if each.last >= plan.floor]
     return replace(plan, groups=tuple(_grouped(inputs, settings.parquet_target_bytes)))
+
+
+def _floor(counters: fmt.PartitionCheckpoint, settings: TopicSettings) -> int:
+    return counters.deleted_to if settings.delete_action == "archive" and not settings.keyed else counters.log_start
 
 
 def _ripe(log: Iterable[fmt.ParquetFile], written_ms_max: int) -> Iterable[CleaningInput]:

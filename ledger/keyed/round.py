@@ -54,7 +54,7 @@ async def clean_partition(
     store, cluster = compaction.store, compaction.cluster
     place, bundle = place_of(topic, partition), topic.bundles[partition]
     for _ in range(ATTEMPTS_MAX):
-        published, checkpoint, log = await _look(store, place, bundle)
+        published, checkpoint, log = await _look(store, topic, partition)
         if not may_remove(checkpoint, topic):
             return None
         now_ms = await store.store_time_ms()
@@ -79,15 +79,19 @@ async def clean_partition(
     raise Unavailable(f"{place.folder}: others clean it faster than it can be read")
 
 
-async def _look(store: ObjectStore, place: KeyedPlace, bundle: int) -> tuple[Published | None, fmt.Checkpoint, list[fmt.ParquetFile]]:
-    """The newest version, the newest checkpoint, and the log above the version's end: of one moment, or so that nobody can tell."""
+async def _look(store: ObjectStore, topic: Topic, partition: int) -> tuple[Published | None, fmt.Checkpoint, list[fmt.ParquetFile]]:
+    """The newest version, the newest checkpoint, and the log above the version's end: of one moment, or so that nobody can tell.
+
+    Of a topic that is keyed no more, without the log: nothing of it is to be cleaned.
+    """
+    place, bundle = place_of(topic, partition), topic.bundles[partition]
     for _ in range(ATTEMPTS_MAX):
         published = await newest_version(store, place)
         checkpoint = await newest_checkpoint(store, bundle)
         counters = partition_of(checkpoint, place.topic_id, place.partition)
         start = max(published.version.end if published is not None else 0, counters.parquet_start)
         try:
-            log = await PageReader(store, bundle).files_from(counters, start)
+            log = await PageReader(store, bundle).files_from(counters, start) if topic.settings.keyed else []
         except ObjectMissing:
             continue  # a page was replaced: a newer checkpoint says so
         if published is None or start == published.version.end or start <= counters.log_start:

@@ -1,4 +1,7 @@
-"""Cleans the keyed topics of a bundle, or of a root: round after round, then what they have replaced is deleted."""
+"""Cleans the keyed topics of a bundle, or of a root: round after round, then what they have replaced is deleted.
+
+Topics that were keyed once, too, for what is left of them.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Sequence
 
 from ledger.catalog import Catalog, Topic
 from ledger.keyed.delete import tidy_partition
+from ledger.keyed.left import apply_retention_to_left, left_partitions
 from ledger.keyed.report import CleaningReport
 from ledger.keyed.round import OnCleaned, clean_partition
 from ledger.parquet.compaction import Compaction
@@ -37,8 +41,11 @@ async def clean_bundle(
     """
     reports: list[CleaningReport] = []
     failures: list[LedgerMQError] = []
-    for topic, partition in keyed_partitions(catalog, [bundle]):
+    left = await left_partitions(compaction.store, catalog, bundle)
+    for topic, partition in [*keyed_partitions(catalog, [bundle]), *left]:
         try:
+            if not topic.settings.keyed:
+                await apply_retention_to_left(compaction, catalog, topic, partition)
             for _ in range(ROUNDS_MAX):
                 report = await clean_partition(compaction, topic, partition, everything=everything, bytes_max=bytes_max, on_done=on_done)
                 if report is None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ledger.catalog import Catalog
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.keyed.left import may_have_been_keyed
 from ledger.parquet.plan import INTERNAL_LAG_MS, is_internal_due
 from ledger.parquet.retention import has_retention
 from ledger.topic_facts import may_remove
@@ -57,6 +58,7 @@ def wants_retention(checkpoint: fmt.Checkpoint, catalog: Catalog) -> bool:
         is_leaving = has_retention(topic.settings) or part.parquet_start < part.log_start
         if is_leaving and part.parquet_start < part.parquet_end and may_remove(checkpoint, topic):
             return True
-        if topic.settings.keyed and part.parquet_end:
+        in_versions = topic.settings.keyed or (may_have_been_keyed(topic) and (part.log_start or has_retention(topic.settings)))
+        if in_versions and part.parquet_end:
             return True
     return False

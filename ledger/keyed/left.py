@@ -1,0 +1,81 @@
+"""Partitions of topics that were keyed once and are no more: their versions hold what the log no longer does, and is read from there.
+
+Retention takes of them as of a log, by whole files. What is below the log start leaves the versions by rounds that clean nothing else
+(`ledger.keyed.plan`), so the chain of versions goes on: an empty one stays in the end, for a number that is free again could be put late.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import astuple
+
+from ledger import keys
+from ledger.catalog import Catalog, Topic
+from ledger.checkpoint import newest_checkpoint, partition_of
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.keyed.version import Published, newest_version
+from ledger.keys import KeyedPlace
+from ledger.object_store.contract import ObjectStore
+from ledger.parquet.compaction import Compaction
+from ledger.parquet.delete import log_start_move
+from ledger.parquet.pages import PageReader
+from ledger.parquet.retention import has_retention, log_start_by_retention
+from ledger.recovery import advance_checkpoint
+from ledger.topic_facts import may_remove
+
+
+async def left_partitions(store: ObjectStore, catalog: Catalog, bundle: int) -> list[tuple[Topic, int]]:
+    """In the bundle, of living topics: those of which more than one object is left below `keyed/`.
+
+    A topic that was never altered was never keyed: where there is no other, this asks nothing.
+    """
+    topics = {topic.id: topic for topic in catalog.living_topics() if bundle in topic.bundles and may_have_been_keyed(topic)}
+    if not topics:
+        return []
+    names = [keys.parse_keyed(info.key) async for info in store.list(keys.KEYED)]
+    objects = Counter(name.place for name in names if name is not None and name.place.topic_id in topics)
+    found = [(topics[place.topic_id], place.partition) for place in sorted(objects, key=astuple) if objects[place] > 1]
+    return [(topic, partition) for topic, partition in found if partition < topic.partitions and topic.bundles[partition] == bundle]
+
+
+def may_have_been_keyed(topic: Topic) -> bool:
+    """It is not now."""
+    return not topic.settings.keyed and not topic.internal and topic.version != topic.id
+
+
+async def apply_retention_to_left(compaction: Compaction, catalog: Catalog, topic: Topic, partition: int) -> None:
+    """Move the log start where what its versions hold is too old or too much: `ledger.parquet.retention` sees no more than the log.
+
+    Not where the topic archives: versions go to no archive.
+    Raises DataDamaged, Unavailable, the store's errors.
+    """
+    if not has_retention(topic.settings) or topic.settings.delete_action == "archive":
+        return
+    store, bundle, place = compaction.store, topic.bundles[partition], KeyedPlace(topic.id, partition)
+    checkpoint = await newest_checkpoint(store, bundle)
+    part = partition_of(checkpoint, topic.id, partition)
+    published = await newest_version(store, place)
+    if published is None or part.log_start >= part.parquet_start or not may_remove(checkpoint, topic):
+        return
+    files = _files_below(part, published) + await PageReader(store, bundle).files_from(part, part.parquet_start)
+    now_ms = compaction.sources.now_ms()
+    start = log_start_by_retention(files, topic.settings, now_ms, max(topic.created_ms, topic.altered_ms))
+    if start > part.log_start:
+        move = log_start_move({(topic.id, partition): start}, catalog)
+        await advance_checkpoint(store, bundle, compaction.sources, compaction.cluster.producer_states_max, move)
+
+
+def _files_below(part: fmt.PartitionCheckpoint, published: Published) -> list[fmt.ParquetFile]:
+    """The version's files as if they were of the log, as far as the log begins above them."""
+    return [
+        fmt.ParquetFile(
+            key=file.key,
+            first_offset=file.first,
+            last_offset=min(file.last, part.parquet_start - 1),
+            size=file.size,
+            timestamp_max_us=file.timestamp_max_us,
+            committed_ms=published.published_ms,
+        )
+        for file in published.version.files
+        if part.log_start <= file.last and file.first < part.parquet_start
+    ]

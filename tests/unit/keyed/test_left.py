@@ -1,0 +1,137 @@
+"""After `cleanup.policy` was changed from compact to delete: versions hold what the log does not, until it is below the log start."""
+
+from __future__ import annotations
+
+from ledger.checkpoint import partition_of
+from ledger.parquet.delete import deletion_move
+from ledger.recovery import advance_checkpoint
+from tests.keyed_root import HOUR_MS, Keyed
+from tests.reading import opened_reader
+from tests.roots import parquet_keys
+
+
+async def left(**settings: str) -> Keyed:
+    """Two keys in a version, nothing in the log; then the topic is keyed no more."""
+    keyed = await Keyed.open(cleanup_policy="compact", retention_ms="-1")
+    await keyed.put((b"a", b"1"), (b"b", b"2"), (b"a", b"3"))
+    await keyed.compact()
+    assert await keyed.clean() == 1
+    keyed.wait(0.02)
+    await keyed.clean()
+    assert not await parquet_keys(keyed.root.store)
+    await keyed.alter(cleanup_policy="delete", **settings)
+    return keyed
+
+
+async def delete_before(keyed: Keyed, offset: int) -> None:
+    root = keyed.root
+    await advance_checkpoint(root.store, 1, root.sources, root.cluster.producer_states_max, deletion_move(keyed.topic, {0: offset}))
+
+
+async def read(keyed: Keyed) -> list[int]:
+    """Offsets, from the log start on."""
+    reader = await opened_reader(keyed.root.store)
+    key, found = (keyed.topic.id, 0), list[int]()
+    offset = reader.log_start(key)
+    while batches := await reader.read(key, offset):
+        found += [at for batch in batches for at in range(batch.base_offset, batch.end)]
+        offset = batches[-1].end
+    return found
+
+
+async def test_what_is_above_the_log_start_stays_and_is_read() -> None:
+    keyed = await left()
+    await keyed.put((b"b", b"4"), (b"b", None))
+    await keyed.compact()
+    before = await keyed.objects()
+    for _ in range(3):
+        keyed.wait(100)
+        assert await keyed.clean() == 0
+    assert await keyed.objects() == before
+    assert await read(keyed) == [1, 2, 3, 4]
+
+
+async def test_what_was_deleted_on_demand_leaves_the_versions() -> None:
+    keyed = await left()
+    await delete_before(keyed, 2)
+    assert await keyed.clean() == 0  # whole files only
+    await delete_before(keyed, 3)
+    assert await keyed.clean() == 1
+    assert await keyed.offsets() == []
+    keyed.wait(1)
+    assert await keyed.clean() == 0
+    assert len(await keyed.objects()) == 1
+    await keyed.put((b"c", b"4"))
+    await keyed.compact()
+    assert await read(keyed) == [3]
+
+
+async def test_retention_takes_what_is_in_versions_of_a_quiet_partition() -> None:
+    keyed = await left(retention_ms=str(HOUR_MS))
+    keyed.wait(0.5)
+    assert await keyed.clean() == 0
+    assert await read(keyed) == [1, 2]
+    keyed.wait(0.6)
+    assert await keyed.clean() == 1
+    assert await read(keyed) == []
+    keyed.wait(1)
+    await keyed.clean()
+    assert len(await keyed.objects()) == 1
+    assert await keyed.clean() == 0
+
+
+async def test_retention_by_bytes_counts_versions_before_the_log() -> None:
+    keyed = await left()
+    await keyed.put((b"c", b"4"))
+    await keyed.compact()
+    [file] = await parquet_keys(keyed.root.store)
+    size = (await keyed.root.store.head(file)).size
+    await keyed.alter(retention_bytes=str(size + (await keyed.version()).size))
+    assert await keyed.clean() == 0
+    await keyed.alter(retention_bytes=str(size))
+    assert await keyed.clean() == 1
+    assert await read(keyed) == [3]
+
+
+async def test_what_was_to_be_archived_stays_until_it_is_deleted_on_demand() -> None:
+    """Versions go to no archive."""
+    keyed = await left(retention_ms=str(HOUR_MS), delete_action="archive")
+    keyed.wait(2)
+    assert await keyed.clean() == 0
+    assert await read(keyed) == [1, 2]
+    await delete_before(keyed, 3)
+    assert await keyed.clean() == 1
+    assert await keyed.offsets() == []
+
+
+async def test_what_retention_of_the_log_has_passed_stays_where_the_topic_archives() -> None:
+    keyed = await left(retention_ms=str(HOUR_MS), delete_action="archive")
+    await keyed.put((b"c", b"4"))
+    await keyed.compact()
+    keyed.wait(2)
+    await keyed.compact()
+    assert partition_of(await keyed.root.newest(), keyed.topic.id, 0).log_start == 4
+    assert await keyed.clean() == 0
+    assert await keyed.offsets() == [1, 2]
+
+
+async def test_under_a_hold_it_stays() -> None:
+    keyed = await left(retention_ms=str(HOUR_MS), legal_hold="true")
+    before = await keyed.objects()
+    keyed.wait(2)
+    assert await keyed.clean() == 0
+    assert await keyed.objects() == before
+    assert await read(keyed) == [1, 2]
+
+
+async def test_a_topic_that_is_keyed_again_goes_on_with_its_versions() -> None:
+    keyed = await left()
+    await delete_before(keyed, 3)
+    assert await keyed.clean() == 1
+    await keyed.put((b"c", b"4"), (b"c", b"5"))
+    await keyed.alter(cleanup_policy="compact")
+    await keyed.compact()
+    assert await keyed.clean() == 1
+    assert (await keyed.version()).number == 3
+    assert await keyed.offsets() == [4]
+    assert await read(keyed) == [3, 4]
