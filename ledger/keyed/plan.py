@@ -2,8 +2,11 @@
 
 The dirty part is the log from the base version's end on, whole files of Parquet; a record of the base or of the dirty part stays if the
 dirty part holds no later one of its key. Besides, these go: records below the log start, tombstones that have been in a version for
-`delete.retention.ms`, and, with `compact,delete`, what is older than `retention.ms`. Of a topic that is keyed no more only whole files go
-that are below the log start; where the topic archives, only what was deleted on demand, for versions go to no archive.
+`delete.retention.ms`, and, with `compact,delete`, what is older than `retention.ms`. With `delete.when` that is judged as of the last of
+its times, once, by what was in Parquet then: as retention judges the log (`ledger.parquet.retention`).
+
+Of a topic that is keyed no more only whole files go that are below the log start; where the topic archives, only what was deleted on
+demand, for versions go to no archive.
 
 Must not know: stores; clocks (times are given, by the store's clock).
 """
@@ -13,8 +16,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from ledger.deletion_times import last_time_ms
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.keyed.version import KeyedFile, KeyedVersion, Published, aged_end, earlier_of, nothing_yet
+from ledger.keyed.version import NUMBER_MAX, KeyedFile, KeyedVersion, Published, aged_end, earlier_of, nothing_yet
 from ledger.keys import KeyedPlace
 from ledger.topic_settings import TopicSettings
 
@@ -26,13 +30,17 @@ DIRTY_BYTES_MAX = 4 * 1024 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class CleaningInput:
-    """A file that a task reads: of the base version (`clean`), or of the log, where it holds every offset from `first` to `last`."""
+    """A file that a task reads: of the base version (`clean`), or of the log, where it holds every offset from `first` to `last`.
+
+    `expires`: what is too old goes.
+    """
 
     key: str
     first: int
     last: int
     size: int
     clean: KeyedFile | None = None
+    expires: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +48,7 @@ class CleaningPlan:
     """Leads to version `base.number + 1`. `groups`: neighbouring files, each group becomes one file, or none.
 
     `floor`, `aged_end`: offsets below which all records, or tombstones, go. `expired_us`: records of before that go; 0 = none.
+    `expired_ms`: as of when, as the version will say.
     """
 
     base: KeyedVersion
@@ -49,6 +58,7 @@ class CleaningPlan:
     floor: int
     aged_end: int
     expired_us: int
+    expired_ms: int
     earlier: tuple[tuple[int, int], ...]
 
 
@@ -64,19 +74,21 @@ def make_cleaning_plan(
     everything: bool,
     now_ms: int,
     min_age_ms: int,
+    altered_ms: int = 0,
 ) -> CleaningPlan | None:
     """The next round, or None where none is due. `log`: the Parquet files of the partition from the base's end on; none if it is not keyed.
 
-    `min_age_ms`: for so long versions are remembered by those after them, or for `delete.retention.ms`.
+    `min_age_ms`: for so long versions are remembered by those after them, or for `delete.retention.ms`. `altered_ms`: when the settings
+    were; a time of `delete.when` up to then counts for nothing.
     """
     base = published.version if published is not None else nothing_yet(place, topic, cluster, counters.parquet_start)
     start = max(base.end, counters.parquet_start)
     kept = [file for file in log if file.last_offset >= counters.log_start]
     if kept and kept[0].first_offset > max(start, counters.log_start):
         raise AssertionError(f"{place.folder}: the log begins at {kept[0].first_offset}, it is needed from {start}")
-    ripe = list(_ripe(kept, now_ms - settings.min_compaction_lag_ms))
+    judged_ms = _judged_ms(settings, now_ms, altered_ms)
+    ripe = list(_ripe(kept, now_ms - settings.min_compaction_lag_ms, judged_ms if settings.delete_when else NUMBER_MAX))
     earlier = earlier_of(published, max(settings.delete_retention_ms, min_age_ms), now_ms)
-    expired_us = (now_ms - settings.retention_ms) * 1000 if settings.forgets_keys else 0
     dirty = tuple(_some(ripe))
     plan = CleaningPlan(
         base=base,
@@ -85,12 +97,14 @@ def make_cleaning_plan(
         dirty=dirty,
         floor=_floor(counters, settings),
         aged_end=max(base.tombstones_to, aged_end(earlier, settings.delete_retention_ms, now_ms)) if settings.keyed else base.tombstones_to,
-        expired_us=max(0, expired_us),
+        expired_us=max(0, judged_ms - settings.retention_ms) * 1000 if judged_ms else 0,
+        expired_ms=max(base.expired_ms, judged_ms),
         earlier=earlier,
     )
-    if not _is_due(plan, ripe, settings, everything):
+    expires = not settings.delete_when or judged_ms > base.expired_ms
+    if not _is_due(plan, ripe, settings, everything, expires):
         return None
-    clean = [CleaningInput(file.key, file.first, file.last, file.size, file) for file in base.files]
+    clean = [CleaningInput(file.key, file.first, file.last, file.size, file, expires) for file in base.files]
     inputs = [each for each in (*clean, *dirty) if each.last >= plan.floor]
     return replace(plan, groups=tuple(_grouped(inputs, settings.parquet_target_bytes)))
 
@@ -99,12 +113,22 @@ def _floor(counters: fmt.PartitionCheckpoint, settings: TopicSettings) -> int:
     return counters.deleted_to if settings.delete_action == "archive" and not settings.keyed else counters.log_start
 
 
-def _ripe(log: Iterable[fmt.ParquetFile], written_ms_max: int) -> Iterable[CleaningInput]:
-    """Those that are old enough, up to the first that is not."""
+def _judged_ms(settings: TopicSettings, now_ms: int, altered_ms: int) -> int:
+    """As of when it is judged what is too old; 0: nothing is."""
+    if not settings.forgets_keys:
+        return 0
+    if not settings.delete_when:
+        return now_ms
+    last_ms = last_time_ms(settings.delete_when, settings.delete_when_timezone, now_ms)
+    return last_ms if last_ms > altered_ms else 0
+
+
+def _ripe(log: Iterable[fmt.ParquetFile], written_ms_max: int, judged_ms: int) -> Iterable[CleaningInput]:
+    """Those that are old enough, up to the first that is not. `judged_ms`: what is committed later is not too old."""
     for file in log:
         if (file.timestamp_max_us // 1000 or file.committed_ms) > written_ms_max:
             return
-        yield CleaningInput(file.key, file.first_offset, file.last_offset, file.size)
+        yield CleaningInput(file.key, file.first_offset, file.last_offset, file.size, expires=file.committed_ms <= judged_ms)
 
 
 def _some(ripe: Iterable[CleaningInput]) -> Iterable[CleaningInput]:
@@ -118,7 +142,8 @@ def _some(ripe: Iterable[CleaningInput]) -> Iterable[CleaningInput]:
         yield file
 
 
-def _is_due(plan: CleaningPlan, ripe: Sequence[CleaningInput], settings: TopicSettings, everything: bool) -> bool:
+def _is_due(plan: CleaningPlan, ripe: Sequence[CleaningInput], settings: TopicSettings, everything: bool, expires: bool) -> bool:
+    """`expires`: what is too old in the base goes."""
     if everything and ripe:
         return True
     base = plan.base
@@ -129,8 +154,9 @@ def _is_due(plan: CleaningPlan, ripe: Sequence[CleaningInput], settings: TopicSe
         return True
     if plan.aged_end > base.tombstones_to and any(file.tombstones and file.first < plan.aged_end for file in base.files):
         return True
-    slack_us = 0 if everything else settings.retention_ms * 100  # a tenth of it: not for every record that grows too old
-    return any(0 < file.timestamp_min_us < plan.expired_us - slack_us for file in base.files)
+    at_once = everything or settings.delete_when
+    slack_us = 0 if at_once else settings.retention_ms * 100  # a tenth of it: not for every record that grows too old
+    return expires and plan.expired_us > 0 and any(0 < file.timestamp_min_us < plan.expired_us - slack_us for file in base.files)
 
 
 def _grouped(inputs: Iterable[CleaningInput], bytes_max: int) -> Iterable[tuple[CleaningInput, ...]]:

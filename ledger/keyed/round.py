@@ -69,6 +69,7 @@ async def clean_partition(
             everything=everything,
             now_ms=now_ms,
             min_age_ms=cluster.parquet_min_age_ms,
+            altered_ms=max(topic.created_ms, topic.altered_ms),
         )
         if plan is None or (bytes_max is not None and _bytes_of(plan) > bytes_max):
             return None
@@ -133,6 +134,7 @@ async def _run(compaction: Compaction, bundle: int, plan: CleaningPlan, topic: T
         files=tuple(outcome.file for outcome in outcomes if outcome.file is not None),
         earlier=plan.earlier,
         tombstones_to=plan.aged_end,
+        expired_ms=plan.expired_ms,
     )
     check_version(plan, version)
     if not may_remove(await newest_checkpoint(store, bundle), topic) or not await _publish(store, version, sources):
@@ -153,8 +155,9 @@ async def _run(compaction: Compaction, bundle: int, plan: CleaningPlan, topic: T
 def check_version(plan: CleaningPlan, version: KeyedVersion) -> None:
     """What never goes back, and what the files must be. A violation is a bug of ours, so it stops the caller."""
     base = plan.base
-    if version.end < base.end or version.tombstones_to < base.tombstones_to:
-        raise AssertionError(f"{version.key}: its end would go back from {base.end} to {version.end}")
+    for name in ("end", "tombstones_to", "expired_ms"):
+        if getattr(version, name) < getattr(base, name):
+            raise AssertionError(f"{version.key}: {name} would go back from {getattr(base, name)} to {getattr(version, name)}")
     start = base.end
     for each in plan.dirty:
         if each.first > max(start, plan.floor):

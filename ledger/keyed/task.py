@@ -146,7 +146,7 @@ class _Run:
         names = ["key", "offset", "timestamp"]
         whole = pa.concat_tables([table async for table in self._columns(each, footer, names)])
         dead = await self._dead_values(each, footer)
-        stays = await self.run_blocking(partial(self._decide, whole, dead, latest))
+        stays = await self.run_blocking(partial(self._decide, whole, dead, latest, each.expires))
         return _Looked(each, footer, stays, await self.run_blocking(partial(self._oldest_us, whole, stays)))
 
     async def _dead_values(self, each: CleaningInput, footer: pq.FileMetaData) -> pa.ChunkedArray | None:
@@ -158,7 +158,7 @@ class _Run:
             found += pc.is_null(table.column("value")).chunks
         return pa.chunked_array(found, pa.bool_())
 
-    def _decide(self, rows: pa.Table, dead: pa.ChunkedArray | None, latest: LatestOffsets) -> pa.ChunkedArray:
+    def _decide(self, rows: pa.Table, dead: pa.ChunkedArray | None, latest: LatestOffsets, expires: bool) -> pa.ChunkedArray:
         compute: Any = pc
         offsets = rows.column("offset")
         gone = compute.invert(latest.survivors(rows.column("key"), offsets))
@@ -166,7 +166,7 @@ class _Run:
         if dead is not None:
             aged = compute.and_(dead, compute.less(offsets, self.task.aged_end))
             gone = compute.or_(gone, compute.and_(aged, compute.is_valid(rows.column("key"))))
-        if self.task.expired_us:
+        if expires and self.task.expired_us:
             old = compute.less(rows.column("timestamp").cast(pa.int64()), self.task.expired_us)
             gone = compute.or_(gone, compute.fill_null(old, False))
         return compute.or_(compute.invert(gone), compute.equal(offsets, self.task.end - 1))

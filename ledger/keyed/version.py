@@ -2,7 +2,7 @@
 
     {"attempt": "<32 hex digits>", "checksum": "<8 hex digits>", "cluster": …, "earlier": [[end, published ms], …], "end": …,
      "files": [{"key": …, "first": …, "last": …, "rows": …, "tombstones": …, "size": …, "timestamp_min_us": …, "timestamp_max_us": …}, …],
-     "format": 1, "number": …, "partition": …, "tombstones_to": …, "topic": …, "topic_id": …}
+     "expired_ms": …, "format": 1, "number": …, "partition": …, "tombstones_to": …, "topic": …, "topic_id": …}
 
 JSON, so that readers of plain Parquet need nothing of ours. The checksum is the CRC-32C of the whole object with zeros for its digits.
 Invariants: files ascend and do not overlap; all lie below `end`; together they hold each key once (that is the tasks' business).
@@ -53,6 +53,7 @@ class KeyedVersion:
     """The latest record of each key below `end`.
 
     `earlier`: ends of versions before it, with the store's time of their publication. `tombstones_to`: below it none is left.
+    `expired_ms`: as of this time what was older than `retention.ms` has gone; 0: never yet.
     """
 
     place: KeyedPlace
@@ -64,6 +65,7 @@ class KeyedVersion:
     files: tuple[KeyedFile, ...] = ()
     earlier: tuple[tuple[int, int], ...] = ()
     tombstones_to: int = 0
+    expired_ms: int = 0
 
     @property
     def key(self) -> str:
@@ -75,7 +77,7 @@ class KeyedVersion:
 
     def check(self) -> None:
         """Raises ValueError, TypeError."""
-        numbers = [self.number, self.end, self.tombstones_to, *chain.from_iterable(self.earlier)]
+        numbers = [self.number, self.end, self.tombstones_to, self.expired_ms, *chain.from_iterable(self.earlier)]
         numbers += chain.from_iterable(astuple(file)[1:] for file in self.files)
         if not all(type(number) is int and -NUMBER_MAX <= number <= NUMBER_MAX for number in numbers):
             raise TypeError("offsets, sizes and times are whole numbers of 64 bits")
@@ -107,6 +109,7 @@ def encode_version(version: KeyedVersion) -> bytes:
         "end": version.end,
         "earlier": version.earlier,
         "tombstones_to": version.tombstones_to,
+        "expired_ms": version.expired_ms,
         "files": [asdict(file) for file in version.files],
     }
     data = json.dumps(found, sort_keys=True).encode() + b"\n"
@@ -131,6 +134,7 @@ def decode_version(data: bytes, key: str, place: KeyedPlace) -> KeyedVersion:
             files=tuple(KeyedFile(**file) for file in found["files"]),
             earlier=tuple((end, published_ms) for end, published_ms in found["earlier"]),
             tombstones_to=found["tombstones_to"],
+            expired_ms=found.get("expired_ms", 0),
         )
         version.check()
         if version.place != place or version.key != key:

@@ -73,7 +73,7 @@ def spoil_version(rng: random.Random, data: bytes) -> bytes:
 
 def check_version(data: bytes) -> None:
     found = decode_version(data, PLACE.version(4), PLACE)
-    numbers = [found.number, found.end, found.tombstones_to, *(number for pair in found.earlier for number in pair)]
+    numbers = [found.number, found.end, found.tombstones_to, found.expired_ms, *(number for pair in found.earlier for number in pair)]
     numbers += [number for file in found.files for number in astuple(file)[1:]]
     texts = [found.topic, found.cluster, *(file.key for file in found.files)]
     if not all(type(number) is int for number in numbers) or not all(type(text) is str for text in texts):

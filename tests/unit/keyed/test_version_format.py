@@ -47,14 +47,16 @@ _numbers = st.integers(0, 2**62)
 @given(
     counts=st.lists(st.tuples(st.integers(1, 100), st.integers(1, 100)), max_size=5),
     earlier=st.lists(st.tuples(_numbers, _numbers), max_size=5),
+    expired_ms=_numbers,
     topic=st.text(max_size=20),
 )
-def test_round_trip(counts: list[tuple[int, int]], earlier: list[tuple[int, int]], topic: str) -> None:
+def test_round_trip(counts: list[tuple[int, int]], earlier: list[tuple[int, int]], expired_ms: int, topic: str) -> None:
     files, at = [], 0
     for gap, length in counts:
         files.append(KeyedFile(PLACE.file(at + gap, at + gap + length, 9, b"x" * 16), at + gap, at + gap + length, 1, 0, 10, 5, 6))
         at += gap + length + 1
-    whole = replace(version(), topic=topic, number=9, end=at + 1, files=tuple(files), earlier=tuple(earlier))
+    changed = {"topic": topic, "number": 9, "end": at + 1, "files": tuple(files), "earlier": tuple(earlier), "expired_ms": expired_ms}
+    whole = replace(version(), **changed)
     assert decode_version(encode_version(whole), PLACE.version(9), PLACE) == whole
 
 
@@ -74,7 +76,16 @@ def test_garbage_is_refused(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "changed", [{"number": "4"}, {"end": 150.5}, {"tombstones_to": True}, {"topic": 7}, {"end": 2**63}, {"earlier": [[1, None]]}]
+    "changed",
+    [
+        {"number": "4"},
+        {"end": 150.5},
+        {"tombstones_to": True},
+        {"expired_ms": None},
+        {"topic": 7},
+        {"end": 2**63},
+        {"earlier": [[1, None]]},
+    ],
 )
 def test_values_of_other_kinds_are_refused_though_the_checksum_fits(changed: dict[str, object]) -> None:
     found = json.loads(encode_version(version())) | {"checksum": "00000000"} | changed
