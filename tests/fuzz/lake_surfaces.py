@@ -114,7 +114,7 @@ POSITION = positions.Position(
 SOURCE_OPTIONS = {
     "root": "s3://bucket/prefix",
     "topicsPattern": "a.*|b+",
-    "startingOffsets": '{"t": {"0": 5, "1": -2}}',
+    "startingOffsets": '{"ab": {"0": 5, "1": -2}}',
     "endingTimestamp": "2026-01-02T03:04:05Z",
     "maxOffsetsPerTrigger": "1000",
     "minPartitions": "4",
