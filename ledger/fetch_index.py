@@ -178,7 +178,7 @@ def far_index(segments: Iterable[fmt.SegmentIndex], key: PartitionKey, offset: i
 def far_indexes(
     segments: Iterable[fmt.SegmentIndex], spans: Mapping[PartitionKey, Span], beyond_max: int
 ) -> dict[PartitionKey, PartitionIndex]:
-    """Of several partitions: all batches of their spans, and of what follows there the first `beyond_max` of all together."""
+    """Of several partitions: all batches of their spans, one at least, and of what follows there the first `beyond_max` of all together."""
     found = {key: PartitionIndex() for key in spans}
     for index in segments:
         for entry in index.batches:
@@ -186,7 +186,7 @@ def far_indexes(
             if key not in spans or entry.base_offset + entry.record_count <= spans[key][0]:
                 continue
             if entry.base_offset >= spans[key][1]:
-                if beyond_max <= 0:
+                if beyond_max <= 0 and len(found[key]):
                     continue
                 beyond_max -= 1
             found[key].append(indexed(index.slot, entry))

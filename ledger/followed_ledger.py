@@ -131,21 +131,22 @@ class FollowedLedger:
     async def bring(self, spans: Mapping[PartitionKey, Span]) -> None:
         """What the index has no room for of these, by one look at the ledger for all, so that `place` finds it. `let_go` of it then.
 
+        Where one partition is not at hand all are looked up anew, so that what is kept of them reaches equally far.
         Raises as `open` does.
         """
-        if self._not_at_hand(spans):
-            async with self._turn:
-                if far := self._not_at_hand(spans):
-                    await self._load_far(far)
+        if self._are_at_hand(spans):
+            return
+        async with self._turn:
+            if not self._are_at_hand(spans):
+                await self._load_far({key: span for key, span in spans.items() if span[0] < span[1] and not self._index.find(key, span[0])})
 
-    def let_go(self, spans: Mapping[PartitionKey, Span]) -> None:
-        """Keep only what follows on them."""
-        for key, (_, end) in spans.items():
-            if (far := self._far.get(key)) is not None and len(far) and far.begin < end:
-                self._far[key] = far.between(end, far.end)
+    def let_go(self, key: PartitionKey, end: int) -> None:
+        """Keep only what follows."""
+        if (far := self._far.get(key)) is not None and len(far) and far.begin < end:
+            self._far[key] = far.between(end, far.end)
 
-    def _not_at_hand(self, spans: Mapping[PartitionKey, Span]) -> dict[PartitionKey, Span]:
-        return {key: span for key, span in spans.items() if not self._is_at_hand(key, *span)}
+    def _are_at_hand(self, spans: Mapping[PartitionKey, Span]) -> bool:
+        return all(self._is_at_hand(key, *span) for key, span in spans.items())
 
     def _is_at_hand(self, key: PartitionKey, first: int, end: int) -> bool:
         while first < end:

@@ -98,7 +98,7 @@ class LedgerReader(FollowedLedger):
             while offset < end and (place := await self.place(key, offset)) is not None:
                 found[key].extend(place[0].between(offset, end))
                 offset = found[key].end
-        self.let_go(spans)
+            self.let_go(key, end)
         return found
 
     def recent(self, batches: PartitionIndex) -> dict[Place, bytes]:

@@ -50,15 +50,21 @@ def main(arguments: Sequence[str]) -> int:
     except (SystemExit, argparse.ArgumentError):
         print(__doc__, file=sys.stderr)
         return 2
+    try:
+        return _run(chosen, interval_s)
+    except LedgerMQError as error:
+        print(f"error: {error.message}", file=sys.stderr)
+        return exit_code(error)
+
+
+def _run(chosen: argparse.Namespace, interval_s: float | None) -> int:
+    """Exit status."""
     spark = open_session()
     try:
         if interval_s is not None:
             asyncio.run(_serve(chosen, spark, interval_s))
             return 0
         return asyncio.run(_once(chosen, spark))
-    except LedgerMQError as error:
-        print(f"error: {error.message}", file=sys.stderr)
-        return exit_code(error)
     finally:
         spark.stop()
 

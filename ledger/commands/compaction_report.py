@@ -105,8 +105,8 @@ def compaction_report(done: CompactionReport, engine: str, seconds: float, now_m
     findings = [
         Finding(error.object_key or f"bundle {bundle}", error.code, error.message) for bundle, error in sorted(done.failures.items())
     ] + [Finding(parked.object_key, "PARKED", f"{parked.topic}-{parked.partition}: {parked.reason}") for parked in done.parked]
-    if done.not_collected is not None:
-        left = Finding(done.not_collected.object_key or "garbage", done.not_collected.code, done.not_collected.message)
+    for error in done.not_collected:
+        left = Finding(error.object_key or "garbage", error.code, error.message)
         findings += [left] if left not in findings else []
     parts = [Rows("round_list", ROUND_COLUMNS, rows)] if rows else []
     if done.cleaned:

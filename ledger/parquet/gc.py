@@ -153,7 +153,11 @@ async def _judge(store: ObjectStore, cluster: ClusterSettings, listed: _Listed) 
     live = {key for found in in_use for key in found.files}
     for found in in_use:
         garbage.records += _unused(found.checkpoint, found.pages, listed)
+    readable = {(part.topic_id, part.partition) for found in in_use for part in found.checkpoint.partitions}
     for key in listed.parquet:
+        name = keys.parse_parquet(key)
+        if garbage.failures and name is not None and (name.topic_id, name.partition) not in readable:
+            continue  # perhaps live, of a bundle that cannot be read: to ask the footer of each of its files would take hours
         if key not in live:
             await _add(store, cluster, checkpoints, key, garbage)
     return garbage

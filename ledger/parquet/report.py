@@ -64,7 +64,7 @@ class CompactionReport:
     """A run over a root: finished rounds, and bundles that could not be compacted with the reason.
 
     `cleaned`: published versions of keyed topics. `left`: by bundle, what was not in Parquet at the end: produced meanwhile, or of
-    a parked partition. `collected`: keys of garbage that was deleted; `not_collected`: why it could not be told, or not all be deleted.
+    a parked partition. `collected`: keys of garbage that was deleted; `not_collected`: why it could not all be told, or deleted.
     """
 
     rounds: list[RoundReport] = field(default_factory=list)
@@ -72,7 +72,7 @@ class CompactionReport:
     failures: dict[int, LedgerMQError] = field(default_factory=dict)
     left: dict[int, Lag] = field(default_factory=dict)
     collected: list[str] = field(default_factory=list)
-    not_collected: LedgerMQError | None = None
+    not_collected: list[LedgerMQError] = field(default_factory=list)
 
     @property
     def files(self) -> int:

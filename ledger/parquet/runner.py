@@ -66,18 +66,16 @@ async def compact_root(
 
 
 async def _collect(store: ObjectStore, cluster: ClusterSettings, catalog: Catalog, report: CompactionReport) -> None:
-    failures: list[LedgerMQError] = []
     try:
         collected = await collect_garbage(store, cluster)
         report.collected += collected.keys
-        failures += collected.failures.values()
+        report.not_collected += collected.failures.values()
     except LedgerMQError as error:
-        failures.append(error)
+        report.not_collected.append(error)
     try:
         report.collected += await delete_removed(store, catalog)
     except LedgerMQError as error:
-        failures.append(error)
-    report.not_collected = failures[0] if failures else None
+        report.not_collected.append(error)
 
 
 async def compact_bundle(
@@ -143,7 +141,11 @@ async def _compact_all(compaction: Compaction, bundle: int, catalog: Catalog, re
             break
     report.left[bundle] = await lag_of_bundle(compaction, bundle, catalog)
     untidied = await try_to_tidy(compaction, bundle, catalog)
-    report.cleaned += await clean_bundle(compaction, bundle, catalog, everything=True)
+    try:
+        report.cleaned += await clean_bundle(compaction, bundle, catalog, everything=True)
+    except LedgerMQError:
+        report.not_collected += [untidied] if untidied is not None else []
+        raise
     if untidied is not None:
         raise untidied
 

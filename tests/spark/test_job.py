@@ -19,13 +19,15 @@ pytestmark = pytest.mark.spark
 REPOSITORY = Path(__file__).parents[2]
 
 
+SCRIPT = str(REPOSITORY / "spark" / "job.py")
+
+
 def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    script = str(REPOSITORY / "spark" / "job.py")
-    return subprocess.run([sys.executable, script, *arguments], capture_output=True, text=True, timeout=200, cwd="/", check=False)
+    return subprocess.run([sys.executable, SCRIPT, *arguments], capture_output=True, text=True, timeout=200, cwd="/", check=False)
 
 
-def _compact_with_java_at(java_home: str, root: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "ledgermq.cli.main", "compact", root, "--engine", "spark"]
+def _run_with_java_at(java_home: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *arguments]
     environment = os.environ | {"JAVA_HOME": java_home}
     return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False, env=environment)
 
@@ -66,10 +68,12 @@ def test_a_root_without_a_cluster_has_the_exit_status_of_the_command_line(tmp_pa
 
 
 @pytest.mark.timeout(240)
-async def test_no_java_is_told_as_what_it_is(tmp_path: Path) -> None:
+@pytest.mark.parametrize("begin", [(SCRIPT,), ("-m", "ledgermq.cli.main", "compact", "--engine", "spark")])
+async def test_no_java_is_told_as_what_it_is(tmp_path: Path, begin: tuple[str, ...]) -> None:
     async with file_store(tmp_path) as store:
         await Root.open(store, seeded_sources())
     nowhere = str(tmp_path / "no-java")
-    done = _compact_with_java_at(nowhere, str(tmp_path))
+    done = _run_with_java_at(nowhere, *begin, str(tmp_path))
     assert done.returncode == 2
+    assert "Traceback" not in done.stderr
     assert f"Spark did not start: it needs Java 17 or newer, and JAVA_HOME is '{nowhere}'" in done.stderr

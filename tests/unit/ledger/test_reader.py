@@ -9,7 +9,7 @@ import pytest
 
 from ledger import keys
 from ledger.blocking import run_inline
-from ledger.fetch_index import PartitionIndex
+from ledger.fetch_index import PartitionIndex, far_indexes
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.delete import log_start_move
@@ -237,6 +237,36 @@ def test_what_is_kept_of_a_look_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> 
         assert sum(map(len, reader._far.values())) <= 30
 
     scenario()
+
+
+def test_unequal_partitions_are_looked_up_together_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ledger.followed_ledger.FAR_BATCHES_MAX", 80)
+
+    @on_a_root
+    async def scenario(root: Root, store: FaultyStore) -> None:
+        reader, opening = await behind(root, store, partitions=8)
+        done = dict.fromkeys((part(root, partition) for partition in range(8)), 0)
+        store.calls.clear()
+        for batch in range(30):
+            spans = {key: (first, min(first + 1 + (key[1] + batch) % 3, 55)) for key, first in done.items()}
+            for key, batches in (await reader.batches(spans)).items():
+                assert len(batches) == spans[key][1] - spans[key][0]
+                done[key] = spans[key][1]
+        assert set(done.values()) == {55}
+        assert store.calls["get_suffix"] <= 10 * opening, "of 440 batches that did not fit, 80 at a time beyond what was wanted"
+
+    scenario()
+
+
+def test_a_partition_whose_first_batch_is_late_is_found_beside_one_that_takes_all_room() -> None:
+    busy, late = (1, 0), (2, 0)
+    segments = [
+        fmt.SegmentIndex(slot=slot, batches=[fmt.BatchEntry(topic_id=1, base_offset=slot, record_count=1, position=24)])
+        for slot in range(1, 21)
+    ]
+    segments.append(fmt.SegmentIndex(slot=21, batches=[fmt.BatchEntry(topic_id=2, base_offset=7, record_count=1, position=24)]))
+    found = far_indexes(segments, {busy: (1, 1), late: (7, 7)}, 5)
+    assert [len(found[key]) for key in (busy, late)] == [5, 1]
 
 
 @on_a_root

@@ -16,6 +16,7 @@ from ledgermq.errors import DataDamaged
 from ledgermq.sources import Sources
 from tests.damage import damage_checkpoint
 from tests.passing_store import PassingStore
+from tests.requests_made import Requests
 from tests.roots import Root, parquet_keys, read_everything, read_parquet_rows
 from tests.stores import memory_store, seeded_sources
 from tests.unit.parquet.test_crashes import Crash
@@ -101,7 +102,10 @@ async def test_a_bundle_that_cannot_be_told_keeps_all_and_the_others_are_collect
             await store.put_if_absent(damaged, [b"garbage"])
         clock.now_us += 100_000_000
         before = [info.key async for info in store.list("")]
-        collected = await collect_garbage(store, root.cluster)
+        asked = Requests(store)
+        collected = await collect_garbage(asked, root.cluster)
+        footers = sum(count for (operation, folder), count in asked.made.items() if operation.startswith("get") and folder == "parquet")
+        assert footers == 1, "of the one file that is judged: a damaged bundle has many that are live"
         assert {bundle: error.object_key for bundle, error in collected.failures.items()} == {2: damaged}
         assert isinstance(collected.failures[2], DataDamaged)
         gone = {garbage[1], keys.snapshot(1, 1)}
