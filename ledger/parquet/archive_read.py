@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ledger import keys
 from ledger.blocking import RunBlocking
@@ -24,6 +25,7 @@ from ledger.parquet.reader import ParquetCache
 
 OpenStore = Callable[[str], Awaitable[ObjectStore]]
 """The archive at a URL; empty: in the cluster's own root."""
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,28 +45,8 @@ class ArchivedFile:
         return self.name.last_offset + 1
 
 
-async def archived_before(
-    archive: ObjectStore, topic: Topic, part: fmt.PartitionCheckpoint, live: Sequence[fmt.ParquetFile]
-) -> list[ArchivedFile]:
-    """What is kept of a partition below its log start, ascending; there may be gaps, where a topic did not archive at that time.
-
-    `live`: the files that the newest checkpoint lists. Raises the store's errors.
-    """
-    names = dict(await archived_files(archive, topic.name, topic.id, part.partition))
-    if topic.settings.delete_action == "archive":
-        for file in live:
-            name = keys.parse_parquet(file.key)
-            if name is not None and name.last_offset < part.log_start and name.last_offset >= part.deleted_to:
-                names.setdefault(name, file.size)
-    found: list[ArchivedFile] = []
-    for name, size in sorted(names.items(), key=lambda each: each[0].first_offset):
-        if name.last_offset < part.log_start and (not found or name.first_offset >= found[-1].end):
-            found.append(ArchivedFile(name, topic.settings.archive_url, size))
-    return found
-
-
 class ArchiveReader:
-    """`store`: the cluster's own."""
+    """Of all archives of one cluster; calls may run side by side. `store`: the cluster's own."""
 
     def __init__(self, store: ObjectStore, open_store: OpenStore, run_blocking: RunBlocking = asyncio.to_thread) -> None:
         self._store = store
@@ -72,31 +54,54 @@ class ArchiveReader:
         self._run_blocking = run_blocking
         self._caches: dict[str, ParquetCache] = {}
 
+    async def files_before(self, topic: Topic, part: fmt.PartitionCheckpoint, live: Sequence[fmt.ParquetFile]) -> list[ArchivedFile]:
+        """What is kept of a partition below its log start, ascending; there may be gaps, where a topic did not archive at that time.
+
+        `live`: the files that the newest checkpoint lists. Raises the store's errors.
+        """
+        archive = await self._open(topic.settings.archive_url)
+        names = dict(await archived_files(archive, topic.name, topic.id, part.partition))
+        if topic.settings.delete_action == "archive":
+            for file in live:
+                name = keys.parse_parquet(file.key)
+                if name is not None and name.last_offset < part.log_start and name.last_offset >= part.deleted_to:
+                    names.setdefault(name, file.size)
+        found: list[ArchivedFile] = []
+        for name, size in sorted(names.items(), key=lambda each: each[0].first_offset):
+            if name.last_offset < part.log_start and (not found or name.first_offset >= found[-1].end):
+                found.append(ArchivedFile(name, topic.settings.archive_url, size))
+        return found
+
     async def rows(self, file: ArchivedFile, offset: int) -> tuple[int, pa.Table]:
         """The row group that holds `offset`: its first offset, and its rows in the record schema. Raises ObjectMissing, DataDamaged, …"""
-        name = file.name
-        for place, key in (("archive", keys.archived(name.key)), ("live", name.key)):
-            try:
-                group = await (await self._cache(file.url if place == "archive" else None)).row_group(key, name.first_offset, offset)
-                return group.first_offset, group.rows
-            except ObjectMissing:
-                continue
-        group = await (await self._cache(file.url)).row_group(keys.archived(name.key), name.first_offset, offset)  # it has just moved
+        group = await self._wherever(file, lambda cache, key: cache.row_group(key, file.first, offset))
         return group.first_offset, group.rows
 
     async def offset_at(self, files: Sequence[ArchivedFile], timestamp_us: int) -> int | None:
-        """The first record of this time or a later one. Looks through the files: an archive has no index of times."""
+        """The first record of this time or a later one; raises as `rows` does. An archive has no index of times: of each file the footer
+        is read, and the times alone of row groups that may hold it.
+        """
         for file in files:
-            offset = file.first
-            while offset < file.end:
-                first, rows = await self.rows(file, offset)
-                late = pc.index(pc.greater_equal(rows["timestamp"].cast(pa.int64()), timestamp_us), True).as_py()
-                if late >= 0:
-                    return int(first + late)
-                offset = first + rows.num_rows
+            found = await self._wherever(file, partial(_first_at, file, timestamp_us))
+            if found is not None:
+                return found
         return None
+
+    async def _wherever(self, file: ArchivedFile, read: Callable[[ParquetCache, str], Awaitable[Found]]) -> Found:
+        archived = keys.archived(file.name.key)
+        for url, key in ((file.url, archived), (None, file.name.key)):
+            try:
+                return await read(await self._cache(url), key)
+            except ObjectMissing:
+                continue
+        return await read(await self._cache(file.url), archived)  # it has just moved
 
     async def _cache(self, url: str | None) -> ParquetCache:
         """None: of the cluster's own store."""
         store = self._store if url is None else await self._open(url)
         return self._caches.setdefault(url or "", ParquetCache(store, self._run_blocking))
+
+
+def _first_at(file: ArchivedFile, timestamp_us: int, cache: ParquetCache, key: str) -> Awaitable[int | None]:
+    placed = fmt.ParquetFile(key=key, first_offset=file.first, last_offset=file.name.last_offset)
+    return cache.first_at(placed, file.first, timestamp_us)

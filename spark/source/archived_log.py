@@ -6,8 +6,7 @@ from ledger.catalog import Topic
 from ledger.checkpoint import newest_checkpoint, partition_of
 from ledger.fold import PartitionKey
 from ledger.object_store.contract import ObjectStore
-from ledger.parquet.archive import Archives
-from ledger.parquet.archive_read import ArchivedFile, ArchiveReader, archived_before
+from ledger.parquet.archive_read import ArchivedFile, ArchiveReader
 from ledger.parquet.pages import PageReader
 from ledger.range_read import OffsetRange
 from ledger.reader import LedgerReader
@@ -22,15 +21,17 @@ class ArchivedLog:
         self._key = key
         self._files = files
         self.border = border
+        self._searched = 0, 0
+        """A time that was looked for, and the offset where it was found: no later time is below it."""
 
     @classmethod
-    async def open(cls, store: ObjectStore, archives: Archives, reader: LedgerReader, topic: Topic, partition: int) -> ArchivedLog:
+    async def open(cls, store: ObjectStore, archive: ArchiveReader, reader: LedgerReader, topic: Topic, partition: int) -> ArchivedLog:
         """The checkpoint first, then the archive: what has left the one by then is in the other. Raises the errors of both stores."""
         key = (topic.id, partition)
         part = partition_of(await newest_checkpoint(store, reader.bundle), *key)
         live = await PageReader(store, reader.bundle).files_from(part, part.parquet_start) if part.newest_page else []
-        files = await archived_before(await archives.store(topic.settings.archive_url), topic, part, live)
-        return cls(reader, ArchiveReader(store, archives.store), key, files, max(part.log_start, reader.log_start(key)))
+        files = await archive.files_before(topic, part, live)
+        return cls(reader, archive, key, files, max(part.log_start, reader.log_start(key)))
 
     def log_start(self, key: PartitionKey) -> int:
         return self._files[0].first if self._files else self.border
@@ -39,7 +40,10 @@ class ArchivedLog:
         return max(self.border, self._reader.end(key))
 
     async def offset_at(self, key: PartitionKey, timestamp_us: int) -> int | None:
-        found = await self._archive.offset_at(self._files, timestamp_us)
+        known_us, known = self._searched
+        files = [file for file in self._files if timestamp_us < known_us or file.end > known]
+        found = await self._archive.offset_at(files, timestamp_us)
+        self._searched = timestamp_us, self.border if found is None else found
         return found if found is not None else await self._reader.offset_at(key, timestamp_us)
 
     def ranges(self, first: int, end: int) -> list[OffsetRange]:

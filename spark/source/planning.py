@@ -15,6 +15,7 @@ from ledger.fetch_index import Span
 from ledger.fold import PartitionKey
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.archive import Archives
+from ledger.parquet.archive_read import ArchiveReader
 from ledger.range_read import OffsetRange, plan_ranges, split
 from ledger.reader import LedgerReader
 from ledgermq.errors import InvalidConfig, OffsetOutOfRange, UnknownPartition
@@ -64,7 +65,8 @@ async def plan_query(store: ObjectStore, options: SourceOptions) -> list[list[To
     async with Archives(store, Sources()) as archives:
         for url in {topic.settings.archive_url for topic in topics if options.include_archive}:
             await archives.store(url)  # so that they are not opened side by side
-        works = (_part(store, archives, readers[topic.bundles[partition]], topic, partition, options) for topic, partition in chosen)
+        archive = ArchiveReader(store, archives.store)
+        works = (_part(store, archive, readers[topic.bundles[partition]], topic, partition, options) for topic, partition in chosen)
         parts = await all_of(works, PARTITIONS_AT_ONCE)
     return deal(await plan_parts(parts), options.min_partitions)
 
@@ -80,11 +82,13 @@ class Part:
     archived: Sequence[OffsetRange] = ()
 
 
-async def _part(store: ObjectStore, archives: Archives, reader: LedgerReader, topic: Topic, partition: int, options: SourceOptions) -> Part:
+async def _part(
+    store: ObjectStore, archive: ArchiveReader, reader: LedgerReader, topic: Topic, partition: int, options: SourceOptions
+) -> Part:
     key = (topic.id, partition)
     if not options.include_archive:
         return Part(topic.name, key, reader, await _offsets(reader, topic.name, key, options))
-    log = await ArchivedLog.open(store, archives, reader, topic, partition)
+    log = await ArchivedLog.open(store, archive, reader, topic, partition)
     first, end = await _offsets(log, topic.name, key, options)
     return Part(topic.name, key, reader, (max(first, log.border), end), log.ranges(first, end))
 

@@ -11,24 +11,28 @@ import pytest
 
 from ledger import keys
 from ledger.catalog import METADATA, encode_topic_record, topic_key
-from ledger.object_store.contract import ObjectInfo, ObjectStore
+from ledger.object_store.contract import ObjectInfo, ObjectMissing, ObjectStore
 from ledger.object_store.memory import MemoryStore
-from ledger.parquet import columns
+from ledger.parquet import columns, reader
+from ledger.parquet.delete import log_start_move
+from ledger.recovery import advance_checkpoint
 from ledgermq.sources import Sources
 from spark.source.options import parse_options
 from spark.source.planning import plan_query
+from tests.ledgers import STATES_MAX
 from tests.passing_store import PassingStore
-from tests.roots import Root
+from tests.roots import Root, parquet_keys
 
 BATCHES, ROWS = 4, 50
 
 
 class Watched(PassingStore):
-    """`asked`: what was, with the bytes that came. `most`: how many ranges were asked for side by side."""
+    """`asked`: what was, with the bytes that came; `footers`: those of files. `most`: how many ranges were asked for side by side."""
 
     def __init__(self, inner: ObjectStore) -> None:
         super().__init__(inner)
         self.asked: list[tuple[str, int]] = []
+        self.footers: list[str] = []
         self.running = self.most = 0
 
     def list(self, prefix: str, start_after: str = "") -> AsyncIterator[ObjectInfo]:
@@ -38,6 +42,7 @@ class Watched(PassingStore):
     async def get_suffix(self, key: str, length: int) -> bytes:
         data = await super().get_suffix(key, length)
         self.asked.append((key, len(data)))
+        self.footers.append(key)
         return data
 
     async def get_range(self, key: str, start: int, length: int) -> bytes:
@@ -91,3 +96,59 @@ async def test_a_time_is_looked_for_in_the_times_of_one_row_group_of_several_par
     sizes = [size for key, size in store.asked if keys.parse_parquet(key)]
     assert sum(sizes) < 4 * 100_000, "of a megabyte in each row group"
     assert store.most > 1
+
+
+async def move(store: ObjectStore, key: str) -> None:
+    """A file goes to the archive."""
+    await store.put(keys.archived(key), await store.get(key))
+    await store.delete([key])
+
+
+class Moving(Watched):
+    """A file that is looked for in the archive goes there just after that."""
+
+    async def get_suffix(self, key: str, length: int) -> bytes:
+        try:
+            return await super().get_suffix(key, length)
+        except ObjectMissing:
+            if (name := keys.parse_archived(key)) is not None:
+                await move(self.inner, name.key)
+            raise
+
+
+async def take_all(root: Root, *, moved: bool) -> None:
+    """Retention has taken every record, for the archive; the files are there, or still on their way."""
+    await root.alter_topic("t", delete_action="archive")
+    topic = root.topics["t"]
+    for bundle in (1, 2):
+        ends = {(topic.id, p): len(root.produced["t", p]) for p in range(4) if topic.bundles[p] == bundle}
+        await advance_checkpoint(root.store, bundle, root.sources, STATES_MAX, log_start_move(ends))
+    for key in await parquet_keys(root.store) if moved else []:
+        await move(root.store, key)
+
+
+@pytest.mark.parametrize("where", ["archive", "live", "moving"])
+async def test_in_an_archive_a_time_is_looked_for_in_the_times_of_one_row_group(root: Root, where: str) -> None:
+    await take_all(root, moved=where == "archive")
+    store = (Moving if where == "moving" else Watched)(root.store)
+    times = {"startingTimestamp": "2000", "endingTimestamp": "3000"}
+    assert await spans(store, includeArchive="true", **times) == dict.fromkeys(range(4), (100, 150))
+    assert bool(await parquet_keys(root.store)) == (where == "live")
+    sizes = [size for key, size in store.asked if keys.parse_parquet(key) or keys.parse_archived(key)]
+    assert sum(sizes) < 5 * 100_000, "of a megabyte in each row group; the first file tells whose archive it is"
+    assert await spans(store, includeArchive="true", startingTimestamp="9000") == {}
+
+
+async def test_a_later_time_is_looked_for_behind_an_earlier_one(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So footers of an archive are read once for both times of a query, however few are kept."""
+    for number in range(BATCHES, BATCHES + 3):
+        await root.produce("t", (0, [b"%d" % number] * ROWS), timestamp_ms=1000 * number)
+        await root.compact()
+    await take_all(root, moved=True)
+    monkeypatch.setattr(reader, "FOOTERS_MAX", 1)
+    store = Watched(root.store)
+    times = {"startingTimestamp": "4000", "endingTimestamp": "6000"}
+    assert await spans(store, includeArchive="true", partitions="0", **times) == {0: (200, 300)}
+    assert len([key for key in store.footers if keys.parse_archived(key)]) == 1 + 4, "whose archive it is, and four files"
+    times = {"startingTimestamp": "6000", "endingTimestamp": "4000"}
+    assert await spans(store, includeArchive="true", partitions="0", **times) == {}
