@@ -55,6 +55,11 @@ class OffsetRange:
     at_hand: Mapping[Place, Buffer] = field(default_factory=dict)
     archived: ArchivedFile | None = None
 
+    @property
+    def is_sized(self) -> bool:
+        """Not so of what was cleaned: no more is known than that it has these offsets, not all of them, in files of whatever size."""
+        return self.bytes > 0 or len(self.batches) > 0
+
     def part(self, first: int, end: int) -> OffsetRange:
         """Some of it."""
         batches = self.batches.between(first, end)

@@ -103,9 +103,12 @@ async def plan_parts(parts: Sequence[Part]) -> list[TopicRange]:
 
 
 def deal(ranges: Sequence[TopicRange], tasks_min: int, task_bytes: int = TASK_BYTES) -> list[list[TopicRange]]:
-    """Neighbouring ranges together, up to a size; at least `tasks_min` tasks, as far as there are records."""
+    """Neighbouring ranges together, up to a size, and what does not tell its size alone; at least `tasks_min` tasks, as far as there are
+    records.
+    """
     names = {each.range.key: each.topic for each in ranges}
-    bytes_max = max(1, min(task_bytes, sum(each.range.bytes for each in ranges) // tasks_min))
+    total_bytes = sum(each.range.bytes if each.range.is_sized else task_bytes for each in ranges)
+    bytes_max = max(1, min(task_bytes, total_bytes // tasks_min))
     parts = split([*_pieces(ranges, bytes_max)], tasks_min)
     tasks = _packed(parts, bytes_max)
     if len(tasks) < (wanted := min(tasks_min, len(parts))):
@@ -116,15 +119,19 @@ def deal(ranges: Sequence[TopicRange], tasks_min: int, task_bytes: int = TASK_BY
 
 
 def _packed(parts: Sequence[OffsetRange], bytes_max: int) -> list[list[OffsetRange]]:
-    """A part that says nothing of its size counts as a byte."""
+    """A part that does not tell its size is a task; what lies around it goes together."""
     tasks: list[list[OffsetRange]] = []
+    task: list[OffsetRange] = []
     size_bytes = batches = 0
     for part in parts:
+        if not part.is_sized:
+            tasks.append([part])
+            continue
         part_bytes = max(1, part.bytes)
-        if not tasks or size_bytes + part_bytes > bytes_max or batches + len(part.batches) > TASK_BATCHES:
-            tasks.append([])
+        if not task or size_bytes + part_bytes > bytes_max or batches + len(part.batches) > TASK_BATCHES:
+            tasks.append(task := [])
             size_bytes = batches = 0
-        tasks[-1].append(part)
+        task.append(part)
         size_bytes += part_bytes
         batches += len(part.batches)
     return tasks

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledger.fetch_index import IndexedBatch, PartitionIndex
+from ledger.fold import PartitionKey
 from ledger.range_read import OffsetRange
 from spark.source import planning
 from spark.source.planning import TopicRange, deal
@@ -25,6 +26,10 @@ def in_segments(count: int, partition: int = 0) -> TopicRange:
 
 def offsets(tasks: list[list[TopicRange]]) -> list[int]:
     return [offset for task in tasks for part in task for offset in range(part.range.first, part.range.end)]
+
+
+def places(tasks: list[list[TopicRange]]) -> list[tuple[PartitionKey, int]]:
+    return sorted((part.range.key, offset) for task in tasks for part in task for offset in range(part.range.first, part.range.end))
 
 
 def test_tiny_batches_are_spread_over_tasks_and_travel_in_few_bytes() -> None:
@@ -76,6 +81,20 @@ def test_a_hot_partition_and_many_small_ones_make_about_as_many_tasks_as_asked_f
         assert max(sizes_mb(tasks)) <= 7
 
 
+def test_what_was_cleaned_is_a_task_and_what_lies_around_it_goes_together() -> None:
+    """Nobody says how large it is: it may be all that there is of a keyed topic."""
+    cleaned = [TopicRange("t", OffsetRange(1, (5, partition), 0, 1000)) for partition in range(64)]
+    tails = [of_sizes([MB], partition) for partition in range(64)]
+    ranges = [each for pair in zip(cleaned, tails, strict=True) for each in pair]
+    for tasks_min in (1, 16, 65):
+        tasks = deal(ranges, tasks_min)
+        assert [task for task in tasks if not task[0].range.bytes] == [[each] for each in cleaned]
+        assert sizes_mb([task for task in tasks if task[0].range.bytes]) == [64]
+    tasks = deal(ranges, 200)
+    assert len(tasks) == 200
+    assert places(tasks) == places([ranges])
+
+
 @given(
     st.lists(st.lists(st.sampled_from([0, 1, 1000, MB]), max_size=5), max_size=5),
     st.lists(st.sampled_from([0, 1, 30 * MB]), max_size=5),
@@ -86,7 +105,7 @@ def test_no_offset_is_left_out_or_dealt_twice(segments: list[list[int]], files: 
     ranges = [of_sizes(sizes, at) for at, sizes in enumerate(segments)] + [in_a_file(size, 10 + at) for at, size in enumerate(files)]
     ranges = [each for each in ranges if each.range.first < each.range.end]
     tasks = deal(ranges, tasks_min, task_bytes)
-    assert offsets(tasks) == offsets([ranges])
+    assert places(tasks) == places([ranges])
     assert all(tasks)
     assert len(tasks) >= min(tasks_min, len(offsets(tasks)))
     for task in tasks:
