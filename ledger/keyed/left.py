@@ -46,6 +46,7 @@ def may_have_been_keyed(topic: Topic) -> bool:
 async def apply_retention_to_left(compaction: Compaction, catalog: Catalog, topic: Topic, partition: int) -> None:
     """Move the log start where what its versions hold is too old or too much: `ledger.parquet.retention` sees no more than the log.
 
+    By our clock and by the store's: a log start never goes back.
     Not where the topic archives: versions go to no archive.
     Raises DataDamaged, Unavailable, the store's errors.
     """
@@ -58,8 +59,10 @@ async def apply_retention_to_left(compaction: Compaction, catalog: Catalog, topi
     if published is None or part.log_start >= part.parquet_start or not may_remove(checkpoint, topic):
         return
     files = _files_below(part, published) + await PageReader(store, bundle).files_from(part, part.parquet_start)
-    now_ms = compaction.sources.now_ms()
-    start = log_start_by_retention(files, topic.settings, now_ms, max(topic.created_ms, topic.altered_ms))
+    now_ms, since_ms = compaction.sources.now_ms(), max(topic.created_ms, topic.altered_ms)
+    start = log_start_by_retention(files, topic.settings, now_ms, since_ms)
+    if start > part.log_start:  # so the store is asked for its time only when something would go
+        start = log_start_by_retention(files, topic.settings, min(now_ms, await store.store_time_ms()), since_ms)
     if start > part.log_start:
         move = log_start_move({(topic.id, partition): start}, catalog)
         await advance_checkpoint(store, bundle, compaction.sources, compaction.cluster.producer_states_max, move)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ledger.checkpoint import partition_of
+from ledger.keyed.runner import clean_bundle
 from ledger.parquet.delete import deletion_move
 from ledger.recovery import advance_checkpoint
+from ledgermq.sources import Sources
 from tests.keyed_root import HOUR_MS, Keyed
 from tests.reading import opened_reader
 from tests.roots import parquet_keys
@@ -78,6 +82,16 @@ async def test_retention_takes_what_is_in_versions_of_a_quiet_partition() -> Non
     await keyed.clean()
     assert len(await keyed.objects()) == 1
     assert await keyed.clean() == 0
+
+
+async def test_a_clock_that_is_ahead_takes_nothing_of_versions() -> None:
+    keyed = await left(retention_ms=str(HOUR_MS))
+    ahead = Sources(lambda: keyed.clock.now_us + 240 * HOUR_MS * 1000, keyed.root.sources.random)
+    for cleaned in ([], [2]):
+        reports = await clean_bundle(replace(keyed.compaction(), sources=ahead), 1, await keyed.root.catalog(), everything=False)
+        assert [report.number for report in reports] == cleaned
+        assert await read(keyed) == ([] if cleaned else [1, 2])
+        keyed.wait(2)
 
 
 async def test_retention_by_bytes_counts_versions_before_the_log() -> None:
