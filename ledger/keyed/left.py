@@ -6,9 +6,6 @@ Retention takes of them as of a log, by whole files. What is below the log start
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import astuple
-
 from ledger import keys
 from ledger.catalog import Catalog, Topic
 from ledger.checkpoint import newest_checkpoint, partition_of
@@ -24,18 +21,36 @@ from ledger.recovery import advance_checkpoint
 from ledger.topic_facts import may_remove
 
 
-async def left_partitions(store: ObjectStore, catalog: Catalog, bundle: int) -> list[tuple[Topic, int]]:
-    """In the bundle, of living topics: those of which more than one object is left below `keyed/`.
+async def left_partitions(compaction: Compaction, catalog: Catalog, bundle: int) -> list[tuple[Topic, int]]:
+    """In the bundle, of living topics: those of which more than the last, empty version may be there below `keyed/`.
 
-    A topic that was never altered was never keyed: where there is no other, this asks nothing.
+    A topic that was never altered was never keyed: it is not asked for, nor is a partition again that was found to be settled.
     """
-    topics = {topic.id: topic for topic in catalog.living_topics() if bundle in topic.bundles and may_have_been_keyed(topic)}
-    if not topics:
-        return []
-    names = [keys.parse_keyed(info.key) async for info in store.list(keys.KEYED)]
-    objects = Counter(name.place for name in names if name is not None and name.place.topic_id in topics)
-    found = [(topics[place.topic_id], place.partition) for place in sorted(objects, key=astuple) if objects[place] > 1]
-    return [(topic, partition) for topic, partition in found if partition < topic.partitions and topic.bundles[partition] == bundle]
+    compaction.settled.forget_removed(catalog)
+    topics = [topic for topic in catalog.living_topics() if bundle in topic.bundles and may_have_been_keyed(topic)]
+    found = []
+    for topic in sorted(topics, key=lambda topic: topic.id):
+        for partition, its_bundle in enumerate(topic.bundles):
+            if its_bundle != bundle or (topic, partition) in compaction.settled:
+                continue
+            if await _is_left(compaction.store, KeyedPlace(topic.id, partition)):
+                found.append((topic, partition))
+            elif compaction.sources.now_ms() - topic.altered_ms >= compaction.cluster.parquet_min_age_ms:  # rounds of before have ended
+                compaction.settled.add(topic, partition)
+    return found
+
+
+async def _is_left(store: ObjectStore, place: KeyedPlace) -> bool:
+    """A file, or a second version. One LIST, however many there are."""
+    versions = 0
+    async for info in store.list(place.folder):
+        name = keys.parse_keyed(info.key)
+        if name is None:
+            continue
+        versions += 1
+        if name.is_file or versions > 1:
+            return True
+    return False
 
 
 def may_have_been_keyed(topic: Topic) -> bool:

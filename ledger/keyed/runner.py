@@ -41,7 +41,7 @@ async def clean_bundle(
     """
     reports: list[CleaningReport] = []
     failures: list[LedgerMQError] = []
-    left = await left_partitions(compaction.store, catalog, bundle)
+    left = await left_partitions(compaction, catalog, bundle)
     for topic, partition in [*keyed_partitions(catalog, [bundle]), *left]:
         try:
             if not topic.settings.keyed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ledger.cluster import ClusterSettings
+from ledger.keyed.settled import SettledPartitions
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.engine import Engine
 from ledger.parquet.report import OnProgress
@@ -14,7 +15,10 @@ from ledgermq.sources import Sources
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """`engine`: where tasks run. `known`: what one look at untrimmed segments leaves to the next, and to tasks."""
+    """`engine`: where tasks run. `known`: what one look at untrimmed segments leaves to the next, and to tasks.
+
+    `settled`: where nothing is left of versions.
+    """
 
     store: ObjectStore
     cluster: ClusterSettings
@@ -22,3 +26,4 @@ class Compaction:
     engine: Engine
     known: SegmentIndexes = field(default_factory=SegmentIndexes)
     on_progress: OnProgress | None = None
+    settled: SettledPartitions = field(default_factory=SettledPartitions)

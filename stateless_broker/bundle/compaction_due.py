@@ -8,6 +8,7 @@ from __future__ import annotations
 from ledger.catalog import Catalog
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keyed.left import may_have_been_keyed
+from ledger.keyed.settled import SettledPartitions
 from ledger.parquet.plan import INTERNAL_LAG_MS, is_internal_due
 from ledger.parquet.retention import has_retention
 from ledger.topic_facts import may_remove
@@ -49,8 +50,11 @@ def wants_snapshot(known: KnownBundle, catalog: Catalog) -> bool:
     return is_internal_due(len(slots), size_bytes, known.checkpoint.snapshot_bytes)
 
 
-def wants_retention(checkpoint: fmt.Checkpoint, catalog: Catalog) -> bool:
-    """Is there anything in Parquet that may grow too old or too much, that lies below its log start, or that cleaning may replace?"""
+def wants_retention(checkpoint: fmt.Checkpoint, catalog: Catalog, settled: SettledPartitions) -> bool:
+    """Is there anything in Parquet that may grow too old or too much, that lies below its log start, or that cleaning may replace?
+
+    `settled`: where nothing is left of versions, though the topic may have been keyed.
+    """
     for part in checkpoint.partitions:
         topic = catalog.topics_by_id.get(part.topic_id)
         if topic is None:
@@ -58,7 +62,7 @@ def wants_retention(checkpoint: fmt.Checkpoint, catalog: Catalog) -> bool:
         is_leaving = has_retention(topic.settings) or part.parquet_start < part.log_start
         if is_leaving and part.parquet_start < part.parquet_end and may_remove(checkpoint, topic):
             return True
-        in_versions = topic.settings.keyed or (may_have_been_keyed(topic) and (part.log_start or has_retention(topic.settings)))
+        in_versions = topic.settings.keyed or (may_have_been_keyed(topic) and (topic, part.partition) not in settled)
         if in_versions and part.parquet_end:
             return True
     return False

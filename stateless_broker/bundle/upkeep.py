@@ -153,7 +153,9 @@ class Upkeep:
         due_ms = next_compaction_ms(self._reads, catalog)
         if due_ms is not None and due_ms <= self._context.sources.now_ms():
             return True
-        return now_s - self._retention_s >= self._limits.retention_interval_s and wants_retention(self._reads.checkpoint, catalog)
+        if now_s - self._retention_s < self._limits.retention_interval_s:
+            return False
+        return wants_retention(self._reads.checkpoint, catalog, self._context.compaction.settled)
 
     async def _snapshot(self) -> None:
         """A round of internal topics alone: light, so it waits for no other bundle's round."""

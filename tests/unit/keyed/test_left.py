@@ -11,6 +11,7 @@ from ledger.recovery import advance_checkpoint
 from ledgermq.sources import Sources
 from tests.keyed_root import HOUR_MS, Keyed
 from tests.reading import opened_reader
+from tests.requests_made import Requests
 from tests.roots import parquet_keys
 
 
@@ -149,3 +150,45 @@ async def test_a_topic_that_is_keyed_again_goes_on_with_its_versions() -> None:
     assert (await keyed.version()).number == 3
     assert await keyed.offsets() == [4]
     assert await read(keyed) == [3, 4]
+
+
+async def test_a_topic_that_was_altered_and_has_nothing_left_is_asked_for_once() -> None:
+    keyed = await Keyed.open(cleanup_policy="delete")
+    await keyed.alter(retention_ms="7")
+    keyed.wait(1)
+    asked = Requests(keyed.root.store)
+    compaction = keyed.compaction(asked)
+    for _ in range(3):
+        await clean_bundle(compaction, 1, await keyed.root.catalog(), everything=False)
+    assert asked.made == {("list", "keyed"): 1}
+    await keyed.alter(retention_ms="8")  # it may have been keyed in between
+    keyed.wait(1)
+    for _ in range(3):
+        await clean_bundle(compaction, 1, await keyed.root.catalog(), everything=False)
+    assert asked.made == {("list", "keyed"): 2}
+
+
+async def test_what_a_round_puts_that_had_begun_before_the_alteration_is_found() -> None:
+    keyed = await left(retention_ms=str(HOUR_MS))
+    objects = {key: await keyed.root.store.get(key) for key in await keyed.objects()}
+    await keyed.root.store.delete(list(objects))
+    compaction = keyed.compaction()
+    assert await clean_bundle(compaction, 1, await keyed.root.catalog(), everything=False) == []
+    for key, data in objects.items():
+        await keyed.root.store.put_if_absent(key, [data])
+    keyed.wait(2)
+    assert await clean_bundle(compaction, 1, await keyed.root.catalog(), everything=False)
+
+
+async def test_nothing_is_asked_for_again_once_all_has_gone() -> None:
+    keyed = await left()
+    await delete_before(keyed, 3)
+    asked = Requests(keyed.root.store)
+    compaction = keyed.compaction(asked)
+    for _ in range(3):
+        keyed.wait(1)
+        await clean_bundle(compaction, 1, await keyed.root.catalog(), everything=False)
+    assert len(await keyed.objects()) == 1
+    asked.made.clear()
+    await clean_bundle(compaction, 1, await keyed.root.catalog(), everything=False)
+    assert not asked.made
