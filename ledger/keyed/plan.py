@@ -5,8 +5,8 @@ dirty part holds no later one of its key. Besides, these go: records below the l
 `delete.retention.ms`, and, with `compact,delete`, what is older than `retention.ms`. With `delete.when` that is judged as of the last of
 its times, once, by what was in Parquet then: as retention judges the log (`ledger.parquet.retention`).
 
-Of a topic that is keyed no more only whole files go that are below the log start; where the topic archives, only what was deleted on
-demand, for versions go to no archive.
+Of a topic that is keyed no more only whole files go that are below the log start, and nothing is read; where the topic archives, only what
+was deleted on demand, for versions go to no archive.
 
 Must not know: stores; clocks (times are given, by the store's clock).
 """
@@ -48,7 +48,7 @@ class CleaningPlan:
     """Leads to version `base.number + 1`. `groups`: neighbouring files, each group becomes one file, or none.
 
     `floor`, `aged_end`: offsets below which all records, or tombstones, go. `expired_us`: records of before that go; 0 = none.
-    `expired_ms`: as of when, as the version will say.
+    `expired_ms`: as of when, as the version will say. `kept`: files of the base that are named again as they are.
     """
 
     base: KeyedVersion
@@ -60,6 +60,7 @@ class CleaningPlan:
     expired_us: int
     expired_ms: int
     earlier: tuple[tuple[int, int], ...]
+    kept: tuple[KeyedFile, ...] = ()
 
 
 def make_cleaning_plan(
@@ -75,11 +76,12 @@ def make_cleaning_plan(
     now_ms: int,
     min_age_ms: int,
     altered_ms: int = 0,
+    abandoned: frozenset[int] = frozenset(),
 ) -> CleaningPlan | None:
     """The next round, or None where none is due. `log`: the Parquet files of the partition from the base's end on; none if it is not keyed.
 
     `min_age_ms`: for so long versions are remembered by those after them, or for `delete.retention.ms`. `altered_ms`: when the settings
-    were; a time of `delete.when` up to then counts for nothing.
+    were; a time of `delete.when` up to then counts for nothing. `abandoned`: numbers for which a topic that is keyed no more has old files.
     """
     base = published.version if published is not None else nothing_yet(place, topic, cluster, counters.parquet_start)
     start = max(base.end, counters.parquet_start)
@@ -101,6 +103,9 @@ def make_cleaning_plan(
         expired_ms=max(base.expired_ms, judged_ms),
         earlier=earlier,
     )
+    if not settings.keyed:
+        is_lost = published is None and counters.log_start < counters.parquet_start  # then these files are all that there is
+        return None if is_lost else _plan_of_left(plan, abandoned)
     expires = not settings.delete_when or judged_ms > base.expired_ms
     if not _is_due(plan, ripe, settings, everything, expires):
         return None
@@ -111,6 +116,12 @@ def make_cleaning_plan(
 
 def _floor(counters: fmt.PartitionCheckpoint, settings: TopicSettings) -> int:
     return counters.deleted_to if settings.delete_action == "archive" and not settings.keyed else counters.log_start
+
+
+def _plan_of_left(plan: CleaningPlan, abandoned: frozenset[int]) -> CleaningPlan | None:
+    """Due also where files of the next version were put and nobody published them: once its number is taken nobody can, and they may go."""
+    kept = tuple(file for file in plan.base.files if file.last >= plan.floor)
+    return replace(plan, kept=kept) if kept != plan.base.files or plan.base.number + 1 in abandoned else None
 
 
 def _judged_ms(settings: TopicSettings, now_ms: int, altered_ms: int) -> int:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from ledger import keys
 from ledger.catalog import Topic
 from ledger.checkpoint import newest_checkpoint, partition_of
 from ledger.format import ledgermq_format_pb2 as fmt
@@ -54,6 +55,7 @@ async def clean_partition(
     store, cluster = compaction.store, compaction.cluster
     place, bundle = place_of(topic, partition), topic.bundles[partition]
     for _ in range(ATTEMPTS_MAX):
+        abandoned = await _abandoned(compaction, place) if not topic.settings.keyed else frozenset[int]()
         published, checkpoint, log = await _look(store, topic, partition)
         if not may_remove(checkpoint, topic):
             return None
@@ -70,6 +72,7 @@ async def clean_partition(
             now_ms=now_ms,
             min_age_ms=cluster.parquet_min_age_ms,
             altered_ms=max(topic.created_ms, topic.altered_ms),
+            abandoned=abandoned,
         )
         if plan is None or (bytes_max is not None and _bytes_of(plan) > bytes_max):
             return None
@@ -78,6 +81,13 @@ async def clean_partition(
         except ObjectMissing as error:
             await _explain(store, place, bundle, plan, error)
     raise Unavailable(f"{place.folder}: others clean it faster than it can be read")
+
+
+async def _abandoned(compaction: Compaction, place: KeyedPlace) -> frozenset[int]:
+    """Numbers for which files were put `parquet_min_age` ago. Looked at before the newest version: files that it names are not above it."""
+    limit_ms = await compaction.store.store_time_ms() - compaction.cluster.parquet_min_age_ms
+    old = [keys.parse_keyed(info.key) async for info in compaction.store.list(place.files) if info.modified_ms <= limit_ms]
+    return frozenset(name.number for name in old if name is not None)
 
 
 async def _look(store: ObjectStore, topic: Topic, partition: int) -> tuple[Published | None, fmt.Checkpoint, list[fmt.ParquetFile]]:
@@ -131,7 +141,7 @@ async def _run(compaction: Compaction, bundle: int, plan: CleaningPlan, topic: T
         number=number,
         attempt=attempt,
         end=plan.end,
-        files=tuple(outcome.file for outcome in outcomes if outcome.file is not None),
+        files=plan.kept + tuple(outcome.file for outcome in outcomes if outcome.file is not None),
         earlier=plan.earlier,
         tombstones_to=plan.aged_end,
         expired_ms=plan.expired_ms,

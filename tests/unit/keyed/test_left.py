@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Sequence
 from dataclasses import replace
+
+import pytest
 
 from ledger.checkpoint import partition_of
 from ledger.keyed.runner import clean_bundle
+from ledger.object_store.contract import Buffer
 from ledger.parquet.delete import deletion_move
 from ledger.recovery import advance_checkpoint
 from ledgermq.sources import Sources
 from tests.keyed_root import HOUR_MS, Keyed
+from tests.passing_store import PassingStore
 from tests.reading import opened_reader
 from tests.requests_made import Requests
 from tests.roots import parquet_keys
@@ -192,3 +198,93 @@ async def test_nothing_is_asked_for_again_once_all_has_gone() -> None:
     asked.made.clear()
     await clean_bundle(compaction, 1, await keyed.root.catalog(), everything=False)
     assert not asked.made
+
+
+class KeyedNoMore(PassingStore):
+    """The policy is altered just before the first file of a round is put: it publishes nothing."""
+
+    def __init__(self, keyed: Keyed) -> None:
+        super().__init__(keyed.root.store)
+        self._keyed = keyed
+
+    async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
+        if "/files/" in key and self._keyed.topic.settings.keyed:
+            await self._keyed.alter(cleanup_policy="delete")
+        await self.inner.put_if_absent(key, buffers)
+
+
+@pytest.mark.parametrize("rounds", [0, 1])
+async def test_files_of_a_round_that_the_alteration_kept_from_publishing_go(rounds: int) -> None:
+    keyed = await Keyed.open(cleanup_policy="compact", retention_ms="-1")
+    for _ in range(rounds):
+        await keyed.put((b"a", b"0"), (b"b", b"0"))
+        await keyed.compact()
+        assert await keyed.clean() == 1
+    await keyed.put((b"a", b"1"), (b"a", b"2"))
+    await keyed.compact()
+    before = await keyed.objects()
+    assert await keyed.clean(store=KeyedNoMore(keyed)) == 0
+    [file] = set(await keyed.objects()) - set(before)
+    assert await keyed.clean() == 0
+    assert file in await keyed.objects(), "its round may go on"
+    keyed.wait(2)
+    assert await keyed.clean() == 1
+    assert file not in await keyed.objects()
+    assert (await keyed.version()).number == rounds + 1
+    assert await keyed.offsets() == [0, 1][: 2 * rounds]
+    keyed.wait(2)
+    assert await keyed.clean() == 0
+    assert len(await keyed.objects()) == 1 + rounds
+    assert await read(keyed) == list(range(2 + 2 * rounds))
+
+
+async def test_a_round_that_slept_over_the_alteration_publishes_no_version_whose_files_are_gone() -> None:
+    keyed = await Keyed.open(cleanup_policy="compact", retention_ms="-1")
+    await keyed.put((b"a", b"1"), (b"a", b"2"))
+    await keyed.compact()
+
+    class Sleeper(PassingStore):
+        """It has looked, and puts the version hours later."""
+
+        async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
+            if "/versions/" in key:
+                await keyed.alter(cleanup_policy="delete")
+                keyed.wait(2)
+                assert await keyed.clean() == 1
+                keyed.wait(2)
+                assert await keyed.clean() == 0
+            await self.inner.put_if_absent(key, buffers)
+
+    assert await keyed.clean(store=Sleeper(keyed.root.store)) == 0
+    assert await keyed.offsets() == []
+    assert len(await keyed.objects()) == 1
+    assert await read(keyed) == [0, 1]
+
+
+async def test_files_stay_whose_version_was_lost() -> None:
+    """They hold what the log does not: nobody may take them for those of a round that ended early."""
+    keyed = await left()
+    version = await keyed.version()
+    await keyed.root.store.delete([version.key])
+    keyed.wait(2)
+    assert await keyed.clean() == 0
+    assert await keyed.objects() == [file.key for file in version.files]
+
+
+async def test_rounds_of_what_is_left_read_no_file() -> None:
+    """So one that is missing keeps nothing else from going, and large partitions need no compactor."""
+    keyed = await Keyed.open(cleanup_policy="compact", retention_ms="-1", parquet_target_bytes="6000")
+    for key in (b"a", b"b"):
+        await keyed.put((key, random.Random(1).randbytes(5000)))
+        await keyed.compact()
+    assert await keyed.clean() == 1
+    await keyed.alter(cleanup_policy="delete")
+    await delete_before(keyed, 1)
+    gone, missing = (await keyed.version()).files
+    await keyed.root.store.delete([missing.key])
+    reports = await clean_bundle(keyed.compaction(), 1, await keyed.root.catalog(), everything=False, bytes_max=0)
+    assert [report.number for report in reports] == [2]
+    assert (await keyed.version()).files == (missing,)
+    keyed.wait(2)
+    await keyed.clean()
+    assert gone.key not in await keyed.objects()
