@@ -73,8 +73,8 @@ async def apply_retention_to_left(compaction: Compaction, catalog: Catalog, topi
     published = await newest_version(store, place)
     if published is None or part.log_start >= part.parquet_start or not may_remove(checkpoint, topic):
         return
-    files = _files_below(part, published) + await PageReader(store, bundle).files_from(part, part.parquet_start)
     now_ms, since_ms = compaction.sources.now_ms(), max(topic.created_ms, topic.altered_ms)
+    files = _files_below(part, published, since_ms) + await PageReader(store, bundle).files_from(part, part.parquet_start)
     start = log_start_by_retention(files, topic.settings, now_ms, since_ms)
     if start > part.log_start:  # so the store is asked for its time only when something would go
         start = log_start_by_retention(files, topic.settings, min(now_ms, await store.store_time_ms()), since_ms)
@@ -83,16 +83,19 @@ async def apply_retention_to_left(compaction: Compaction, catalog: Catalog, topi
         await advance_checkpoint(store, bundle, compaction.sources, compaction.cluster.producer_states_max, move)
 
 
-def _files_below(part: fmt.PartitionCheckpoint, published: Published) -> list[fmt.ParquetFile]:
-    """The version's files as if they were of the log, as far as the log begins above them."""
+def _files_below(part: fmt.PartitionCheckpoint, published: Published, altered_ms: int) -> list[fmt.ParquetFile]:
+    """The version's files as if they were of the log, as far as the log begins above them: with their share of the bytes.
+
+    Versions since the topic was altered bring nothing new: what this one holds was in Parquet before.
+    """
     return [
         fmt.ParquetFile(
             key=file.key,
             first_offset=file.first,
             last_offset=min(file.last, part.parquet_start - 1),
-            size=file.size,
+            size=file.size * (min(file.last + 1, part.parquet_start) - file.first) // (file.last + 1 - file.first),
             timestamp_max_us=file.timestamp_max_us,
-            committed_ms=published.published_ms,
+            committed_ms=min(published.published_ms, altered_ms),
         )
         for file in published.version.files
         if part.log_start <= file.last and file.first < part.parquet_start

@@ -114,6 +114,47 @@ async def test_retention_by_bytes_counts_versions_before_the_log() -> None:
     assert await read(keyed) == [3]
 
 
+async def test_retention_by_bytes_counts_what_is_in_the_log_too_once() -> None:
+    keyed = await Keyed.open(cleanup_policy="compact", retention_ms="-1")
+    for keys in ((b"a", b"b"), (b"c", b"d")):
+        await keyed.put(*((key, b"1") for key in keys))
+        await keyed.compact()
+        assert await keyed.clean() == 1
+        if b"a" in keys:
+            keyed.wait(0.02)
+            await keyed.clean()
+    [file] = await parquet_keys(keyed.root.store)
+    size = (await keyed.root.store.head(file)).size
+    await keyed.alter(cleanup_policy="delete", retention_bytes=str(size + (await keyed.version()).size - 1))
+    assert await keyed.clean() == 0
+    assert await read(keyed) == [0, 1, 2, 3]
+    await keyed.alter(retention_bytes=str(size))
+    await keyed.clean()
+    assert await read(keyed) == [2, 3]
+
+
+async def test_a_version_from_after_the_time_of_retention_counts_as_what_it_holds() -> None:
+    """What was deleted on demand made it; the log above it is older by its dates."""
+    keyed = await Keyed.open(cleanup_policy="compact", retention_ms="-1", parquet_target_bytes="6000")
+    for key in (b"a", b"b"):
+        await keyed.put((key, random.Random(1).randbytes(5000)))
+        await keyed.compact()
+    assert await keyed.clean() == 1
+    keyed.wait(0.02)
+    await keyed.clean()
+    await keyed.alter(cleanup_policy="delete", retention_ms=str(24 * HOUR_MS), delete_when="0 6 * * *")
+    await keyed.put((b"c", b"1"), age_ms=100 * HOUR_MS)
+    await keyed.compact()
+    keyed.wait(6.5)
+    await delete_before(keyed, 1)
+    assert await keyed.clean() == 1
+    assert await keyed.clean() == 0
+    assert await read(keyed) == [1, 2]
+    keyed.wait(24)
+    assert await keyed.clean() == 1
+    assert await read(keyed) == []
+
+
 async def test_what_was_to_be_archived_stays_until_it_is_deleted_on_demand() -> None:
     """Versions go to no archive."""
     keyed = await left(retention_ms=str(HOUR_MS), delete_action="archive")
