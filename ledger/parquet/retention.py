@@ -53,6 +53,8 @@ async def new_log_starts(
         topic = catalog.topics_by_id.get(part.topic_id)
         if topic is None or topic.removed or topic.internal or not may_remove(checkpoint, topic) or not has_retention(topic.settings):
             continue
+        if part.log_start < part.parquet_start and not topic.settings.keyed and topic.settings.delete_action != "archive":
+            continue  # versions hold what comes before the log: both are judged together (`ledger.keyed.left`)
         if part.parquet_start < part.parquet_end:
             try:
                 files = await pages.files_from(part, max(part.log_start, part.parquet_start))

@@ -91,6 +91,16 @@ async def test_retention_takes_what_is_in_versions_of_a_quiet_partition() -> Non
     assert await keyed.clean() == 0
 
 
+async def test_old_records_of_the_log_do_not_take_younger_ones_of_versions_along() -> None:
+    keyed = await left(retention_ms=str(24 * HOUR_MS))
+    await keyed.put((b"c", b"4"), age_ms=100 * HOUR_MS)
+    for hours, offsets in ((0, [1, 2, 3]), (20, [1, 2, 3]), (5, [])):
+        keyed.wait(hours)
+        await keyed.compact()
+        await keyed.clean()
+        assert await read(keyed) == offsets
+
+
 async def test_a_clock_that_is_ahead_takes_nothing_of_versions() -> None:
     keyed = await left(retention_ms=str(HOUR_MS))
     ahead = Sources(lambda: keyed.clock.now_us + 240 * HOUR_MS * 1000, keyed.root.sources.random)
