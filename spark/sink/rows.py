@@ -50,21 +50,24 @@ class RowRouter:
         """Of the task, from 0: the first of the batch in work."""
         self._turn = sources.random.randrange(1 << 30)
 
-    async def route(self, batch: pa.RecordBatch) -> list[Routed]:
-        """Raises InvalidRecord, MessageTooLarge, UnknownTopic, UnknownPartition, PublishNotAccepted; nothing is routed then."""
+    async def route(self, batch: pa.RecordBatch) -> Iterator[Routed]:
+        """Each part is made when it is asked for: a batch may be for thousands of partitions, and a part takes kilobytes whatever it holds.
+
+        Raises InvalidRecord, MessageTooLarge, UnknownTopic, UnknownPartition, PublishNotAccepted; nothing is routed then.
+        """
         if batch.num_rows == 0:
-            return []
+            return iter(())
         rows = self._conformed(batch)
-        routed: list[Routed] = []
+        parts: list[tuple[TopicRoute, int, npt.NDArray[np.int64]]] = []
         for name, chosen in self._by_topic(batch):
             found = await self._topic_of(name, chosen)
             self._check_keys(found, rows, chosen)
             self._check_sizes(found, rows, chosen)
             partitions = await self._partitions(found, batch, rows, chosen)
-            routed += [Routed(partitions.topic, number, _take(rows, part)) for number, part in _groups(partitions.numbers, chosen)]
+            parts += [(partitions.topic, number, part) for number, part in _groups(partitions.numbers, chosen)]
         self._row += batch.num_rows
         self._turn += 1
-        return routed
+        return (Routed(topic, number, _take(rows, part)) for topic, number, part in parts)
 
     def _conformed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         names = [name for name in batch.schema.names if name not in ("topic", "partition", *PASSED_OVER)]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ledgermq.client.partitioner import partition_of_key
 from ledgermq.client.routing import TopicRoute
 from ledgermq.errors import InvalidRecord, MessageTooLarge, PublishNotAccepted, UnknownPartition, UnknownTopic
-from spark.sink.collecting import Collector
+from spark.sink.collecting import PART_BYTES, Collector
 from spark.sink.key_hash import partitions_of_keys
 from spark.sink.rows import Routed, RowRouter
 from tests.virtual_time import virtual_sources
@@ -165,7 +165,8 @@ def test_what_a_collector_keeps_holds_little_more_than_it_counts() -> None:
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 300), st.integers(1, 9)), max_size=40))
 def test_a_collector_is_bounded_and_keeps_order(adds: list[tuple[int, int, int]]) -> None:
     route_ = TopicRoute("t", 1, 4, {}, 0.0)
-    collector = Collector(500, 2000)
+    bound = 9 * PART_BYTES
+    collector = Collector(500, bound)
     given_rows: dict[int, list[str]] = {}
     got: dict[int, list[str]] = {}
     held = 0
@@ -178,7 +179,50 @@ def test_a_collector_is_bounded_and_keeps_order(adds: list[tuple[int, int, int]]
             assert out.rows.nbytes <= 550 or out.rows.num_rows == 1
             held -= out.rows.nbytes
             got.setdefault(out.partition, []).extend(out.rows.column("value").to_pylist())
-        assert held <= 2000 + 100 * len(adds)
+        assert held <= collector.held_bytes + 100 * len(adds)
+        assert collector.held_bytes <= bound
     for out in collector.rest():
         got.setdefault(out.partition, []).extend(out.rows.column("value").to_pylist())
     assert got == given_rows
+
+
+def one_row_each(topics: Topics, partitions: int, batches: int) -> list[Routed]:
+    """A row for each partition, again and again, in their order."""
+    rows = pa.record_batch({"value": pa.array([b"x"] * partitions), "partition": pa.array(range(partitions))})
+    return route(topics, "t", *[rows] * batches)
+
+
+def test_a_part_is_counted_with_what_it_takes_besides_its_rows() -> None:
+    """Each partition has one row: joining frees nothing, so that there are never more parts than there is room for."""
+    collector = Collector(1_000_000, 100 * PART_BYTES)
+    waiting: set[int] = set()
+    for part in one_row_each(Topics(t=1000), 1000, 1):
+        waiting.add(part.partition)
+        for out in collector.add(part):
+            waiting.remove(out.partition)
+        assert len(waiting) * PART_BYTES <= collector.held_bytes <= 100 * PART_BYTES
+    assert len(waiting) > 70
+    assert {out.partition for out in collector.rest()} == waiting
+    assert collector.held_bytes == 0
+
+
+def test_small_parts_are_joined_before_any_partition_goes() -> None:
+    """Twenty partitions find room for a hundred parts, and a thousand rows of few bytes."""
+    collector = Collector(1_000_000, 100 * PART_BYTES)
+    for part in one_row_each(Topics(t=20), 20, 50):
+        assert not list(collector.add(part))
+        assert collector.held_bytes <= 100 * PART_BYTES
+    assert [out.rows.num_rows for out in collector.rest()] == [50] * 20
+    assert collector.held_bytes == 0
+
+
+def test_a_batch_for_many_partitions_is_cut_one_part_at_a_time() -> None:
+    async def work() -> None:
+        router = RowRouter("t", Topics(t=1000).find, virtual_sources(1))
+        rows = pa.record_batch({"value": pa.array([b"x"] * 1000), "partition": pa.array(range(1000))})
+        before = pa.total_allocated_bytes()
+        parts = await router.route(rows)
+        most = max(pa.total_allocated_bytes() - before for _ in parts)
+        assert most < 200_000, "the rows, and a part or two: a thousand parts are a million bytes"
+
+    run(work())
