@@ -73,7 +73,10 @@ class Progress:
             self._warn(error.message)
             self._news.set()  # after the pause once more, though the query may stand still
             return
-        self._told = position
+        if any(why.retriable for why in refused.values()):
+            self._news.set()  # all of it: what was taken does no harm again
+        else:
+            self._told = position
         if refused:
             self._warn("; ".join(f"{topic}-{partition}: {why.message}" for (topic, partition), why in sorted(refused.items())))
 

@@ -10,17 +10,18 @@ import pytest
 
 import ledgermq
 from ledgermq import TopicPartition
-from ledgermq.errors import LedgerMQError, Unavailable
+from ledgermq.errors import CommitGoesBack, LedgerMQError, Unavailable
 from spark.source.positions import Position, TopicPosition
 from spark.source.servers import Progress
 from tests.virtual_time import run_virtual
 
 
 class Brokers:
-    """`told`: what they took. They answer from the call after `away` on."""
+    """`told`: what they took. They answer from the call after `away` on; `refusals`: what the first of these answers say of partition 1."""
 
-    def __init__(self, away: int) -> None:
+    def __init__(self, away: int, *refusals: LedgerMQError) -> None:
         self.away = away
+        self.refusals = refusals
         self.calls = 0
         self.told: list[int] = []
 
@@ -29,7 +30,8 @@ class Brokers:
         if self.calls <= self.away:
             raise Unavailable("no broker answers")
         self.told.append(offsets[TopicPartition("t", 0)][1])
-        return {}
+        answered = self.calls - self.away - 1
+        return {TopicPartition("t", 1): self.refusals[answered]} if answered < len(self.refusals) else {}
 
     async def __aenter__(self) -> SimpleNamespace:
         return SimpleNamespace(groups=self)
@@ -60,3 +62,23 @@ def test_what_brokers_did_not_take_is_told_again_though_the_query_stands_still(m
         assert brokers.told == [7, 8, 9]
 
     run_virtual(main)
+
+
+def test_what_time_cures_for_one_partition_is_told_again_though_the_query_stands_still(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    brokers = Brokers(0, *[Unavailable("its end is not known at present")] * 5, CommitGoesBack("9 is committed"))
+    monkeypatch.setattr(ledgermq, "connect", lambda servers: brokers)
+
+    async def main() -> None:
+        progress = Progress("broker:1", "job")
+        progress.reached(at(7))
+        await asyncio.sleep(4.5)
+        assert brokers.calls == 5, "once a second"
+        await asyncio.sleep(100)
+        assert brokers.calls == 6, "and no more: what is refused for good is refused again"
+        await progress.close()
+        assert brokers.calls == 6
+
+    run_virtual(main)
+    assert [record.getMessage().rpartition(": ")[2] for record in caplog.records] == ["its end is not known at present", "9 is committed"]
