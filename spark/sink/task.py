@@ -19,7 +19,7 @@ from ledgermq.client.producing.unrouted import BatchDelivery
 from ledgermq.client.routing import TopicRoute
 from ledgermq.sources import Sources
 from spark.sink.cluster import Place, opened
-from spark.sink.collecting import Collector
+from spark.sink.collecting import PART_BYTES, Collector
 from spark.sink.decision import is_settled
 from spark.sink.options import SinkOptions
 from spark.sink.rows import Routed, RowRouter
@@ -57,8 +57,12 @@ async def stage_rows(place: Place, write: str, epoch: int, batches: AsyncIterato
 
 
 async def send(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Sent:
-    """Stored in their topics on return. Raises as `stage`; what was sent before stays."""
+    """Stored in their topics on return. Raises as `stage`; what was sent before stays.
+
+    The producer bounds the bytes that are on their way; batches are bounded here, as small ones take more than their rows' bytes.
+    """
     sources = Sources()
+    waiting_max = max(options.buffer_bytes_max // PART_BYTES, 1)
     sent = Sent(0)
     async with (
         ledgermq.connect(options.servers, sources=sources, timeout_s=options.delivery_timeout_s) as client,
@@ -68,7 +72,7 @@ async def send(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Sent:
         async for routed in _collected(options, client, sources, drawn(batches)):
             sent.records += routed.rows.num_rows
             waiting.append(await _send(producer, routed))
-            while waiting and all(batch.outcome.settled for batch in waiting[0].batches):
+            while waiting and (len(waiting) > waiting_max or all(batch.outcome.settled for batch in waiting[0].batches)):
                 await waiting.popleft()
         for delivery in waiting:
             await delivery
