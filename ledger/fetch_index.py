@@ -181,6 +181,8 @@ def far_indexes(
     """Of several partitions: all batches of their spans, one at least, and of what follows there the first `beyond_max` of all together."""
     found = {key: PartitionIndex() for key in spans}
     for index in segments:
+        if beyond_max <= 0 and all(len(part) and part.end >= spans[key][1] for key, part in found.items()):
+            break  # every span is whole, and there is no room for what follows
         for entry in index.batches:
             key = (entry.topic_id, entry.partition)
             if key not in spans or entry.base_offset + entry.record_count <= spans[key][0]:

@@ -9,7 +9,7 @@ import pytest
 
 from ledger import keys
 from ledger.blocking import run_inline
-from ledger.fetch_index import PartitionIndex, far_indexes
+from ledger.fetch_index import PartitionIndex, far_index, far_indexes
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.delete import log_start_move
@@ -267,6 +267,9 @@ def test_a_partition_whose_first_batch_is_late_is_found_beside_one_that_takes_al
     segments.append(fmt.SegmentIndex(slot=21, batches=[fmt.BatchEntry(topic_id=2, base_offset=7, record_count=1, position=24)]))
     found = far_indexes(segments, {busy: (1, 1), late: (7, 7)}, 5)
     assert [len(found[key]) for key in (busy, late)] == [5, 1]
+    rest = iter(segments)
+    assert len(far_index(rest, busy, 1, 5)) == 5
+    assert next(rest).slot == 7, "no more segments are looked at than are needed, and one"
 
 
 @on_a_root
