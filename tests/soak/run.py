@@ -89,6 +89,9 @@ class SoakRun:
             async with _background(self._kill_brokers(), self._kill_compactor()):
                 await asyncio.sleep(self.seconds)
             self.note("the time is over: no more kills")
+            for broker in self.cluster.brokers:
+                if not broker.wanted:  # the end came between its kill and its start
+                    self.cluster.start(broker)
             await self.cluster.ready(self.cluster.brokers)
             await self._end_producers()
             await self._drain()
