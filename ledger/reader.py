@@ -53,7 +53,6 @@ class LedgerReader(FollowedLedger):
         super().__init__(
             store, bundle, producer_states_max, wanted=wanted, index_batches_max=index_batches_max, recent_bytes_max=recent_bytes_max
         )
-        self._store = store
         self._run_blocking = run_blocking
         self._parquet = ParquetCache(store, run_blocking)
         self._keyed = KeyedReader(store, run_blocking)
