@@ -1,4 +1,4 @@
-"""The names of all objects in a cluster's root; no other module spells a key (DESIGN section 5).
+"""The names of all objects in a cluster's root; no other module spells a key (docs/design.md, Keys).
 
     cluster.json
     brokers/<broker-id>.json

@@ -1,4 +1,4 @@
-"""Conditional puts, settled: won, lost, or not to be told (DESIGN section 4).
+"""Conditional puts, settled: won, lost, or not to be told (design S1).
 
 A put that did not simply succeed is a question: "exists" may be this very put, tried twice; a time-out may have landed. The
 object itself answers. Every object that is put this way ends with its last buffer, and that buffer holds a put id that is drawn anew

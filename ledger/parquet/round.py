@@ -1,4 +1,4 @@
-"""One round of Parquet compaction: plan, tasks, commit (DESIGN section 10). Any process may begin it, any other finish it.
+"""One round of Parquet compaction: plan, tasks, commit (docs/design.md, Parquet compaction). Any process may begin it, any other finish it.
 
     read or make plan k, its fence opened before it is put | the newest checkpoint has finished exactly k−1 | tasks | snapshot | page |
     checkpoint: k finished

@@ -24,7 +24,7 @@ Partitioner = Callable[[str, bytes | None, int], int]
 """(topic, key, number of partitions) -> partition."""
 
 WINDOW_BATCHES = 5
-"""Batches of one producer and partition that may be unacknowledged at once: as many as brokers remember (DESIGN section 10)."""
+"""Batches of one producer and partition that may be unacknowledged at once: as many as brokers remember (design P2)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
