@@ -125,6 +125,7 @@ class Broker:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.ownership.run(), name="ownership")
+                group.create_task(self.ownership.pulse.run(), name="pulse")
                 group.create_task(self.metadata.run(), name="metadata")
                 group.create_task(self.controller.run(), name="controller")
         except BaseExceptionGroup as failed:
