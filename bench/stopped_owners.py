@@ -226,7 +226,9 @@ def main() -> None:
     print(f"{found.stops} stops, one every {options.every:g} s; load now {os.getloadavg()[0]:.1f}")
     for what in ("owned", "acknowledged", "read"):
         if values := sorted(getattr(found, what)):
-            parts = "  ".join(f"{name} {at(values, part):.2f} s" for name, part in (("min", 0.0), ("median", 0.5), ("p99", 0.99), ("max", 1.0)))
+            parts = "  ".join(
+                f"{name} {at(values, part):.2f} s" for name, part in (("min", 0.0), ("median", 0.5), ("p99", 0.99), ("max", 1.0))
+            )
             print(f"{what:13} {parts}  ({len(values)} values)")
     print(f"false takeovers while brokers were stopped: {found.false_takeovers}")
     print(f"false takeovers of {found.loaded_s:g} s under load ({options.hogs} processes that count): {found.false_takeovers_loaded}")
