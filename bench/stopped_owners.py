@@ -25,7 +25,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,7 +37,7 @@ from ledgermq.errors import LedgerMQError
 from tests.e2e.admin_port import ADMIN, AdminPort
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
     from ledgermq.client.client import Client
     from tests.e2e.processes import BrokerProcess
@@ -48,6 +48,7 @@ PATIENCE_S = 90.0
 SETTLE_S = 15.0
 """Bundles of a young cluster change hands until each broker has its share; after a stop fenced brokers notice it."""
 LOOK_S = 0.05
+PARTS = (("min", 0.0), ("median", 0.5), ("p99", 0.99), ("max", 1.0))
 
 
 @dataclass(slots=True)
@@ -181,16 +182,22 @@ async def stop_again_and_again(cluster: Cluster, found: Found, seconds: float, e
         found.false_takeovers += await asyncio.to_thread(_fenced, cluster) - before
 
 
+@contextmanager
+def _hogs(count: int) -> Iterator[None]:
+    running = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for hog in running:
+            hog.kill()
+            hog.wait()
+
+
 async def load_without_stops(cluster: Cluster, found: Found, seconds: float, hogs: int) -> None:
     async with _at_work(cluster) as (_, traffic):
         before = await asyncio.to_thread(_fenced, cluster)
-        running = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(hogs)]
-        try:
+        with _hogs(hogs):
             await asyncio.sleep(seconds)
-        finally:
-            for hog in running:
-                hog.kill()
-                hog.wait()
         found.loaded_s, found.records_loaded = seconds, traffic.records
         found.false_takeovers_loaded = await asyncio.to_thread(_fenced, cluster) - before
 
@@ -226,9 +233,7 @@ def main() -> None:
     print(f"{found.stops} stops, one every {options.every:g} s; load now {os.getloadavg()[0]:.1f}")
     for what in ("owned", "acknowledged", "read"):
         if values := sorted(getattr(found, what)):
-            parts = "  ".join(
-                f"{name} {at(values, part):.2f} s" for name, part in (("min", 0.0), ("median", 0.5), ("p99", 0.99), ("max", 1.0))
-            )
+            parts = "  ".join(f"{name} {at(values, part):.2f} s" for name, part in PARTS)
             print(f"{what:13} {parts}  ({len(values)} values)")
     print(f"false takeovers while brokers were stopped: {found.false_takeovers}")
     print(f"false takeovers of {found.loaded_s:g} s under load ({options.hogs} processes that count): {found.false_takeovers_loaded}")
