@@ -9,7 +9,7 @@ Must not know: who should own what.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -48,6 +48,8 @@ class Membership:
         self.me = Heartbeat(broker=broker_id, address=address, incarnation=0, session=sources.new_id().hex(), peer_address=peer_address)
         self.members: dict[str, Member] = {}
         self.interval_s = interval_s
+        self.alarms: Callable[[], tuple[str, ...]] = tuple
+        """What the next heartbeat says is amiss here."""
         self._store = store
         self._own_etag = ""
         self._id_is_taken = False
@@ -72,7 +74,14 @@ class Membership:
         """Announce that this broker lives and what it owns. Raises the store's errors."""
         if self._id_is_taken:
             return
-        now = replace(self.me, bundles=dict(bundles), troubles=dict(troubles), releasing=tuple(sorted(releasing)), leaving=leaving)
+        now = replace(
+            self.me,
+            bundles=dict(bundles),
+            troubles=dict(troubles),
+            releasing=tuple(sorted(releasing)),
+            leaving=leaving,
+            alarms=self.alarms(),
+        )
         if now != self.me:
             self.me = replace(now, counter=now.counter + 1)
         await self._store.put(keys.broker(self.me.broker), encode_heartbeat(self.me))

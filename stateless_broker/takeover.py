@@ -78,6 +78,8 @@ class ClaimHistory:
     """When this broker last lost a term of the bundle to somebody."""
     _notes: list[tuple[float, int]] = field(default_factory=list)
     """(when, how many contested claims were new then)"""
+    _changes: list[tuple[float, int]] = field(default_factory=list)
+    """The same of all claims."""
     _tried_epoch: int = -1
     """The newest epoch heard of when a claim of this broker's own came to nothing: somebody else may be about to open the next."""
     _fought_until: float = -inf
@@ -88,6 +90,8 @@ class ClaimHistory:
         saw it happen, and no clock is asked."""
         if epoch > self.epoch:
             count = epoch - self.epoch - (1 if self.is_free else 0)
+            if self.epoch:
+                self._changes = [*self._changes, (now, epoch - self.epoch)][-NOTES_MAX:]
             if self.epoch and count:
                 self._count(count, now)
             self.epoch, self.is_free = epoch, False
@@ -113,6 +117,10 @@ class ClaimHistory:
 
     def recent(self, now: float) -> int:
         return sum(count for at, count in self._notes if now - at < CLAIMS_WINDOW_S)
+
+    def changes(self, now: float) -> int:
+        """Claims within the last minute, whether they were fought over or not."""
+        return sum(count for at, count in self._changes if now - at < CLAIMS_WINDOW_S)
 
     def wait_s(self, now: float, random: Random) -> float:
         """Before the next claim. Whatever others fought over before, the first to claim what is free fights nobody."""
