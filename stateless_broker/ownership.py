@@ -163,7 +163,8 @@ class Ownership:
         """Until cancelled. Raises Superseded when another process has taken this broker's address or id."""
         while True:
             await self._exchange()
-            self._decide()
+            if self._looked_at >= self.pulse.went_on_at:  # else the look began before this process stood still, and shows the world of then
+                self._decide()
             await self._pause()
 
     async def stop(self) -> None:
@@ -231,7 +232,8 @@ class Ownership:
                 while not self._look_due:
                     await self._wake.wait()
                     self._wake.clear()
-                    self._decide()
+                    if not self._look_due:  # else what the look finds counts: another may have claimed a moment ago
+                        self._decide()
         except TimeoutError:
             pass
 
@@ -253,7 +255,8 @@ class Ownership:
         self._wake.set()
 
     def _stood_still(self) -> bool:
-        return self.pulse.since_s() < STORE_PATIENCE_INTERVALS * self.times.interval_s
+        went_on_s = asyncio.get_running_loop().time() - self.pulse.went_on_at
+        return went_on_s < STORE_PATIENCE_INTERVALS * self.times.interval_s
 
     def _fights_nobody(self, broker: str) -> bool:
         """Whoever claims what this broker owned last. For a while after this process stood still that holds for what it owned itself."""

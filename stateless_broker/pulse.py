@@ -12,16 +12,13 @@ STILL_S = 1.5
 
 
 class Pulse:
-    """`on_going_on()` is called when the process goes on. `stood_still_s`: how long it stood, the last time."""
+    """`on_going_on()` is called when the process goes on. `went_on_at`: when it did the last time, and
+    `stood_still_s`: how long it had stood."""
 
     def __init__(self, on_going_on: Callable[[], None]) -> None:
         self._on_going_on = on_going_on
-        self._went_on_at = -inf
+        self.went_on_at = -inf
         self.stood_still_s = 0.0
-
-    def since_s(self) -> float:
-        """Since it went on; infinite where it never stood."""
-        return asyncio.get_running_loop().time() - self._went_on_at
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -31,5 +28,5 @@ class Pulse:
             await asyncio.sleep(BEAT_S)
             late_s = loop.time() - due
             if late_s >= STILL_S:
-                self._went_on_at, self.stood_still_s = loop.time(), late_s
+                self.went_on_at, self.stood_still_s = loop.time(), late_s
                 self._on_going_on()

@@ -24,7 +24,7 @@ _CREDENTIALS = frozenset(
     {"ExpiredToken", "InvalidToken", "TokenRefreshRequired", "InvalidAccessKeyId", "SignatureDoesNotMatch", "AuthorizationHeaderMalformed"}
 )
 _SKEWED = frozenset({"RequestTimeTooSkewed", "RequestInTheFuture", "RequestExpired"})
-_SKEWED_SIGNED = re.compile(r"not (yet )?valid|valid yet|has expired", re.IGNORECASE)
+_SKEWED_SIGNED = re.compile(r"not valid yet|not yet valid|has expired", re.IGNORECASE)
 """What is said of a presigned URL, with AccessDenied. Ours are made a moment before they are used."""
 _FULL = frozenset({"XMinioStorageFull", "QuotaExceeded", "XMinioAdminBucketQuotaExceeded", "StorageFull"})
 _NO_OBJECT = frozenset({"", "NoSuchKey"})
