@@ -21,6 +21,7 @@ from stateless_broker.deletion_path import DeletionPath
 from stateless_broker.directory import Directory
 from stateless_broker.fetch_path import FetchPath
 from stateless_broker.groups.opening import open_groups
+from stateless_broker.health import Alarms
 from stateless_broker.logs import get_logger
 from stateless_broker.membership import Membership
 from stateless_broker.metadata import Metadata, Source
@@ -57,6 +58,8 @@ class Broker:
         interval_s = settings.heartbeat_interval_s(store.url)
         self._settings = settings
         self.membership = Membership(store, sources, self.broker_id, address, interval_s, settings.peer_address or "")
+        self.alarms = Alarms()
+        self.membership.alarms = self.alarms.now
         self.directory = Directory(cluster.bundles)
         self._peers = Peers(connector, interval_s, self._peer_lost)
         self.metadata = Metadata(store, cluster, sources, self._metadata_source, self._peers.connection)
@@ -72,6 +75,7 @@ class Broker:
         )
         times = _times(settings, interval_s)
         self.ownership = Ownership(self.membership, self._peers, self.directory, context, sources, times, self._ownership_changed)
+        self.alarms.add(self._parked)
         self.controller = Controller(
             store, cluster, self.metadata, self.ownership, sources, _topic_limits(settings), context.compaction.engine
         )
@@ -125,6 +129,7 @@ class Broker:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.ownership.run(), name="ownership")
+                group.create_task(self.ownership.pulse.run(), name="pulse")
                 group.create_task(self.metadata.run(), name="metadata")
                 group.create_task(self.controller.run(), name="controller")
         except BaseExceptionGroup as failed:
@@ -180,6 +185,9 @@ class Broker:
 
     def _peer_lost(self, broker: str, refused: bool) -> None:
         self.ownership.report_lost(broker, refused)
+
+    def _parked(self) -> list[str]:
+        return [alarm for _, owner in sorted(self.ownership.terms.opened.items()) for alarm in owner.parked()]
 
     def _ownership_changed(self) -> None:
         self.metadata.ownership_changed()
