@@ -19,6 +19,7 @@ from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from ledger import keys
+from ledger.copies import copies_of
 from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
 from stateless_broker.health import Health
@@ -112,6 +113,7 @@ def _notes(node: Node) -> list[str]:
     if age_s > STALE_INTERVALS * ownership.times.interval_s:
         notes.append(f"no heartbeat has reached the object store for {age_s:.1f} s")
     notes += [f"bundle {bundle}: {trouble.error.message}" for bundle, trouble in sorted(ownership.terms.troubles.items())]
+    notes += sorted(copies.damaged.values()) if (copies := copies_of(node.store)) is not None else []
     refused = sorted(node.broker.groups.refused().items())
     notes += [f"groups of partition {partition} of {keys.OFFSETS_TOPIC}: {error.message}" for partition, error in refused]
     return notes
