@@ -10,6 +10,9 @@
     list      an original that is missing is shown if its copy is there
     delete    the copy first, so a copy without its original means that somebody else took the original away
 
+An original that somebody takes away leaves its number empty for puts that come late. They win the original and lose the copy, which says
+that they lost: where both are sound and differ, the copy is right.
+
 Invariant: the bytes of a copy have stood at the key of its original. So a read that returns the copy returns what an earlier read of the
 original returned or would have returned, and every rule about reads holds as it is: a number that is still in use (a slot at or above the
 trim slot, the newest checkpoint, an open plan, the snapshot in force) was never deleted, so there was only one winner, and the copy is the
@@ -20,6 +23,7 @@ Must not be used for what is large or written often: a read brings the whole obj
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeVar
@@ -70,6 +74,8 @@ class CopyingStore(StoreWrapper):
     def __init__(self, inner: ObjectStore, *, mends: bool = False, meter: StoreMeter | None = None, logs: bool = True) -> None:
         super().__init__(inner)
         self.damaged: dict[str, str] = {}
+        self.surprised = asyncio.Event()
+        """Set when a copy without its original was read: `ledger.mend` puts back what has to be there."""
         self._logs = logs
         self._mends = mends
         self._meter = meter
@@ -97,11 +103,14 @@ class CopyingStore(StoreWrapper):
         try:
             await self.inner.put_if_absent(copy, buffers)
         except AlreadyExists:
-            ending = bytes(buffers[-1])
-            try:
-                return await self.inner.get_suffix(copy, len(ending)) == ending
-            except ObjectMissing as error:
-                raise StoreUncertain(f"the second copy of {key} is being deleted", object_key=key) from error
+            found = await read_or_none(self.inner, copy)
+            if found is None:
+                raise StoreUncertain(f"the second copy of {key} is being deleted", object_key=key) from None
+            if found.endswith(bytes(buffers[-1])):
+                return True
+            if fault_of(key, found) is None:  # the first winner's: somebody took the original away, and this put took its place
+                await replace_damaged(self.inner, key, found)
+            return False
         return True
 
     async def get(self, key: str) -> bytes:
@@ -156,6 +165,7 @@ class CopyingStore(StoreWrapper):
     async def _read_without_original(self, key: str) -> bytes:
         """Whether the original was deleted rightly, or is lost, is for the reader's rules to tell: as it is where an old read was slow."""
         copy = await self.inner.get(f"{key}{keys.COPY}")
+        self.surprised.set()
         fault = fault_of(key, copy)
         if fault is not None:  # "missing" would be the end of the ledger, and somebody could write there
             raise DataDamaged(f"{key}: it is missing, and its second copy is damaged: {fault.message}", object_key=key) from fault

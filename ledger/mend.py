@@ -3,6 +3,7 @@
     original sound     copy missing     put the copy: its writer was cut off, or knows no copies
     original sound     copy damaged     write the original over it
     original damaged   copy sound       write the copy over it
+    both sound, not the same            write the copy over the original, which came late to the place of one that was taken away
     original missing   copy sound       put the original where the metadata still needs it; else remove the copy, or leave it to compaction
     anything else                       nothing: two that are damaged stay as they are, for whoever has a copy of the bucket
 
@@ -65,6 +66,8 @@ async def _mend(store: CopyingStore, key: str, *, dry_run: bool) -> Mended | Non
     copy_fault = fault_of(key, copy) if copy is not None else None
     if isinstance(fault, FormatNotSupported) and (copy is None or isinstance(copy_fault, FormatNotSupported)):
         return None  # of a later release
+    if original is not None and fault is None and copy is not None and copy_fault is None and original != copy:
+        fault = DataDamaged(f"{key}: it is not the one that was put first", object_key=key)
     if original is not None and fault is None:
         return await _mend_copy(store, key, original, copy is None, copy_fault, dry_run=dry_run)
     if copy is not None and copy_fault is None:

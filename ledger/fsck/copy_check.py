@@ -39,7 +39,7 @@ async def _check_pair(store: ObjectStore, key: str, problems: Problems) -> None:
         which = "damaged too" if fault else f"sound; {MEND}"
         problems.damage(copy_key, copy_fault.code, f"{_text(copy_fault, key)}; it is the second copy, the original is {which}")
     elif fault is None and original != copy:
-        problems.damage(copy_key, "COPY_DIFFERS", f"{key} and its second copy are both sound and not the same")
+        problems.damage(key, "COPY_DIFFERS", f"it is not the one that was put first, which its second copy is; {MEND}")
 
 
 async def _check_orphan(

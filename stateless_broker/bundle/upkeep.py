@@ -127,8 +127,14 @@ class Upkeep:
         if self.bundle != keys.METADATA_BUNDLE or store is None:
             return
         while True:
+            store.surprised.clear()
             await self._insist("copies", partial(mend_copies, store))
-            await asyncio.sleep(MEND_EVERY_S)
+            try:
+                async with asyncio.timeout(MEND_EVERY_S):
+                    await store.surprised.wait()
+            except TimeoutError:
+                pass
+            await asyncio.sleep(RETRY_FIRST_S)
 
     async def _looks(self) -> None:
         loop = asyncio.get_running_loop()

@@ -177,6 +177,10 @@ class WatchedStore(MemoryStore):
         """What stands there is other bytes from now on; what was stored first is still the truth."""
         self._replace(key, data)
 
+    def take_away_now(self, key: str) -> None:
+        """Somebody from outside deletes it: no rule judges that."""
+        self._forget(key)
+
     def read_now(self, key: str) -> bytes:
         """Raises ObjectMissing."""
         return self._stored(key).data

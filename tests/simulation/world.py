@@ -60,6 +60,8 @@ class World:
         """Topics of which plain readers of `parquet/` need not find all records."""
         self.damaged = ""
         """The key of the one object that was damaged on purpose."""
+        self.mends_metadata = False
+        """Objects of bundle 0 are damaged, one at a time, and have to be mended."""
         self.freed: set[int] = set()
         """Ids of topics that were removed and whose names have been free since."""
         self.retention: Any = None
