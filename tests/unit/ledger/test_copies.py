@@ -179,9 +179,7 @@ async def test_two_that_are_damaged_refuse_and_are_named(root: Root, bucket: Mem
     assert await bucket.get(key) == flipped(good, len(good) - 40), "nobody guesses"
 
 
-async def test_a_missing_segment_with_a_damaged_copy_is_no_end_of_the_ledger(
-    root: Root, bucket: MemoryStore, sources: Sources
-) -> None:
+async def test_a_missing_segment_with_a_damaged_copy_is_no_end_of_the_ledger(root: Root, bucket: MemoryStore, sources: Sources) -> None:
     """Else the next owner would put its claim there, and what was acknowledged would be void."""
     key = await last(bucket, keys.segments(0))
     await bucket.put(key + keys.COPY, flipped(await bucket.get(key), 9))
