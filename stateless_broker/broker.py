@@ -11,6 +11,7 @@ from importlib.metadata import version
 from ledger import keys
 from ledger.blocking import RunBlocking
 from ledger.cluster import ClusterSettings, open_cluster
+from ledger.copies import copies_of
 from ledger.object_store.contract import ObjectStore
 from ledgermq.protocol.api import BrokerApi, Connector
 from ledgermq.sources import Sources
@@ -76,6 +77,8 @@ class Broker:
         times = _times(settings, interval_s)
         self.ownership = Ownership(self.membership, self._peers, self.directory, context, sources, times, self._ownership_changed)
         self.alarms.add(self._parked)
+        if (copies := copies_of(store)) is not None:
+            self.alarms.add(lambda: sorted(copies.damaged.values()))
         self.controller = Controller(
             store, cluster, self.metadata, self.ownership, sources, _topic_limits(settings), context.compaction.engine
         )

@@ -13,8 +13,10 @@ from ledger import keys
 from ledger.blocking import RunBlocking
 from ledger.checkpoint import newest_checkpoint
 from ledger.cluster import BUNDLES_AT_ONCE, ClusterSettings
+from ledger.copies import CopyingStore
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.fsck.catalog_check import check_catalog, check_partitions, removed_ids
+from ledger.fsck.copy_check import check_copies
 from ledger.fsck.keyed_check import KeyedCheck
 from ledger.fsck.ledger_check import LedgerView, check_ledger
 from ledger.fsck.names import check_names
@@ -56,10 +58,13 @@ async def check_root(
     run_blocking: RunBlocking = asyncio.to_thread,
 ) -> Checked:
     """`quick`: indexes and footers only, no batch and no row. Raises the store's errors that are not damage."""
+    plain = store.inner if isinstance(store, CopyingStore) else store
+    store = CopyingStore(plain, logs=False)
     for attempt in range(1, ATTEMPTS_MAX + 1):
         before = await _numbers(store, cluster)
         try:
             checked, problems = await _check_once(store, cluster, quick, on_bundle, run_blocking)
+            await check_copies(plain, problems)
         except ObjectMissing:
             if attempt == ATTEMPTS_MAX:
                 raise
@@ -84,10 +89,10 @@ async def _numbers(store: ObjectStore, cluster: ClusterSettings) -> list[int | N
 
 
 async def _check_once(
-    store: ObjectStore, cluster: ClusterSettings, quick: bool, on_bundle: OnBundle, run_blocking: RunBlocking
+    store: CopyingStore, cluster: ClusterSettings, quick: bool, on_bundle: OnBundle, run_blocking: RunBlocking
 ) -> tuple[Checked, Problems]:
     problems = Problems()
-    checked = Checked(objects=await check_names(store, cluster.bundles, problems))
+    checked = Checked(objects=await check_names(store.inner, cluster.bundles, problems))
     parquet = [info async for info in store.list(keys.PARQUET)]
     keyed = [info async for info in store.list(keys.KEYED)]
     views = []

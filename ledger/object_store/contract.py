@@ -81,6 +81,13 @@ class ObjectStore(ABC):
         Raises AlreadyExists, StoreUncertain, StoreThrottled.
         """
 
+    async def confirm(self, key: str, buffers: Sequence[Buffer]) -> bool:
+        """Finish a `put_if_absent` whose outcome was unknown, and whose buffers were found at `key`. False: it counts as lost.
+
+        A store that puts more than the object itself completes that here. Raises StoreUncertain, StoreThrottled.
+        """
+        return True
+
     @abstractmethod
     async def put(self, key: str, data: Buffer) -> None:
         """Create or replace. For liveness files only: nothing that safety depends on is ever overwritten."""

@@ -47,7 +47,7 @@ async def settle_put(
         except LedgerMQError:
             if not may_have_landed:
                 raise
-        outcome = await _look(store, key, buffers[-1])
+        outcome = await _look(store, key, buffers)
         if outcome is not PutOutcome.UNKNOWN:
             return outcome
         if attempt + 1 < ATTEMPTS_MAX:
@@ -92,10 +92,11 @@ def _is_told(puts: Sequence[asyncio.Task[None]]) -> bool:
     )
 
 
-async def _look(store: ObjectStore, key: str, ending: Buffer) -> PutOutcome:
+async def _look(store: ObjectStore, key: str, buffers: Sequence[Buffer]) -> PutOutcome:
     """Whose object stands at `key`? UNKNOWN: none does now (a put may still be on its way), or the store does not answer."""
+    ending = bytes(buffers[-1])
     try:
         found = await store.get_suffix(key, len(ending))
+        return PutOutcome.WON if found == ending and await store.confirm(key, buffers) else PutOutcome.LOST
     except LedgerMQError:
         return PutOutcome.UNKNOWN
-    return PutOutcome.WON if found == bytes(ending) else PutOutcome.LOST

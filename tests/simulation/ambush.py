@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.keys import parse_keyed
+from ledger.keys import original_of, parse_keyed
 from ledger.object_store.contract import Buffer
 from ledger.segment import decode_tail
 
@@ -42,6 +42,7 @@ NO_AMBUSH = Ambush()
 def kind_of(key: str, buffers: Sequence[Buffer] = ()) -> str:
     """What is at `key`: one of KINDS, or nothing that anybody lies in wait for. A segment that opens a term is one of the "claims"."""
     found = _KIND.match(key)
+    key = original_of(key) or key
     if found is None:
         keyed = parse_keyed(key)
         return "" if keyed is None else "keyed files" if keyed.is_file else "versions"
