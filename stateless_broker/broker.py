@@ -12,6 +12,7 @@ from ledger import keys
 from ledger.blocking import RunBlocking
 from ledger.cluster import ClusterSettings, open_cluster
 from ledger.object_store.contract import ObjectStore
+from ledger.two_clocks import TwoClocks
 from ledgermq.protocol.api import BrokerApi, Connector
 from ledgermq.sources import Sources
 from stateless_broker.at_controller import AtController
@@ -56,7 +57,8 @@ class Broker:
         self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         interval_s = settings.heartbeat_interval_s(store.url)
         self._settings = settings
-        self.membership = Membership(store, sources, self.broker_id, address, interval_s, settings.peer_address or "")
+        self._clocks = TwoClocks(store, sources)
+        self.membership = Membership(store, sources, self.broker_id, address, interval_s, settings.peer_address or "", self._clocks.learn)
         self.directory = Directory(cluster.bundles)
         self._peers = Peers(connector, interval_s, self._peer_lost)
         self.metadata = Metadata(store, cluster, sources, self._metadata_source, self._peers.connection)
@@ -147,7 +149,15 @@ class Broker:
         )
         at_controller = AtController(self.address, self.ownership, self.metadata, self._peers.connection)
         self.groups = open_groups(
-            self.address, settings, self.ownership, self.metadata, self.controller, at_controller, self.context.sources, self._broker
+            self.address,
+            settings,
+            self.ownership,
+            self.metadata,
+            self.controller,
+            at_controller,
+            self.context.sources,
+            self._clocks,
+            self._broker,
         )
         parts = Parts(
             cluster=cluster,
