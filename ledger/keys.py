@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from ledgermq.errors import InvalidTopicName
 
 CLUSTER = "cluster.json"
+LEDGERS = "ledgers/"
 BROKERS = "brokers/"
 PARQUET = "parquet/"
 FENCES = "parquet/_tmp/"
@@ -74,6 +75,15 @@ def parse_broker(key: str) -> str | None:
 
 def ledger(bundle: int) -> str:
     return f"ledgers/{bundle:04d}/"
+
+
+_LEDGER = re.compile(r"ledgers/([0-9]{4,})/(?:segments|checkpoints|compactions|files|snapshots)/[0-9]{20}\Z")
+
+
+def parse_ledger(key: str) -> int | None:
+    """The bundle whose ledger an object of this key belongs to, if it is spelled as `ledger` does; None for other keys."""
+    found = _LEDGER.match(key)
+    return int(found[1]) if found and key.startswith(ledger(int(found[1]))) else None
 
 
 def segments(bundle: int) -> str:

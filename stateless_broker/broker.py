@@ -11,6 +11,7 @@ from importlib.metadata import version
 from ledger import keys
 from ledger.blocking import RunBlocking
 from ledger.cluster import ClusterSettings, open_cluster
+from ledger.cluster_fit import check_fit
 from ledger.object_store.contract import ObjectStore
 from ledger.two_clocks import TwoClocks
 from ledgermq.protocol.api import BrokerApi, Connector
@@ -96,6 +97,7 @@ class Broker:
         Raises FormatNotSupported, DataDamaged, the store's errors.
         """
         cluster = await open_cluster(store, sources, settings.cluster_defaults(), settings.cluster_id)
+        await check_fit(store, cluster)
         broker = cls(store, sources, settings, cluster, address, connector, run_blocking, metrics)
         await broker.membership.join()
         broker._run = asyncio.create_task(broker._main(), name=f"broker {broker.broker_id}")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ledger.commands.engines import find_engine
-from ledger.commands.root import Root, cluster_of, opened
+from ledger.commands.root import Root, fitting_cluster_of, opened
 from ledgermq.cli.durations import parse_duration_ms
 from ledgermq.cli.exit_codes import exit_code
 from ledgermq.cli.options import Debug, Output, OutputFormat
@@ -42,7 +42,7 @@ async def gc(root: Root, dry_run: DryRun = False, grace: Grace = None, output: O
     chosen_ms = None if grace is None else parse_duration_ms(grace, "--grace")
     sources = Sources()
     async with opened(root, sources) as store:
-        cluster = await cluster_of(store)
+        cluster = await fitting_cluster_of(store)
         grace_ms = cluster.parquet_min_age_ms if chosen_ms is None else chosen_ms
         if dry_run:
             catalog = await read_catalog(store, cluster.producer_states_max)

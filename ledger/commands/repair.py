@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from ledger.catalog import read_catalog
-from ledger.commands.root import Root, cluster_of, opened
+from ledger.commands.root import Root, fitting_cluster_of, opened
 from ledgermq.cli.exit_codes import ExitCode
 from ledgermq.cli.options import Debug, Output, OutputFormat
 from ledgermq.cli.report import Report, Rows, show
@@ -54,7 +54,7 @@ async def repair(
         raise InvalidRequest("--skip gives up records: name one partition, by --topic and --partition")
     sources = Sources()
     async with opened(root, sources) as store:
-        cluster = await cluster_of(store)
+        cluster = await fitting_cluster_of(store)
         names = {each.id: each.name for each in (await read_catalog(store, cluster.producer_states_max)).topics_by_id.values()}
         rows, still_damaged = [], False
         for found in await find_parked(store, cluster, asyncio.to_thread):

@@ -13,6 +13,7 @@ from ledger import keys
 from ledger.blocking import RunBlocking
 from ledger.checkpoint import newest_checkpoint
 from ledger.cluster import BUNDLES_AT_ONCE, ClusterSettings
+from ledger.cluster_fit import contradictions
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.fsck.catalog_check import check_catalog, check_partitions, removed_ids
 from ledger.fsck.keyed_check import KeyedCheck
@@ -55,7 +56,15 @@ async def check_root(
     on_bundle: OnBundle = lambda done, total: None,
     run_blocking: RunBlocking = asyncio.to_thread,
 ) -> Checked:
-    """`quick`: indexes and footers only, no batch and no row. Raises the store's errors that are not damage."""
+    """`quick`: indexes and footers only, no batch and no row. Raises the store's errors that are not damage.
+
+    Where the root contradicts its `cluster.json` nothing else is judged: by wrong settings innocent objects would be called damaged.
+    """
+    contradicted = Problems()
+    for text in await contradictions(store, cluster):
+        contradicted.damage(keys.CLUSTER, "CONTRADICTED", f"{text}; the rest was not checked: put the right {keys.CLUSTER} back first")
+    if contradicted.all:
+        return Checked(problems=contradicted.all)
     for attempt in range(1, ATTEMPTS_MAX + 1):
         before = await _numbers(store, cluster)
         try:
@@ -87,6 +96,8 @@ async def _check_once(
     store: ObjectStore, cluster: ClusterSettings, quick: bool, on_bundle: OnBundle, run_blocking: RunBlocking
 ) -> tuple[Checked, Problems]:
     problems = Problems()
+    if not cluster.has_checksum:
+        problems.note(keys.CLUSTER, "NO_CHECKSUM", "it is from before there were checksums: keep a copy of it elsewhere")
     checked = Checked(objects=await check_names(store, cluster.bundles, problems))
     parquet = [info async for info in store.list(keys.PARQUET)]
     keyed = [info async for info in store.list(keys.KEYED)]
