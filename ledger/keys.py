@@ -260,8 +260,13 @@ def sink_staged(write: str) -> str:
     return f"{SINKS}{write}/staged/"
 
 
+def sink_staged_of(write: str, epoch: int) -> str:
+    """What the keys of all rows that are staged for an epoch begin with."""
+    return f"{sink_staged(write)}{epoch:020d}-"
+
+
 def sink_staged_rows(write: str, epoch: int, put_id: bytes) -> str:
-    return f"{sink_staged(write)}{epoch:020d}-{put_id.hex()}"
+    return f"{sink_staged_of(write, epoch)}{put_id.hex()}"
 
 
 def sink_decided(write: str) -> str:
