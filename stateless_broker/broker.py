@@ -11,8 +11,10 @@ from importlib.metadata import version
 from ledger import keys
 from ledger.blocking import RunBlocking
 from ledger.cluster import ClusterSettings, open_cluster
+from ledger.cluster_fit import check_fit
 from ledger.copies import copies_of
 from ledger.object_store.contract import ObjectStore
+from ledger.two_clocks import TwoClocks
 from ledgermq.protocol.api import BrokerApi, Connector
 from ledgermq.sources import Sources
 from stateless_broker.at_controller import AtController
@@ -58,7 +60,8 @@ class Broker:
         self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         interval_s = settings.heartbeat_interval_s(store.url)
         self._settings = settings
-        self.membership = Membership(store, sources, self.broker_id, address, interval_s, settings.peer_address or "")
+        self._clocks = TwoClocks(store, sources)
+        self.membership = Membership(store, sources, self.broker_id, address, interval_s, settings.peer_address or "", self._clocks.learn)
         self.alarms = Alarms()
         self.membership.alarms = self.alarms.now
         self.directory = Directory(cluster.bundles)
@@ -101,6 +104,7 @@ class Broker:
         Raises FormatNotSupported, DataDamaged, the store's errors.
         """
         cluster = await open_cluster(store, sources, settings.cluster_defaults(), settings.cluster_id)
+        await check_fit(store, cluster)
         broker = cls(store, sources, settings, cluster, address, connector, run_blocking, metrics)
         await broker.membership.join()
         broker._run = asyncio.create_task(broker._main(), name=f"broker {broker.broker_id}")
@@ -155,7 +159,15 @@ class Broker:
         )
         at_controller = AtController(self.address, self.ownership, self.metadata, self._peers.connection)
         self.groups = open_groups(
-            self.address, settings, self.ownership, self.metadata, self.controller, at_controller, self.context.sources, self._broker
+            self.address,
+            settings,
+            self.ownership,
+            self.metadata,
+            self.controller,
+            at_controller,
+            self.context.sources,
+            self._clocks,
+            self._broker,
         )
         parts = Parts(
             cluster=cluster,

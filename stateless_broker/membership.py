@@ -1,7 +1,8 @@
 """Membership: this broker's heartbeat, and what the heartbeats of the others say.
 
 One PUT and one LIST an interval. Whose ETag or time changed is alive; a body is read only when its ETag is new; whose heartbeat has
-not changed for an hour is removed. Times are this process's monotonic ones: no two machines' clocks are compared.
+not changed for an hour is removed. Times are this process's monotonic ones: no two machines' clocks are compared. The date of this
+broker's own heartbeat tells the store's time, for no request more (`ledger.two_clocks`).
 Two processes that announce the same address or id: the later incarnation stays, the other one gets `Superseded` and must stop.
 Must not know: who should own what.
 """
@@ -43,14 +44,25 @@ class Member:
 
 class Membership:
     def __init__(
-        self, store: ObjectStore, sources: Sources, broker_id: str, address: str, interval_s: float, peer_address: str = ""
+        self,
+        store: ObjectStore,
+        sources: Sources,
+        broker_id: str,
+        address: str,
+        interval_s: float,
+        peer_address: str = "",
+        on_store_time: Callable[[int, float], None] = lambda store_ms, at_s: None,
     ) -> None:
+        """`on_store_time(store_ms, at_s)` is called with what each look shows: see `TwoClocks.learn`."""
         self.me = Heartbeat(broker=broker_id, address=address, incarnation=0, session=sources.new_id().hex(), peer_address=peer_address)
         self.members: dict[str, Member] = {}
         self.interval_s = interval_s
         self.alarms: Callable[[], tuple[str, ...]] = tuple
         """What the next heartbeat says is amiss here."""
         self._store = store
+        self._on_store_time = on_store_time
+        self._beaten_s: float | None = None
+        """When the last put of this broker's heartbeat began that has succeeded: the store has dated it later."""
         self._own_etag = ""
         self._id_is_taken = False
         self._unreadable: dict[str, tuple[tuple[str, int], float]] = {}
@@ -84,7 +96,9 @@ class Membership:
         )
         if now != self.me:
             self.me = replace(now, counter=now.counter + 1)
+        began_s = asyncio.get_running_loop().time()
         await self._store.put(keys.broker(self.me.broker), encode_heartbeat(self.me))
+        self._beaten_s = began_s
 
     async def leave(self) -> None:
         if self._id_is_taken:
@@ -93,7 +107,7 @@ class Membership:
 
     async def look(self) -> None:
         """Read the others' heartbeats. Raises Superseded, and the store's errors."""
-        began = asyncio.get_running_loop().time()
+        began, beaten_s = asyncio.get_running_loop().time(), self._beaten_s
         found = [info async for info in self._store.list(keys.BROKERS) if keys.parse_broker(info.key) is not None]
         names = {_broker_of(info.key) for info in found}
         for gone in self.members.keys() - names:
@@ -102,6 +116,8 @@ class Membership:
             del self._unreadable[key]
         for info in found:
             if _broker_of(info.key) == self.me.broker:
+                if beaten_s is not None:
+                    self._on_store_time(info.modified_ms, beaten_s)
                 await self._check_own(info)
             else:
                 await self._check_other(info, began)

@@ -132,6 +132,7 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
         "a commit was written",
         "a reset was written",
         "a partition was given to a member",
+        "coordinators with wrong clocks looked for what has expired",
         "a term was opened",
         "a plan was finished",
         "disturbance: pause",
