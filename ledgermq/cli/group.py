@@ -16,7 +16,7 @@ from ledgermq.cli.exit_codes import EPILOG
 from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Output, OutputFormat, Target, Timeout, Yes
 from ledgermq.cli.report import Report, Rows, show
 from ledgermq.cli.reporting import command
-from ledgermq.cli.session import connected
+from ledgermq.cli.session import connected, connected_session
 from ledgermq.cli.start import parse_start
 from ledgermq.cli.terminal import notes
 from ledgermq.client.groups.descriptions import GroupDescription
@@ -107,7 +107,8 @@ async def reset(
 ) -> None:
     """Move what a group has committed. Its members may go on running: they continue from there by themselves."""
     where = chosen_where(to, shift, like)
-    async with connected(target, timeout_s) as client:
+    async with connected_session(target, timeout_s) as session:
+        client = session.client
         planned = await client.groups.plan_reset(name, where, topic or (), [parse_partition(text) for text in partition or ()])
         show(Report("", tables=[Rows("resets", RESET_COLUMNS, reset_rows(planned))]), output)
         if all(each.before is None for each in planned):
@@ -116,7 +117,8 @@ async def reset(
             notes().print("Nothing was changed (--dry-run).")
             return
         if not yes:
-            typer.confirm(f"Reset {len(planned)} partitions of group {name}?", abort=True, err=True)
+            with session.user_is_asked():
+                typer.confirm(f"Reset {len(planned)} partitions of group {name}?", abort=True, err=True)
         await carry_out(client, name, planned)
     notes().print(f"{len(planned)} partitions of group {name} are reset.")
 

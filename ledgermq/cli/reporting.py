@@ -8,18 +8,16 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-import os
-import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import typer
 from rich.markup import escape
 
 from ledgermq.cli.exit_codes import ExitCode, exit_code, hint
-from ledgermq.cli.terminal import notes
+from ledgermq.cli.terminal import forget_output, notes
 from ledgermq.errors import LedgerMQError
 
 Function = Callable[..., Any]
@@ -51,9 +49,7 @@ def reporting(*, debug: bool) -> Iterator[None]:
     except (typer.Exit, typer.Abort, typer.TyperException):
         raise
     except BrokenPipeError:
-        # Whoever read our output has gone, as `head` does: that is no error of ours. Python would complain again at its end.
-        with suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        forget_output()  # the reader has gone, as `head` does: no error of ours
         raise typer.Exit(ExitCode.OK) from None
     except KeyboardInterrupt:
         raise typer.Exit(ExitCode.INTERRUPTED) from None
