@@ -15,14 +15,17 @@ from typing import Annotated, Any, get_args
 
 import typer
 from pydantic.fields import FieldInfo
+from rich.markup import escape
 
 from ledger.commands.root import root_url
 from ledgermq.cli.options import Debug
 from ledgermq.cli.reporting import command
+from ledgermq.environment import add_settings
 from ledgermq.errors import InvalidConfig
 from stateless_broker import config_command
 from stateless_broker.settings import (
     ADMIN_PORT,
+    NAMES,
     PORT,
     BrokerSettings,
     CompactionSettings,
@@ -30,6 +33,7 @@ from stateless_broker.settings import (
     load_compaction_settings,
     load_settings,
 )
+from stateless_broker.settings_page import range_of
 from stateless_broker.top import command as top_command
 
 ConfigFile = Annotated[
@@ -44,8 +48,11 @@ Port = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 
 AdminPort = Annotated[
     int | None,
     typer.Option(
-        min=0, max=65535, show_default=False, help="Port of /metrics, /livez and /readyz, which `ledgermq top` reads; 0 takes a free one. "
-        f"Not set: none is opened. `ledgermq top` looks at {ADMIN_PORT}."
+        min=0,
+        max=65535,
+        show_default=False,
+        help="Port of /metrics, /livez and /readyz, which `ledgermq top` reads; 0 takes a free one. "
+        f"Not set: none is opened. `ledgermq top` looks at {ADMIN_PORT}.",
     ),
 ]
 Processes = Annotated[
@@ -61,6 +68,7 @@ Supervised = Annotated[bool, typer.Option("--supervised", hidden=True, help="Sto
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the application."""
+    add_settings(NAMES)
     command(app, "dev")(dev)
     command(app, "broker")(with_settings(BrokerSettings)(broker))
     command(app, "compactor")(with_settings(CompactionSettings)(compactor))
@@ -138,11 +146,12 @@ def _option(name: str, field: FieldInfo) -> inspect.Parameter:
     """None stands for "not given": then the environment, the file and the default count, in this order."""
     kind = next((k for k in (get_args(field.annotation) or [field.annotation]) if k in (bool, int, float)), str)
     flag = "--" + name.replace("_", "-")
-    known = "" if field.default is None else f" [default: {field.default}]"
-    choices = "" if kind is not str or "Literal" not in str(field.annotation) else f" ({' | '.join(get_args(field.annotation))})"
+    default = "not set" if field.default is None else str(field.default).lower() if kind is bool else str(field.default)
+    allowed = "" if kind is bool else range_of(field).replace("`", "")
+    facts = escape(f"[default: {default}{f'; {allowed}' if allowed not in ('', 'text') else ''}]")
     option = typer.Option(
         f"{flag}/--no-{flag[2:]}" if kind is bool else flag,
-        help=f"{field.description or name.replace('_', ' ')}{choices}{known}",
+        help=f"{escape(field.description or name.replace('_', ' '))} {facts}",
         show_default=False,
     )
     annotation: Any = Annotated[kind | None, option]

@@ -52,9 +52,7 @@ def run_node(url: str, read_settings: Callable[[], BrokerSettings], on_ready: On
         runner.run(_serve(url, settings, read_settings, on_ready, supervised=supervised))
 
 
-async def _serve(
-    url: str, settings: BrokerSettings, read: Callable[[], BrokerSettings], on_ready: OnReady, *, supervised: bool
-) -> None:
+async def _serve(url: str, settings: BrokerSettings, read: Callable[[], BrokerSettings], on_ready: OnReady, *, supervised: bool) -> None:
     health, metrics = Health(), ProcessMetrics(settings, url)
     node: Node | None = None
 

@@ -6,17 +6,17 @@ import shutil
 import sys
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 import ledgermq
-from ledgermq.cli.completion import complete_topic
+from ledgermq.cli.completion import complete_group, complete_topic
 from ledgermq.cli.formats import MessageFormat, formatter
 from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Target, Timeout
 from ledgermq.cli.reporting import command
 from ledgermq.cli.session import connected_session
-from ledgermq.cli.start import Start, parse_start
+from ledgermq.cli.start import parse_start
 from ledgermq.errors import InvalidRequest, OffsetOutOfRange, UnknownPartition
 
 FETCH_RECORDS_MAX = 5000
@@ -29,8 +29,8 @@ From = Annotated[
     typer.Option(
         "--from",
         metavar="WHERE",
-        help="earliest, latest, a time (2026-11-21T07:30), an age (15m), an offset, or PARTITION:OFFSET,…  "
-        "[default: latest; with --until-end or --group earliest]",
+        help="earliest, latest, a time (2026-11-21T07:30), an age (15m), an offset, or PARTITION:OFFSET,… (these partitions only). "
+        "Default: latest; with --until-end or --group earliest.",
     ),
 ]
 UntilEnd = Annotated[bool, typer.Option("--until-end", "-e", help="Stop at the offsets that were the ends when the command began.")]
@@ -39,7 +39,11 @@ Form = Annotated[MessageFormat, typer.Option("--format", "-f", help="How to prin
 Group = Annotated[
     str | None,
     typer.Option(
-        "--group", "-g", metavar="GROUP", help="Read as a member of this group, which keeps the place; --from counts where it has none."
+        "--group",
+        "-g",
+        metavar="GROUP",
+        help="Read as a member of this group, which keeps the place; --from counts where it has none.",
+        autocompletion=complete_group,
     ),
 ]
 Direct = Annotated[
@@ -75,7 +79,11 @@ async def consume(
                 raise InvalidRequest("a group shares out the partitions and keeps the offsets; `ledgermq group reset` moves them")
             await client.describe_topic(topic)  # a member would wait for a topic that does not exist, and for brokers, for ever
             session.progress = session.while_in_trouble
-            settings = {"direct_reads": direct, "request_timeout_s": timeout_s, "close_timeout_s": min(CLOSE_TIMEOUT_S_MAX, timeout_s)}
+            settings: dict[str, Any] = {
+                "direct_reads": direct,
+                "request_timeout_s": timeout_s,
+                "close_timeout_s": min(CLOSE_TIMEOUT_S_MAX, timeout_s),
+            }
             async with client.consumer(topic, group=group, start=start, **settings) as member:
                 ends = await client.list_offsets(topic, "latest") if until_end else None
                 await print_as_member(member, Printer(form), max_messages, ends)

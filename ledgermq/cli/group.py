@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 import ledgermq
+from ledgermq.cli.completion import complete_group, complete_topic
 from ledgermq.cli.exit_codes import EPILOG
 from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Output, OutputFormat, Target, Timeout, Yes
 from ledgermq.cli.report import Report, Rows, show
@@ -23,8 +24,11 @@ from ledgermq.client.groups.descriptions import GroupDescription
 from ledgermq.client.groups.resets import PlannedReset, Where
 from ledgermq.errors import InvalidRequest
 
-Name = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the consumer group.")]
-Topics = Annotated[list[str] | None, typer.Option("--topic", help="All partitions of this topic; repeatable.  [default: all committed]")]
+Name = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the consumer group.", autocompletion=complete_group)]
+Topics = Annotated[
+    list[str] | None,
+    typer.Option("--topic", help="All partitions of this topic; repeatable. Default: all committed.", autocompletion=complete_topic),
+]
 Partitions = Annotated[list[str] | None, typer.Option("--partition", "-p", metavar="TOPIC:N", help="Only this partition; repeatable.")]
 To = Annotated[
     str | None,
@@ -33,7 +37,9 @@ To = Annotated[
     ),
 ]
 ShiftBy = Annotated[int | None, typer.Option("--shift", metavar="N", help="N records on, or back: --shift=-100.")]
-FromGroup = Annotated[str | None, typer.Option("--like", metavar="GROUP", help="To what another group has committed.")]
+FromGroup = Annotated[
+    str | None, typer.Option("--like", metavar="GROUP", help="To what another group has committed.", autocompletion=complete_group)
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Only show what would change.")]
 File = Annotated[Path, typer.Argument(metavar="FILE", help="JSON file.")]
 

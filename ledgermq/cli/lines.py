@@ -62,7 +62,7 @@ class LineSource:
         self._begun_bytes += len(data)
         if data and b"\n" not in data:
             if self._begun_bytes > LINE_BYTES_MAX:
-                raise InvalidRecord(f"{self.name}, line {self.line_number + 1}: longer than {LINE_BYTES_MAX:,} bytes")
+                raise InvalidRecord(f"{self.name}, line {self.line_number + 1}: longer than {LINE_BYTES_MAX} bytes")
             return
         lines = io.BytesIO(b"".join(self._begun)).readlines()
         self._begun = [] if self._ended or lines[-1].endswith(b"\n") else [lines.pop()]

@@ -1,5 +1,7 @@
 """How a command is run, and how its errors reach the user: one line on stderr, a hint, an exit code, and no traceback without --debug.
 
+A LEDGERMQ_… variable that does not exist is refused first: it was probably meant to change what the command does.
+
 `command(app, name)` registers a plain or async function. Every command that takes `debug: Debug` gets tracebacks by it.
 """
 
@@ -18,6 +20,7 @@ from rich.markup import escape
 
 from ledgermq.cli.exit_codes import ExitCode, exit_code, hint
 from ledgermq.cli.terminal import forget_output, notes
+from ledgermq.environment import check_variables
 from ledgermq.errors import LedgerMQError
 
 Function = Callable[..., Any]
@@ -30,6 +33,7 @@ def command(app: typer.Typer, name: str, **settings: Any) -> Callable[[Function]
         @functools.wraps(function)
         def reported(*args: Any, **kwargs: Any) -> None:
             with reporting(debug=bool(kwargs.get("debug"))):
+                check_variables()
                 if inspect.iscoroutinefunction(function):
                     asyncio.run(function(*args, **kwargs))
                 else:

@@ -93,7 +93,7 @@ class Session:
         if self.trouble is None:
             return "no answer so far"
         text = " ".join(self.trouble.message.split())
-        return text.removeprefix(f"{self._place.removeprefix(BROKER_AT)}: ")
+        return text.removeprefix(self._place.removeprefix(BROKER_AT)).removeprefix(":").strip()
 
     def too_late(self) -> Unavailable:
         return Unavailable(f"{self._place} did not answer within {self._timeout_s:g} s: {self._reason()}")
@@ -117,8 +117,13 @@ async def connected_session(target: str, timeout_s: float, *, may_make: bool = F
             session = Session(place, timeout_s, limit)
             watching = asyncio.create_task(session.watch())
             try:
-                settings = {"timeout_s": timeout_s, "attempt_timeout_s": min(ATTEMPT_S_MAX, timeout_s)}
-                connecting = ledgermq.connect(chosen, must_exist=not may_make, on_trouble=session.note_trouble, **settings)
+                connecting = ledgermq.connect(
+                    chosen,
+                    timeout_s=timeout_s,
+                    attempt_timeout_s=min(ATTEMPT_S_MAX, timeout_s),
+                    must_exist=not may_make,
+                    on_trouble=session.note_trouble,
+                )
                 async with connecting as session.client:
                     yield session
             finally:

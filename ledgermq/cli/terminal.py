@@ -16,7 +16,7 @@ from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progres
 def end_quietly_at_broken_pipes() -> None:
     """End with 0 when the reader of our output has gone, as `head` does. Rich, which also prints Typer's help, would end with 1."""
 
-    def end(console: Console) -> None:
+    def end(self: Console) -> None:
         forget_output()
         raise SystemExit(0)
 
