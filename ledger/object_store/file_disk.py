@@ -159,11 +159,19 @@ class Disk:
         self._broken: str | None = None
 
     def prepare(self, *folders: Path) -> None:
-        """Make the root and `folders` below it. Only here is the root made: one that vanishes later is an error, not a fresh start."""
+        """Make the root and `folders` below it. Only here is the root made: one that vanishes later is an error, not a fresh start.
+
+        Raises StoreUnusable where no folder can be made, or a file has its name.
+        """
         missing = [p for p in (self.root, *self.root.parents) if not p.exists()]
         for path in reversed(missing):
-            path.mkdir(exist_ok=True)
+            try:
+                path.mkdir(exist_ok=True)
+            except (FileNotFoundError, NotADirectoryError) as e:
+                raise StoreUnusable(f"cannot make the folder {path}: {e.strerror}; choose another root", object_key=str(path)) from e
             self._fsync_folder(path.parent)
+        if not self.root.is_dir():
+            raise StoreUnusable(f"{self.root} is a file; the root has to be a folder", object_key=str(self.root))
         with suppress(PermissionError):  # another process may have made the root and not yet fsynced its parent
             self._fsync_folder(self.root.parent)
         self._durable.add(self.root)

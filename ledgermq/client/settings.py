@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 from ledgermq.client.consuming.direct_reads import check_place
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.offset_store import OffsetStore
-from ledgermq.errors import InvalidConfig
+from ledgermq.errors import InvalidConfig, LedgerMQError
 from ledgermq.hints import did_you_mean
 from ledgermq.protocol.limits import BATCH_BYTES_TYPICAL, FRAME_PAYLOAD_BYTES_MAX
 
@@ -45,9 +45,13 @@ class ClientSettings:
     """What is known of a topic is asked again after this time, so that added partitions are seen."""
     must_exist: bool = False
     """A root URL that holds no cluster is refused. Else one is made there."""
+    on_trouble: Callable[[LedgerMQError | None], None] | None = None
+    """Called with the error of each attempt that failed and is retried, and with None when a broker answers again."""
 
     def __post_init__(self) -> None:
         _above_zero(self, "timeout_s", "attempt_timeout_s", "backoff_ms_first", "backoff_ms_max", "metadata_age_s_max")
+        if self.on_trouble is not None and not callable(self.on_trouble):
+            raise InvalidConfig(f"on_trouble is a function of an error or None, not {self.on_trouble!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
