@@ -90,7 +90,7 @@ class BrokerSettings(ProcessSettings):
     cache_bytes_max: int = Field(256 * MIB, ge=0, description="Newest batches kept for consumers that are near the end")
     answer_memory_bytes_max: int = Field(
         256 * MIB,
-        ge=16 * MIB,
+        ge=MIB,
         description="Answers on their way to consumers, from the read until the connection has taken them; above it consumers wait",
     )
     fetch_bytes: int = Field(4 * MIB, ge=4 * KIB, description="Size of a fetch answer when the client does not say")
