@@ -155,6 +155,7 @@ class Broker:
             settings.fetch_bytes,
             settings.fetch_wait_ms_max / 1000,
             self.context.metrics,
+            self.context.answers,
             direct=settings.tells_places(root_url),
         )
         at_controller = AtController(self.address, self.ownership, self.metadata, self._peers.connection)
@@ -224,6 +225,7 @@ def _bundle_limits(settings: BrokerSettings, root_url: str) -> BundleLimits:
         flush_bytes=settings.flush_bytes,
         produce_memory_bytes_max=settings.produce_memory_bytes_max,
         cache_bytes_max=settings.cache_bytes_max,
+        answer_memory_bytes_max=settings.answer_memory_bytes_max,
         checkpoint_slots=settings.checkpoint_slots,
         checkpoint_bytes=settings.checkpoint_bytes,
         background_compaction=settings.background_compaction,

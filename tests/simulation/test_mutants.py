@@ -33,6 +33,7 @@ FALL_AT_ONCE = (
     "late-task-put-lands",
     "link-ignored",
     "log-deleted-above-the-version",
+    "memory-of-answers-never-given-back",
     "name-freed-with-files-left",
     "name-freed-without-a-barrier",
     "newest-checkpoint-deleted",

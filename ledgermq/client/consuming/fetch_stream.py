@@ -1,7 +1,8 @@
 """One stream of batches from one broker, for some partitions of a consumer.
 
-Ends when the broker ends it, when it fails, when nothing came for a while (the owner may have changed without a word), and when it is
-cancelled because one of its partitions was moved; whoever opened it then opens another. What a peer sends is checked before it is believed.
+Ends when the broker ends it, when it fails, when nothing came for a while (the owner may have changed without a word), when the program has
+taken nothing for a while, and when it is cancelled because one of its partitions was moved; whoever opened it then opens another. What a
+peer sends is checked before it is believed.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from ledgermq.tasks import end
 
 FIRST_FRAME_S = 10.0
 IDLE_S = 10.0
+FULL_S = 5.0
+"""A stream that cannot be read for so long is ended: an answer that is in line for it takes memory of the broker."""
 
 
 class FetchStream:
@@ -55,8 +58,8 @@ class FetchStream:
             reading.partition: (reading, reading.generation) for reading in readings
         }
 
-    async def run(self) -> None:
-        """Raises what ended the stream, CannotRead too; returns when it is time for another."""
+    async def run(self) -> bool:
+        """Raises what ended the stream, CannotRead too; returns when it is time for another, False where there was no room for it."""
         request = pb.FetchRequest(
             partitions=[
                 pb.FetchPartition(
@@ -79,10 +82,12 @@ class FetchStream:
                 while self._readings:
                     frame = await self._next(frames, lost, timeout_s, expects=expects)
                     if frame is None:
-                        return
+                        return True
                     timeout_s, expects = IDLE_S, any(part.batches for part in frame.header.partitions)
                     self._take(frame, await self._read_located(frame.header))
-                    await self._prefetch.wait_for_room()
+                    if not await self._prefetch.wait_for_room(FULL_S):
+                        return False
+                return True
         finally:
             await end(lost)
 

@@ -133,8 +133,10 @@ class Fetcher:
         stream = FetchStream(connection, readings, self._prefetch, self._settings.fetch_bytes_max, refused, is_moved, direct)
         failure: LedgerMQError | None = None
         try:
-            await stream.run()
-            await self._look_for_others([reading for reading in readings if reading.stream is own], owner)
+            if await stream.run():
+                await self._look_for_others([reading for reading in readings if reading.stream is own], owner)
+            else:
+                await self._prefetch.wait_for_room()
         except CannotRead as error:
             _log.info("reading through %s for %.0f s: %s", owner, BYTES_S, error)
             self._bytes_until_s[owner] = asyncio.get_running_loop().time() + BYTES_S
