@@ -127,6 +127,7 @@ class Broker:
                 group.create_task(self.ownership.run(), name="ownership")
                 group.create_task(self.metadata.run(), name="metadata")
                 group.create_task(self.controller.run(), name="controller")
+                group.create_task(self.context.write_gate.run(self._settings.reserve_bytes), name="write gate")
         except BaseExceptionGroup as failed:
             log.error("broker failed", error=str(failed.exceptions[0]))
             await self.ownership.stop()

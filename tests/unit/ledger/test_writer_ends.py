@@ -116,27 +116,6 @@ async def test_the_fence_check_looks_beyond_void_segments(store: ObjectStore, so
         await zombie.check_fence()
 
 
-async def test_a_full_disk_is_told_to_those_whose_records_are_not_stored_and_only_to_them(store: ObjectStore, sources: Sources) -> None:
-    """The slot below is still in flight when the disk is full: it may be stored, so its waiter may only be asked to try again."""
-
-    class FullDisk(PassingStore):
-        async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
-            if key == keys.segment(1, slot):
-                await asyncio.sleep(0.01)
-            elif key > keys.segment(1, slot):
-                raise StoreUnusable("full")
-            await super().put_if_absent(key, buffers)
-
-    slot = 10**6
-    writer = await own(FullDisk(store), sources)
-    slot = writer.issued_slot + 1
-    waiting = [append(writer, batch(b"a"))[0], append(writer, batch(b"b"))[0], append(writer, batch(b"c"))[0]]
-    errors = await asyncio.gather(*waiting, return_exceptions=True)
-    assert [type(error) for error in errors] == [NotOwner, StoreUnusable, StoreUnusable]
-    assert isinstance(writer.lost, StoreUnusable)
-    await writer.close()
-
-
 async def test_nothing_is_written_behind_a_release(store: ObjectStore, sources: Sources) -> None:
     writer = await own(store, sources)
     release = asyncio.create_task(writer.release("b"))
