@@ -80,6 +80,7 @@ class Broker:
         times = _times(settings, interval_s)
         self.ownership = Ownership(self.membership, self._peers, self.directory, context, sources, times, self._ownership_changed)
         self.alarms.add(self._parked)
+        self.alarms.add(self._takes_no_records)
         if (copies := copies_of(store)) is not None:
             self.alarms.add(lambda: sorted(copies.damaged.values()))
         self.controller = Controller(
@@ -139,6 +140,7 @@ class Broker:
                 group.create_task(self.ownership.pulse.run(), name="pulse")
                 group.create_task(self.metadata.run(), name="metadata")
                 group.create_task(self.controller.run(), name="controller")
+                group.create_task(self.context.write_gate.run(self._settings.reserve_bytes), name="write gate")
         except BaseExceptionGroup as failed:
             log.error("broker failed", error=str(failed.exceptions[0]))
             await self.ownership.stop()
@@ -204,6 +206,10 @@ class Broker:
 
     def _parked(self) -> list[str]:
         return [alarm for _, owner in sorted(self.ownership.terms.opened.items()) for alarm in owner.parked()]
+
+    def _takes_no_records(self) -> list[str]:
+        refusal = self.ownership.write_refusal
+        return [f"the object store takes no records, reads go on: {refusal.message}"] if refusal is not None else []
 
     def _ownership_changed(self) -> None:
         self.metadata.ownership_changed()

@@ -84,10 +84,16 @@ class Ownership:
         self._beaten_at = float("inf")
         self._looks_begun = self._looks_done = 0
         self._were_present: set[str] = set()
+        self._beat_failed = False
 
     def heartbeat_age_s(self) -> float:
         """Since this broker's heartbeat was last written; 0 before the first one."""
         return max(0.0, asyncio.get_running_loop().time() - self._beaten_at)
+
+    @property
+    def write_refusal(self) -> LedgerMQError | None:
+        """Why the store takes no records at present; reads go on. None: it takes them."""
+        return self.terms.context.write_gate.refusal
 
     @property
     def me(self) -> str:
@@ -212,14 +218,20 @@ class Ownership:
             self.terms.suspect()
         self._beat_at = now
         bundles = {bundle: owner.epoch for bundle, owner in self.terms.opened.items()}
-        troubles = {bundle: str(trouble.error) for bundle, trouble in self.terms.troubles.items()}
         try:
             async with asyncio.timeout(STORE_PATIENCE_INTERVALS * self.times.interval_s):
-                await self._membership.beat(bundles, troubles, self.terms.releasing, leaving=self.leaving)
+                await self._membership.beat(bundles, self._troubles(), self.terms.releasing, leaving=self.leaving)
             self._beaten_at = asyncio.get_running_loop().time()
+            if self._beat_failed:
+                log.warning("heartbeat written again")
+            self._beat_failed = False
         except (LedgerMQError, TimeoutError) as error:
             self._beat_due = True
-            log.warning("heartbeat not written", error=str(error) or "time-out")
+            if not self._beat_failed:
+                log.warning("heartbeat not written, will be tried again", error=str(error) or "time-out")
+            self._beat_failed = True
+            if isinstance(error, LedgerMQError):
+                self.terms.context.write_gate.refused(error)
 
     async def _announce_release(self) -> None:
         if not self.leaving:  # else it is announced already
@@ -290,10 +302,16 @@ class Ownership:
         present[self.me] = replace(
             self._membership.me,
             bundles={bundle: owner.epoch for bundle, owner in self.terms.opened.items()},
-            troubles={bundle: str(trouble.error) for bundle, trouble in self.terms.troubles.items()},
+            troubles=self._troubles(),
             releasing=tuple(self.terms.releasing),
         )
         return present
+
+    def _troubles(self) -> dict[int, str]:
+        """By bundle: why it is not served here, or that it is served to readers only."""
+        refusal = self.write_refusal
+        troubles = dict.fromkeys(self.terms.opened, f"takes no records: {refusal.message}") if refusal is not None else {}
+        return troubles | {bundle: str(trouble.error) for bundle, trouble in self.terms.troubles.items()}
 
     def _owners_now(self) -> dict[int, str]:
         return {bundle: owner.broker for bundle, owner in self._directory.owners.items()}

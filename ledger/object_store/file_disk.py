@@ -25,11 +25,13 @@ from pathlib import Path
 import pyarrow as pa
 
 from ledger.object_store.contract import AlreadyExists, Buffer, ObjectMissing, StoreUncertain
-from ledgermq.errors import InvalidRequest, StoreUnusable
+from ledgermq.errors import InvalidRequest, StoreFull, StoreUnusable
 
-_UNUSABLE = {
+_FULL = {
     errno.ENOSPC: "no space is left",
     errno.EDQUOT: "the disk quota is used up",
+}
+_UNUSABLE = {
     errno.EFBIG: "the limit on the size of a file is reached",
     errno.EROFS: "the file system is read-only",
     errno.EACCES: "permission is denied",
@@ -56,6 +58,8 @@ def store_errors(what: str) -> Iterator[None]:
             raise ObjectMissing(f"no object {what}", object_key=what) from e
         if e.errno == errno.ENAMETOOLONG:
             raise InvalidRequest(f"{what} is too long a name for this file system") from e
+        if e.errno in _FULL:
+            raise StoreFull(f"the file store is full: {_FULL[e.errno]} ({what})", object_key=what) from e
         if e.errno in _UNUSABLE:
             raise StoreUnusable(f"cannot use the file store: {_UNUSABLE[e.errno]} ({what})", object_key=what) from e
         raise StoreUncertain(f"{what}: {e.strerror or e}", object_key=what) from e

@@ -1,7 +1,8 @@
 """What an S3 answer means in the contract's errors: the one place that knows its status codes.
 
-404 NoSuchKey → ObjectMissing                404 NoSuchBucket, 301, 501, full → StoreUnusable
+404 NoSuchKey → ObjectMissing                404 NoSuchBucket, 301, 501      → StoreUnusable
 412           → AlreadyExists                401, 403, expired token, clock   → Unauthorized
+507, full     → StoreFull
 429, 503      → StoreThrottled               409, 408, 5xx, no answer         → StoreUncertain
 """
 
@@ -16,7 +17,7 @@ from email.utils import parsedate_to_datetime
 
 from ledger.object_store.contract import AlreadyExists, ObjectMissing, StoreThrottled, StoreUncertain
 from ledger.object_store.s3_wire import S3RangesIgnored, S3Refused, S3Silent
-from ledgermq.errors import LedgerMQError, StoreUnusable, Unauthorized
+from ledgermq.errors import LedgerMQError, StoreFull, StoreUnusable, Unauthorized
 
 _THROTTLED = frozenset({"SlowDown", "SlowDownRead", "SlowDownWrite", "TooManyRequests", "ThrottlingException", "RequestLimitExceeded"})
 _TIMED_OUT = frozenset({"RequestTimeout", "IncompleteBody", "OperationAborted", "ConditionalRequestConflict"})
@@ -94,7 +95,7 @@ def error_of(key: str, answer: S3Refused) -> LedgerMQError:
     if status in (429, 503) or code in _THROTTLED:
         return StoreThrottled(said, object_key=key, retry_after_ms=answer.retry_after_ms)
     if code in _FULL or status == 507:
-        return StoreUnusable(f"no space is left: {said}", object_key=key)
+        return StoreFull(f"no space is left: {said}", object_key=key)
     if status == 404 and code in _NO_OBJECT:
         return ObjectMissing(f"no object {key}", object_key=key)
     if status == 412:

@@ -20,7 +20,7 @@ from ledger.object_store.contract import (
 )
 from ledger.object_store.s3 import S3Store, open_s3
 from ledger.object_store.s3_location import CLIENTS
-from ledgermq.errors import LedgerMQError, StoreUnusable, Unauthorized
+from ledgermq.errors import LedgerMQError, StoreFull, StoreUnusable, Unauthorized
 from tests.scripted_server import Answer, ScriptedServer, scripted_server
 
 LIFE_MS = 900_000
@@ -91,7 +91,8 @@ ANSWERS: list[tuple[Answer, type[LedgerMQError]]] = [
     (Answer(503, xml("SlowDown")), StoreThrottled),
     (Answer(503, b""), StoreThrottled),
     (Answer(504, b""), StoreUncertain),
-    (Answer(507, xml("XMinioStorageFull")), StoreUnusable),
+    (Answer(507, xml("XMinioStorageFull")), StoreFull),
+    (Answer(403, xml("QuotaExceeded")), StoreFull),
     (Answer(failure="reset"), StoreUncertain),
     (Answer(failure="silent"), StoreUncertain),
     (Answer(500, b"<Error>", failure="truncated"), StoreUncertain),

@@ -23,7 +23,8 @@ from ledger.object_store.contract import (
     StoreThrottled,
     StoreUncertain,
 )
-from ledgermq.errors import LedgerMQError
+from ledger.object_store.wrapper import PUTS
+from ledgermq.errors import LedgerMQError, StoreFull
 from ledgermq.sources import Sources
 from tests.faulty_store import WRITES, Fault, Faults, FaultyStore
 from tests.simulation.ambush import NO_AMBUSH, Ambush, kind_of
@@ -44,6 +45,10 @@ class Weather:
     slow: float = 0.0
     """Share of requests that take up to `slow_s` more, before their effect or after it."""
     slow_s: float = 30.0
+    full: float = 0.0
+    """Share of puts that the store certainly refuses, for want of room."""
+    full_for_all: bool = False
+    """Of all puts; else of segments and Parquet files alone, as where a reserve is kept."""
     list_page: int = 1000
     stalls: float = 0.0
     """Share of requests at which their line begins to stand still."""
@@ -83,11 +88,17 @@ class StoreLine(FaultyStore):
         if self._weather.naps and self._random.random() < self._weather.naps:
             await self._nap()
         is_upload = operation == "fenced_put" and not self.fences_close_at_once
-        fault = self._draw(operation)
+        fault = "full" if self._is_refused(operation, what) else self._draw(operation)
         self._weather.requests += 1
         request = Request(self._loop, operation, what, effect, fault, self._delay_s, self._note, takes_time=is_upload)
         request.send(self._stall_s())
         return await request.answered  # type: ignore[no-any-return]
+
+    def _is_refused(self, operation: str, what: str) -> bool:
+        weather = self._weather
+        if not weather.full or operation not in PUTS or not (weather.full_for_all or "/segments/" in what or operation == "fenced_put"):
+            return False
+        return self._random.random() < weather.full
 
     async def _nap(self) -> None:
         """Puts the process to sleep just before it sends its request."""
@@ -154,6 +165,8 @@ class StoreLine(FaultyStore):
             answer = answer_of(error)
             if isinstance(error, FenceClosed):
                 self._coverage.saw("a sleeping task was refused by the store")
+            if isinstance(error, StoreFull):
+                self._coverage.saw(f"store fault: full ({operation})")
             if isinstance(error, StoreUncertain) and "too far for URLs" in error.message:
                 self._coverage.saw("a task's clock was too far from the store's")
             elif isinstance(error, StoreUncertain):

@@ -28,6 +28,7 @@ from ledgermq.errors import (
     OutcomeUnknown,
     OutOfOrderSequence,
     ResourceExhausted,
+    StoreFull,
     Unavailable,
     UnknownProducer,
 )
@@ -249,7 +250,8 @@ class PartitionQueue:
 
     def _expired(self, batch: Batch) -> LedgerMQError:
         last = f"; last error: {self.last_error}" if self.last_error is not None else ""
-        return DeadlineExceeded(f"{batch.record_count} records for {batch.topic}/{batch.partition} were not stored in time{last}")
+        text = f"{batch.record_count} records for {batch.topic}/{batch.partition} were not stored in time{last}"
+        return StoreFull(text) if isinstance(self.last_error, StoreFull) else DeadlineExceeded(text)
 
     def abandon(self, error: LedgerMQError) -> list[Failure]:
         """The producer ends, or the topic is gone: give up everything. Answers that still come are not wanted."""
