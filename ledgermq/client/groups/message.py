@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Protocol
 
 from ledgermq.client.consuming.message import Message
+from ledgermq.client.home import Home
 
 
 class Answers(Protocol):
@@ -27,21 +28,24 @@ class Handout:
     set than the rest of the message to make.
     """
 
-    __slots__ = ("_answers", "_loop", "_thread", "generation", "kind")
+    __slots__ = ("_answers", "_home", "_loop", "_thread", "generation", "kind")
 
     def __init__(self, answers: Answers, generation: int) -> None:
         self.kind: type[GroupMessage] = type("GroupMessage", (GroupMessage,), {"__slots__": (), "handout": self})
         self._answers = answers
         self.generation = generation
+        self._home = Home()
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
 
     def ack(self, offset: int) -> bool:
+        self._home.check_process()
         if threading.get_ident() == self._thread:
             return self._answers.ack(offset, self.generation)
         return self._from_elsewhere(lambda: self._answers.ack(offset, self.generation))
 
     def nack(self, offset: int, delay_s: float) -> bool:
+        self._home.check_process()
         if threading.get_ident() == self._thread:
             return self._answers.nack(offset, self.generation, delay_s)
         return self._from_elsewhere(lambda: self._answers.nack(offset, self.generation, delay_s))
@@ -51,9 +55,10 @@ class Handout:
 
     def _from_elsewhere(self, answer: Callable[[], bool]) -> bool:
         """Another thread is not told whether it counts."""
-        if self._loop.is_closed():
+        try:
+            self._loop.call_soon_threadsafe(answer)
+        except RuntimeError:  # the loop is closed: with it the consumer has ended
             return False
-        self._loop.call_soon_threadsafe(answer)
         return True
 
 

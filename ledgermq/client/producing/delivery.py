@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, NamedTuple, Protocol, overload
 
 from ledgermq.client.record import datetime_of
-from ledgermq.errors import LedgerMQError
+from ledgermq.errors import LedgerMQError, UsedElsewhere
 
 
 class SendResult(NamedTuple):
@@ -41,9 +41,10 @@ class BatchResult(NamedTuple):
 class Outcome:
     """Settled once, awaited by any number."""
 
-    __slots__ = ("_waiters", "error", "reported", "settled")
+    __slots__ = ("_loop", "_waiters", "error", "reported", "settled")
 
     def __init__(self) -> None:
+        self._loop = asyncio._get_running_loop()
         self.settled = False
         self.error: LedgerMQError | None = None
         self.reported = False
@@ -59,9 +60,11 @@ class Outcome:
                 waiter.set_result(None)
 
     async def wait(self) -> None:
-        """Returns when settled; raises nothing of it."""
+        """Returns when settled; raises nothing of it. Raises UsedElsewhere where its event loop is another one."""
         if self.settled:
             return
+        if self._loop not in (None, asyncio.get_running_loop()):
+            raise UsedElsewhere("this record was sent from another event loop or process; await its delivery there")
         if self._waiters is None:
             self._waiters = {}
         waiter = asyncio.get_running_loop().create_future()  # one each: who is cancelled cancels nobody else's
