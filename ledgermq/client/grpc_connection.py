@@ -37,7 +37,8 @@ _CLIENT_OPTIONS: tuple[tuple[str, int], ...] = (
 )
 
 
-_first_use: Home | None = None
+_first_use: list[Home] = []
+"""Empty before the first connection of this process."""
 _guarded: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()
 
 
@@ -130,10 +131,9 @@ class GrpcConnection(UnaryCalls):
 
 def _refuse_after_fork() -> None:
     """gRPC's threads do not survive a fork, not even those of connections that were closed: whatever used them would hang, or crash."""
-    global _first_use
-    if _first_use is None:
-        _first_use = Home()
-    elif _first_use.left:
+    if not _first_use:
+        _first_use.append(Home())
+    elif _first_use[0].left:
         raise UsedElsewhere(
             "this process was forked from one that had connected to brokers already, and gRPC does not work after that: "
             "connect only after the fork, or start processes by multiprocessing's 'spawn'"

@@ -20,6 +20,8 @@ class Answers(Protocol):
 
     def give_back(self, offset: int, generation: int) -> None: ...
 
+    def is_finished(self, offset: int) -> bool: ...
+
 
 class Handout:
     """What the messages of one partition, handed out between two moves of it, share. Usable from any thread.
@@ -49,6 +51,10 @@ class Handout:
         if threading.get_ident() == self._thread:
             return self._answers.nack(offset, self.generation, delay_s)
         return self._from_elsewhere(lambda: self._answers.nack(offset, self.generation, delay_s))
+
+    def is_finished(self, offset: int) -> bool:
+        """The program has acknowledged it. Called in the consumer's own thread."""
+        return self._answers.is_finished(offset)
 
     def give_back(self, offset: int) -> None:
         self._answers.give_back(offset, self.generation)

@@ -102,22 +102,32 @@ class Delivery:
         return self._result().__await__()
 
     async def _result(self) -> SendResult:
-        while not self.place.outcome.settled:
-            await self.place.outcome.wait()
+        await self.wait()
         return self.result()
+
+    async def wait(self) -> None:
+        """Until it is done. Raises nothing of what happened to the record."""
+        while not self.place.outcome.settled:  # the place changes when the topic's partitions become known
+            await self.place.outcome.wait()
 
     def done(self) -> bool:
         return self.place.outcome.settled
 
     def result(self) -> SendResult:
-        """Of a delivery that is done. Raises what happened to the record."""
+        """Of a delivery that is done. Raises what happened to the record, or asyncio.InvalidStateError before it is done."""
+        self._check_done()
         self.place.outcome.raise_error()
         return self.place.result(self.row)
 
     def exception(self) -> LedgerMQError | None:
-        """Of a delivery that is done; None: it is stored."""
+        """Of a delivery that is done; None: it is stored. Raises asyncio.InvalidStateError before it is done."""
+        self._check_done()
         self.place.outcome.reported = True
         return self.place.outcome.error
+
+    def _check_done(self) -> None:
+        if not self.place.outcome.settled:
+            raise asyncio.InvalidStateError("the record is still on its way: await the delivery, or flush the producer, first")
 
 
 class Deliveries(Sequence[Delivery]):

@@ -237,6 +237,11 @@ class Producer:
         """Bytes of records that are not answered yet, with their overhead."""
         return self._buffer.held_bytes
 
+    @property
+    def unanswered_records(self) -> int:
+        """Records that are neither stored nor refused yet."""
+        return sum(waiting.record_count for waiting in self._routes.waiting()) + sum(batch.record_count for batch in self._routes.batches())
+
     async def flush(self, timeout_s: float | None = None) -> None:
         """Send everything now, and return when every record sent before this call is answered.
 
