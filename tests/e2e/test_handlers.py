@@ -309,4 +309,4 @@ def test_a_message_that_on_failure_acknowledges_is_finished(is_async: bool) -> N
             assert (handle.handled, handle.failures) == (4, 3)
             assert await committed(cluster, "g", "t") == {0: 5}
 
-    scenario()
+    scenario()  # type: ignore[unused-coroutine]

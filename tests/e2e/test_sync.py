@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -241,8 +242,8 @@ def test_handlers_run_until_they_are_stopped(client: ledgermq.sync.Client) -> No
 
 
 @pytest.mark.parametrize("use_with", [True, False])
-def test_closing_the_client_stores_what_was_sent_a_moment_before(use_with: bool) -> None:
-    target = f"memory://{next(_names)}"
+def test_closing_the_client_stores_what_was_sent_a_moment_before(use_with: bool, tmp_path: Path) -> None:
+    target = tmp_path.as_uri()
     with ledgermq.sync.connect(target) as reader:
         reader.create_topic("t", 1)
         if use_with:
@@ -281,7 +282,7 @@ def test_exception_waits_for_the_record(client: ledgermq.sync.Client) -> None:
     assert isinstance(slow.exception(), errors.UnknownTopic)
 
 
-def test_closing_the_client_finishes_what_a_listener_has_begun() -> None:
+def test_closing_the_client_finishes_what_a_listener_has_begun(tmp_path: Path) -> None:
     begun, finished = threading.Event(), threading.Event()
 
     def handle(message: ledgermq.GroupMessage) -> None:
@@ -289,7 +290,7 @@ def test_closing_the_client_finishes_what_a_listener_has_begun() -> None:
         time.sleep(0.2)
         finished.set()
 
-    target = f"memory://{next(_names)}"
+    target = tmp_path.as_uri()
     with ledgermq.sync.connect(target) as other:
         other.create_topic("t", 1)
         other.producer().send("t", b"x").result()
