@@ -29,6 +29,8 @@ MUTANTS = {
     "link-ignored": "a segment is valid only if it names the last valid segment before it",
     "no-second-recovery": "a claim counts only if recovery, run after it, says that it opened the term",
     "acknowledged-out-of-order": "a segment is acknowledged when it and all below it are won",
+    "refusal-forgotten": "what was put behind a refused put is void, and is not acknowledged",
+    "issued-state-kept": "after a refused put the term goes on from what is durable",
     "narrow-fence-check": "a fence check looks at every slot from the lowest that is not known as won",
     "claims-deleted": "claims are never deleted",
     "voids-deleted": "void segments are never deleted",
@@ -119,11 +121,14 @@ class World:
 
 
 def put(world: World, chain: dict[int, Segment] | dict[int, Checkpoint], number: int, value: Segment | Checkpoint) -> Process:
-    """Put if absent; returns "won", "lost" or "unknown". A lost reply is settled by reading back."""
+    """Put if absent; returns "won", "lost", "unknown" or "refused". A lost reply is settled by reading back.
+
+    "refused": the store is full, and certainly has put nothing.
+    """
     objects: dict[int, Segment | Checkpoint] = chain  # type: ignore[assignment]
     yield
     if world.walk.chance(0.05):
-        return "unknown"
+        return world.walk.random.choice(("unknown", "refused"))
     if number not in objects:
         objects[number] = value
         if not world.walk.chance(0.1):
@@ -155,10 +160,13 @@ def recover(world: World) -> Process:
 
 @dataclass(slots=True)
 class InFlight:
+    """`void`: a put at its slot or below it was refused, so it will never count."""
+
     put: Process
     segment: Segment
     slot: int
     outcome: str | None = None
+    void: bool = False
 
 
 def broker(world: World, name: str) -> Process:
@@ -181,35 +189,83 @@ def broker(world: World, name: str) -> Process:
         yield from serve(world, slot, state)
 
 
+@dataclass(slots=True)
+class Serving:
+    """One term. `durable`: what is acknowledged; `issued`: the same and what is in flight."""
+
+    world: World
+    issued_slot: int
+    issued: State
+    durable_slot: int
+    durable: State
+    flight: list[InFlight] = field(default_factory=list)
+    refusing: bool = False
+    """A put was refused, and others behind it are not settled yet: nothing is appended meanwhile."""
+    own_voids: set[int] = field(default_factory=set)
+
+    def append(self) -> None:
+        world = self.world
+        assert self.issued.writer is not None
+        while self.issued_slot + 1 in self.own_voids:
+            self.issued_slot += 1
+        self.issued_slot += 1
+        state, id_ = self.issued, world.next_id()
+        segment = Segment(id_, "DATA", state.epoch, self.issued.writer, state.last, state.end, world.next_id())
+        self.flight.append(InFlight(put(world, world.slots, self.issued_slot, segment), segment, self.issued_slot))
+        self.issued = replace(state, last=id_, end=state.end + 1)
+
+    def settle(self) -> None:
+        """Void what stands behind a refused put, acknowledge what is won, and go on when all is settled."""
+        world = self.world
+        for one in self.flight:
+            refused = one.outcome == "refused" and not one.void
+            if refused and not world.breaks("refusal-forgotten"):
+                self.refusing = True
+                for later in self.flight:
+                    later.void = later.void or later.slot >= one.slot
+                break
+        while self.flight and self.flight[0].outcome in ("won", "refused") and not self.flight[0].void:
+            self._acknowledge(self.flight.pop(0))
+        if self.refusing and all(one.outcome in ("won", "refused") for one in self.flight):
+            world.walk.saw("a term went on after a put was refused")
+            self.own_voids |= {one.slot for one in self.flight if one.outcome == "won"}
+            self.flight.clear()
+            self.refusing = False
+            if not world.breaks("issued-state-kept"):
+                self.issued = self.durable
+            self.issued_slot = self.durable_slot
+
+    def _acknowledge(self, one: InFlight) -> None:
+        self.world.acknowledge(one.segment)
+        self.durable_slot = one.slot
+        self.durable = replace(self.durable, last=one.segment.id, end=one.segment.offset + 1)
+
+
 def serve(world: World, slot: int, state: State) -> Process:
     """One term: append with several puts in flight until one is lost or unknown."""
     assert state.writer is not None
-    last, end, acknowledged = state.last, state.end, state.end
-    flight: list[InFlight] = []
+    term = Serving(world, slot - 1, state, slot - 1, state)
     over = False
     for _ in range(world.walk.random.randrange(40)):
-        if len(flight) < PUTS_IN_FLIGHT and world.walk.chance(0.6):
-            segment = Segment(world.next_id(), "DATA", state.epoch, state.writer, last, end, world.next_id())
-            flight.append(InFlight(put(world, world.slots, slot, segment), segment, slot))
-            last, end, slot = segment.id, end + 1, slot + 1
-        advance(world, flight)
+        if len(term.flight) < PUTS_IN_FLIGHT and not term.refusing and world.walk.chance(0.6):
+            term.append()
+        advance(world, term.flight)
         if world.breaks("acknowledged-out-of-order"):
-            for one in [one for one in flight if one.outcome == "won"]:
+            for one in [one for one in term.flight if one.outcome == "won"]:
                 world.acknowledge(one.segment)
-                flight.remove(one)
-        while flight and flight[0].outcome == "won":
-            world.acknowledge(flight[0].segment)
-            acknowledged = flight.pop(0).segment.offset + 1
+                term.flight.remove(one)
+        term.settle()
         if world.walk.chance(0.15):
-            lowest = flight[0].slot if flight else slot
-            over = yield from fence_check(world, state.writer, lowest, slot - 1, acknowledged)
-        if any(one.outcome in ("lost", "unknown") for one in flight):
+            lowest = term.flight[0].slot if term.flight else term.issued_slot + 1
+            highest = max(term.issued_slot, *term.own_voids, 0)
+            over = yield from fence_check(world, state.writer, lowest, highest, term.durable.end)
+        if any(one.outcome in ("lost", "unknown") for one in term.flight):
             world.walk.saw("a term was lost")
             over = True
         yield
         if over:
             break
-    world.zombies += [one.put for one in flight if one.outcome is None]  # these may still land
+    world.zombies += [one.put for one in term.flight if one.outcome is None]  # these may still land
 
 
 def advance(world: World, flight: list[InFlight]) -> None:
@@ -406,6 +462,7 @@ LEDGER = Model(
     (
         "a term was opened",
         "a term was lost",
+        "a term went on after a put was refused",
         "a claim was won and opened no term",
         "a fold was not believed",
         "a question was answered after a fence check",
