@@ -75,7 +75,7 @@ _HINTS: dict[str, str] = {
     "DEADLINE_EXCEEDED": "try again, or give it longer with --timeout",
     "RESOURCE_EXHAUSTED": "try again in a moment, or send more slowly",
     "TOPIC_BEING_DELETED": "try again in a moment",
-    "UNAUTHORIZED": "check the credentials of the store or the cluster",
+    "UNAUTHORIZED": "check the credentials of the store or the cluster, and this machine's clock",
     "DATA_DAMAGED": "`ledgermq inspect cluster ROOT` checks every object",
     "FORMAT_NOT_SUPPORTED": "install the version of ledgermq that wrote this root",
     "STORE_UNUSABLE": "check that the root exists, is writable, has space and refuses to create an object twice",
