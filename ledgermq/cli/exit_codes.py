@@ -3,7 +3,7 @@
   0  done
   1  an error that fits nowhere below; a bug, if it says INTERNAL
   2  wrong usage: an option, an argument, a setting, a topic name, an input record
-  3  unavailable: no broker or no store answered in time, or a bound was reached; try again
+  3  unavailable: no broker or no store answered in time, or a bound was reached; try again; `status`: the cluster is not well
   4  not found: topic, partition, offset, group, cluster, object
   5  it exists already
   6  damaged, or written by another version, or the store is not usable; `ledgermq inspect` and `fsck` return 6 for what they find
