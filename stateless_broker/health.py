@@ -17,8 +17,8 @@ from collections.abc import Callable, Collection, Iterable
 
 from stateless_broker.directory import Directory
 
-CHANGES_MAX = 3
-"""Of a bundle's owner within a minute. A start makes up to three: brokers claim side by side, then one hands over to the next."""
+CHANGES_MAX = 5
+"""Of a bundle's owner within a minute. A start of several brokers makes some: they claim side by side, then one hands over to the next."""
 ALARMS_MAX = 20
 ALARM_CHARS_MAX = 500
 

@@ -169,8 +169,8 @@ class Ownership:
         """Until cancelled. Raises Superseded when another process has taken this broker's address or id."""
         while True:
             await self._exchange()
-            if self._looked_at >= self.pulse.went_on_at:  # else the look began before this process stood still, and shows the world of then
-                self._decide()
+            # A look that began before this process stood still shows the world of then.
+            self._decide(may_open=self._looked_at >= self.pulse.went_on_at)
             await self._pause()
 
     async def stop(self) -> None:
@@ -244,8 +244,7 @@ class Ownership:
                 while not self._look_due:
                     await self._wake.wait()
                     self._wake.clear()
-                    if not self._look_due:  # else what the look finds counts: another may have claimed a moment ago
-                        self._decide()
+                    self._decide(may_open=not self._look_due)  # else what that look finds counts: another may have claimed a moment ago
         except TimeoutError:
             pass
 
@@ -276,7 +275,7 @@ class Ownership:
 
     # Deciding
 
-    def _decide(self) -> None:
+    def _decide(self, *, may_open: bool = True) -> None:
         now = asyncio.get_running_loop().time()
         present = self._present()
         if self._were_present - present.keys():  # whoever is gone may have claimed before, and died before it could say so
@@ -291,7 +290,7 @@ class Ownership:
                 self.terms.forgive(bundle)
             if bundle in self.terms.opened:
                 self._decide_opened(bundle, now)
-            elif self._may_open(bundle):
+            elif may_open and self._may_open(bundle):
                 wait_s = self._directory.claims[bundle].wait_s(now, self._sources.random)
                 self.terms.open(bundle, wait_s, lambda bundle=bundle: self._may_open(bundle))  # type: ignore[misc]
         self._tell()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import typer
 
 import ledgermq
@@ -10,6 +12,9 @@ from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Outpu
 from ledgermq.cli.report import Report, Rows, show
 from ledgermq.cli.reporting import command
 from ledgermq.cli.session import connected
+from ledgermq.client.target import is_root_url
+
+OWN_BROKER_S = 5.0
 
 
 def register(app: typer.Typer) -> None:
@@ -22,6 +27,11 @@ async def status(
     """Brokers, bundles and their owners; is the cluster well? Exit code 3 when it is not: `problems` says why, and what to do."""
     async with connected(target, timeout_s) as client:
         cluster = await client.describe_cluster()
+        if is_root_url(target):  # the broker of this command has just started: it is given a moment to take what it should own
+            until = asyncio.get_running_loop().time() + OWN_BROKER_S
+            while cluster.problems and asyncio.get_running_loop().time() < until:
+                await asyncio.sleep(0.1)
+                cluster = await client.describe_cluster()
         topics = await client.list_topics()
     report = status_report(cluster, len(topics))
     show(report, output)
