@@ -96,6 +96,10 @@ class CopyingStore(StoreWrapper):
         if not stands:
             raise AlreadyExists(f"the second copy of {key} is another put's", object_key=key)
 
+    async def put_data(self, key: str, buffers: Sequence[Buffer]) -> None:
+        put = self.inner.put_data if keys.copy_of(key) is None else self.put_if_absent  # what is stored twice may use the reserve
+        await put(key, buffers)
+
     async def confirm(self, key: str, buffers: Sequence[Buffer]) -> bool:
         copy = keys.copy_of(key)
         if copy is None:

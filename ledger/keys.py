@@ -1,4 +1,4 @@
-"""The names of all objects in a cluster's root; no other module spells a key (DESIGN section 5).
+"""The names of all objects in a cluster's root; no other module spells a key (docs/design.md, Keys).
 
     cluster.json
     brokers/<broker-id>.json
@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from ledgermq.errors import InvalidTopicName
 
 CLUSTER = "cluster.json"
+LEDGERS = "ledgers/"
 BROKERS = "brokers/"
 PARQUET = "parquet/"
 FENCES = "parquet/_tmp/"
@@ -75,6 +76,15 @@ def parse_broker(key: str) -> str | None:
 
 def ledger(bundle: int) -> str:
     return f"ledgers/{bundle:04d}/"
+
+
+_LEDGER = re.compile(r"ledgers/([0-9]{4,})/(?:segments|checkpoints|compactions|files|snapshots)/[0-9]{20}\Z")
+
+
+def parse_ledger(key: str) -> int | None:
+    """The bundle whose ledger an object of this key belongs to, if it is spelled as `ledger` does; None for other keys."""
+    found = _LEDGER.match(key)
+    return int(found[1]) if found and key.startswith(ledger(int(found[1]))) else None
 
 
 def segments(bundle: int) -> str:
@@ -267,8 +277,13 @@ def sink_staged(write: str) -> str:
     return f"{SINKS}{write}/staged/"
 
 
+def sink_staged_of(write: str, epoch: int) -> str:
+    """What the keys of all rows that are staged for an epoch begin with."""
+    return f"{sink_staged(write)}{epoch:020d}-"
+
+
 def sink_staged_rows(write: str, epoch: int, put_id: bytes) -> str:
-    return f"{sink_staged(write)}{epoch:020d}-{put_id.hex()}"
+    return f"{sink_staged_of(write, epoch)}{put_id.hex()}"
 
 
 def sink_decided(write: str) -> str:

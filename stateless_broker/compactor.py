@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable
 
 from ledger.cluster import ClusterSettings, check_cluster_id, read_cluster
+from ledger.cluster_fit import check_fit
 from ledger.commands.engines import find_engine
 from ledger.keyed.report import CleaningReport
 from ledger.object_store.contract import ObjectMissing, ObjectStore
@@ -73,9 +74,11 @@ async def _stop_when(stopping: asyncio.Event, compactor: Compactor, live: LiveSe
 
 async def _cluster(store: ObjectStore, settings: CompactionSettings) -> ClusterSettings:
     try:
-        return check_cluster_id(await read_cluster(store), settings.cluster_id, store.url)
+        cluster = check_cluster_id(await read_cluster(store), settings.cluster_id, store.url)
     except ObjectMissing as error:
         raise Unavailable("there is no cluster here yet; the first broker makes it") from error
+    await check_fit(store, cluster)
+    return cluster
 
 
 def tell_cleaned(report: CleaningReport) -> None:

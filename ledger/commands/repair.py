@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ledger.catalog import read_catalog
-from ledger.commands.root import Root, cluster_of, opened
+from ledger.commands.root import Root, fitting_cluster_of, opened
 from ledger.object_store.contract import ObjectStore
 from ledgermq.cli.exit_codes import ExitCode
 from ledgermq.cli.options import Debug, Output, OutputFormat
@@ -62,7 +62,7 @@ async def repair(
         raise InvalidRequest("--skip gives up records: name one partition, by --topic and --partition")
     sources = Sources()
     async with opened(root, sources) as store:
-        cluster = await cluster_of(store)
+        cluster = await fitting_cluster_of(store)
         copies = await _mend(store, dry_run=dry_run)
         names = {each.id: each.name for each in (await read_catalog(store, cluster.producer_states_max)).topics_by_id.values()}
         rows, still_damaged = [], False

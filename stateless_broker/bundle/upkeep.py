@@ -84,6 +84,13 @@ class Upkeep:
             retry_after_ms=30_000,
         )
 
+    def parked(self) -> list[str]:
+        return [
+            f"partition {self._name(part.topic_id)}-{part.partition} of bundle {self.bundle} is parked, for {part.parked.object_key} "
+            "cannot be read: its records no longer become Parquet; `ledgermq repair ROOT --dry-run` shows what is damaged, and how to go on"
+            for part in self._reads.parked
+        ]
+
     def _name(self, topic_id: int) -> str:
         topic = self._context.catalog().topics_by_id.get(topic_id)
         return topic.name if topic is not None else f"topic {topic_id}"

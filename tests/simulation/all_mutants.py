@@ -11,6 +11,7 @@ from tests.simulation import (
     mutants_of_keyed,
     mutants_of_late_puts,
     mutants_of_ledger,
+    mutants_of_refusals,
     mutants_of_retention,
     mutants_of_rounds,
 )
@@ -27,6 +28,7 @@ _LOADED = (
     mutants_of_late_puts.LOADED,
     mutants_of_keyed.LOADED,
     mutants_of_ledger.LOADED,
+    mutants_of_refusals.LOADED,
     mutants_of_retention.LOADED,
     mutants_of_rounds.LOADED,
 )

@@ -3,8 +3,8 @@
     a put       until somebody else has created the object at its key and it has been deleted again: then the put "wins", and must not count
     a delete    until some more checkpoints have been put: then what it was about to delete may be something else
 
-These are the places where every rule about looking again, about fences and about what may never be deleted comes from (DESIGN sections
-7, 8 and 10); dice alone find them once in hundreds of seeds. A seed draws which kinds of objects lie in ambush, and how often.
+These are the places where every rule about looking again, about fences and about what may never be deleted comes from
+(docs/design.md); dice alone find them once in hundreds of seeds. A seed draws which kinds of objects lie in ambush, and how often.
 """
 
 from __future__ import annotations

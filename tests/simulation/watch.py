@@ -2,7 +2,7 @@
 
 `ledger_log` folds what was *first* created in each slot into the truth about every partition, by its own few lines: a segment is valid if
 it links to the last valid one, and either opens a higher epoch or belongs to the current term. Deleting anything else than what a
-finished plan may name (DESIGN section 7) is noted at once as a violation.
+finished plan may name (design L6) is noted at once as a violation.
 """
 
 from __future__ import annotations
@@ -268,7 +268,7 @@ class WatchedStore(MemoryStore):
 
 
 def goes_back(before: fmt.Checkpoint, after: fmt.Checkpoint) -> list[Violation]:
-    """What a newer checkpoint may never take back (DESIGN section 8)."""
+    """What a newer checkpoint may never take back (design C4)."""
     counters = [
         ("slot", before.state.slot, after.state.slot),
         ("trim slot", before.trim_slot, after.trim_slot),
