@@ -8,10 +8,10 @@
     put       the original first. Only the process that has won it puts the copy. The put counts once both stand there
     read      the original, if it is sound; else the copy, if that is sound. Sound: every checksum fits, and bundle and number fit the key
     list      an original that is missing is shown if its copy is there
-    delete    the copy first, so a copy without its original means that somebody else took the original away
+    delete    the copy first, so a copy without its original means that an outsider deleted the original
 
-An original that somebody takes away leaves its number empty for puts that come late. They win the original and lose the copy, which says
-that they lost: where both are sound and differ, the copy is right.
+An original that an outsider deletes leaves its number empty for late puts. Such a put wins the original and loses the copy, so it has
+lost: where both are sound and differ, the copy is right.
 
 Invariant: the bytes of a copy have stood at the key of its original. So a read that returns the copy returns what an earlier read of the
 original returned or would have returned, and every rule about reads holds as it is: a number that is still in use (a slot at or above the
@@ -65,7 +65,7 @@ def fault_of(key: str, data: bytes) -> DataDamaged | FormatNotSupported | None:
 
 
 class CopyingStore(StoreWrapper):
-    """`mends`: replace a damaged original, once met, by its sound copy; for processes that may write. `meter` hears of damage.
+    """`mends`: restore a damaged original from its sound copy when it is read; for processes that may write. `meter` is notified of damage.
 
     `damaged`: objects that this process found damaged and could not mend, by key, and what is wrong. Each is logged as an error, unless
     `logs` is False.
@@ -112,7 +112,7 @@ class CopyingStore(StoreWrapper):
                 raise StoreUncertain(f"the second copy of {key} is being deleted", object_key=key) from None
             if found.endswith(bytes(buffers[-1])):
                 return True
-            if fault_of(key, found) is None:  # the first winner's: somebody took the original away, and this put took its place
+            if fault_of(key, found) is None:  # the first winner's: an outsider deleted the original, and this put took its place
                 await replace_damaged(self.inner, key, found)
             return False
         return True
@@ -180,7 +180,7 @@ class CopyingStore(StoreWrapper):
             try:
                 await replace_damaged(self.inner, key, copy)
             except LedgerMQError as error:
-                log.warning("%s cannot be put right now: %s", key, error.message)
+                log.warning("%s cannot be restored from its second copy: %s", key, error.message)
             else:
                 self.report(key, MENDED, fault.message)
                 return
@@ -189,9 +189,9 @@ class CopyingStore(StoreWrapper):
     def report(self, key: str, outcome: str, why: str) -> None:
         """Raise the alarm, once for each object and outcome. `outcome`: one of OUTCOMES."""
         text = {
-            MENDED: f"a damaged object was put right from its second copy: {why}",
-            READ_FROM_COPY: f"an object is damaged, its second copy is read instead: {why}",
-            LOST: f"an object is damaged, and there is no sound copy of it: {why}",
+            MENDED: f"a damaged object was restored from its second copy: {why}",
+            READ_FROM_COPY: f"an object is damaged and could not be restored; its second copy is read instead: {why}",
+            LOST: f"an object is damaged and has no sound copy; put it back from a copy of the bucket: {why}",
         }[outcome]
         if self.damaged.get(key) == text:
             return

@@ -1,11 +1,11 @@
-"""Goes through the objects that are stored twice, and makes two sound ones of each pair again (`ledger.copies`).
+"""Checks all objects that are stored twice, and restores the damaged or missing one of each pair (`ledger.copies`).
 
     original sound     copy missing     put the copy: its writer was cut off, or knows no copies
     original sound     copy damaged     write the original over it
     original damaged   copy sound       write the copy over it
-    both sound, not the same            write the copy over the original, which came late to the place of one that was taken away
+    both sound, not the same            write the copy over the original, which a late put has put where the first one was deleted
     original missing   copy sound       put the original where the metadata still needs it; else remove the copy, or leave it to compaction
-    anything else                       nothing: two that are damaged stay as they are, for whoever has a copy of the bucket
+    anything else                       nothing: two damaged ones stay as they are; only a copy of the bucket can help
 
 Safe at any time, beside brokers and others of its kind, and to be cut off anywhere: what comes to stand at a key has stood there before.
 """
@@ -29,7 +29,7 @@ PAIRS_AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True, order=True)
 class Mended:
-    """`object_key`: what is, or was, not as it should be. `outcome`: for people. `damage`: something was lost; else only left over."""
+    """One object that is, or was, wrong. `outcome`: for people. `damage`: False for a left-over. `is_lost`: it could not be restored."""
 
     object_key: str
     reason: str
@@ -39,7 +39,7 @@ class Mended:
 
 
 async def mend_copies(store: CopyingStore, *, dry_run: bool = False) -> list[Mended]:
-    """What was not as it should be, and what was done about it; copies that were only missing are not told.
+    """Return what was wrong, and what was done about it. Copies that were only missing are made and not returned.
 
     `dry_run`: only look. Raises the store's errors, and DataDamaged where an original is missing and the checkpoint that tells why is lost.
     """

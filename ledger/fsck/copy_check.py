@@ -1,4 +1,4 @@
-"""What is stored twice: is each of a pair there, and sound by itself? What readers get of the two is judged elsewhere."""
+"""Checks each object that is stored twice: is each of a pair there, and sound by itself? Other checks judge what readers get of the two."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ledger.object_store.contract import ObjectStore
 from ledgermq.errors import DataDamaged, FormatNotSupported
 from ledgermq.tasks import all_of
 
-MEND = "a broker or `ledgermq repair` writes it anew"
+MEND = "a broker or `ledgermq repair` restores it"
 
 
 async def check_copies(store: ObjectStore, problems: Problems) -> None:

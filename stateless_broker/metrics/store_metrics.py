@@ -85,7 +85,7 @@ class StoreMetrics(StoreMeter, Collector):
         self._received = Counter("ledgermq_store_received_bytes", "Bytes read from the object store", labels[:1], registry=registry)
         self._damaged = Counter(
             "ledgermq_damaged_objects",
-            "Objects of bundle 0 that were found damaged: mended, or read_from_copy, or lost with their second copy",
+            "Objects of bundle 0 found damaged, by what became of them: mended, read_from_copy, lost (the copy is damaged, too)",
             ("outcome",),
             registry=registry,
         )

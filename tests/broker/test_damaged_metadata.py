@@ -20,6 +20,7 @@ from ledger.parquet.engine import LocalEngine
 from ledger.parquet.runner import compact_root
 from ledgermq.errors import DataDamaged, LedgerMQError, RetriableError
 from ledgermq.protocol import ledgermq_pb2 as pb
+from stateless_broker.bundle import upkeep
 from tests.broker.cluster import Cluster, cluster_of, read_all
 from tests.virtual_time import run_virtual, virtual_sources
 
@@ -171,3 +172,25 @@ async def _until_created(cluster: Cluster, name: str) -> None:
                 return
             except LedgerMQError:
                 await asyncio.sleep(0.5)
+
+
+def test_the_owner_of_bundle_0_mends_what_nobody_reads_and_puts_back_what_was_taken_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "MEND_EVERY_S", 30.0)
+
+    async def scenario() -> None:
+        store = over_copies()
+        async with cluster_of("a:1", "b:1", store=store) as cluster:
+            await grow(cluster)
+            key = await snapshot(store)
+            good = await store.inner.get(key)
+            for harm, victim in ((flip, key + keys.COPY), (flip, key), (take_away, key + keys.COPY), (take_away, key)):
+                await harm(store.inner, victim)
+                await asyncio.sleep(35)
+                assert await store.inner.get(victim) == good, (harm, victim)
+            await take_away(store.inner, key)
+            assert await store.get(key) == good
+            await asyncio.sleep(3)
+            assert await store.inner.get(key) == good, "a reader had noticed"
+            assert store.damaged == {}
+
+    run_virtual(scenario)

@@ -14,6 +14,8 @@ from ledger.object_store.open import open_store
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.runner import compact_root
 from ledgermq.sources import Sources
+from tests.e2e.admin_port import ADMIN, AdminPort, until
+from tests.e2e.processes import QUICK, BrokerProcesses
 from tests.root_commands import RootCommand
 
 
@@ -30,7 +32,11 @@ async def fill(root: Path) -> None:
 
 
 async def everything_is_served(root: Path) -> None:
-    async with ledgermq.connect(root.as_uri()) as client:
+    await everything_is_served_by(root.as_uri())
+
+
+async def everything_is_served_by(target: str) -> None:
+    async with ledgermq.connect(target) as client:
         assert {topic.name for topic in await client.list_topics()} == {"early", "late"}
         async with client.producer() as producer:
             await producer.send("late", b"new", partition=0)
@@ -97,3 +103,19 @@ def test_fsck_names_it_and_repair_mends_it_without_a_broker(tmp_path: Path) -> N
     copy.write_bytes(good)
     assert mend(root)[0] == 0
     asyncio.run(everything_is_served(root))
+
+
+def test_a_broker_tells_of_metadata_that_is_lost_and_goes_on_once_it_is_put_back(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    asyncio.run(fill(root))
+    path = newest(root, "snapshots")
+    good, key = path.read_bytes(), str(path.relative_to(root))
+    for each in (path, path.with_name(f"{path.name}.copy")):
+        flip(each)
+    with BrokerProcesses(tmp_path, root.as_uri(), (*QUICK, *ADMIN)) as brokers:
+        admin = AdminPort(brokers.start())
+        until(lambda: any(key in note for note in admin.ready()[1].get("notes", [])))
+        assert admin.metrics()["ledgermq_damaged_objects_total"]["lost",] == 1
+        path.write_bytes(good)
+        until(lambda: not admin.ready()[1].get("notes"))
+        asyncio.run(everything_is_served_by(brokers.addresses))

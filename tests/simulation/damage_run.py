@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from ledger import keys
 from ledger.blocking import run_inline
 from ledger.catalog import read_catalog
-from ledger.copies import fault_of
+from ledger.copies import copies_of, fault_of
 from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
-from ledger.mend import is_needed
+from ledger.mend import is_needed, mend_copies
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.removal import remove_topics
 from ledger.parquet.runner import compact_root
@@ -53,7 +53,6 @@ class DamageRun(RoundsRun):
             hand = self.world.loop.in_world(self._damage_metadata())
             await self.world.go_on(self.rounds.seconds, 2 * self.plan.requests_max)
             hand.cancel()
-            await self._until_mended()
             return
         await asyncio.sleep(self.rounds.seconds / 2)
         begun = self.world.loop.time()
@@ -183,6 +182,12 @@ class DamageRun(RoundsRun):
     async def _finish_all(self) -> None:
         """As far as the damage allows: what fails has to name the object, and is one bundle."""
         world = self.world
+        if self._kind == "metadata":
+            copies = copies_of(world.line("last"))
+            assert copies is not None
+            await mend_copies(copies)
+            await super()._finish_all()
+            return
         store, sources = world.line("last"), world.sources("last rounds", clock="last")
         engine = LocalEngine(sources, run_inline)
         for _ in range(LAST_ROUNDS):

@@ -39,6 +39,22 @@ def copy_put_by_losers(patch: Patch) -> None:
 
 
 @mutant("damage", damages_metadata)
+def copy_put_before_its_original(patch: Patch) -> None:
+    """The copy is put first, which would save the time of a put if both went together; then who loses the original has put a copy, too."""
+    real = CopyingStore.put_if_absent
+
+    async def put_if_absent(self: CopyingStore, key: str, buffers: Sequence[Buffer]) -> None:
+        if copy := keys.copy_of(key):
+            try:
+                await self.inner.put_if_absent(copy, buffers)
+            except AlreadyExists:
+                pass
+        await real(self, key, buffers)
+
+    patch.setattr(CopyingStore, "put_if_absent", put_if_absent)
+
+
+@mutant("damage", damages_metadata)
 def copies_never_read(patch: Patch) -> None:
     """A damaged original is given to its reader although there is a sound copy."""
 
