@@ -49,7 +49,7 @@ async def _serve(url: str, settings: CompactionSettings, read: Callable[[], Comp
     stopping = stop_signals(lambda: live.in_force)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, live.reload)
     apply(settings)
-    async with admin_port(settings, health, metrics), await open_store(url, sources=sources, meter=metrics.store) as store:
+    async with admin_port(settings, health, metrics), await open_store(url, sources=sources, meter=metrics.store, mends=True) as store:
         starting = asyncio.create_task(when_store_answers(lambda: _cluster(store, settings), url, health, sources), name="start")
         cluster = await unless(stopping, starting)
         if cluster is None:

@@ -13,7 +13,7 @@ from ledger import keys
 from ledger.cluster import BUNDLES_MAX, ClusterSettings, read_cluster
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.object_store.open import open_store
-from ledgermq.errors import InvalidRequest
+from ledgermq.errors import InvalidConfig, InvalidRequest
 from ledgermq.sources import Sources
 
 Root = Annotated[str, typer.Argument(metavar="ROOT", help="Root URL of the cluster (file:///…, s3://…, hdfs://…), or a local folder.")]
@@ -32,6 +32,9 @@ async def opened(root: str, sources: Sources) -> AsyncIterator[ObjectStore]:
 
 
 def root_url(root: str) -> str:
+    """Raises InvalidConfig for an empty name, which would be the current folder."""
+    if not root.strip():
+        raise InvalidConfig("the root is empty: give a folder (. is the current one), or a URL as s3://bucket/prefix")
     return root if "://" in root else Path(root).absolute().as_uri()
 
 

@@ -14,8 +14,10 @@ from ledger.blocking import RunBlocking
 from ledger.checkpoint import newest_checkpoint
 from ledger.cluster import BUNDLES_AT_ONCE, ClusterSettings
 from ledger.cluster_fit import contradictions
+from ledger.copies import CopyingStore
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.fsck.catalog_check import check_catalog, check_partitions, removed_ids
+from ledger.fsck.copy_check import check_copies
 from ledger.fsck.keyed_check import KeyedCheck
 from ledger.fsck.ledger_check import LedgerView, check_ledger
 from ledger.fsck.names import check_names
@@ -63,6 +65,8 @@ async def check_root(
 
     Where the root contradicts its `cluster.json` nothing else is judged: by wrong settings innocent objects would be called damaged.
     """
+    plain = store.inner if isinstance(store, CopyingStore) else store
+    store = CopyingStore(plain, logs=False)
     contradicted = Problems()
     for text in await contradictions(store, cluster):
         contradicted.damage(keys.CLUSTER, "CONTRADICTED", f"{text}; the rest was not checked: put the right {keys.CLUSTER} back first")
@@ -73,6 +77,7 @@ async def check_root(
         try:
             problems = Problems(now_ms, cluster.parquet_min_age_ms)
             checked = await _check_once(store, cluster, quick, on_bundle, run_blocking, problems)
+            await check_copies(plain, problems)
         except ObjectMissing:
             if attempt == ATTEMPTS_MAX:
                 raise
@@ -97,11 +102,11 @@ async def _numbers(store: ObjectStore, cluster: ClusterSettings) -> list[int | N
 
 
 async def _check_once(
-    store: ObjectStore, cluster: ClusterSettings, quick: bool, on_bundle: OnBundle, run_blocking: RunBlocking, problems: Problems
+    store: CopyingStore, cluster: ClusterSettings, quick: bool, on_bundle: OnBundle, run_blocking: RunBlocking, problems: Problems
 ) -> Checked:
     if not cluster.has_checksum:
         problems.note(keys.CLUSTER, "NO_CHECKSUM", "it is from before there were checksums: keep a copy of it elsewhere")
-    checked = Checked(objects=await check_names(store, cluster.bundles, problems))
+    checked = Checked(objects=await check_names(store.inner, cluster.bundles, problems))
     parquet = [info async for info in store.list(keys.PARQUET)]
     keyed = [info async for info in store.list(keys.KEYED)]
     views = []

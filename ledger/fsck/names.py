@@ -25,6 +25,8 @@ def _check_name(key: str, bundles: int, problems: Problems) -> None:
         return
     if key in (keys.CLUSTER, keys.ARCHIVE_OWNER) or keys.parse_broker(key) is not None or keys.parse_sink(key) is not None:
         return
+    if keys.original_of(key) is not None:
+        return
     if key.startswith(keys.PARQUET):
         _check_parquet_name(key, problems)
     elif _LEDGER.match(key) is None:

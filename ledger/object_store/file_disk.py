@@ -25,11 +25,13 @@ from pathlib import Path
 import pyarrow as pa
 
 from ledger.object_store.contract import AlreadyExists, Buffer, ObjectMissing, StoreUncertain
-from ledgermq.errors import InvalidRequest, StoreUnusable
+from ledgermq.errors import InvalidRequest, StoreFull, StoreUnusable
 
-_UNUSABLE = {
+_FULL = {
     errno.ENOSPC: "no space is left",
     errno.EDQUOT: "the disk quota is used up",
+}
+_UNUSABLE = {
     errno.EFBIG: "the limit on the size of a file is reached",
     errno.EROFS: "the file system is read-only",
     errno.EACCES: "permission is denied",
@@ -56,6 +58,8 @@ def store_errors(what: str) -> Iterator[None]:
             raise ObjectMissing(f"no object {what}", object_key=what) from e
         if e.errno == errno.ENAMETOOLONG:
             raise InvalidRequest(f"{what} is too long a name for this file system") from e
+        if e.errno in _FULL:
+            raise StoreFull(f"the file store is full: {_FULL[e.errno]} ({what})", object_key=what) from e
         if e.errno in _UNUSABLE:
             raise StoreUnusable(f"cannot use the file store: {_UNUSABLE[e.errno]} ({what})", object_key=what) from e
         raise StoreUncertain(f"{what}: {e.strerror or e}", object_key=what) from e
@@ -159,11 +163,19 @@ class Disk:
         self._broken: str | None = None
 
     def prepare(self, *folders: Path) -> None:
-        """Make the root and `folders` below it. Only here is the root made: one that vanishes later is an error, not a fresh start."""
+        """Make the root and `folders` below it. Only here is the root made: one that vanishes later is an error, not a fresh start.
+
+        Raises StoreUnusable where no folder can be made, or a file has its name.
+        """
         missing = [p for p in (self.root, *self.root.parents) if not p.exists()]
         for path in reversed(missing):
-            path.mkdir(exist_ok=True)
+            try:
+                path.mkdir(exist_ok=True)
+            except (FileNotFoundError, NotADirectoryError) as e:
+                raise StoreUnusable(f"cannot make the folder {path}: {e.strerror}; choose another root", object_key=str(path)) from e
             self._fsync_folder(path.parent)
+        if not self.root.is_dir():
+            raise StoreUnusable(f"{self.root} is a file; the root has to be a folder", object_key=str(self.root))
         with suppress(PermissionError):  # another process may have made the root and not yet fsynced its parent
             self._fsync_folder(self.root.parent)
         self._durable.add(self.root)

@@ -1,4 +1,4 @@
-"""Deletes what is no longer needed, and exactly that (DESIGN sections 7 and 10; safety invariants 1, 8 and 9).
+"""Deletes what is no longer needed, and exactly that (design L6, D2; safety invariants 1, 8 and 9).
 
 segments        those that finished plans name, below the trim slot of the newest checkpoint, read just before; so claims
                 and void segments are never deleted, and no slot forgets its fence

@@ -74,11 +74,12 @@ _HINTS: dict[str, str] = {
     "UNAVAILABLE": "is a broker running? `ledgermq dev` starts one; --target or LEDGERMQ_TARGET says where it is",
     "DEADLINE_EXCEEDED": "try again, or give it longer with --timeout",
     "RESOURCE_EXHAUSTED": "try again in a moment, or send more slowly",
+    "STORE_FULL": "make room: `ledgermq topic delete` and `ledgermq gc` work on a full store; see operations.md, A full disk",
     "TOPIC_BEING_DELETED": "try again in a moment",
     "UNAUTHORIZED": "check the credentials of the store or the cluster",
     "DATA_DAMAGED": "`ledgermq inspect cluster ROOT` checks every object",
     "FORMAT_NOT_SUPPORTED": "install the version of ledgermq that wrote this root",
-    "STORE_UNUSABLE": "check that the root exists, is writable, has space and refuses to create an object twice",
+    "STORE_UNUSABLE": "check that the root exists, is writable and refuses to create an object twice",
     "OUTCOME_UNKNOWN": "look at the end of the topic before you send these records again",
     "OBJECT_MISSING": "check the root: is it the one that the brokers were given?",
 }

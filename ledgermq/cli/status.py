@@ -19,7 +19,7 @@ def register(app: typer.Typer) -> None:
 async def status(
     target: Target = DEFAULT_TARGET, output: Output = OutputFormat.TABLE, timeout_s: Timeout = DEFAULT_TIMEOUT_S, debug: Debug = False
 ) -> None:
-    """Brokers, bundles and their owners. Exit code 3 when a bundle is in trouble."""
+    """Brokers, bundles and their owners; is the cluster well? Exit code 3 when it is not: `problems` says why, and what to do."""
     async with connected(target, timeout_s) as client:
         cluster = await client.describe_cluster()
         topics = await client.list_topics()
@@ -32,7 +32,7 @@ async def status(
 def status_report(cluster: ledgermq.ClusterDescription, topics: int) -> Report:
     troubled = [bundle for bundle in cluster.bundles if bundle.trouble]
     facts = {
-        "health": "trouble" if troubled else "ok",
+        "health": "trouble" if cluster.problems else "ok",
         "root": cluster.root,
         "cluster_id": cluster.cluster_id,
         "version": cluster.version,
@@ -43,5 +43,6 @@ def status_report(cluster: ledgermq.ClusterDescription, topics: int) -> Report:
     brokers = [{"broker": b.id, "address": b.address, "alive": b.alive, "owned_bundles": owned[b.address]} for b in cluster.brokers]
     bundles = [{"bundle": b.bundle, "owner": b.owner, "epoch": b.epoch, "trouble": b.trouble} for b in cluster.bundles]
     columns = ("bundle", "owner", "epoch", "trouble") if troubled else ("bundle", "owner", "epoch")
-    tables = [Rows("brokers", ("broker", "address", "alive", "owned_bundles"), brokers), Rows("bundles", columns, bundles)]
+    problems = Rows("problems", ("problem",), [{"problem": problem} for problem in cluster.problems], if_any=True)
+    tables = [problems, Rows("brokers", ("broker", "address", "alive", "owned_bundles"), brokers), Rows("bundles", columns, bundles)]
     return Report("", facts, tables)

@@ -22,7 +22,7 @@ from ledger.object_store import settle
 from ledger.object_store.contract import AlreadyExists, FenceClosed, ObjectMissing, StoreUncertain
 from ledger.object_store.file import FileStore
 from ledger.object_store.probe import probe_store
-from ledgermq.errors import InvalidRequest, StoreUnusable
+from ledgermq.errors import InvalidRequest, StoreFull, StoreUnusable
 from ledgermq.sources import Sources
 from tests.small_disk import small_disk
 
@@ -83,14 +83,14 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 async def test_a_full_disk(disk: Path, sources: Sources) -> None:
     async with FileStore(disk / "root") as store:
         await store.put_if_absent("a/1", [b"x" * 300_000])
-        with pytest.raises(StoreUnusable, match="no space is left"):
+        with pytest.raises(StoreFull, match="no space is left"):
             await store.put_if_absent("a/2", [b"x" * 900_000])
         with pytest.raises(ObjectMissing):
             await store.get("a/2")
         assert files_below(disk / "root") == ["a/1"]
         await store.delete(["a/1"])
         await store.put_if_absent("a/2", [b"x" * 900_000])  # room again: the same store goes on
-        with pytest.raises(StoreUnusable):
+        with pytest.raises(StoreFull):
             await probe_store(_Filled(store), sources)
 
 
@@ -244,8 +244,8 @@ async def test_nothing_is_acknowledged_before_it_and_all_above_it_would_survive_
 @pytest.mark.parametrize(
     ("number", "error"),
     [
-        (errno.ENOSPC, StoreUnusable),
-        (errno.EDQUOT, StoreUnusable),
+        (errno.ENOSPC, StoreFull),
+        (errno.EDQUOT, StoreFull),
         (errno.EROFS, StoreUnusable),
         (errno.EIO, StoreUncertain),
         (errno.ESTALE, StoreUncertain),

@@ -45,6 +45,9 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
         "a producer was not known any more",
         "a waiter was told that the term is over",
         "the latest offset was told after a fence check",
+        "disturbance: full store",
+        "a refused put was followed by a put that landed: void",
+        "a term went on after a refused put",
         "disturbance: pause",
         "disturbance: kill",
         "disturbance: clock jump",
@@ -93,6 +96,8 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
         "somebody refused, naming the damaged object",
         "fsck named the damaged object",
         "an append was acknowledged beside the damage",
+        *(f"metadata: {how} {what}" for how in ("flips", "cuts", "takes away") for what in ("segments", "checkpoints", "snapshots")),
+        "a damaged object of bundle 0 was mended",
     ),
     "cluster": (
         "a producer's retry crossed a takeover: it was stored in an earlier term",
