@@ -11,11 +11,11 @@ import typer
 from ledger.commands.engines import find_engine
 from ledger.commands.root import Root, fitting_cluster_of, opened
 from ledger.fsck.problem import time_text
-from ledgermq.cli.durations import parse_duration_ms
 from ledgermq.cli.exit_codes import exit_code
 from ledgermq.cli.options import Debug, Output, OutputFormat
 from ledgermq.cli.report import Finding, Report, Rows, show
 from ledgermq.cli.reporting import command
+from ledgermq.durations import parse_duration_ms
 from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
 
