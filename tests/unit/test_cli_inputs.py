@@ -24,7 +24,7 @@ def source(data: bytes) -> LineSource:
     return LineSource(io.BytesIO(data), "flights", len(data))
 
 
-def records(data: bytes, form: InputFormat, shape: Shape | None = None) -> list[InputRecord]:
+def records(data: bytes, form: InputFormat, shape: Shape | None = None, skip: int = 0) -> list[InputRecord]:
     return list(read_records(source(data), form, shape or Shape()))
 
 
