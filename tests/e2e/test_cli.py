@@ -157,7 +157,7 @@ def test_bad_input_stops_with_its_line_and_what_was_before_is_stored(shell: Shel
     assert done.code == 2
     assert "stdin, line 3: not JSON" in done.err
     assert "Traceback" not in done.err
-    assert "2 records were stored before the error" in done.err
+    assert "2 records were stored before the error: lines 1 to 2 of stdin. --skip 2 goes on from there." in done.err
     assert shell("consume", "bad", "--from", "earliest", "--until-end").out == '{"a": 1}\n{"a": 2}\n'
 
 
@@ -165,7 +165,19 @@ def test_too_large_a_record_is_refused(shell: Shell) -> None:
     shell("topic", "create", "small", "--partitions", 1, "--set", "max.message.bytes=100")
     done = shell("produce", "small", stdin="x" * 101 + "\n")
     assert done.code == 2
-    assert "error [MESSAGE_TOO_LARGE]" in done.err
+    assert "error [MESSAGE_TOO_LARGE] stdin, line 1: " in done.err
+
+
+def test_a_record_that_is_too_large_is_named_and_the_run_goes_on_behind_it(shell: Shell, tmp_path: Path) -> None:
+    shell("topic", "create", "gap", "--partitions", 1, "--set", "max.message.bytes=100")
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(f'{{"n": {n}}}\n' for n in range(2500)) + f'"{"x" * 200}"\n' + '{"n": 2500}\n')
+    done = shell("produce", "gap", path, "--format", "jsonl")
+    assert done.code == 2
+    assert f"error [MESSAGE_TOO_LARGE] {path}, line 2501: " in done.err
+    assert f"2,500 records were stored before the error: lines 1 to 2,500 of {path}. --skip 2500 goes on from there." in done.err
+    assert shell.json("produce", "gap", path, "--format", "jsonl", "--skip", 2501)["records"] == 1
+    assert shell("consume", "gap", "--until-end").out == "".join(f'{{"n": {n}}}\n' for n in range(2501))
 
 
 def test_a_reader_that_goes_away_is_no_error(shell: Shell) -> None:
@@ -173,6 +185,16 @@ def test_a_reader_that_goes_away_is_no_error(shell: Shell) -> None:
     command = f"'{LEDGERMQ}' consume pipe --from earliest --until-end --target {shell.address} | head -1; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "x\n", "")
+
+
+@pytest.mark.parametrize("words", [["status"], ["topic", "list", "--output", "json"], ["--help"], ["broker", "--help"]], ids=" ".join)
+def test_tables_and_help_may_be_cut_off_too(shell: Shell, words: list[str]) -> None:
+    environment = {**os.environ, "LEDGERMQ_TARGET": shell.address}
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run([LEDGERMQ, *words], stdout=write, stderr=subprocess.PIPE, env=environment, timeout=60, check=False)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_status(shell: Shell) -> None:
@@ -196,7 +218,8 @@ def test_the_root_can_be_inspected_and_compacted_while_the_broker_runs(shell: Sh
 
 def test_a_root_url_as_target_needs_no_broker(tmp_path: Path) -> None:
     shell = Shell((tmp_path / "embedded").as_uri(), tmp_path / "embedded")
-    shell.json("topic", "create", "hello", "--partitions", 2)
+    assert Shell(str(tmp_path / "embedded"), tmp_path)("status").code == 4, "no cluster there yet"
+    assert Shell(str(tmp_path / "embedded"), tmp_path).json("topic", "create", "hello", "--partitions", 2)["partitions"] == 2
     assert shell.json("produce", "hello", stdin="first message\n")["records"] == 1
     assert shell("consume", "hello", "--from", "earliest", "--until-end").out == "first message\n"
 
@@ -211,6 +234,12 @@ def test_the_shell_completes_commands_and_topic_names(shell: Shell) -> None:
 
     assert complete("ledgermq prod") == ["produce"]
     assert complete("ledgermq consume completed-") == ["completed-name"]
+    assert shell("consume", "completed-name", "--group", "completed-group", "--until-end").out == "x\n"
+    for typed in ("group describe", "consume completed-name --group", "group reset g --like"):
+        assert complete(f"ledgermq {typed} completed-") == ["completed-group"]
+    assert shell("group", "delete", "completed-group", "--yes").code == 0
+    assert complete("ledgermq topic create t --set retention") == ["retention.bytes=", "retention.ms="]
+    assert complete("ledgermq topic alter t --unset retention.m") == ["retention.ms"]
 
 
 def test_a_group_from_its_first_message_to_its_deletion(shell: Shell, tmp_path: Path) -> None:
@@ -247,11 +276,13 @@ def test_a_group_from_its_first_message_to_its_deletion(shell: Shell, tmp_path: 
         (["reset", "nobody", "--to", "earliest"], 2, "no partition"),
         (["reset", "nobody", "--to", "earliest", "--partition", "t"], 2, "TOPIC:N"),
         (["reset", "nobody", "--to", "earliest", "--topic", "none"], 4, "UNKNOWN_TOPIC"),
+        (["reset", "nobody", "--to", "earliest", "--partition", "parted:99"], 4, "topic 'parted' has partitions 0 to 0, not 99"),
         (["import", "nobody", "/nowhere"], 2, "/nowhere"),
         (["import", "nobody", "/dev/null"], 2, "/dev/null"),
     ],
 )
 def test_bad_group_commands(shell: Shell, arguments: list[str], code: int, text: str) -> None:
+    shell("topic", "create", "parted", "--partitions", 1, "--if-not-exists")
     done = shell("group", *arguments)
     assert done.code == code, done.err
     assert text in done.err
