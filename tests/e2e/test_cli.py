@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+import ledgermq.sync
+
 LEDGERMQ = Path(sys.executable).parent / "ledgermq"
 
 
@@ -111,6 +113,22 @@ def test_lines_go_in_and_come_out(shell: Shell) -> None:
     assert shell("consume", "lines", "--from", "1", "--max", 2, "--direct", shell.root.as_uri()).out == "two\n\n"
     assert shell("consume", "lines", "--direct", shell.root).err.startswith("error [INVALID_CONFIG] direct_reads")
     assert shell("consume", "lines", "--from", "1h", "--max", 1).out == "one\n"
+
+
+def test_offsets_of_partitions_mean_what_they_mean_in_python(shell: Shell) -> None:
+    shell("topic", "create", "two", "--partitions", 2)
+    for number in (0, 1):
+        shell("produce", "two", "--partition", number, stdin=f"{number}a\n{number}b\n")
+    read = ("consume", "two", "--until-end", "--from")
+    assert sorted(shell(*read, "0:1").out.split()) == ["0b", "1a", "1b"]
+    assert shell(*read, "0:1", "--partition", 0).out.split() == ["0b"]
+    with ledgermq.sync.connect(shell.address) as client, client.consumer("two", start={0: 1}) as consumer:
+        found: list[bytes | None] = []
+        while len(found) < 3:
+            found += [message.value for message in consumer.fetch()]
+    assert sorted(filter(None, found)) == [b"0b", b"1a", b"1b"]
+    for arguments, code in ((("2:0",), 4), (("0:1", "--partition", 1), 2), (("0:1", "--partition", 2), 4)):
+        assert shell(*read, *arguments).code == code
 
 
 def test_a_csv_file_with_a_key_column(shell: Shell, tmp_path: Path) -> None:
