@@ -29,7 +29,7 @@ From = Annotated[
     typer.Option(
         "--from",
         metavar="WHERE",
-        help="earliest, latest, a time (2026-11-21T07:30), an age (15m), an offset, or PARTITION:OFFSET,… (these partitions only). "
+        help="earliest, latest, a time (2026-11-21T07:30), an age (15m), an offset, or PARTITION:OFFSET,… (other partitions: earliest). "
         "Default: latest; with --until-end or --group earliest.",
     ),
 ]
@@ -88,7 +88,7 @@ async def consume(
                 ends = await client.list_offsets(topic, "latest") if until_end else None
                 await print_as_member(member, Printer(form), max_messages, ends)
             return
-        partitions = await chosen_partitions(client, topic, partition or (sorted(start) if isinstance(start, dict) else None))
+        partitions = await chosen_partitions(client, topic, partition, start if isinstance(start, dict) else ())
         offsets = dict.fromkeys(partitions, start) if isinstance(start, int) else start
         session.progress = session.while_in_trouble
         async with client.consumer(
@@ -110,12 +110,14 @@ async def print_as_member(
             return
 
 
-async def chosen_partitions(client: ledgermq.Client, topic: str, wanted: list[int] | None) -> list[int]:
-    """All of them unless some are named. Raises UnknownTopic, UnknownPartition."""
+async def chosen_partitions(client: ledgermq.Client, topic: str, wanted: list[int] | None, started: Iterable[int]) -> list[int]:
+    """All of them unless some are wanted. `started`: those that --from names. Raises UnknownTopic, UnknownPartition, InvalidRequest."""
     count = len((await client.describe_topic(topic)).partitions)
-    for number in wanted or ():
+    for number in [*(wanted or ()), *started]:
         if number >= count:
             raise UnknownPartition(f"topic {topic!r} has partitions 0 to {count - 1}, not {number}")
+    if wanted and (others := sorted(set(started) - set(wanted))):
+        raise InvalidRequest(f"--from names partition {others[0]}, which --partition leaves out")
     return sorted(set(wanted)) if wanted else list(range(count))
 
 

@@ -135,16 +135,16 @@ Lines = Iterator[tuple[int, ledgermq.Record]]
 
 async def send_all(session: Session, producer: ledgermq.Producer, topic: str, source: LineSource, records: Lines, sent: Sent) -> None:
     """Raises the first error of a record, or of the input. What was read before it is sent all the same."""
-    is_reached = False
+    is_begun = False
     with progress_of_bytes() if source.size else progress_of_items() as bar:
         session.console = bar.console
         task = bar.add_task(f"Sending {source.name}", total=source.size, note="")
         try:
             async for piece in in_pieces(source, records, PIECE_RECORDS):
-                if not is_reached:
-                    sent.is_asking = True
-                    await session.client.describe_cluster()  # a cluster that is down is found sooner than by a record that fails
-                    sent.is_asking, is_reached = False, True
+                if not is_begun:
+                    await send_piece(producer, topic, source, piece[:1], sent)
+                    await flush(producer, sent)  # the topic is known now: a record that is too large is found before later ones are sent
+                    piece, is_begun = piece[1:], True
                 await send_piece(producer, topic, source, piece, sent)
                 sent.raise_failure()
                 done = source.bytes_read if source.size else sent.records

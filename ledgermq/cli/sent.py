@@ -31,8 +31,6 @@ class Sent:
         self.partitions: dict[int, StoredRun] = {}
         self.records = 0
         self.line = skipped
-        self.is_asking = False
-        """A question is on its way before the first record."""
         self._name = name
         self._skipped = skipped
         self._verb = verb
@@ -68,7 +66,7 @@ class Sent:
         """Changes with each record that is stored; None while no answer is awaited."""
         self.take_in()
         is_waiting = bool(self._waiting) and not self._waiting[0][0].done()
-        return self.records if is_waiting or self.is_asking else None
+        return self.records if is_waiting else None
 
     def unknown(self) -> int:
         """Records that may or may not be stored."""
