@@ -42,7 +42,9 @@ class Shell:
     def __call__(self, *arguments: object, stdin: str | bytes = b"") -> Done:
         data = stdin.encode() if isinstance(stdin, str) else stdin
         environment = {**os.environ, "LEDGERMQ_TARGET": self.address, "COLUMNS": "200"}
-        done = subprocess.run([self.command, *map(str, arguments)], input=data, env=environment, capture_output=True, timeout=60, check=False)
+        done = subprocess.run(
+            [self.command, *map(str, arguments)], input=data, env=environment, capture_output=True, timeout=60, check=False
+        )
         return Done(done.returncode, done.stdout.decode(errors="backslashreplace"), done.stderr.decode())
 
     def json(self, *arguments: object, stdin: str = "") -> Any:

@@ -18,7 +18,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import TracebackType
-from typing import NoReturn, Self
+from typing import NoReturn
 
 # -S leaves out site-packages: this program needs none, and starts in 15 ms.
 PROGRAM = """#!{python} -SE
