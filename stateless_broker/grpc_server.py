@@ -197,7 +197,7 @@ def _follow_answers(context: Context) -> None:
     caller = Caller(
         peer, lambda: log.info("connection of a reader that takes nothing broken", broken=cut_connection(peer), connection=peer)
     )
-    context.add_done_callback(lambda _: caller.ended())
+    context.add_done_callback(lambda _: caller.ended())  # type: ignore[arg-type]  # the stubs forget that it gets the context
     CALLER.set(caller)
 
 

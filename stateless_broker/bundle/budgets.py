@@ -40,8 +40,8 @@ AIM_S = 0.5
 """A reader that is not quick gets as much as it takes in this time."""
 FAST_AFTER_BYTES = 16 * MIB
 """Above what the buffers between a broker and a program that reads nothing hold: only who really reads takes so much."""
-PATIENCE_S = 5.0
-PATIENCE_BYTES_PER_S = 256 * KIB
+PATIENCE_S = 3.0
+PATIENCE_BYTES_PER_S = 512 * KIB
 """An answer may be in line for `PATIENCE_S` and the time that it takes at this rate; then its connection may be broken."""
 CUT_EVERY_S = 1.0
 CONNECTION_SHARE = 1 / 8
@@ -109,6 +109,11 @@ class _Turn:
     def __lt__(self, other: _Turn) -> bool:
         return self.number < other.number
 
+    @property
+    def place(self) -> tuple[int, int]:
+        """Among readers of its standing: a new one that has taken something goes before those that may never do."""
+        return -self.reader.credit, self.number
+
 
 class AnswerBudget(ByteBudget):
     """Use within one event loop. All sizes inside are of memory: `COPIES` times the answer's."""
@@ -164,7 +169,7 @@ class AnswerBudget(ByteBudget):
             self._hold(reader, size_bytes)
             turn.come.set_result(None)
             return turn
-        insort(self._turns[reader.standing], turn)
+        insort(self._turns[reader.standing], turn, key=lambda each: each.place)
         self._serve()
         if self._cutting is None and not turn.come.done():
             self._cut_late()
@@ -296,7 +301,7 @@ class AnswerReader:
         """Of the turn that it waits for; kept while it waits, however often it stops to tell its caller that it does."""
         self._budget = budget
         self._window = None if once else FIRST_BYTES
-        self._taken = 0
+        self.credit = 0
         """Bytes that were taken quickly, one answer after the other."""
         self._grows_at = GROW_AFTER * FIRST_BYTES
         self._is_cut = False
@@ -365,20 +370,20 @@ class AnswerReader:
 
     def _was_taken(self, size_bytes: int, seconds: float) -> None:
         if seconds >= SLOW_S:
-            self._taken = 0
+            self.credit = 0
             self._budget.stand(self, Standing.SLOW)
         else:
-            self._taken += size_bytes
-            is_fast = self._taken >= FAST_AFTER_BYTES or self.standing is Standing.FAST
+            self.credit += size_bytes
+            is_fast = self.credit >= FAST_AFTER_BYTES or self.standing is Standing.FAST
             self._budget.stand(self, Standing.FAST if is_fast else Standing.NEW)
         if self._window is None:
             return
         if seconds >= QUICK_S:
             self._window = max(LEAST_BYTES, min(self._window, int(size_bytes / seconds * AIM_S)))
-            self._grows_at = self._taken + GROW_AFTER * self._window
-        elif self._taken >= self._grows_at and self._window < FRAME_PAYLOAD_BYTES_MAX:
+            self._grows_at = self.credit + GROW_AFTER * self._window
+        elif self.credit >= self._grows_at and self._window < FRAME_PAYLOAD_BYTES_MAX:
             self._window *= 2
-            self._grows_at = self._taken + GROW_AFTER * self._window
+            self._grows_at = self.credit + GROW_AFTER * self._window
 
     def __enter__(self) -> Self:
         return self

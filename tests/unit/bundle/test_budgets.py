@@ -238,7 +238,7 @@ def test_a_line_that_is_slow_but_takes_its_answer_is_left_alone() -> None:
     async def test(budget: AnswerBudget) -> None:
         lines = [Line(budget, f"slow {number}") for number in range(40)]
         for _ in range(5):
-            await asyncio.gather(*(line.answer(6.0) for line in lines))
+            await asyncio.gather(*(line.answer(4.0) for line in lines))
         assert budget.cuts == 0
         assert all(line.answers == 5 for line in lines)
         assert budget.taken == 0
