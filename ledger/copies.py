@@ -8,7 +8,7 @@
     put       the original first. Only the process that has won it puts the copy. The put counts once both stand there
     read      the original, if it is sound; else the copy, if that is sound. Sound: every checksum fits, and bundle and number fit the key
     list      an original that is missing is shown if its copy is there
-    delete    the copy first, so a copy without its original means that an outsider deleted the original
+    delete    both with one request, the copy first: what is left of a pair is mostly an original
 
 An original that an outsider deletes leaves its number empty for late puts. Such a put wins the original and loses the copy, so it has
 lost: where both are sound and differ, the copy is right.
@@ -44,6 +44,7 @@ T = TypeVar("T")
 READ_FROM_COPY = "read_from_copy"
 MENDED = "mended"
 LOST = "lost"
+READS_MAX = 3
 OUTCOMES = (READ_FROM_COPY, MENDED, LOST)
 
 
@@ -143,37 +144,35 @@ class CopyingStore(StoreWrapper):
                 yield ObjectInfo(original, info.size, info.etag, info.modified_ms)
 
     async def delete(self, keys: Sequence[str]) -> None:
-        if copies := _copies_of(keys):
-            await self.inner.delete(copies)
-        await self.inner.delete(keys)
+        await self.inner.delete([each for key in keys for each in _pair(key)])
 
     async def _read(self, key: str) -> bytes:
-        """All of the original, or of its copy. Raises ObjectMissing where neither is there."""
-        try:
-            data = await self.inner.get(key)
-        except ObjectMissing:
-            return await self._read_without_original(key)
-        fault = fault_of(key, data)
-        if fault is None:
-            self.damaged.pop(key, None)
-            return data
-        copy = await read_or_none(self.inner, f"{key}{keys.COPY}")
-        copy_fault = fault_of(key, copy) if copy is not None else None
-        if copy is not None and copy_fault is None:
-            await self._use_copy(key, copy, fault)
-            return copy
+        """All of the original, or of its copy. Raises ObjectMissing where neither is there.
+
+        Between the two reads a pair may be put, restored or deleted. So what looks lost is read again before it is called so.
+        """
+        for _ in range(READS_MAX):
+            data = await read_or_none(self.inner, key)
+            fault = fault_of(key, data) if data is not None else None
+            if data is not None and fault is None:
+                self.damaged.pop(key, None)
+                return data
+            copy = await read_or_none(self.inner, f"{key}{keys.COPY}")
+            if copy is None and data is None:
+                raise ObjectMissing(f"no object {key}", object_key=key)
+            copy_fault = fault_of(key, copy) if copy is not None else None
+            if copy is not None and copy_fault is None:
+                if fault is not None:
+                    await self._use_copy(key, copy, fault)
+                else:  # deleted by a rule or from outside: the reader's rules tell, as where an old read was slow
+                    self.surprised.set()
+                return copy
+        if data is None:  # "missing" would be the end of the ledger, and an owner could write there
+            assert copy_fault is not None
+            raise DataDamaged(f"{key}: it is missing, and its second copy is damaged: {copy_fault.message}", object_key=key) from copy_fault
         if isinstance(fault, DataDamaged):
             self.report(key, LOST, f"{fault.message}; and its second copy is {'missing' if copy is None else 'damaged too'}")
         return data
-
-    async def _read_without_original(self, key: str) -> bytes:
-        """Whether the original was deleted rightly, or is lost, is for the reader's rules to tell: as it is where an old read was slow."""
-        copy = await self.inner.get(f"{key}{keys.COPY}")
-        self.surprised.set()
-        fault = fault_of(key, copy)
-        if fault is not None:  # "missing" would be the end of the ledger, and somebody could write there
-            raise DataDamaged(f"{key}: it is missing, and its second copy is damaged: {fault.message}", object_key=key) from fault
-        return copy
 
     async def _use_copy(self, key: str, copy: bytes, fault: LedgerMQError) -> None:
         if self._mends:
@@ -205,8 +204,10 @@ class CopyingStore(StoreWrapper):
             self._meter.object_damaged(key, outcome)
 
 
-def _copies_of(originals: Sequence[str]) -> list[str]:
-    return [copy for key in originals if (copy := keys.copy_of(key)) is not None]
+def _pair(key: str) -> tuple[str, ...]:
+    """All that has to go with an original, the copy first."""
+    copy = keys.copy_of(key)
+    return (key,) if copy is None else (copy, key)
 
 
 async def replace_damaged(store: ObjectStore, key: str, sound: bytes) -> None:
