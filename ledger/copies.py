@@ -115,7 +115,8 @@ class CopyingStore(StoreWrapper):
                 return True
             if fault_of(key, found) is None:  # the first winner's: an outsider deleted the original, and this put took its place
                 await replace_damaged(self.inner, key, found)
-            return False
+                return False
+            await replace_damaged(self.inner, copy, b"".join(buffers))  # damaged, and the original is this put's: as `mend` does
         return True
 
     async def get(self, key: str) -> bytes:

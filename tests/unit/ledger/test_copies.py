@@ -249,6 +249,15 @@ async def test_who_comes_late_to_the_place_of_a_lost_object_has_lost(root: Root,
         assert await bucket.get(key) == good, "what was first is there again"
 
 
+async def test_a_put_that_is_made_again_restores_a_damaged_copy(root: Root, bucket: MemoryStore, sources: Sources) -> None:
+    """Rivals put the same snapshot: the second finds it there, with a copy that was damaged meanwhile."""
+    key = await last(bucket, keys.snapshots(0))
+    good = await bucket.get(key)
+    await bucket.put(key + keys.COPY, flipped(good, 5))
+    assert await settle_put(CopyingStore(bucket), key, [good], sources=sources) is PutOutcome.WON
+    assert await bucket.get(key + keys.COPY) == good
+
+
 async def test_of_two_that_differ_the_copy_is_the_one_that_was_put_first(root: Root, bucket: MemoryStore, sources: Sources) -> None:
     """The late rival was stopped before it could see that it had lost."""
     key = await last(bucket, keys.segments(0))
