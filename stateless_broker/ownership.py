@@ -281,7 +281,7 @@ class Ownership:
     def _troubles(self) -> dict[int, str]:
         """By bundle: why it is not served here, or that it is served to readers only."""
         refusal = self.write_refusal
-        troubles = {bundle: f"takes no records: {refusal.message}" for bundle in self.terms.opened} if refusal is not None else {}
+        troubles = dict.fromkeys(self.terms.opened, f"takes no records: {refusal.message}") if refusal is not None else {}
         return troubles | {bundle: str(trouble.error) for bundle, trouble in self.terms.troubles.items()}
 
     def _owners_now(self) -> dict[int, str]:

@@ -16,7 +16,7 @@ import ledgermq
 from infra.minio import Minio
 from ledger import keys
 from ledgermq.cli.exit_codes import ExitCode
-from ledgermq.errors import LedgerMQError, StoreFull
+from ledgermq.errors import StoreFull
 from tests.e2e.admin_port import ADMIN, AdminPort
 from tests.e2e.processes import QUICK, BrokerProcesses
 from tests.small_disk import small_disk

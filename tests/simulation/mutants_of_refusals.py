@@ -73,4 +73,5 @@ def not_taken_back(patch: Patch) -> None:
 
     patch.setattr(LedgerWriter, "_go_on_if_settled", go_on)
 
+
 LOADED = True

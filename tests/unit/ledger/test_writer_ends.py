@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 
 import pytest
 
 from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.object_store.contract import Buffer, ObjectStore
+from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.segment import encode_segment
 from ledger.shared_run import SharedRun
-from ledgermq.errors import LedgerMQError, NotOwner, OutOfOrderSequence, StoreUnusable, Unavailable, UnknownProducer
+from ledgermq.errors import LedgerMQError, NotOwner, OutOfOrderSequence, Unavailable, UnknownProducer
 from ledgermq.sources import Sources
 from tests.faulty_store import Faults, FaultyStore
 from tests.ledgers import append, append_and_wait, batch, own, read_values, session
