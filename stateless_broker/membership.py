@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from ledger import keys
 from ledger.object_store.contract import ObjectInfo, ObjectMissing, ObjectStore
-from ledgermq.errors import InvalidConfig
+from ledgermq.errors import InvalidConfig, StoreFull
 from ledgermq.sources import Sources
 from stateless_broker.heartbeat import Heartbeat, decode_heartbeat, encode_heartbeat
 from stateless_broker.takeover import Evidence, has_ended, is_gone
@@ -50,6 +50,8 @@ class Membership:
         self._store = store
         self._own_etag = ""
         self._id_is_taken = False
+        self._is_refused = False
+        """The store has no room for heartbeats: then the silence of the others proves nothing."""
         self._unreadable: dict[str, tuple[tuple[str, int], float]] = {}
         """Keys below brokers/ that hold no heartbeat of ours: as seen, and since when."""
 
@@ -74,7 +76,12 @@ class Membership:
         now = replace(self.me, bundles=dict(bundles), troubles=dict(troubles), releasing=tuple(sorted(releasing)), leaving=leaving)
         if now != self.me:
             self.me = replace(now, counter=now.counter + 1)
-        await self._store.put(keys.broker(self.me.broker), encode_heartbeat(self.me))
+        try:
+            await self._store.put(keys.broker(self.me.broker), encode_heartbeat(self.me))
+            self._is_refused = False
+        except StoreFull:
+            self._is_refused = True
+            raise
 
     async def leave(self) -> None:
         if self._id_is_taken:
@@ -106,7 +113,7 @@ class Membership:
     def present(self) -> dict[str, Heartbeat]:
         """Brokers that may own something at present, by id: this one, and all others that are neither gone nor superseded."""
         now = asyncio.get_running_loop().time()
-        others = {name: member.heartbeat for name, member in self.members.items() if not is_gone(member.evidence, now, self.interval_s)}
+        others = {name: member.heartbeat for name, member in self.members.items() if not self._is_gone(member.evidence, now)}
         found = {
             name: heartbeat
             for name, heartbeat in others.items()
@@ -135,6 +142,10 @@ class Membership:
             member.evidence.refused_at = now
         else:
             member.evidence.lost_at = now
+
+    def _is_gone(self, evidence: Evidence, now: float) -> bool:
+        is_merely_silent = evidence.lost_at is None and not has_ended(evidence)
+        return is_gone(evidence, now, self.interval_s) and not (self._is_refused and is_merely_silent)
 
     def _is_rival(self, other: Heartbeat) -> bool:
         return other.address == self.me.address and other.session != self.me.session

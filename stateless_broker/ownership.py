@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from ledger import keys
 from ledgermq.errors import LedgerMQError, NotOwner
 from ledgermq.sources import Sources
 from stateless_broker.bundle.context import BundleContext
