@@ -29,7 +29,7 @@ from ledgermq.client.groups.handlers.handler import Handler, HandlerFunction, ha
 from ledgermq.client.groups.handlers.runner import HandlerRunner
 from ledgermq.client.groups.start_rule import StartRule, check_rule
 from ledgermq.client.groups.subscription import Topics, topics_of
-from ledgermq.client.grpc_connection import GrpcConnector
+from ledgermq.client.grpc_connection import GrpcConnector, refuse_after_fork
 from ledgermq.client.offsets import At, Offsets
 from ledgermq.client.producing.given_sessions import GivenSessions, open_sessions
 from ledgermq.client.producing.partition_queue import Session
@@ -360,6 +360,7 @@ async def connect(target: str, *, sources: Sources | None = None, **settings: An
     within this process, which needs the extra "broker". Settings: the fields of `ClientSettings`.
     Nothing is asked of the cluster before the first call. Raises InvalidConfig; embedded: what starting a broker raises.
     """
+    refuse_after_fork()
     parsed = settings_from(ClientSettings, settings)
     async with AsyncExitStack() as stack:
         threads = stack.enter_context(ThreadPoolExecutor(DECODING_THREADS, "ledgermq decoding"))

@@ -19,6 +19,7 @@ import ledgermq
 from ledgermq.client.client import READ_BYTES_MAX
 from ledgermq.client.consuming.start import Start
 from ledgermq.client.deletion import Before
+from ledgermq.client.grpc_connection import refuse_after_fork
 from ledgermq.client.groups.handlers.handler import HandlerFunction, handler_settings
 from ledgermq.client.groups.start_rule import StartRule
 from ledgermq.client.groups.subscription import Topics
@@ -221,6 +222,7 @@ class Client:
 
 def connect(target: str, *, sources: Sources | None = None, **settings: Any) -> Client:
     """See `ledgermq.connect`. Use the client in a `with` block, or call `close()`."""
+    refuse_after_fork()  # before a thread is made: what gRPC has left makes new threads crash
     background = Background()
     try:
         connection = ledgermq.connect(target, sources=sources, **settings)
