@@ -226,7 +226,6 @@ class Ownership:
                 log.warning("heartbeat written again")
             self._beat_failed = False
         except (LedgerMQError, TimeoutError) as error:
-            self._beat_due = True
             if not self._beat_failed:
                 log.warning("heartbeat not written, will be tried again", error=str(error) or "time-out")
             self._beat_failed = True
@@ -241,7 +240,7 @@ class Ownership:
         """Until the next interval, or until a look is asked for, tells more of a broker in doubt, or something is to be announced."""
         try:
             async with asyncio.timeout_at(min(self._looked_at + self.times.interval_s, self._membership.judged_at() + MOMENT_S)):
-                while not self._look_due:
+                while not (self._look_due or self._beat_due):  # hands that change while a heartbeat is written need another one at once
                     await self._wake.wait()
                     self._wake.clear()
                     self._decide(may_open=not self._look_due)  # else what that look finds counts: another may have claimed a moment ago
