@@ -113,7 +113,7 @@ def _notes(node: Node) -> list[str]:
     age_s = ownership.heartbeat_age_s()
     if age_s > STALE_INTERVALS * ownership.times.interval_s:
         notes.append(f"no heartbeat has reached the object store for {age_s:.1f} s")
-    notes += [f"bundle {bundle}: {trouble.error.message}" for bundle, trouble in sorted(ownership.terms.troubles.items())]
+    notes += node.broker.service.problems()
     refused = sorted(node.broker.groups.refused().items())
     notes += [f"groups of partition {partition} of {keys.OFFSETS_TOPIC}: {error.message}" for partition, error in refused]
     return notes

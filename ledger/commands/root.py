@@ -45,6 +45,15 @@ def check_bundles(cluster: ClusterSettings, bundles: Iterable[int] | None) -> No
         raise InvalidRequest(f"bundle {wrong[0]}: this cluster has bundles 0 to {cluster.bundles - 1}")
 
 
+async def fitting_cluster_of(store: ObjectStore) -> ClusterSettings:
+    """For commands that write: raises DataDamaged too where the root contradicts its `cluster.json`."""
+    from ledger.cluster_fit import check_fit  # late: every command of the application loads this module
+
+    cluster = await cluster_of(store)
+    await check_fit(store, cluster)
+    return cluster
+
+
 async def cluster_of(store: ObjectStore) -> ClusterSettings:
     """Raises NoCluster, DataDamaged, FormatNotSupported."""
     try:

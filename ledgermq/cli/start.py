@@ -13,7 +13,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
-from ledgermq.cli.durations import find_duration_ms
+from ledgermq.durations import find_duration_ms
 from ledgermq.errors import InvalidRequest
 
 Start = Literal["earliest", "latest"] | datetime | int | dict[int, int]

@@ -272,6 +272,7 @@ class Client:
 
     async def close(self) -> None:
         """Producers are flushed within their delivery timeout; then everything ends. Raises what a producer's `close` raises, the first."""
+        self._connections.home.check()
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._connections.close)
             stack.push_async_callback(self._routing.close)
@@ -283,6 +284,7 @@ class Client:
 
     async def abort(self) -> None:
         """End at once; what producers hold fails. Members of groups commit what is finished, if they can, and leave."""
+        self._connections.home.check()
         for made in list(self._made):
             if isinstance(made, Producer):
                 await made.abort()

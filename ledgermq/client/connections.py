@@ -12,6 +12,7 @@ from concurrent.futures import Executor
 from typing import TypeVar
 
 from ledgermq.client.backoff import Backoff
+from ledgermq.client.home import Home
 from ledgermq.client.settings import ClientSettings
 from ledgermq.errors import DeadlineExceeded, InvalidConfig, LedgerMQError, NotOwner, ResourceExhausted, RetriableError, Unavailable
 from ledgermq.protocol.api import Connection, Connector
@@ -43,6 +44,7 @@ class Connections:
         self._settings = settings
         self._sources = sources
         self.threads = threads
+        self.home = Home()
         self._last_good: str | None = None
         self._in_trouble = False
         self._closed = False
@@ -69,7 +71,8 @@ class Connections:
         return Backoff(self._sources, self._settings.backoff_ms_first, self._settings.backoff_ms_max)
 
     def deadline(self, timeout_s: float | None = None) -> float:
-        """A moment of the loop's clock."""
+        """A moment of the loop's clock. Raises UsedElsewhere: every call asks for its deadline first."""
+        self.home.check()
         return asyncio.get_running_loop().time() + (self._settings.timeout_s if timeout_s is None else timeout_s)
 
     async def ask_at(self, address: str, call: Callable[[Connection], Awaitable[T]], deadline: float) -> T:
@@ -146,6 +149,7 @@ class Connections:
         return sorted([*self._bootstrap, *self._learned], key=lambda address: (address == avoid, address != self._last_good))
 
     async def close(self) -> None:
+        self.home.check()
         self._closed = True
         connections, self._open = list(self._open.values()), {}
         for connection in connections:

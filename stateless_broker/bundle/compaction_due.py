@@ -22,8 +22,12 @@ def next_compaction_ms(known: KnownBundle, catalog: Catalog) -> int | None:
     needed = [part.parked.first_slot for part in known.parked]
     for key in known.index.partitions:
         topic = catalog.topics_by_id.get(key[0])
+        if topic is None or topic.removed:
+            if known.index.slot_of_last(key) >= known.checkpoint.trim_slot:  # segments that removed topics fill may go at once
+                times.append(0)
+            continue
         backlog = known.index.backlog(key, known.parquet_end(key))
-        if backlog is None or topic is None or topic.removed or key in parked:
+        if backlog is None or key in parked:
             continue
         size_bytes, oldest_ms = backlog
         if topic.internal:

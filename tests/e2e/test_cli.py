@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import ledgermq.sync
+from tests.e2e.warm_cli import WarmCommands
 
 LEDGERMQ = Path(sys.executable).parent / "ledgermq"
 
@@ -37,11 +38,14 @@ class Shell:
 
     address: str
     root: Path
+    command: Path
 
     def __call__(self, *arguments: object, stdin: str | bytes = b"") -> Done:
         data = stdin.encode() if isinstance(stdin, str) else stdin
         environment = {**os.environ, "LEDGERMQ_TARGET": self.address, "COLUMNS": "200"}
-        done = subprocess.run([LEDGERMQ, *map(str, arguments)], input=data, env=environment, capture_output=True, timeout=60, check=False)
+        done = subprocess.run(
+            [self.command, *map(str, arguments)], input=data, env=environment, capture_output=True, timeout=60, check=False
+        )
         return Done(done.returncode, done.stdout.decode(errors="backslashreplace"), done.stderr.decode())
 
     def json(self, *arguments: object, stdin: str = "") -> Any:
@@ -52,11 +56,12 @@ class Shell:
 def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     root = tmp_path_factory.mktemp("cli") / "root"
     command = [LEDGERMQ, "broker", root, "--port", "0", "--auto-create-topics", "--default-partitions", "1"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as broker:
+    commands = WarmCommands(tmp_path_factory.mktemp("warm"))
+    with commands as warm, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as broker:
         assert broker.stdout is not None
         line = broker.stdout.readline()  # broker listens on HOST:PORT, root …
         assert line.startswith("broker listens on "), line
-        yield Shell(line.split()[3].rstrip(","), root)
+        yield Shell(line.split()[3].rstrip(","), root, warm)
         broker.terminate()
         assert broker.wait(30) == 0
 
@@ -235,9 +240,10 @@ def test_the_root_can_be_inspected_and_compacted_while_the_broker_runs(shell: Sh
 
 
 def test_a_root_url_as_target_needs_no_broker(tmp_path: Path) -> None:
-    shell = Shell((tmp_path / "embedded").as_uri(), tmp_path / "embedded")
-    assert Shell(str(tmp_path / "embedded"), tmp_path)("status").code == 4, "no cluster there yet"
-    assert Shell(str(tmp_path / "embedded"), tmp_path).json("topic", "create", "hello", "--partitions", 2)["partitions"] == 2
+    folder = str(tmp_path / "embedded")
+    assert Shell(folder, tmp_path, LEDGERMQ)("status").code == 4, "no cluster there yet"
+    assert Shell(folder, tmp_path, LEDGERMQ).json("topic", "create", "hello", "--partitions", 2)["partitions"] == 2
+    shell = Shell((tmp_path / "embedded").as_uri(), tmp_path / "embedded", LEDGERMQ)
     assert shell.json("produce", "hello", stdin="first message\n")["records"] == 1
     assert shell("consume", "hello", "--from", "earliest", "--until-end").out == "first message\n"
 

@@ -80,6 +80,22 @@ def _probe_terms(patch: pytest.MonkeyPatch) -> None:
         _judge_retry(self, append)
         return real_is_new(self, append, building)
 
+    refused: set[LedgerWriter] = set()
+    real_refusal, real_acknowledge = LedgerWriter._take_refusal, LedgerWriter._acknowledge
+
+    def take_refusal(self: LedgerWriter, flight: Any, error: Any) -> None:
+        refused.add(self)
+        real_refusal(self, flight, error)
+
+    def acknowledge(self: LedgerWriter, flight: Any) -> None:
+        if self in refused and self.refusal is None:
+            saw("a term went on after a refused put")
+        if flight.index.slot - 1 in self._own_voids:
+            saw("a refused put was followed by a put that landed: void")
+        real_acknowledge(self, flight)
+
+    patch.setattr(LedgerWriter, "_take_refusal", take_refusal)
+    patch.setattr(LedgerWriter, "_acknowledge", acknowledge)
     patch.setattr(LedgerWriter, "end", end)
     patch.setattr(LedgerWriter, "_is_new", is_new)
     _before(patch, BundleReads, "look_for", lambda *_: saw("a reader met an object that was deleted"))

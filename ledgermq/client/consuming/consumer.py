@@ -49,6 +49,7 @@ class Consumer:
             raise InvalidConfig("a consumer needs the names of one topic or more")
         self.settings = settings
         self._connections = connections
+        self._home = connections.home
         self._routing = routing
         self._offsets = offsets
         self._topics = list(dict.fromkeys(topics))
@@ -100,6 +101,7 @@ class Consumer:
                     await self._begin()
 
     def _check(self) -> None:
+        self._home.check()
         if self.closed:
             raise Unavailable("the consumer is closed")
 
@@ -152,6 +154,8 @@ class Consumer:
 
     async def __anext__(self) -> Message:
         """The next message, whenever it comes."""
+        if self._home.left:
+            self._home.check()
         run = self._reader.run
         while run is None or (message := run.take_one()) is None:
             await self.wait_ready()
@@ -201,6 +205,7 @@ class Consumer:
     # -- end -----------------------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
+        self._home.check()
         self.closed = True
         await self._reader.close()
 

@@ -17,8 +17,8 @@ from ledgermq.errors import InvalidConfig
 from ledgermq.hints import nearest
 
 HandlerFunction = Callable[[GroupMessage], Awaitable[object] | object]
-OnFailure = Callable[[GroupMessage, Exception, int], object]
-"""(message, what was raised, how often it was tried by now)."""
+OnFailure = Callable[[GroupMessage, Exception, int], Awaitable[object] | object]
+"""(message, error, attempt): the error that the handler raised, and the number of calls by now, from 1 on."""
 
 CONCURRENCY_MAX = 100_000
 
@@ -43,7 +43,8 @@ class HandlerSettings:
     waiting_max: int = 256
     """Messages of a partition that are handed out and wait for their turn; from here on the partition is not read."""
     on_failure: OnFailure | None = None
-    """Told of every failed attempt; None: a warning is logged."""
+    """Called, and awaited if asynchronous, after every failed attempt. A message that it acknowledges is finished; any other is handled
+    again, without end. None: a warning is logged."""
     consumer: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
