@@ -132,6 +132,7 @@ class AnswerBudget(ByteBudget):
         """Since when, oldest first; those that are slow by now are in `_late`."""
         self._late: dict[AnswerReader, float] = {}
         self._cutting: asyncio.TimerHandle | None = None
+        self._newest_next = False
 
     @property
     def in_line_bytes(self) -> int:
@@ -220,12 +221,18 @@ class AnswerBudget(ByteBudget):
                 blocked.add(turn.reader.standing)
                 continue
             self._turns[turn.reader.standing].remove(turn)
+            self._newest_next ^= turn.reader.standing is Standing.NEW
             self._hold(turn.reader, turn.size_bytes)
             turn.come.set_result(None)
 
     def _head(self, standing: Standing) -> _Turn | None:
-        """The oldest whose own connection has room."""
+        """The first whose own connection has room: the oldest, and of new readers every other time the newest.
+
+        Else a reader that takes what it gets would wait behind all those that came before it and take nothing.
+        """
         turns = self._turns[standing]
+        if standing is Standing.NEW and self._newest_next and turns and not turns[0].reader.credit:
+            turns = turns[::-1]
         return next((turn for turn in turns if not self._is_full(turn.reader, turn.size_bytes)), None)
 
     def _obstacle(self, reader: AnswerReader, size_bytes: int) -> str | None:
