@@ -306,6 +306,7 @@ class AnswerReader:
         self.held = 0
         self.number: int | None = None
         """Of the turn that it waits for; kept while it waits, however often it stops to tell its caller that it does."""
+        self._turn: _Turn | None = None
         self._budget = budget
         self._window = None if once else FIRST_BYTES
         self.credit = 0
@@ -324,7 +325,7 @@ class AnswerReader:
 
     async def take(self, payload_bytes: int, until_s: float) -> bool:
         """Hold room for so much; False: there was none until this time of the loop's clock. The next call goes on with the wait."""
-        turn = self._budget.queue(self, payload_bytes * COPIES)
+        turn = self._turn = self._budget.queue(self, payload_bytes * COPIES)
         self.number = turn.number
         try:
             if not turn.come.done():
@@ -365,6 +366,8 @@ class AnswerReader:
 
     def leave(self) -> None:
         """The call has ended. May be called again."""
+        if self._turn is not None and not self._turn.come.done():
+            self._budget.withdraw(self._turn)
         self._budget.leave_line(self)
         self.rest()
 
