@@ -17,14 +17,12 @@ from typing import Any, Literal, TypeVar
 from pydantic import SecretStr, ValidationError
 from pydantic_settings import BaseSettings, EnvSettingsSource
 
+from ledgermq.environment import COMMAND_VARIABLES, PREFIX
 from ledgermq.errors import InvalidConfig
 from ledgermq.hints import did_you_mean, nearest
 
-PREFIX = "LEDGERMQ_"
 SEE = "docs/settings.md has them all"
 STARS = "********"
-OTHER_VARIABLES = frozenset({"CONFIG", "ROOT", "TARGET", "DEBUG", "COMPLETE"})
-"""LEDGERMQ_… variables of the command line, which are no settings."""
 TEST_VARIABLES = frozenset({"MINIO", "SEEDS", "POWER_CUTS"})
 """Those that the project's own tests are run with."""
 
@@ -111,12 +109,12 @@ def _read_environment(kinds: Iterable[type[BaseSettings]], names: tuple[str, ...
     """A variable that is set to nothing counts as not set."""
     for variable, value in os.environ.items():
         name = variable.removeprefix(PREFIX)
-        if name == variable or name in OTHER_VARIABLES | TEST_VARIABLES or name.startswith("_"):
+        if name == variable or name in COMMAND_VARIABLES | TEST_VARIABLES or name.startswith("_"):
             continue
         if _KUBERNETES.fullmatch(name) or _KUBERNETES_VALUE.match(value):
             continue
         if name.lower() not in names:
-            near = nearest(name, names)
+            near = nearest(name, [*names, *COMMAND_VARIABLES])
             raise InvalidConfig(f"unknown variable {variable}; {f'did you mean {PREFIX}{near.upper()}?' if near else SEE}")
     found: dict[str, Any] = {}
     for kind in kinds:
