@@ -1,7 +1,7 @@
 """The catalog: what topics there are, as a pure fold of the internal topic `__metadata` (bundle 0, partition 0).
 
 One record a topic, key ``topic/<name>``, value TopicRecord. A topic's id is the offset of its creation record, so a name that is
-deleted and created again is another topic, and "id below M, not among the living" means removed (DESIGN section 10).
+deleted and created again is another topic, and "id below M, not among the living" means removed (design G1).
 Record 0 creates `__metadata` itself.
 """
 

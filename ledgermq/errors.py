@@ -16,6 +16,7 @@ Knows nothing of gRPC, HTTP or any store: `ledgermq.protocol.status` maps codes 
     │   ├── Unavailable           no broker, or no store, answers at present
     │   ├── TopicBeingDeleted     the name is not free yet
     │   ├── ResourceExhausted     a bound was reached; nothing was accepted
+    │   │   └── StoreFull         the store has no room: nothing was stored, reads go on
     │   └── DeadlineExceeded      the caller's own time was up
     ├── ProducerError             the producer's session has ended; take a new one
     │   ├── UnknownProducer, OutOfOrderSequence
@@ -28,7 +29,7 @@ Knows nothing of gRPC, HTTP or any store: `ledgermq.protocol.status` maps codes 
     └── StoreError                the bucket itself
         ├── DataDamaged           an object fails its checks; `object_key` names it
         ├── FormatNotSupported    written by another format version
-        └── StoreUnusable         ignores create-if-absent, is read-only, is full, does not exist
+        └── StoreUnusable         ignores create-if-absent, is read-only, does not exist
 """
 
 from __future__ import annotations
@@ -148,6 +149,10 @@ class TopicBeingDeleted(RetriableError):
 
 class ResourceExhausted(RetriableError):
     code = "RESOURCE_EXHAUSTED"
+
+
+class StoreFull(ResourceExhausted):
+    code = "STORE_FULL"
 
 
 class DeadlineExceeded(RetriableError):

@@ -22,9 +22,11 @@ from grpc_reflection.v1alpha import reflection
 from ledgermq.errors import InvalidConfig, LedgerMQError, Unavailable
 from ledgermq.protocol.api import BrokerApi
 from ledgermq.protocol.limits import GRPC_OPTIONS
-from ledgermq.protocol.methods import METHODS, SERVICE, Kind, Method
+from ledgermq.protocol.methods import FETCH, FETCH_ONCE, METHODS, SERVICE, Kind, Method
 from ledgermq.protocol.status import abort
+from stateless_broker.bundle.budgets import CALLER, Caller
 from stateless_broker.call_meter import CANCELLED, OK, CallMeter
+from stateless_broker.connection_cut import cut_connection
 from stateless_broker.logs import follow_call, get_logger
 
 KEEPALIVE_MS = 20_000
@@ -152,8 +154,11 @@ async def _answer(method: Method, answers: Any, context: Context) -> None:
     """Write the answers of a stream."""
     async with aclosing(answers):
         async for answer in answers:
+            data = method.encode_response(answer)
+            del answer  # what it was made of is not held while its encoding is in line
             with _client_may_leave():
-                await context.write(method.encode_response(answer))
+                await context.write(data)
+            del data
 
 
 async def _decoded(method: Method, requests: AsyncIterator[bytes]) -> AsyncIterator[Any]:
@@ -173,6 +178,8 @@ class _Metered:
         self._begun_s = self._loop.time()
         self.code: str | None = None
         self._ids = follow_call(connection=context.peer(), request=next(self._numbers), method=method.name)
+        if method in (FETCH, FETCH_ONCE):
+            _follow_answers(context)
 
     def __enter__(self) -> Self:
         self._meter.begun(self._method)
@@ -182,6 +189,16 @@ class _Metered:
         code = self.code or (OK if error is None else CANCELLED)
         self._meter.ended(self._method, code, self._loop.time() - self._begun_s)
         self._ids.clear()
+
+
+def _follow_answers(context: Context) -> None:
+    """What the call holds of the broker's budget for answers it holds until gRPC is done with it."""
+    peer = context.peer()
+    caller = Caller(
+        peer, lambda: log.info("connection of a reader that takes nothing broken", broken=cut_connection(peer), connection=peer)
+    )
+    context.add_done_callback(lambda _: caller.ended())  # type: ignore[arg-type]  # the stubs forget that it gets the context
+    CALLER.set(caller)
 
 
 async def _refuse(method: Method, context: Context, error: Exception, metered: _Metered) -> bytes:

@@ -6,7 +6,6 @@ The client's commands are here. Commands of the server packages (dev, broker, co
 
 from __future__ import annotations
 
-import os
 import sys
 from importlib.metadata import entry_points, version
 from typing import Annotated
@@ -15,9 +14,7 @@ import typer
 
 from ledgermq.cli import consume, group, produce, status, topic
 from ledgermq.cli.exit_codes import EPILOG, ExitCode
-from ledgermq.cli.reporting import reporting
-from ledgermq.cli.terminal import notes
-from ledgermq.environment import check_variables
+from ledgermq.cli.terminal import end_quietly_at_broken_pipes, notes, results
 
 COMMANDS_GROUP = "ledgermq.commands"
 COMMANDS_OF_EXTRA = {"broker": ("dev", "broker", "compactor", "config", "top")}
@@ -44,7 +41,7 @@ def build() -> typer.Typer:
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"ledgermq {version('ledgermq')}")
+        results().print(f"ledgermq {version('ledgermq')}")
         raise typer.Exit
 
 
@@ -52,8 +49,6 @@ def _root(
     shown: Annotated[bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Print the version and end.")] = False,
 ) -> None:
     """LedgerMQ: a message broker with nothing durable but an object-store bucket, whose topics plain Spark reads as Parquet files."""
-    with reporting(debug=False):
-        check_variables(os.environ)
 
 
 def _register_installed(app: typer.Typer) -> dict[str, ImportError]:
@@ -78,6 +73,7 @@ def _register_missing(app: typer.Typer, name: str, extra: str, error: ImportErro
 
 
 def main() -> None:
+    end_quietly_at_broken_pipes()
     try:
         build()()
     except KeyboardInterrupt:  # before any command has begun

@@ -16,7 +16,7 @@ from ledgermq.client.backoff import Backoff
 from ledgermq.client.home import Home
 from ledgermq.client.record import datetime_of
 from ledgermq.client.settings import ClientSettings
-from ledgermq.errors import DeadlineExceeded, InvalidConfig, NotOwner, ResourceExhausted, RetriableError, Unavailable
+from ledgermq.errors import DeadlineExceeded, InvalidConfig, LedgerMQError, NotOwner, ResourceExhausted, RetriableError, Unavailable
 from ledgermq.protocol.api import Connection, Connector
 from ledgermq.sources import Sources
 
@@ -48,6 +48,7 @@ class Connections:
         self.threads = threads
         self.home = Home()
         self._last_good: str | None = None
+        self._in_trouble = False
         self._closed = False
 
     def at(self, address: str) -> Connection:
@@ -86,9 +87,22 @@ class Connections:
         until = min(deadline, asyncio.get_running_loop().time() + self._settings.attempt_timeout_s)
         try:
             async with asyncio.timeout_at(until):
-                return await call(self.at(address))
+                answer = await call(self.at(address))
         except TimeoutError as error:
-            raise DeadlineExceeded(f"{address} did not answer in time") from error
+            late = DeadlineExceeded(f"{address} did not answer in time")
+            self._report(late)
+            raise late from error
+        except LedgerMQError as error:
+            self._report(error if error.retriable else None)
+            raise
+        self._report(None)
+        return answer
+
+    def _report(self, trouble: LedgerMQError | None) -> None:
+        """Pass on each failed attempt, and the first success after one."""
+        if self._settings.on_trouble is not None and (trouble is not None or self._in_trouble):
+            self._settings.on_trouble(trouble)
+        self._in_trouble = trouble is not None
 
     async def _close_unused(self) -> None:
         """Brokers come and go under ever new addresses; whoever still streams over a line that is closed here opens another."""

@@ -15,6 +15,7 @@ from ledgermq.client.groups.start_rule import check_rule
 from ledgermq.client.groups.subscription import Topics, check_group, topics_of
 from ledgermq.client.settings import GroupSettings, settings_from
 from ledgermq.errors import InvalidConfig
+from ledgermq.hints import nearest
 
 HandlerFunction = Callable[[GroupMessage], Awaitable[object] | object]
 OnFailure = Callable[[GroupMessage, Exception, int], Awaitable[object] | object]
@@ -65,12 +66,22 @@ class HandlerSettings:
             raise InvalidConfig("a handler commits what has succeeded (commit='acked'), or before it is called (commit='before')")
 
 
+OWN_NAMES = tuple(field.name for field in fields(HandlerSettings) if field.name not in ("topics", "group", "consumer"))
+NAMES = (*OWN_NAMES, "start", *(field.name for field in fields(GroupSettings)))
+"""What `client.handler` takes: its own settings first, then those of its consumer."""
+
+
 def handler_settings(topics: Topics, group: str, given: Mapping[str, Any]) -> HandlerSettings:
     """What is no setting of a handler is one of its consumer. Raises InvalidConfig, InvalidGroupName."""
     known = {field.name for field in fields(HandlerSettings)}
     own = {name: value for name, value in given.items() if name in known}
     others = {name: value for name, value in given.items() if name not in known}
     check_rule(others.get("start", "earliest"), _ANY_TIME)
+    for name in others:
+        if name not in NAMES:
+            near = nearest(name, NAMES)
+            text = f"a handler has no setting {name!r}{f' (did you mean {near!r}?)' if near else ''}; it takes {', '.join(OWN_NAMES)}"
+            raise InvalidConfig(f"{text}, and of its consumer {', '.join(NAMES[len(OWN_NAMES) :])}")
     settings_from(GroupSettings, {name: value for name, value in others.items() if name != "start"})
     return HandlerSettings(topics=topics, group=group, consumer=others, **own)
 
