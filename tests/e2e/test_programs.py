@@ -136,8 +136,8 @@ ASYNC_FORK = (
 
             def child():
                 refused("send", lambda: producer.send("forked-async", b"v"))
-                for name, call in (("list", client.list_topics), ("flush", producer.flush), ("fetch", consumer.fetch), ("close", client.close)):
-                    refused(name, lambda: asyncio.run(call()))
+                for call in (client.list_topics, producer.flush, consumer.fetch, client.close):
+                    refused(call.__qualname__, lambda: asyncio.run(call()))
 
             end_child(child)
             await producer.send("forked-async", b"v")
