@@ -307,8 +307,9 @@ class Ownership:
 
     def _troubles(self) -> dict[int, str]:
         """By bundle: why it is not served here, or that it is served to readers only."""
-        refusal = self.write_refusal
-        troubles = dict.fromkeys(self.terms.opened, f"takes no records: {refusal.message}") if refusal is not None else {}
+        gate = self.terms.context.write_gate
+        refused = {bundle: refusal for bundle in self.terms.opened if (refusal := gate.refusal_of(bundle)) is not None}
+        troubles = {bundle: f"takes no records: {refusal.message}" for bundle, refusal in refused.items()}
         return troubles | {bundle: str(trouble.error) for bundle, trouble in self.terms.troubles.items()}
 
     def _owners_now(self) -> dict[int, str]:

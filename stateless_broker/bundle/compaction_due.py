@@ -24,7 +24,7 @@ def next_compaction_ms(known: KnownBundle, catalog: Catalog) -> int | None:
     first_removed: list[int] = []
     for key in known.index.partitions:
         topic = catalog.topics_by_id.get(key[0])
-        if topic.removed if topic is not None else key[0] < known.checkpoint.metadata_offset:
+        if topic.removed if topic is not None else key[0] < catalog.offset:  # the checkpoint may be newer than the one known
             partition = known.index.partitions[key]
             place = partition.place_of_slot(known.checkpoint.trim_slot)
             if place < len(partition):
