@@ -18,7 +18,7 @@ READERS, READERS_A_PROCESS = 1000, 250
 PARTITIONS = 8
 RECORDS, VALUE_BYTES = 200_000, 1000
 PRODUCE_S, MEGABYTES_PER_S = 20, 20.0
-SETTLE_S = 15
+SETTLE_S = 60
 """Until the slow readers stand in line, or their connections were broken by those behind them."""
 MIB = 1024 * 1024
 ALONE, MEMORY = "alone", "broker's memory with slow readers"

@@ -106,7 +106,7 @@ class BrokerSettings(ProcessSettings):
     reserve_bytes: int = Field(
         64 * MIB,
         ge=0,
-        description="Files: room kept for a full disk in .reserve at the root, for deletions, takeovers and checkpoints; at most a sixteenth "
+        description="Files: room kept in .reserve at the root for deletions, takeovers and checkpoints on a full disk; at most a sixteenth "
         "of the disk; the same for all brokers of a root; 0 keeps none",
     )
 

@@ -132,6 +132,7 @@ class AnswerBudget(ByteBudget):
         """Since when, oldest first; those that are slow by now are in `_late`."""
         self._late: dict[AnswerReader, float] = {}
         self._cutting: asyncio.TimerHandle | None = None
+        self._newest_next = False
 
     @property
     def in_line_bytes(self) -> int:
@@ -220,12 +221,18 @@ class AnswerBudget(ByteBudget):
                 blocked.add(turn.reader.standing)
                 continue
             self._turns[turn.reader.standing].remove(turn)
+            self._newest_next ^= turn.reader.standing is Standing.NEW
             self._hold(turn.reader, turn.size_bytes)
             turn.come.set_result(None)
 
     def _head(self, standing: Standing) -> _Turn | None:
-        """The oldest whose own connection has room."""
+        """The first whose own connection has room: the oldest, and of new readers every other time the newest.
+
+        Else a reader that takes what it gets would wait behind all those that came before it and take nothing.
+        """
         turns = self._turns[standing]
+        if standing is Standing.NEW and self._newest_next and turns and not turns[0].reader.credit:
+            turns = turns[::-1]
         return next((turn for turn in turns if not self._is_full(turn.reader, turn.size_bytes)), None)
 
     def _obstacle(self, reader: AnswerReader, size_bytes: int) -> str | None:
@@ -299,6 +306,7 @@ class AnswerReader:
         self.held = 0
         self.number: int | None = None
         """Of the turn that it waits for; kept while it waits, however often it stops to tell its caller that it does."""
+        self._turn: _Turn | None = None
         self._budget = budget
         self._window = None if once else FIRST_BYTES
         self.credit = 0
@@ -317,7 +325,7 @@ class AnswerReader:
 
     async def take(self, payload_bytes: int, until_s: float) -> bool:
         """Hold room for so much; False: there was none until this time of the loop's clock. The next call goes on with the wait."""
-        turn = self._budget.queue(self, payload_bytes * COPIES)
+        turn = self._turn = self._budget.queue(self, payload_bytes * COPIES)
         self.number = turn.number
         try:
             if not turn.come.done():
@@ -358,6 +366,8 @@ class AnswerReader:
 
     def leave(self) -> None:
         """The call has ended. May be called again."""
+        if self._turn is not None and not self._turn.come.done():
+            self._budget.withdraw(self._turn)
         self._budget.leave_line(self)
         self.rest()
 

@@ -240,10 +240,10 @@ def test_the_root_can_be_inspected_and_compacted_while_the_broker_runs(shell: Sh
 
 
 def test_a_root_url_as_target_needs_no_broker(tmp_path: Path) -> None:
+    folder = str(tmp_path / "embedded")
+    assert Shell(folder, tmp_path, LEDGERMQ)("status").code == 4, "no cluster there yet"
+    assert Shell(folder, tmp_path, LEDGERMQ).json("topic", "create", "hello", "--partitions", 2)["partitions"] == 2
     shell = Shell((tmp_path / "embedded").as_uri(), tmp_path / "embedded", LEDGERMQ)
-    assert Shell(str(tmp_path / "embedded"), tmp_path, LEDGERMQ)("status").code == 4, "no cluster there yet"
-    folder = Shell(str(tmp_path / "embedded"), tmp_path, LEDGERMQ)
-    assert folder.json("topic", "create", "hello", "--partitions", 2)["partitions"] == 2
     assert shell.json("produce", "hello", stdin="first message\n")["records"] == 1
     assert shell("consume", "hello", "--from", "earliest", "--until-end").out == "first message\n"
 

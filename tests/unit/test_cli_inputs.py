@@ -132,7 +132,8 @@ def test_a_line_over_the_bound_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(lines, "LINE_BYTES_MAX", 1000)
     with pytest.raises(InvalidRecord, match="flights, line 1: longer than 1000 bytes"):
         list(source(b"x" * 2000 * 1000))
-    found, rest = source(b"a\nb\n" + b"x" * 2000 * 1000), []
+    found = source(b"a\nb\n" + b"x" * 2000 * 1000)
+    rest: list[bytes] = []
     with pytest.raises(InvalidRecord, match="flights, line 3: longer"):
         rest.extend(found)
     assert rest == [b"a\n", b"b\n"]

