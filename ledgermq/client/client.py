@@ -27,7 +27,7 @@ from ledgermq.client.groups.admin import GroupAdmin
 from ledgermq.client.groups.group_consumer import GroupConsumer
 from ledgermq.client.groups.handlers.handler import Handler, HandlerFunction, handler_settings
 from ledgermq.client.groups.handlers.runner import HandlerRunner
-from ledgermq.client.groups.start_rule import StartRule, check_rule
+from ledgermq.client.groups.start_rule import GivenRule, check_rule
 from ledgermq.client.groups.subscription import Topics, topics_of
 from ledgermq.client.grpc_connection import GrpcConnector, refuse_after_fork
 from ledgermq.client.offsets import At, Offsets
@@ -169,14 +169,14 @@ class Client:
 
     @overload
     def consumer(
-        self, topics: Topics, partitions: None = None, start: StartRule = "earliest", *, group: str, **settings: Any
+        self, topics: Topics, partitions: None = None, start: GivenRule = "earliest", *, group: str, **settings: Any
     ) -> GroupConsumer: ...
 
     def consumer(
         self,
         topics: Topics,
         partitions: Iterable[int] | None = None,
-        start: Start | StartRule = "earliest",
+        start: Start | GivenRule = "earliest",
         group: str | None = None,
         *,
         end: Start | None = None,

@@ -20,7 +20,7 @@ from ledgermq.client.client import READ_BYTES_MAX
 from ledgermq.client.consuming.start import Start
 from ledgermq.client.deletion import Before
 from ledgermq.client.groups.handlers.handler import HandlerFunction, handler_settings
-from ledgermq.client.groups.start_rule import StartRule
+from ledgermq.client.groups.start_rule import GivenRule
 from ledgermq.client.groups.subscription import Topics
 from ledgermq.client.grpc_connection import refuse_after_fork
 from ledgermq.sources import Sources
@@ -124,14 +124,14 @@ class Client:
 
     @overload
     def consumer(
-        self, topics: Topics, partitions: None = None, start: StartRule = "earliest", *, group: str, **settings: Any
+        self, topics: Topics, partitions: None = None, start: GivenRule = "earliest", *, group: str, **settings: Any
     ) -> GroupConsumer: ...
 
     def consumer(
         self,
         topics: Topics,
         partitions: Iterable[int] | None = None,
-        start: Start | StartRule = "earliest",
+        start: Start | GivenRule = "earliest",
         group: str | None = None,
         *,
         end: Start | None = None,

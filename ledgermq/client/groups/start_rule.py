@@ -13,6 +13,8 @@ from ledgermq.errors import InvalidConfig, LedgerMQError
 
 StartRule = Literal["earliest", "latest", "error"] | datetime
 """error: the program is told (OffsetOutOfRange) and seeks."""
+GivenRule = str | datetime | timedelta
+"""As a program says it: a rule, or an age."""
 
 
 def check_rule(start: object, now: datetime) -> StartRule:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -130,18 +131,42 @@ async def test_connect_refuses_before_it_opens_anything() -> None:
             pass
 
 
+NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
+
+
+def test_an_age_is_a_moment_before_now() -> None:
+    for age in ("90m", "1.5h", timedelta(minutes=90)):
+        assert check_start(age, ["t"], NOW) == datetime(2026, 11, 23, 10, 30, tzinfo=UTC)
+    assert check_start("999999999d", ["t"], NOW) == datetime(1970, 1, 1, tzinfo=UTC)
+
+
 @pytest.mark.parametrize(
-    "bad", ["newest", 5, None, {0: "earliest"}, {0: -1}, {0: 2**63}, {"0": 1}, {("other", 0): 1}, {True: 1}, {0: True}]
+    "bad",
+    [
+        "newest",
+        "15",
+        "-1h",
+        timedelta(-1),
+        5,
+        None,
+        {0: "earliest"},
+        {0: -1},
+        {0: 2**63},
+        {"0": 1},
+        {("other", 0): 1},
+        {True: 1},
+        {0: True},
+    ],
 )
 def test_a_start_that_means_nothing_is_refused(bad: Any) -> None:
     with pytest.raises(InvalidConfig):
-        check_start(bad, ["t"])
+        check_start(bad, ["t"], NOW)
 
 
 def test_a_partition_number_needs_a_single_topic() -> None:
-    assert check_start({0: 5}, ["t"]) == {("t", 0): 5}
+    assert check_start({0: 5}, ["t"], NOW) == {("t", 0): 5}
     with pytest.raises(InvalidConfig):
-        check_start({0: 5}, ["t", "u"])
+        check_start({0: 5}, ["t", "u"], NOW)
 
 
 async def test_a_root_url_without_the_server_packages_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
