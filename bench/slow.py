@@ -18,6 +18,8 @@ READERS, READERS_A_PROCESS = 1000, 250
 PARTITIONS = 8
 RECORDS, VALUE_BYTES = 200_000, 1000
 PRODUCE_S, MEGABYTES_PER_S = 20, 20.0
+SETTLE_S = 60
+"""Until the slow readers stand in line, or their connections were broken by those behind them."""
 MIB = 1024 * 1024
 ALONE, MEMORY = "alone", "broker's memory with slow readers"
 
@@ -48,6 +50,7 @@ class Slow:
                 assert process.stdout is not None
                 if process.stdout.readline() != b"connected\n":
                     raise RuntimeError("a slow reader could not connect")
+            time.sleep(SETTLE_S)
             self._consume(cluster, topic, beside(self._readers))
             options = {"via": "spread", "partitions": PARTITIONS, "run_records": 64, "values": "random", "value_bytes": VALUE_BYTES}
             options |= {"records": int(PRODUCE_S * MEGABYTES_PER_S * 1e6 / VALUE_BYTES), "megabytes_per_s": MEGABYTES_PER_S}

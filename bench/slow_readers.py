@@ -2,7 +2,8 @@
 
 Each has a connection of its own with the smallest window that gRPC allows, reads all partitions, and asks for the next answer once it has
 spent as long on the last one as that takes at `--bytes-per-s`. A stream that ends is opened again, where it was. Says "connected"
-once each has an answer, and stays until its standard input ends.
+once each has an answer, and stays until its standard input ends,
+or until it is killed.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ async def read(target: str, topic: str, partitions: int, bytes_per_s: float, con
                         offsets[part.partition] = part.batches[-1].base_offset + part.batches[-1].record_count
                 await asyncio.sleep(len(data) / bytes_per_s)
         except grpc.aio.AioRpcError:
-            await asyncio.sleep(AGAIN_S)
+            pass
+        await asyncio.sleep(AGAIN_S)
 
 
 async def stay(options: argparse.Namespace) -> None:
@@ -53,6 +55,8 @@ async def stay(options: argparse.Namespace) -> None:
         for event in events:
             await event.wait()
         print("connected", flush=True)
+        if options.until_killed:
+            return
         await asyncio.to_thread(sys.stdin.read)
         for task in tasks:
             task.cancel()
@@ -65,6 +69,7 @@ def main() -> None:
     parser.add_argument("--readers", type=int, default=250)
     parser.add_argument("--partitions", type=int, default=8)
     parser.add_argument("--bytes-per-s", type=float, default=1000.0)
+    parser.add_argument("--until-killed", action="store_true", help="do not look at standard input")
     asyncio.run(stay(parser.parse_args()))
 
 

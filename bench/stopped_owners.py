@@ -24,7 +24,6 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -202,15 +201,26 @@ async def load_without_stops(cluster: Cluster, found: Found, seconds: float, hog
         found.false_takeovers_loaded = await asyncio.to_thread(_fenced, cluster) - before
 
 
-def in_cluster(root: str | None, measure: Callable[[Cluster], object]) -> None:
+@contextmanager
+def _brokers(root: str | None) -> Iterator[Cluster]:
     with tempfile.TemporaryDirectory(prefix="ledgermq-bench-") as name:
         folder = Path(name)
         (folder / "root").mkdir()
         cluster = Cluster(folder, root or (folder / "root").as_uri(), BROKERS, *ADMIN)
         try:
-            measure(cluster)
+            yield cluster
         finally:
             cluster.close()
+
+
+async def measure(options: argparse.Namespace, found: Found) -> None:
+    """All in one event loop: gRPC's, which a process has once."""
+    if options.seconds:
+        with _brokers(options.root) as cluster:
+            await stop_again_and_again(cluster, found, options.seconds, options.every)
+    if options.loaded_seconds:
+        with _brokers(options.root) as cluster:
+            await load_without_stops(cluster, found, options.loaded_seconds, options.hogs)
 
 
 def main() -> None:
@@ -223,10 +233,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="every value as JSON")
     options = parser.parse_args()
     found = Found()
-    if options.seconds:
-        in_cluster(options.root, lambda cluster: asyncio.run(stop_again_and_again(cluster, found, options.seconds, options.every)))
-    if options.loaded_seconds:
-        in_cluster(options.root, lambda cluster: asyncio.run(load_without_stops(cluster, found, options.loaded_seconds, options.hogs)))
+    asyncio.run(measure(options, found))
     if options.json:
         print(json.dumps(asdict(found)))
         return

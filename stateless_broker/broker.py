@@ -236,4 +236,5 @@ def _bundle_limits(settings: BrokerSettings, root_url: str) -> BundleLimits:
         checkpoint_bytes=settings.checkpoint_bytes,
         background_compaction=settings.background_compaction,
         cleaning_bytes_max=settings.cleaning_bytes_max,
+        compaction_memory_bytes_max=settings.compaction_memory_bytes_max,
     )

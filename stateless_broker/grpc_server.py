@@ -26,7 +26,7 @@ from ledgermq.protocol.methods import FETCH, FETCH_ONCE, METHODS, SERVICE, Kind,
 from ledgermq.protocol.status import abort
 from stateless_broker.bundle.budgets import CALLER, Caller
 from stateless_broker.call_meter import CANCELLED, OK, CallMeter
-from stateless_broker.connection_cut import cut_connection
+from stateless_broker.connection_cut import ConnectionCut
 from stateless_broker.logs import follow_call, get_logger
 
 KEEPALIVE_MS = 20_000
@@ -45,6 +45,7 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
 Context = grpc.aio.ServicerContext[bytes, bytes]
 
 log = get_logger(__name__)
+_connection_cut = ConnectionCut()
 
 
 class GrpcServer:
@@ -194,10 +195,8 @@ class _Metered:
 def _follow_answers(context: Context) -> None:
     """What the call holds of the broker's budget for answers it holds until gRPC is done with it."""
     peer = context.peer()
-    caller = Caller(
-        peer, lambda: log.info("connection of a reader that takes nothing broken", broken=cut_connection(peer), connection=peer)
-    )
-    context.add_done_callback(lambda _: caller.ended())
+    caller = Caller(peer, lambda: _connection_cut.cut(peer))
+    context.add_done_callback(lambda _: caller.ended())  # type: ignore[arg-type]  # the stubs forget that it gets the context
     CALLER.set(caller)
 
 

@@ -16,7 +16,7 @@ from math import inf
 
 from ledger import keys
 from ledger.object_store.contract import ObjectInfo, ObjectMissing, ObjectStore
-from ledgermq.errors import InvalidConfig
+from ledgermq.errors import InvalidConfig, StoreFull
 from ledgermq.sources import Sources
 from stateless_broker.heartbeat import Heartbeat, decode_heartbeat, encode_heartbeat
 from stateless_broker.takeover import Evidence, has_ended, is_gone, stands_still, stands_still_at
@@ -65,6 +65,8 @@ class Membership:
         """When the last put of this broker's heartbeat began that has succeeded: the store has dated it later."""
         self._own_etag = ""
         self._id_is_taken = False
+        self._is_refused = False
+        """The store has no room for heartbeats: then the silence of the others proves nothing."""
         self._unreadable: dict[str, tuple[tuple[str, int], float]] = {}
         """Keys below brokers/ that hold no heartbeat of ours: as seen, and since when."""
 
@@ -97,8 +99,13 @@ class Membership:
         if now != self.me:
             self.me = replace(now, counter=now.counter + 1)
         began_s = asyncio.get_running_loop().time()
-        await self._store.put(keys.broker(self.me.broker), encode_heartbeat(self.me))
+        try:
+            await self._store.put(keys.broker(self.me.broker), encode_heartbeat(self.me))
+        except StoreFull:
+            self._is_refused = True
+            raise
         self._beaten_s = began_s
+        self._is_refused = False
 
     async def leave(self) -> None:
         if self._id_is_taken:
@@ -154,7 +161,8 @@ class Membership:
         return min((at for at in doubted if at is not None), default=inf)
 
     def _is_gone(self, member: Member) -> bool:
-        return is_gone(member.evidence, member.looked_at, self.interval_s)
+        is_merely_silent = member.evidence.lost_at is None and not has_ended(member.evidence)
+        return is_gone(member.evidence, member.looked_at, self.interval_s) and not (self._is_refused and is_merely_silent)
 
     def live(self) -> dict[str, Heartbeat]:
         """Those of `present` that may be given something: the leaving ones hand over what they have."""

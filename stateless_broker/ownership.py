@@ -226,7 +226,6 @@ class Ownership:
                 log.warning("heartbeat written again")
             self._beat_failed = False
         except (LedgerMQError, TimeoutError) as error:
-            self._beat_due = True
             if not self._beat_failed:
                 log.warning("heartbeat not written, will be tried again", error=str(error) or "time-out")
             self._beat_failed = True
@@ -241,7 +240,7 @@ class Ownership:
         """Until the next interval, or until a look is asked for, tells more of a broker in doubt, or something is to be announced."""
         try:
             async with asyncio.timeout_at(min(self._looked_at + self.times.interval_s, self._membership.judged_at() + MOMENT_S)):
-                while not self._look_due:
+                while not (self._look_due or self._beat_due):  # hands that change while a heartbeat is written need another one at once
                     await self._wake.wait()
                     self._wake.clear()
                     self._decide(may_open=not self._look_due)  # else what that look finds counts: another may have claimed a moment ago
@@ -308,8 +307,9 @@ class Ownership:
 
     def _troubles(self) -> dict[int, str]:
         """By bundle: why it is not served here, or that it is served to readers only."""
-        refusal = self.write_refusal
-        troubles = dict.fromkeys(self.terms.opened, f"takes no records: {refusal.message}") if refusal is not None else {}
+        gate = self.terms.context.write_gate
+        refused = {bundle: refusal for bundle in self.terms.opened if (refusal := gate.refusal_of(bundle)) is not None}
+        troubles = {bundle: f"takes no records: {refusal.message}" for bundle, refusal in refused.items()}
         return troubles | {bundle: str(trouble.error) for bundle, trouble in self.terms.troubles.items()}
 
     def _owners_now(self) -> dict[int, str]:

@@ -106,7 +106,7 @@ class BrokerSettings(ProcessSettings):
     reserve_bytes: int = Field(
         64 * MIB,
         ge=0,
-        description="Files: room kept for a full disk in .reserve at the root, for deletions, takeovers and checkpoints; at most a sixteenth "
+        description="Files: room kept in .reserve at the root for deletions, takeovers and checkpoints on a full disk; at most a sixteenth "
         "of the disk; the same for all brokers of a root; 0 keeps none",
     )
 
@@ -131,6 +131,11 @@ class BrokerSettings(ProcessSettings):
     )
     group_members_max: int = Field(1000, ge=1, le=100_000, description="Most members of one group")
     background_compaction: bool = Field(True, description="Move segments to Parquet in this process, slowly")
+    compaction_memory_bytes_max: int = Field(
+        256 * MIB,
+        ge=16 * MIB,
+        description="What background compaction may take, about; with less, row groups are smaller and segments are read more often",
+    )
     cleaning_bytes_max: int = Field(
         256 * MIB, ge=0, description="Keyed partitions whose files take more are cleaned by the compaction service, not in this process"
     )

@@ -125,6 +125,22 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel("Bytes read for consumers", ((rate("read_bytes_total", "source"), "{{source}}"),), "Bps"),
         Panel("Cache", ((metric("cache_bytes"), "{{instance}}"),), "bytes"),
         Panel(
+            "Answers on their way to consumers",
+            (
+                (f"sum by (reader) ({metric('answer_memory_bytes')})", "{{reader}} readers"),
+                (f"sum({metric('answer_memory_bytes_in_line')})", "not taken by the connection yet"),
+                (f"max({metric('answer_memory_bytes_max')})", "bound of one broker"),
+            ),
+            "bytes",
+        ),
+        Panel(
+            "Readers that wait for memory",
+            (
+                (metric("waiting_readers"), "{{instance}}"),
+                (rate("reader_connections_broken_total"), "{{instance}}: connections broken a second"),
+            ),
+        ),
+        Panel(
             "Oldest record that is not in Parquet", ((f"max by (bundle) ({metric('compaction_lag_seconds')})", "bundle {{bundle}}"),), "s"
         ),
         Panel(

@@ -60,6 +60,12 @@ async def put_plan(store: ObjectStore, plan: fmt.CompactionPlan, sources: Source
     return outcome is PutOutcome.WON
 
 
+async def cut_short(store: ObjectStore, plan: fmt.CompactionPlan) -> None:
+    """Let no more files be put for an open plan: those that are there are all that there will be. Only where fences close at once."""
+    assert store.fences_close_at_once
+    await store.close_fence(fence_of(plan))
+
+
 async def require_open(store: ObjectStore, plan: fmt.CompactionPlan) -> fmt.Checkpoint:
     """The newest checkpoint, looked at now, which has finished exactly the plan before. Raises PlanOvertaken."""
     checkpoint = await newest_checkpoint(store, plan.bundle)

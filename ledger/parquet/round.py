@@ -26,7 +26,7 @@ from ledger.parquet.commit import commit_move
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.pages import PageReader, build_page, put_page
 from ledger.parquet.plan import make_plan, needs_newer_catalog
-from ledger.parquet.plan_chain import PlanOvertaken, fence_of, put_plan, read_plan, require_open
+from ledger.parquet.plan_chain import PlanOvertaken, cut_short, fence_of, put_plan, read_plan, require_open
 from ledger.parquet.report import OnProgress, ParkedFile, Progress, RoundReport
 from ledger.parquet.snapshot_build import build_snapshot, put_snapshot
 from ledger.parquet.stored_file import StoredFile, read_stored_file
@@ -59,7 +59,7 @@ async def run_round(
                 stored, fence_lost = await _files(compaction, plan)
             except StoreFull:
                 if compaction.store.fences_close_at_once:
-                    await _cut_short(compaction, plan)
+                    await _commit_what_is_there(compaction, plan)
                 raise
             if await _commit(compaction, plan, stored, fence_lost=fence_lost):
                 return _report(plan, stored, loop.time() - begun_s)
@@ -74,13 +74,13 @@ async def cut_open_plan_short(store: ObjectStore, bundle: int, topic_id: int) ->
     """Let no more files be put for the open plan, if it names some of the topic, which is to go. Whoever runs the plan commits the rest."""
     plan = await read_plan(store, bundle, (await newest_checkpoint(store, bundle)).finished_plan + 1)
     if plan is not None and store.fences_close_at_once and any(file.topic_id == topic_id for file in plan.files):
-        await store.close_fence(fence_of(plan))
+        await cut_short(store, plan)
 
 
-async def _cut_short(compaction: Compaction, plan: fmt.CompactionPlan) -> None:
+async def _commit_what_is_there(compaction: Compaction, plan: fmt.CompactionPlan) -> None:
     """Commit what is there. What trims then frees room, and no begun plan waits for room that may never come."""
     await require_open(compaction.store, plan)
-    await compaction.store.close_fence(fence_of(plan))
+    await cut_short(compaction.store, plan)
     await _commit(compaction, plan, await _files_there(compaction, plan), fence_lost=True)
 
 
@@ -134,7 +134,7 @@ async def _files_there(compaction: Compaction, plan: fmt.CompactionPlan) -> list
 
 async def _run_tasks(compaction: Compaction, plan: fmt.CompactionPlan) -> list[StoredFile]:
     store, engine = compaction.store, compaction.engine
-    tasks = split_plan(plan, store.url, compaction.cluster, engine.parallel, compaction.known)
+    tasks = split_plan(plan, store.url, compaction.cluster, engine.parallel, compaction.known, engine.memory_bytes)
     compaction.sources.random.shuffle(tasks)  # rivals begin with different files, and find the others' done when they come to them
     tell = _Teller(plan, compaction.on_progress)
     outcomes = await engine.run(store, tasks, tell.done) if tasks else []

@@ -13,6 +13,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
+from ledgermq.client.consuming.start import moment_before
 from ledgermq.durations import find_duration_ms
 from ledgermq.errors import InvalidRequest
 
@@ -32,17 +33,9 @@ def parse_start(text: str, now: datetime, option: str = "--from") -> Start:
     if _OFFSETS.match(text):
         return {int(partition): int(offset) for partition, offset in (pair.split(":") for pair in text.split(","))}
     if (age_ms := find_duration_ms(text)) is not None:
-        return _before(now, age_ms)
+        return moment_before(now, timedelta(milliseconds=age_ms))
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise InvalidRequest(f"{option} {text!r}: give earliest, latest, a time, an age as 15m, an offset, or partition:offset,…") from None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
-def _before(now: datetime, age_ms: int) -> datetime:
-    """An age that reaches beyond the calendar means: from the beginning of time."""
-    try:
-        return now - timedelta(milliseconds=age_ms)
-    except OverflowError:
-        return datetime.fromtimestamp(0, UTC)

@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
+from datetime import datetime
 from typing import TypeVar
 
 from ledgermq.client.backoff import Backoff
 from ledgermq.client.home import Home
+from ledgermq.client.record import datetime_of
 from ledgermq.client.settings import ClientSettings
 from ledgermq.errors import DeadlineExceeded, InvalidConfig, LedgerMQError, NotOwner, ResourceExhausted, RetriableError, Unavailable
 from ledgermq.protocol.api import Connection, Connector
@@ -66,6 +68,10 @@ class Connections:
     @property
     def attempt_timeout_s(self) -> float:
         return self._settings.attempt_timeout_s
+
+    def now(self) -> datetime:
+        """The time of day, which ages are counted back from."""
+        return datetime_of(self._sources.now_us())
 
     def backoff(self) -> Backoff:
         return Backoff(self._sources, self._settings.backoff_ms_first, self._settings.backoff_ms_max)

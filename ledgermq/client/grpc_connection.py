@@ -56,7 +56,9 @@ class GrpcConnection(UnaryCalls):
     """Use within one event loop. A connection that was never used has nothing open. Raises UsedElsewhere in a forked process."""
 
     def __init__(self, address: str, request_timeout_s: float = REQUEST_TIMEOUT_S) -> None:
-        _refuse_after_fork()
+        refuse_after_fork()
+        if not _first_use:
+            _first_use.append(Home())
         _drop_late_events(asyncio.get_running_loop())
         self.address = address
         self._timeout_s = request_timeout_s
@@ -129,11 +131,12 @@ class GrpcConnection(UnaryCalls):
             await asyncio.wait([self._watch], timeout=_PROBE_TIMEOUT_S)
 
 
-def _refuse_after_fork() -> None:
-    """gRPC's threads do not survive a fork, not even those of connections that were closed: whatever used them would hang, or crash."""
-    if not _first_use:
-        _first_use.append(Home())
-    elif _first_use[0].left:
+def refuse_after_fork() -> None:
+    """Raise UsedElsewhere in a process that was forked from one that had used gRPC.
+
+    gRPC's threads do not survive a fork, not even those of connections that were closed: what uses them hangs, or crashes.
+    """
+    if _first_use and _first_use[0].left:
         raise UsedElsewhere(
             "this process was forked from one that had connected to brokers already, and gRPC does not work after that: "
             "connect only after the fork, or start processes by multiprocessing's 'spawn'"

@@ -13,12 +13,16 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Literal, Self, cast, overload
 
+import pyarrow as pa
+
 import ledgermq
+from ledgermq.client.client import READ_BYTES_MAX
 from ledgermq.client.consuming.start import Start
 from ledgermq.client.deletion import Before
 from ledgermq.client.groups.handlers.handler import HandlerFunction, handler_settings
 from ledgermq.client.groups.start_rule import StartRule
 from ledgermq.client.groups.subscription import Topics
+from ledgermq.client.grpc_connection import refuse_after_fork
 from ledgermq.sources import Sources
 from ledgermq.sync.background import Background, as_coroutine
 from ledgermq.sync.consuming import Consumer, GroupConsumer
@@ -60,9 +64,11 @@ class Client:
         self._closed = False
         _open.add(self)
 
-    def create_topic(self, name: str, partitions: int = 0, settings: Mapping[str, object] | None = None) -> ledgermq.TopicDescription:
+    def create_topic(
+        self, name: str, partitions: int = 0, settings: Mapping[str, object] | None = None, *, if_not_exists: bool = False
+    ) -> ledgermq.TopicDescription:
         """See `ledgermq.Client.create_topic`."""
-        return self._background.run(self._inner.create_topic(name, partitions, settings))
+        return self._background.run(self._inner.create_topic(name, partitions, settings, if_not_exists=if_not_exists))
 
     def list_topics(self) -> list[ledgermq.TopicDescription]:
         """See `ledgermq.Client.list_topics`."""
@@ -110,6 +116,9 @@ class Client:
         partitions: Iterable[int] | None = None,
         start: Start = "earliest",
         group: None = None,
+        *,
+        end: Start | None = None,
+        until_end: bool = False,
         **settings: Any,
     ) -> Consumer: ...
 
@@ -124,12 +133,29 @@ class Client:
         partitions: Iterable[int] | None = None,
         start: Start | StartRule = "earliest",
         group: str | None = None,
+        *,
+        end: Start | None = None,
+        until_end: bool = False,
         **settings: Any,
     ) -> Consumer | GroupConsumer:
         """See `ledgermq.Client.consumer`."""
         inner = cast(Any, self._inner.consumer)
-        made = self._background.run(as_coroutine(lambda: inner(topics, partitions, start, group, **_in_threads(settings))))
+        given = _in_threads(settings)
+        made = self._background.run(as_coroutine(lambda: inner(topics, partitions, start, group, end=end, until_end=until_end, **given)))
         return Consumer(self._background, made) if group is None else GroupConsumer(self._background, made)
+
+    def read_arrow(
+        self,
+        topic: str,
+        start: Start = "earliest",
+        end: Start = "latest",
+        partitions: Iterable[int] | None = None,
+        *,
+        bytes_max: int = READ_BYTES_MAX,
+        **settings: Any,
+    ) -> pa.Table:
+        """See `ledgermq.Client.read_arrow`."""
+        return self._background.run(self._inner.read_arrow(topic, start, end, partitions, bytes_max=bytes_max, **settings))
 
     def table(self, topic: str, **settings: Any) -> Table:
         """See `ledgermq.Client.table`."""
@@ -196,6 +222,7 @@ class Client:
 
 def connect(target: str, *, sources: Sources | None = None, **settings: Any) -> Client:
     """See `ledgermq.connect`. Use the client in a `with` block, or call `close()`."""
+    refuse_after_fork()  # before a thread is made: what gRPC has left makes new threads crash
     background = Background()
     try:
         connection = ledgermq.connect(target, sources=sources, **settings)

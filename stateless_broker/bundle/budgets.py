@@ -40,8 +40,8 @@ AIM_S = 0.5
 """A reader that is not quick gets as much as it takes in this time."""
 FAST_AFTER_BYTES = 16 * MIB
 """Above what the buffers between a broker and a program that reads nothing hold: only who really reads takes so much."""
-PATIENCE_S = 5.0
-PATIENCE_BYTES_PER_S = 256 * KIB
+PATIENCE_S = 3.0
+PATIENCE_BYTES_PER_S = 512 * KIB
 """An answer may be in line for `PATIENCE_S` and the time that it takes at this rate; then its connection may be broken."""
 CUT_EVERY_S = 1.0
 CONNECTION_SHARE = 1 / 8
@@ -109,6 +109,11 @@ class _Turn:
     def __lt__(self, other: _Turn) -> bool:
         return self.number < other.number
 
+    @property
+    def place(self) -> tuple[int, int]:
+        """Among readers of its standing: a new one that has taken something goes before those that may never do."""
+        return -self.reader.credit, self.number
+
 
 class AnswerBudget(ByteBudget):
     """Use within one event loop. All sizes inside are of memory: `COPIES` times the answer's."""
@@ -127,6 +132,7 @@ class AnswerBudget(ByteBudget):
         """Since when, oldest first; those that are slow by now are in `_late`."""
         self._late: dict[AnswerReader, float] = {}
         self._cutting: asyncio.TimerHandle | None = None
+        self._newest_next = False
 
     @property
     def in_line_bytes(self) -> int:
@@ -164,7 +170,7 @@ class AnswerBudget(ByteBudget):
             self._hold(reader, size_bytes)
             turn.come.set_result(None)
             return turn
-        insort(self._turns[reader.standing], turn)
+        insort(self._turns[reader.standing], turn, key=lambda each: each.place)
         self._serve()
         if self._cutting is None and not turn.come.done():
             self._cut_late()
@@ -215,12 +221,18 @@ class AnswerBudget(ByteBudget):
                 blocked.add(turn.reader.standing)
                 continue
             self._turns[turn.reader.standing].remove(turn)
+            self._newest_next ^= turn.reader.standing is Standing.NEW
             self._hold(turn.reader, turn.size_bytes)
             turn.come.set_result(None)
 
     def _head(self, standing: Standing) -> _Turn | None:
-        """The oldest whose own connection has room."""
+        """The first whose own connection has room: the oldest, and of new readers every other time the newest.
+
+        Else a reader that takes what it gets would wait behind all those that came before it and take nothing.
+        """
         turns = self._turns[standing]
+        if standing is Standing.NEW and self._newest_next and turns and not turns[0].reader.credit:
+            turns = turns[::-1]
         return next((turn for turn in turns if not self._is_full(turn.reader, turn.size_bytes)), None)
 
     def _obstacle(self, reader: AnswerReader, size_bytes: int) -> str | None:
@@ -294,9 +306,10 @@ class AnswerReader:
         self.held = 0
         self.number: int | None = None
         """Of the turn that it waits for; kept while it waits, however often it stops to tell its caller that it does."""
+        self._turn: _Turn | None = None
         self._budget = budget
         self._window = None if once else FIRST_BYTES
-        self._taken = 0
+        self.credit = 0
         """Bytes that were taken quickly, one answer after the other."""
         self._grows_at = GROW_AFTER * FIRST_BYTES
         self._is_cut = False
@@ -312,7 +325,7 @@ class AnswerReader:
 
     async def take(self, payload_bytes: int, until_s: float) -> bool:
         """Hold room for so much; False: there was none until this time of the loop's clock. The next call goes on with the wait."""
-        turn = self._budget.queue(self, payload_bytes * COPIES)
+        turn = self._turn = self._budget.queue(self, payload_bytes * COPIES)
         self.number = turn.number
         try:
             if not turn.come.done():
@@ -353,6 +366,8 @@ class AnswerReader:
 
     def leave(self) -> None:
         """The call has ended. May be called again."""
+        if self._turn is not None and not self._turn.come.done():
+            self._budget.withdraw(self._turn)
         self._budget.leave_line(self)
         self.rest()
 
@@ -365,20 +380,20 @@ class AnswerReader:
 
     def _was_taken(self, size_bytes: int, seconds: float) -> None:
         if seconds >= SLOW_S:
-            self._taken = 0
+            self.credit = 0
             self._budget.stand(self, Standing.SLOW)
         else:
-            self._taken += size_bytes
-            is_fast = self._taken >= FAST_AFTER_BYTES or self.standing is Standing.FAST
+            self.credit += size_bytes
+            is_fast = self.credit >= FAST_AFTER_BYTES or self.standing is Standing.FAST
             self._budget.stand(self, Standing.FAST if is_fast else Standing.NEW)
         if self._window is None:
             return
         if seconds >= QUICK_S:
             self._window = max(LEAST_BYTES, min(self._window, int(size_bytes / seconds * AIM_S)))
-            self._grows_at = self._taken + GROW_AFTER * self._window
-        elif self._taken >= self._grows_at and self._window < FRAME_PAYLOAD_BYTES_MAX:
+            self._grows_at = self.credit + GROW_AFTER * self._window
+        elif self.credit >= self._grows_at and self._window < FRAME_PAYLOAD_BYTES_MAX:
             self._window *= 2
-            self._grows_at = self._taken + GROW_AFTER * self._window
+            self._grows_at = self.credit + GROW_AFTER * self._window
 
     def __enter__(self) -> Self:
         return self

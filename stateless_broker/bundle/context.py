@@ -61,6 +61,8 @@ class BundleLimits:
     background_compaction: bool = True
     cleaning_bytes_max: int = 256 * MIB
     """Keyed partitions with larger files are left to the compaction service."""
+    compaction_memory_bytes_max: int = 256 * MIB
+    """What a round of Parquet compaction may take, about; a Parquet file that is larger is made all the same."""
     compaction_interval_s: float = 10.0
     """How often the owner considers, without a request, whether a round is due."""
     retention_interval_s: float = 600.0
@@ -182,7 +184,7 @@ class BundleContext:
 
     @cached_property
     def compaction(self) -> Compaction:
-        engine = LocalEngine(self.sources, self.run_blocking, tasks_at_once=1)
+        engine = LocalEngine(self.sources, self.run_blocking, 1, self.limits.compaction_memory_bytes_max)
         return Compaction(self.store, self.cluster, self.sources, engine, self.segment_indexes)
 
     @cached_property

@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Literal, TypeVar
 
-from ledger import keys
 from ledger.catalog import Topic
 from ledger.fold import PartitionKey
 from ledger.format import ledgermq_format_pb2 as fmt
@@ -89,8 +88,7 @@ class BundleOwner:
         where the store takes no records StoreFull, StoreUnusable, Unauthorized: then nothing was stored, and reads go on.
         """
         self._check_term()
-        if self.bundle != keys.METADATA_BUNDLE:  # changes of topics may use the store's reserve
-            self._context.write_gate.check()
+        self._context.write_gate.check(self.bundle)
         self._upkeep.check_parked()
         return self._commit.admit(batches, durable=durable)
 
@@ -181,7 +179,7 @@ class BundleOwner:
     def _on_refused(self, slot: int, error: LedgerMQError) -> None:
         log.info("segment refused by the store", bundle=self.bundle, epoch=self.epoch, slot=slot, code=error.code)
         self._commit.on_refused(slot, as_told(error))
-        self._context.write_gate.refused(error)
+        self._context.write_gate.refused(error, self.bundle)
 
     async def _run(self) -> None:
         """All background work of the term; when one part of it breaks the term is over."""

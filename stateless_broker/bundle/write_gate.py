@@ -1,8 +1,9 @@
 """Whether the object store takes records now: shut by the first put that it certainly refused, opened by a probe that it takes.
 
 A store that is full, read-only or closed to this broker still serves reads, so no term ends for it. Writes are refused at once, with
-the store's reason, instead of filling the memory with batches that cannot be stored. One gate for all bundles of a broker, because
-they share the store. While it is shut the broker puts a small probe every second; nobody has to restart anything.
+the store's reason, instead of filling the memory with batches that cannot be stored. A full store is full for all bundles of a broker;
+any other refusal counts for the bundle that met it. While one is shut the broker puts a small probe every second, and opens all again
+when it is taken; nobody has to restart anything.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
+from ledger.keys import METADATA_BUNDLE
 from ledger.object_store.contract import ObjectStore, StoreUncertain
 from ledgermq.errors import LedgerMQError, StoreFull, StoreUnusable, Unauthorized
 from ledgermq.sources import Sources
@@ -19,32 +21,44 @@ PROBE_S = 1.0
 PROBE_BYTES = 64 * 1024
 RESERVE_LOOK_S = 60.0
 """Between two looks whether the reserve is whole, while the gate is open."""
+ALL = -1
+"""Stands for all bundles."""
 REFUSALS = (StoreFull, StoreUnusable, Unauthorized)
 
 log = get_logger(__name__)
 
 
 class WriteGate:
-    """`refusal`: why the store takes no records at present; None while it does."""
-
     def __init__(self, store: ObjectStore, sources: Sources) -> None:
-        self.refusal: LedgerMQError | None = None
+        self._refusals: dict[int, LedgerMQError] = {}
         self._store = store
         self._sources = sources
         self._shut = asyncio.Event()
 
-    def check(self) -> None:
-        """Raises why the store takes no records."""
-        if self.refusal is not None:
-            raise self.refusal
+    @property
+    def refusal(self) -> LedgerMQError | None:
+        """Why the store takes no records at present, of some bundle at least; None while it does."""
+        return next(iter(self._refusals.values()), None)
 
-    def refused(self, error: LedgerMQError) -> None:
+    def refusal_of(self, bundle: int) -> LedgerMQError | None:
+        """The same for one bundle. Bundle 0 is never refused: changes of topics may use the store's reserve."""
+        if bundle == METADATA_BUNDLE:
+            return None
+        return self._refusals.get(ALL) or self._refusals.get(bundle)
+
+    def check(self, bundle: int) -> None:
+        """Raises why the store takes no records of the bundle."""
+        refusal = self.refusal_of(bundle)
+        if refusal is not None:
+            raise refusal
+
+    def refused(self, error: LedgerMQError, bundle: int = ALL) -> None:
         """A put came to nothing, certainly. Errors that are not the store's shut nothing."""
         if not isinstance(error, REFUSALS):
             return
-        if self.refusal is None:
+        if not self._refusals:
             log.error("the object store refuses writes, reads go on", code=error.code, error=error.message)
-        self.refusal = as_told(error)
+        self._refusals[ALL if isinstance(error, StoreFull) else bundle] = as_told(error)
         self._shut.set()
 
     async def run(self, reserve_bytes: int) -> None:
@@ -80,9 +94,9 @@ class WriteGate:
                 await self._store.delete([key])
 
     def _open(self) -> None:
-        if self.refusal is not None:
+        if self._refusals:
             log.warning("the object store takes writes again")
-        self.refusal = None
+        self._refusals.clear()
         self._shut.clear()
 
 

@@ -78,11 +78,12 @@ async def store(root: Path, disk: SmallDisk) -> AsyncIterator[FileStore]:
 async def fill(store: FileStore, size: int = 256 * 1024) -> list[str]:
     """With records, until no more go in."""
     keys: list[str] = []
-    with pytest.raises(StoreFull, match="no space is left"):
-        while True:
+    while True:
+        try:
             await store.put_data(f"data/{len(keys)}", [bytes(size)])
-            keys.append(f"data/{len(keys)}")
-    return keys
+        except StoreFull:
+            return keys
+        keys.append(f"data/{len(keys)}")
 
 
 async def test_records_never_use_the_reserve_and_everything_else_does(store: FileStore, root: Path, disk: SmallDisk) -> None:
@@ -114,12 +115,10 @@ async def test_parquet_files_may_use_half_of_it(store: FileStore, root: Path, di
     (root / "other-program").write_bytes(bytes(disk.free))
     with pytest.raises(StoreFull):
         await puts.put_if_absent(names[0], [bytes(RESERVE // 2 + 4096)])
-    stored = 0
+    for name in names[:2]:
+        await puts.put_if_absent(name, [bytes(RESERVE // 5)])
     with pytest.raises(StoreFull):
-        for name in names:
-            await puts.put_if_absent(name, [bytes(RESERVE // 5)])
-            stored += 1
-    assert stored == 2
+        await puts.put_if_absent(names[2], [bytes(RESERVE // 5)])
     assert disk.free >= RESERVE // 2
     await store.put_if_absent("checkpoint", [bytes(RESERVE // 3)])
 

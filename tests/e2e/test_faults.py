@@ -15,8 +15,12 @@ import pytest
 import ledgermq
 from infra.minio import Minio
 from ledger import keys
+from ledger.object_store.open import open_store
+from ledger.parquet.engine import LocalEngine
+from ledger.parquet.runner import compact_root
 from ledgermq.cli.exit_codes import ExitCode
 from ledgermq.errors import StoreFull
+from ledgermq.sources import Sources
 from tests.e2e.admin_port import ADMIN, AdminPort
 from tests.e2e.processes import QUICK, BrokerProcesses
 from tests.small_disk import small_disk
@@ -149,6 +153,10 @@ async def test_a_full_disk_is_taken_over_and_emptied_from_its_reserve(tmp_path: 
             assert await read_to(client, b"kept", "small") == [b"kept"]
             await until_trouble(client, "takes no records")
             await client.delete_topic("big")
+            async with await open_store(root, sources=Sources()) as store:
+                report = await compact_root(store, Sources(), LocalEngine(Sources()))
+            assert not report.failures, report.failures
+            assert not list((disk / "root").glob("parquet/topic=big/*/*"))
             async with client.producer(delivery_timeout_s=120) as producer:
                 await producer.send("small", b"room again", partition=0)
             assert await read_to(client, b"room again", "small") == [b"kept", b"room again"]

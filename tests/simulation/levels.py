@@ -62,6 +62,8 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
         "a plan was finished by another than its maker",
         "a plan was overtaken while it was run",
         "a commit came too late: another had finished the plan",
+        "a plan was cut short",
+        "disturbance: full store",
         "a plan leaves out records, for no file of their partition is left",
         "a sleeping task was refused by the store",
         "a presigned URL was refused by its age",

@@ -6,13 +6,17 @@ from typing import Any
 
 import pytest
 
+import ledger.parquet.round
 from ledger.fold import LedgerState
+from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.object_store import settle
+from ledger.object_store.contract import ObjectStore
 from ledger.object_store.settle import PutOutcome
 from ledger.writer import LedgerWriter, succeed
 from ledgermq.errors import LedgerMQError, StoreFull
 from tests.simulation.mutants import mutant
 from tests.simulation.plan import plan_of
+from tests.simulation.rounds_plan import rounds_plan_of
 
 Patch = pytest.MonkeyPatch
 
@@ -72,6 +76,16 @@ def not_taken_back(patch: Patch) -> None:
             self._issued.ends, self._issued.producers = ends, producers
 
     patch.setattr(LedgerWriter, "_go_on_if_settled", go_on)
+
+
+@mutant("rounds", likely=lambda seed: plan_of(seed).full > 0 and not rounds_plan_of(seed).is_s3)
+def plan_cut_short_with_its_fence_open(patch: Patch) -> None:
+    """Where there is no room what is there is committed, while other runners of the plan may go on and put the rest."""
+
+    async def cut_short(store: ObjectStore, plan: fmt.CompactionPlan) -> None:
+        pass
+
+    patch.setattr(ledger.parquet.round, "cut_short", cut_short)
 
 
 LOADED = True

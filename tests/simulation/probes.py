@@ -22,7 +22,7 @@ import stateless_broker.bundle.owner
 import tests.simulation.ledger_broker
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.object_store.settle import PutOutcome
-from ledger.parquet.plan_chain import PlanOvertaken
+from ledger.parquet.plan_chain import PlanOvertaken, fence_of
 from ledger.writer import Append, LedgerWriter
 from ledgermq.errors import NotOwner, ProducerError
 from stateless_broker.bundle.reads import BundleReads
@@ -136,6 +136,13 @@ def _probe_rounds(patch: pytest.MonkeyPatch) -> None:
         if isinstance(error, PlanOvertaken):
             saw("a plan was overtaken while it was run")
 
+    def cut(store: object, plan: fmt.CompactionPlan) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SimulatedLoop)
+        loop.cut_short.add(fence_of(plan))
+        saw("a plan was cut short")
+
+    _before(patch, ledger.parquet.round, "cut_short", cut)
     _after(patch, ledger.parquet.round, "put_plan", planned)
     _after(patch, ledger.parquet.round, "_commit", committed)
     for module in (ledger.parquet.round, ledger.parquet.task):

@@ -96,9 +96,10 @@ class StoreLine(FaultyStore):
 
     def _is_refused(self, operation: str, what: str) -> bool:
         weather = self._weather
-        if not weather.full or operation not in PUTS or not (weather.full_for_all or "/segments/" in what or operation == "fenced_put"):
+        if not weather.full or operation not in PUTS:
             return False
-        return self._random.random() < weather.full
+        is_data = operation == "fenced_put" or "/segments/" in what or what.startswith(".probe")
+        return (is_data or weather.full_for_all) and self._random.random() < weather.full
 
     async def _nap(self) -> None:
         """Puts the process to sleep just before it sends its request."""

@@ -14,7 +14,7 @@ import pyarrow as pa
 from ledgermq.client.connections import Connections
 from ledgermq.client.consuming.message import Message
 from ledgermq.client.consuming.reader import Reader
-from ledgermq.client.consuming.start import Position
+from ledgermq.client.consuming.start import Wanted
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.at_most_once import CommitFirst
 from ledgermq.client.groups.committing import Committable
@@ -242,8 +242,8 @@ class GroupConsumer:
 
     # -- positions -----------------------------------------------------------------------------------------------------
 
-    async def seek(self, position: Position, partition: int | None = None, topic: str | None = None) -> None:
-        """Go to an offset, "earliest", "latest" or a time, in one partition or, with `partition=None`, in all that are held.
+    async def seek(self, position: Wanted, partition: int | None = None, topic: str | None = None) -> None:
+        """Go to an offset, "earliest", "latest", a time, or an age as "15m", in one partition or, with None, in all that are held.
 
         Only this member's position changes. What is committed never goes back by it; `client.groups.reset` does that.
         Raises InvalidConfig, UnknownPartition, Unavailable.

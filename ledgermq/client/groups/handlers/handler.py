@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
 from typing import Any
 
 from ledgermq.client.groups.handlers.lanes import Ordering
@@ -21,6 +22,9 @@ OnFailure = Callable[[GroupMessage, Exception, int], Awaitable[object] | object]
 """(message, error, attempt): the error that the handler raised, and the number of calls by now, from 1 on."""
 
 CONCURRENCY_MAX = 100_000
+
+_ANY_TIME = datetime.fromtimestamp(0, UTC)
+"""`start` is only checked here; an age in it counts from when the handler begins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +76,7 @@ def handler_settings(topics: Topics, group: str, given: Mapping[str, Any]) -> Ha
     known = {field.name for field in fields(HandlerSettings)}
     own = {name: value for name, value in given.items() if name in known}
     others = {name: value for name, value in given.items() if name not in known}
-    check_rule(others.get("start", "earliest"))
+    check_rule(others.get("start", "earliest"), _ANY_TIME)
     for name in others:
         if name not in NAMES:
             near = nearest(name, NAMES)
