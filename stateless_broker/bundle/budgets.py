@@ -30,9 +30,9 @@ COPIES = 2
 their encoding take the same."""
 LEAST_BYTES = 64 * KIB
 """Answers do not become smaller than this, though a single batch may be larger."""
-FIRST_BYTES = 256 * KIB
+FIRST_BYTES = MIB
 """The answer that a new reader gets; it doubles with every `GROW_AFTER` answers of its size that were taken quickly."""
-GROW_AFTER = 4
+GROW_AFTER = 2
 QUICK_S = 0.1
 SLOW_S = 1.0
 """A reader that takes longer than this for one answer is slow until it takes one sooner."""

@@ -129,8 +129,8 @@ def test_an_answer_follows_what_its_reader_took() -> None:
             room = line.reader.room(32 * MIB)
             rooms.append(room)
             await line.answer(seconds, room)
-        assert rooms[:4] == [256 * KIB] * 4
-        assert rooms[15] >= 2 * MIB
+        assert rooms[:4] == [MIB, MIB, 2 * MIB, 2 * MIB]
+        assert rooms[15] == 4 * MIB, "no more than its connection's share"
         assert rooms[17] == rooms[16], "what it takes in half a second"
         assert rooms[18] == rooms[17] // 4
         assert line.reader.standing is Standing.NEW
