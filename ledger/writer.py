@@ -1,9 +1,14 @@
-"""One term of ownership of a ledger: claim it, append to it, be fenced from it, release it (DESIGN section 7).
+"""One term of ownership of a ledger: claim it, append to it, be fenced from it, release it (docs/design.md, The ledger protocol).
 
 Appends are pipelined: several segments may be on their way (the caller bounds how many), each linked to the one before. A
 segment is acknowledged only when it and all below it, down to the claim, are won. The first lost slot ends the term: every waiter
 gets NotOwner, the state is dropped, and nothing is ever served from it again. Two folds of the same code are kept: `issued`, by which
 offsets are given out and sequences judged, and `durable`, which alone may be shown to anybody.
+
+A put that the store certainly refused (it is full, read-only, closed to us) ends no term. Its slot stays empty, so whatever was put
+behind it links to a segment that never was: void, whether it landed or not, and every waiter from that slot on is told that nothing was
+stored. Once all puts in flight are settled `issued` goes back to `durable`. Then the term goes on: in the slot that was refused first,
+and past those that its own void segments fill. A put of unknown outcome still ends the term, also behind a refused one.
 """
 
 from __future__ import annotations
@@ -15,6 +20,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 
 from ledger import keys
+from ledger.fold import LedgerState
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.object_store.contract import Buffer, ObjectMissing, ObjectStore
 from ledger.object_store.settle import PutOutcome, settle_put
@@ -31,6 +37,9 @@ log = logging.getLogger(__name__)
 OnDurable = Callable[[fmt.SegmentIndex, Sequence[Buffer]], None]
 """Told of each segment once it is acknowledged, in order: its index and the bytes of its batches."""
 
+OnRefused = Callable[[int, LedgerMQError], None]
+"""Told that the store refused a put: nothing is or will be stored in the segments from this slot on that are in flight."""
+
 
 @dataclass(frozen=True, slots=True)
 class Append:
@@ -42,12 +51,17 @@ class Append:
 
 @dataclass(slots=True)
 class _InFlight:
-    """A segment on its way. `answers`: who is told which base offset once it is acknowledged."""
+    """A segment on its way. `answers`: who is told which base offset once it is acknowledged.
+
+    `void`: a put at its slot or below it was refused, so it will never count. `settled`: what became of its own put is known.
+    """
 
     index: fmt.SegmentIndex
     data: list[Buffer] = field(default_factory=list)
     answers: list[tuple[Append, int]] = field(default_factory=list)
     won: bool = False
+    void: bool = False
+    settled: bool = False
 
 
 async def claim(
@@ -93,7 +107,12 @@ class LedgerWriter:
         self._sources = sources
         self._broker = broker
         self.on_durable = on_durable
+        self.on_refused: OnRefused = lambda slot, error: None
         self._in_flight: deque[_InFlight] = deque()
+        self._refusal: LedgerMQError | None = None
+        """While what is in flight behind a refused put is being settled."""
+        self._own_voids: set[int] = set()
+        """Slots above `durable` that hold void segments of this term."""
         self._refused: dict[asyncio.Future[int], Append] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}  # ordered, so that a simulation replays
         self._fence_check = SharedRun(self._look_for_claim)
@@ -106,6 +125,11 @@ class LedgerWriter:
         return len(self._in_flight)
 
     @property
+    def refusal(self) -> LedgerMQError | None:
+        """Why nothing can be written just now: what is in flight behind a refused put is being settled."""
+        return self._refusal
+
+    @property
     def issued_slot(self) -> int:
         return self._issued.slot
 
@@ -115,7 +139,7 @@ class LedgerWriter:
         Batches of one partition keep their order. Refused sequences fail after a fence check; repeated ones join the segment that holds
         them.
         """
-        over = self.lost or (NotOwner(f"bundle {self.bundle} is being released") if self._issued.released else None)
+        over = self.lost or self._refusal or (NotOwner(f"bundle {self.bundle} is being released") if self._issued.released else None)
         if over is not None:
             for append in appends:
                 fail(append, over)
@@ -175,13 +199,23 @@ class LedgerWriter:
         flight.answers.append((append, entry.base_offset))
 
     async def release(self, successor: str = "") -> None:
-        """Wait for what is in flight, end the term by a RELEASE segment. Raises NotOwner if the term was lost before."""
+        """Wait for what is in flight, end the term by a RELEASE segment.
+
+        Raises NotOwner if the term was lost before, and the store's error where it refuses that segment: the term then goes on.
+        """
         await self.drain()
         flight = _InFlight(self._next_index(fmt.RELEASE))
         flight.index.successor = successor
         self._issued.open_segment(flight.index)
         self._put(flight)
-        await self.drain()
+        refusals: list[LedgerMQError] = []
+        on_refused, self.on_refused = self.on_refused, lambda slot, error: refusals.append(error)
+        try:
+            await self.drain()
+        finally:
+            self.on_refused = on_refused
+        if refusals:
+            raise refusals[0]
         self.end(NotOwner(f"bundle {self.bundle} was released", owner=successor or None))
 
     async def drain(self) -> None:
@@ -205,7 +239,7 @@ class LedgerWriter:
         claim from before the look would stand in a slot below it. So a busy writer cannot keep the look from ending.
         """
         slot = self._in_flight[0].index.slot if self._in_flight else self.issued_slot + 1
-        highest = self.issued_slot
+        highest = max(self.issued_slot, *self._own_voids, 0)
         while self.lost is None:
             try:
                 found = (await read_index(self._store, self.bundle, slot)).index
@@ -241,6 +275,7 @@ class LedgerWriter:
         await asyncio.gather(*self._tasks, self._fence_check.close(), return_exceptions=True)
 
     def _next_index(self, kind: fmt.SegmentKind) -> fmt.SegmentIndex:
+        self._pass_voids(self._issued)
         return fmt.SegmentIndex(
             bundle=self.bundle,
             slot=self._issued.slot + 1,
@@ -267,10 +302,9 @@ class LedgerWriter:
             outcome = await self._put_and_look(flight)
             if self.lost is None:
                 self._take_outcome(flight, outcome)
-        except LedgerMQError as error:  # nothing was put, so neither this slot nor those linked to it will ever count
-            for append in (append for later in self._in_flight if later.index.slot >= flight.index.slot for append, _ in later.answers):
-                fail(append, error)
-            self.end(error)
+        except LedgerMQError as error:  # nothing was put
+            if self.lost is None:
+                self._take_refusal(flight, error)
         except Exception as error:  # a bug, here or in the backend: no waiter may be left without an answer
             log.exception("bundle %d: slot %d", self.bundle, flight.index.slot)
             self.end(NotOwner(f"bundle {self.bundle}: slot {flight.index.slot} failed: {error!r}"))
@@ -283,6 +317,7 @@ class LedgerWriter:
             encode_segment(flight.index, flight.data),
             sources=self._sources,
             hedge_after_s=self._latency.hedge_after_s(),
+            is_data=flight.index.kind == fmt.DATA and self.bundle != keys.METADATA_BUNDLE,
         )
         self._latency.add(asyncio.get_running_loop().time() - begun)
         return outcome
@@ -292,13 +327,48 @@ class LedgerWriter:
             slot = flight.index.slot
             self.end(NotOwner(f"bundle {self.bundle}: slot {slot} was {outcome.name.lower()}, the term is over"))
             return
-        flight.won = True
-        while self._in_flight and self._in_flight[0].won:
+        flight.settled = flight.won = True
+        if flight.void:
+            self._own_voids.add(flight.index.slot)
+        while self._in_flight and self._in_flight[0].won and not self._in_flight[0].void:
             self._acknowledge(self._in_flight[0])
             self._in_flight.popleft()
+        self._go_on_if_settled()
+
+    def _take_refusal(self, flight: _InFlight, error: LedgerMQError) -> None:
+        """Nothing was put in this slot, so neither it nor what links to it will ever count. Those below it are not touched."""
+        flight.settled = True
+        refused = [later for later in self._in_flight if later.index.slot >= flight.index.slot and not later.void]
+        self._refusal = self._refusal or error
+        for later in refused:
+            later.void = True
+            if later.won:
+                self._own_voids.add(later.index.slot)
+            for append, _ in later.answers:
+                fail(append, error)
+            later.answers.clear()
+        for append in self._refused.values():  # judged by a fold that is not in force any more
+            fail(append, error)
+        if refused:
+            self.on_refused(flight.index.slot, error)
+        self._go_on_if_settled()
+
+    def _go_on_if_settled(self) -> None:
+        """Go back to what is durable once nothing is left in flight but void segments whose fate is known."""
+        if self._refusal is not None and all(flight.void and flight.settled for flight in self._in_flight):
+            self._in_flight.clear()
+            self._issued = self.durable.copy()
+            self._refusal = None
         self.put_ended.set()
 
+    def _pass_voids(self, state: LedgerState) -> None:
+        """A reader of the ledger skips them by the same rule."""
+        while state.slot + 1 in self._own_voids:
+            state.slot += 1
+
     def _acknowledge(self, flight: _InFlight) -> None:
+        self._pass_voids(self.durable)
+        self._own_voids = {slot for slot in self._own_voids if slot > self.durable.slot}
         if not self.durable.apply(flight.index):
             raise AssertionError(f"bundle {self.bundle}: slot {flight.index.slot} was won but is void")
         self.on_durable(flight.index, flight.data)

@@ -9,12 +9,14 @@ Knows nothing of gRPC, HTTP or any store: `ledgermq.protocol.status` maps codes 
     │   ├── UnknownTopic, UnknownPartition, TopicExists, OffsetOutOfRange
     │   ├── PublishNotAccepted, SubscribeNotAccepted
     │   ├── LegalHold             nothing of the topic may be deleted while it is held
+    │   ├── UsedElsewhere         the client belongs to another process or event loop
     │   └── InvalidGroupName, UnknownGroup, GroupNotEmpty, CommitGoesBack
     ├── RetriableError            the same call may succeed later (retry_after_ms says when)
     │   ├── NotOwner              ask the broker at `owner` instead
     │   ├── Unavailable           no broker, or no store, answers at present
     │   ├── TopicBeingDeleted     the name is not free yet
     │   ├── ResourceExhausted     a bound was reached; nothing was accepted
+    │   │   └── StoreFull         the store has no room: nothing was stored, reads go on
     │   └── DeadlineExceeded      the caller's own time was up
     ├── ProducerError             the producer's session has ended; take a new one
     │   ├── UnknownProducer, OutOfOrderSequence
@@ -27,7 +29,7 @@ Knows nothing of gRPC, HTTP or any store: `ledgermq.protocol.status` maps codes 
     └── StoreError                the bucket itself
         ├── DataDamaged           an object fails its checks; `object_key` names it
         ├── FormatNotSupported    written by another format version
-        └── StoreUnusable         ignores create-if-absent, is read-only, is full, does not exist
+        └── StoreUnusable         ignores create-if-absent, is read-only, does not exist
 """
 
 from __future__ import annotations
@@ -108,6 +110,10 @@ class LegalHold(InvalidRequest):
     code = "LEGAL_HOLD"
 
 
+class UsedElsewhere(InvalidRequest):
+    code = "USED_ELSEWHERE"
+
+
 class InvalidGroupName(InvalidRequest):
     code = "INVALID_GROUP_NAME"
 
@@ -143,6 +149,10 @@ class TopicBeingDeleted(RetriableError):
 
 class ResourceExhausted(RetriableError):
     code = "RESOURCE_EXHAUSTED"
+
+
+class StoreFull(ResourceExhausted):
+    code = "STORE_FULL"
 
 
 class DeadlineExceeded(RetriableError):

@@ -56,7 +56,7 @@ async def open_embedded(
 def embedded_settings() -> BrokerSettings:
     """From file and variables, as for a broker, but never its identity: a command that is run beside a broker must not take its place."""
     return load_settings(file_of_environment(), port=0).model_copy(
-        update={"broker_id": None, "advertised_address": None, "peer_address": None}
+        update={"broker_id": None, "advertised_address": None, "peer_address": None, "reserve_bytes": 0}
     )
 
 

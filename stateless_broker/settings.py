@@ -103,6 +103,13 @@ class BrokerSettings(ProcessSettings):
     produce_window: int = Field(64, ge=1, le=10_000, description="Produce requests of one stream that may wait for their answer")
     calls_max: int = Field(2000, ge=10, description="gRPC calls and streams at the same time; more are refused")
 
+    reserve_bytes: int = Field(
+        64 * MIB,
+        ge=0,
+        description="Files: room kept in .reserve at the root for deletions, takeovers and checkpoints on a full disk; at most a sixteenth "
+        "of the disk; the same for all brokers of a root; 0 keeps none",
+    )
+
     heartbeat_interval_ms: int | None = Field(None, ge=20, description="Between two heartbeats; 500 for files, 1000 for HDFS, 3000 for S3")
     holding_ms: int = Field(10_000, ge=0, description="A bundle that was taken stays at least this long, if its owner lives")
     ownership_wait_ms: int = Field(3000, ge=0, description="A request for a bundle that this broker is just taking over waits this long")

@@ -4,6 +4,7 @@ before     StoreUncertain, and nothing has happened
 after      it has happened, and yet StoreUncertain
 late       StoreUncertain now; it happens up to `delay_s_max` later, perhaps after the caller has looked (puts and deletes)
 throttle   StoreThrottled, and nothing has happened
+full       StoreFull, and nothing has happened (puts)
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 from ledger.object_store.contract import Buffer, FencedPuts, ObjectInfo, ObjectStore, StoreThrottled, StoreUncertain
-from ledgermq.errors import LedgerMQError
+from ledgermq.errors import LedgerMQError, StoreFull
 from ledgermq.sources import Sources
 
-Fault = Literal["none", "before", "after", "late", "throttle"]
+Fault = Literal["none", "before", "after", "late", "throttle", "full"]
 T = TypeVar("T")
 WRITES = frozenset({"put_if_absent", "put", "delete", "open_fence", "close_fence", "fenced_put"})
 READS = frozenset({"get", "get_range", "get_suffix", "list", "head", "store_time_ms", "fenced_puts", "list_fences"})
@@ -148,6 +149,9 @@ class FaultyStore(ObjectStore):
             raise StoreUncertain(f"injected before the effect on {what}")
         if fault == "throttle":
             raise StoreThrottled(f"injected: too many requests ({what})", retry_after_ms=self._random.choice((None, 100)))
+
+        if fault == "full":
+            raise StoreFull(f"injected: no space is left ({what})")
 
     async def _delay(self) -> None:
         if self.faults.delay_s_max:

@@ -99,6 +99,10 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel("Requests", ((rate("store_requests_total", "operation"), "{{operation}}"),), "reqps"),
         Panel("Requests that did not go well", ((rate("store_requests_total", "outcome", outcome='!="OK"'), "{{outcome}}"),), "reqps"),
         Panel("Requests, 99th percentile", ((quantile(0.99, "store_request_seconds", "operation"), "{{operation}}"),), "s"),
+        Panel(
+            "Damaged objects of bundle 0, in an hour",
+            ((f"sum by (outcome) (increase({metric('damaged_objects_total')}[1h]))", "{{outcome}}"),),
+        ),
         Panel("Bytes put", ((rate("store_sent_bytes_total"), "{{instance}}"),), "Bps"),
         Panel("Bytes read", ((rate("store_received_bytes_total"), "{{instance}}"),), "Bps"),
         Panel(

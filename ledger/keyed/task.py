@@ -194,7 +194,7 @@ class _Run:
     async def _put(self, key: str, data: NewFile, note: KeyedNote) -> KeyedFile:
         for attempt in range(PUT_ATTEMPTS_MAX):
             try:
-                await self.store.put_if_absent(key, data.parts)
+                await self.store.put_data(key, data.parts)
                 return described(parse_footer(data.ending, key), key, data.size)
             except (AlreadyExists, StoreUncertain):
                 if (found := await self._stored(key)) is not None:

@@ -12,7 +12,8 @@ Errors that a backend raises, and no others:
     FenceClosed         a fenced put came after close_fence
     StoreUncertain      time-out, 409, 5xx, broken connection: the operation may or may not have happened
     StoreThrottled      503 SlowDown, 429: a StoreUncertain with the store's wish to be left in peace
-    ledgermq.errors.StoreUnusable / Unauthorized      final: full disk, no bucket, read-only; wrong credentials
+    ledgermq.errors.StoreFull                         no room, or a quota is used up: certainly nothing was put
+    ledgermq.errors.StoreUnusable / Unauthorized      final: no bucket, read-only; wrong credentials: certainly nothing was put
 """
 
 from __future__ import annotations
@@ -78,8 +79,29 @@ class ObjectStore(ABC):
     async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
         """Create `key` with the joined buffers, durable on return; atomic: readers see all of it or nothing.
 
-        Raises AlreadyExists, StoreUncertain, StoreThrottled.
+        Raises AlreadyExists, StoreFull, StoreUncertain, StoreThrottled.
         """
+
+    async def confirm(self, key: str, buffers: Sequence[Buffer]) -> bool:
+        """Finish a `put_if_absent` whose outcome was unknown, and whose buffers were found at `key`. False: it counts as lost.
+
+        A store that puts more than the object itself completes that here. Raises StoreUncertain, StoreThrottled.
+        """
+        return True
+
+    async def put_data(self, key: str, buffers: Sequence[Buffer]) -> None:
+        """As `put_if_absent`, for what takes much room: refused with StoreFull where nothing but the reserve is left.
+
+        Everything else may use the reserve: claims, checkpoints, heartbeats, deletions of topics have to work on a full store.
+        """
+        await self.put_if_absent(key, buffers)
+
+    async def keep_reserve(self, size_bytes: int) -> bool:
+        """Set so much room aside for all puts but those of data, or set it aside again; 0: set nothing aside. Idempotent.
+
+        False: there is no room for it now, so puts of data are refused. Stores that cannot set room aside return True.
+        """
+        return True
 
     @abstractmethod
     async def put(self, key: str, data: Buffer) -> None:

@@ -2,8 +2,10 @@
 
     <root>/<key>                       the object, whole; never changed, except by `put` (a new file renamed over it)
     <root>/.tmp/<32 hex digits>        a put on its way; older than an hour it belongs to nobody, whoever opens the store removes it
+    <root>/.reserve                    room for a full disk, see `file_reserve`
     <root>/parquet/_tmp/<fence>/<hex>  a fenced put on its way: once its folder is gone, linking from it fails
 
+Below `parquet/`, `keyed/` and `sinks/` a folder goes with the last object that is deleted in it; elsewhere folders stay.
 Invariants: those of `file_disk`; a fenced put makes its temporary file inside the fence's folder and never makes that folder.
 The clock is the file system's own: the time that it gives a file touched now. Blocking calls run in threads of this store,
 reads and writes apart, so that neither starves the other. The root must have hard links. Must not know what the objects mean.
@@ -21,7 +23,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
-from ledger.keys import FENCES
+from ledger.keys import FENCES, KEYED, PARQUET, SINKS
 from ledger.object_store.contract import (
     Buffer,
     FenceClosed,
@@ -32,11 +34,14 @@ from ledger.object_store.contract import (
     StoreUncertain,
 )
 from ledger.object_store.file_disk import Disk, read, read_range, remove, store_errors, write_temp
+from ledger.object_store.file_reserve import Reserve
 from ledger.object_store.file_walk import info_of, walk
 from ledger.object_store.names import TEMPORARY, check_fence, check_key, check_prefix, is_shown
 from ledgermq.errors import InvalidRequest, LedgerMQError, StoreUnusable
 from ledgermq.sources import Sources
 
+PASSING = (PARQUET, KEYED, SINKS)
+"""Below them folders are of topics and of queries, and go with what is in them."""
 READERS_MAX = 8
 WRITERS_MAX = 8
 TEMPORARY_AGE_MS_MAX = 3_600_000
@@ -54,7 +59,8 @@ class FileStore(ObjectStore):
         self._root = root.absolute()
         self.url = self._root.as_uri()
         self._sources = sources or Sources()
-        self._disk = Disk(self._root)
+        self._disk = Disk(self._root, [self._root / folder for folder in PASSING])
+        self._reserve = Reserve(self._root)
         self._temporary = self._root / TEMPORARY
         self._fences = self._root / FENCES
         self._clock = self._temporary / f"clock-{self._sources.new_id().hex()}"
@@ -67,24 +73,36 @@ class FileStore(ObjectStore):
         path = self._path(key)
         await self._write(key, lambda: self._create(key, self._new_temp(), path, buffers))
 
+    async def put_data(self, key: str, buffers: Sequence[Buffer]) -> None:
+        path = self._path(key)
+
+        def create() -> None:
+            self._reserve.check_untouched()
+            self._create(key, self._new_temp(), path, buffers)
+
+        await self._write(key, create, spend=_spend_nothing)
+
+    async def keep_reserve(self, size_bytes: int) -> bool:
+        return await self._write("reserve", lambda: self._reserve.keep(size_bytes), spend=_spend_nothing)
+
     async def put(self, key: str, data: Buffer) -> None:
         path = self._path(key)
         await self._write(key, lambda: self._replace(key, self._new_temp(), path, data))
 
     async def get(self, key: str) -> bytes:
         path = self._path_to_read(key)
-        return await self._run(self._readers, key, lambda: read(path))
+        return await self._run(self._readers, key, lambda: read(path, self._root))
 
     async def get_range(self, key: str, start: int, length: int) -> memoryview:
         assert start >= 0
         assert length >= 0
         path = self._path_to_read(key)
-        return await self._run(self._readers, key, lambda: read_range(path, start, length))
+        return await self._run(self._readers, key, lambda: read_range(path, self._root, start, length))
 
     async def get_suffix(self, key: str, length: int) -> bytes:
         assert length >= 0
         path = self._path_to_read(key)
-        return await self._run(self._readers, key, lambda: read(path, length))
+        return await self._run(self._readers, key, lambda: read(path, self._root, length))
 
     async def list(self, prefix: str, start_after: str = "") -> AsyncIterator[ObjectInfo]:
         walked = (info for info in walk(self._root, check_prefix(prefix), start_after) if is_shown(info.key))
@@ -99,7 +117,7 @@ class FileStore(ObjectStore):
     async def delete(self, keys: Sequence[str]) -> None:
         paths = [self._path(key) for key in keys]
         if paths:
-            await self._run(self._writers, keys[0], lambda: self._disk.remove_all(paths))
+            await self._run(self._writers, keys[0], lambda: self._reserve.spend(lambda: self._disk.remove_all(paths)))
 
     async def head(self, key: str) -> ObjectInfo:
         path = self._path(key)
@@ -142,7 +160,9 @@ class FileStore(ObjectStore):
     async def put_fenced(self, folder: Path, key: str, path: Path, buffers: Sequence[Buffer]) -> None:
         """For this module's `FencedPuts`."""
         temp = folder / self._sources.new_id().hex()
-        await self._write(key, lambda: _create_fenced(self._disk, key, temp, path, buffers))
+        size_bytes = sum(memoryview(buffer).nbytes for buffer in buffers)
+        spend = partial(self._reserve.spend_half, size_bytes=size_bytes)
+        await self._write(key, lambda: _create_fenced(self._disk, key, temp, path, buffers), spend=spend)
 
     def _path(self, key: str) -> Path:
         return self._root / check_key(key)
@@ -154,13 +174,14 @@ class FileStore(ObjectStore):
         """A Path takes as long to put together as a part of the read."""
         return f"{self._root}/{check_key(key)}"
 
-    async def _write(self, what: str, step: Callable[[], T]) -> T:
+    async def _write(self, what: str, step: Callable[[], T], spend: Callable[[Callable[[], T]], T] | None = None) -> T:
+        """`spend`: does the step with as much of the reserve as it may use; by default with all of it."""
         if not self._is_prepared:
             async with self._prepared:
                 if not self._is_prepared:
-                    await self._run(self._writers, str(self._root), self._prepare)
+                    await self._run(self._writers, str(self._root), lambda: self._reserve.spend(self._prepare))
                     self._is_prepared = True
-        return await self._run(self._writers, what, step)
+        return await self._run(self._writers, what, lambda: (spend or self._reserve.spend)(step))
 
     async def _run(self, pool: ThreadPoolExecutor, what: str, step: Callable[[], T]) -> T:
         def guarded() -> T:
@@ -198,6 +219,10 @@ class FileStore(ObjectStore):
             write_temp(temp, [data])
         with _in_target(key):
             self._disk.replace(temp, path)
+
+
+def _spend_nothing(step: Callable[[], T]) -> T:
+    return step()
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ledger.object_store.contract import AlreadyExists, ObjectMissing, StoreThrottled, StoreUncertain
-from ledgermq.errors import InvalidRequest, LedgerMQError, StoreUnusable, Unauthorized
+from ledgermq.errors import InvalidRequest, LedgerMQError, StoreFull, Unauthorized
 
 TEXT_CHARS_MAX = 300
 _MISSING = ("FileNotFoundException", "PathIsNotDirectoryException", "ParentNotDirectoryException", "LeaseExpiredException")
@@ -40,7 +40,7 @@ def hdfs_error(what: str, error: BaseException) -> LedgerMQError:
     if isinstance(error, PermissionError) or _names(text, _REFUSED):
         return Unauthorized(f"HDFS refuses access to {what}: {text}", object_key=what)
     if _names(text, _FULL):
-        return StoreUnusable(f"cannot use HDFS: a quota or the disks are full ({what}): {text}", object_key=what)
+        return StoreFull(f"no space is left in HDFS, or a quota is used up ({what}): {text}", object_key=what)
     if _names(text, _BUSY):
         return StoreThrottled(f"{what}: {text}", object_key=what, retry_after_ms=1000)
     if "must both be directories" in text:

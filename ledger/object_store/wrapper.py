@@ -34,6 +34,15 @@ class StoreWrapper(ObjectStore):
     async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
         await self.run("put_if_absent", size_of(buffers), lambda: self.inner.put_if_absent(key, buffers))
 
+    async def confirm(self, key: str, buffers: Sequence[Buffer]) -> bool:
+        return await self.inner.confirm(key, buffers)
+
+    async def put_data(self, key: str, buffers: Sequence[Buffer]) -> None:
+        await self.run("put_if_absent", size_of(buffers), lambda: self.inner.put_data(key, buffers))
+
+    async def keep_reserve(self, size_bytes: int) -> bool:
+        return await self.inner.keep_reserve(size_bytes)
+
     async def put(self, key: str, data: Buffer) -> None:
         await self.run("put", size_of([data]), lambda: self.inner.put(key, data))
 

@@ -13,7 +13,8 @@ from ledger.parquet.stored_file import StoredFile
 def commit_move(plan: fmt.CompactionPlan, stored: Sequence[StoredFile], *, fence_lost: bool = False, snapshot_bytes: int = 0) -> Move:
     """Declines where the plan is not the next one to finish. `stored`: every file of the plan as it stands in the store.
 
-    `fence_lost`: nobody can ever put another file of the plan, so those that are not in `stored` are left to later plans.
+    `fence_lost`: nobody can ever put another file of the plan, so those that are not in `stored` are left to later plans; those of removed
+    topics to none, so they hold no segment.
     """
     by_key = {file.key: file for file in stored}
     missing = [file.key for file in plan.files if file.key and file.key not in by_key]
@@ -27,9 +28,12 @@ def commit_move(plan: fmt.CompactionPlan, stored: Sequence[StoredFile], *, fence
             raise AssertionError(f"bundle {plan.bundle}: it ends at slot {draft.state.slot}, plan {plan.number} at {plan.last_slot}")
         parts = partitions_by_key(draft)
         trim_slot = plan.trim_slot
+        removed = {note.topic_id for note in draft.removed_topics}
         for file in plan.files:
             counters = _counters(parts, file.topic_id, file.partition)
             outcome = by_key.get(file.key)
+            if file.key and outcome is None and file.topic_id in removed:
+                continue
             if file.key and outcome is None:
                 trim_slot = min(trim_slot, file.slots[0])
             elif outcome is not None and outcome.note.failed:

@@ -4,6 +4,7 @@ A partition joins with one file when it has its target size in segments, when it
 everything is asked for. Internal topics join every plan; a plan of them alone (`only_internal`) is made from the segments that no plan
 has named yet, and trims nothing. A topic that the checkpoint names as removed is left out; a topic that the
 catalog does not know yet, or that is removed but not named yet, waits and holds the trim, as a parked partition does.
+Where removed topics have more in segments than the partitions that hold these segments, those join at once: deletion is to make room.
 
 Invariants (safety 1, 8, 9), asserted by `check_plan`: a file begins where Parquet ends, except where records below the log start are
 dropped and no file is left; every record in a slot below the trim slot is in Parquet or a snapshot after the commit, or is
@@ -138,8 +139,10 @@ def make_plan(
     backlogs = backlogs_of(history, catalog)
     if only_internal:
         backlogs = {key: backlog for key, backlog in backlogs.items() if backlog.fate is Fate.INTERNAL}
+    emptied_to = _worth_emptying(history, backlogs)
     for backlog in backlogs.values():
-        if backlog.fate is Fate.WRITE and not backlog.counters.HasField("parked") and _joins(backlog, everything, now_ms):
+        joins = backlog.fate is Fate.WRITE and not backlog.counters.HasField("parked")
+        if joins and (backlog.batches[0][0] <= emptied_to or _joins(backlog, everything, now_ms)):
             plan.files.append(_file(backlog, plan.number))
         elif backlog.fate is Fate.INTERNAL:
             plan.internal.append(_internal(backlog))
@@ -161,6 +164,21 @@ def _joins(backlog: Backlog, everything: bool, now_ms: int) -> bool:
     assert backlog.topic is not None
     settings = backlog.topic.settings
     return everything or backlog.bytes >= settings.parquet_target_bytes or backlog.is_older_than(now_ms - settings.parquet_max_lag_ms)
+
+
+def _worth_emptying(history: History, backlogs: dict[PartitionKey, Backlog]) -> int:
+    """The last slot up to which segments hold more of removed topics than would have to be written for them to go; 0: none."""
+    blocked = [part.parked.first_slot for part in history.checkpoint.partitions if part.HasField("parked")]
+    blocked += [backlog.batches[0][0] for backlog in backlogs.values() if backlog.fate is Fate.WAIT]
+    end = min(blocked, default=history.state.slot + 1)
+
+    def held(fate: Fate, below: int) -> list[tuple[int, int]]:
+        found = (batch for backlog in backlogs.values() if backlog.fate is fate for batch in backlog.batches)
+        return [(slot, entry.length) for slot, _, entry in found if slot < below]
+
+    removed = held(Fate.DROP, end)
+    last = max((slot for slot, _ in removed), default=0)
+    return last if sum(length for _, length in removed) > sum(length for _, length in held(Fate.WRITE, last + 1)) else 0
 
 
 def _file(backlog: Backlog, plan: int) -> fmt.PlannedFile:
@@ -223,6 +241,8 @@ def _is_due(history: History, plan: fmt.CompactionPlan, backlogs: dict[Partition
         return True
     segments = {slot for backlog in internal for slot, _, _ in backlog.batches}
     if is_internal_due(len(segments), sum(backlog.bytes for backlog in internal), history.checkpoint.snapshot_bytes):
+        return True
+    if any(backlog.batches[0][0] < plan.trim_slot for backlog in backlogs.values() if backlog.fate is Fate.DROP):
         return True
     freed = [s.index for s in history.segments if s.index.slot < plan.trim_slot and s.index.kind == fmt.DATA]
     return any(everything or index.created_ms <= now_ms - INTERNAL_LAG_MS for index in freed)

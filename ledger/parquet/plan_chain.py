@@ -1,4 +1,4 @@
-"""Plans as objects: a numbered chain `compactions/<plan>`, each put once, with its fence opened before it (DESIGN section 10).
+"""Plans as objects: a numbered chain `compactions/<plan>`, each put once, with its fence opened before it (design Q1).
 
     envelope( CompactionPlan )
 
@@ -58,6 +58,12 @@ async def put_plan(store: ObjectStore, plan: fmt.CompactionPlan, sources: Source
     if outcome is PutOutcome.UNKNOWN:
         raise Unavailable(f"bundle {plan.bundle}: it cannot be told whether plan {plan.number} was put")
     return outcome is PutOutcome.WON
+
+
+async def cut_short(store: ObjectStore, plan: fmt.CompactionPlan) -> None:
+    """Let no more files be put for an open plan: those that are there are all that there will be. Only where fences close at once."""
+    assert store.fences_close_at_once
+    await store.close_fence(fence_of(plan))
 
 
 async def require_open(store: ObjectStore, plan: fmt.CompactionPlan) -> fmt.Checkpoint:

@@ -1,4 +1,4 @@
-"""Removed topics: take them out of every bundle, step by step, until their names are free (DESIGN section 10).
+"""Removed topics: take them out of every bundle, step by step, until their names are free (design D4).
 
 Any process may do it, at any time, several at once: each step is a checkpoint move of `ledger.topic_removal`, or a delete that may be
 done twice. Idle bundles need no owner for it. A step that has to wait (late puts on S3) is simply not taken yet.
@@ -17,7 +17,7 @@ from ledger.object_store.contract import ObjectStore
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.delete import close_finished_fences
 from ledger.parquet.engine import Engine
-from ledger.parquet.round import run_round
+from ledger.parquet.round import cut_open_plan_short, run_round
 from ledger.recovery import advance_checkpoint
 from ledger.topic_removal import confirm_deleted, is_past_barrier, note_barrier, note_of, take_in_facts
 from ledgermq.errors import LedgerMQError
@@ -84,8 +84,12 @@ class _Removal:
         return note is not None and note.files_deleted
 
     async def _finish_a_plan(self, engine: Engine) -> None:
-        """One of internal topics alone will do: for it only the segments are read that no plan has named."""
+        """One of internal topics alone will do: for it only the segments are read that no plan has named.
+
+        Nothing of the topic is written to Parquet for that, so that deleting works, and frees room, where the store is full.
+        """
         compaction = Compaction(self._store, self._cluster, self._sources, engine)
+        await cut_open_plan_short(self._store, self._bundle, self._topic.id)
         await run_round(compaction, self._bundle, self._catalog, everything=False, barrier=True, only_internal=True)
 
     async def _move(self, move: Move) -> fmt.Checkpoint:

@@ -1,10 +1,14 @@
-"""One round of Parquet compaction: plan, tasks, commit (DESIGN section 10). Any process may begin it, any other finish it.
+"""One round of Parquet compaction: plan, tasks, commit (docs/design.md, Parquet compaction). Any process may begin it, any other finish it.
 
     read or make plan k, its fence opened before it is put | the newest checkpoint has finished exactly k−1 | tasks | snapshot | page |
     checkpoint: k finished
 
 Plain readers see a file as soon as it exists, so everything is decided by the plan before. Each step may be done twice, by rivals or after
 a crash, with the same result.
+
+Where the store has no room for a file, or a removed topic is to go, the plan is cut short: its fence is closed, so the files that are
+there are all that there will be, and whoever commits it leaves the others to later plans. Every runner comes to the same result. On S3
+no fence closes at once, so there a plan stays open until there is room.
 """
 
 from __future__ import annotations
@@ -22,13 +26,13 @@ from ledger.parquet.commit import commit_move
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.pages import PageReader, build_page, put_page
 from ledger.parquet.plan import make_plan, needs_newer_catalog
-from ledger.parquet.plan_chain import PlanOvertaken, fence_of, put_plan, read_plan, require_open
+from ledger.parquet.plan_chain import PlanOvertaken, cut_short, fence_of, put_plan, read_plan, require_open
 from ledger.parquet.report import OnProgress, ParkedFile, Progress, RoundReport
 from ledger.parquet.snapshot_build import build_snapshot, put_snapshot
 from ledger.parquet.stored_file import StoredFile, read_stored_file
 from ledger.parquet.task import CompactionTask, TaskOutcome, split_plan
 from ledger.recovery import advance_checkpoint
-from ledgermq.errors import Unavailable
+from ledgermq.errors import StoreFull, Unavailable
 
 ATTEMPTS_MAX = 20
 
@@ -51,7 +55,12 @@ async def run_round(
             return None
         try:
             await require_open(compaction.store, plan)
-            stored, fence_lost = await _files(compaction, plan)
+            try:
+                stored, fence_lost = await _files(compaction, plan)
+            except StoreFull:
+                if compaction.store.fences_close_at_once:
+                    await _commit_what_is_there(compaction, plan)
+                raise
             if await _commit(compaction, plan, stored, fence_lost=fence_lost):
                 return _report(plan, stored, loop.time() - begun_s)
         except (PlanOvertaken, FenceClosed, ObjectMissing):
@@ -59,6 +68,20 @@ async def run_round(
             if (await newest_checkpoint(compaction.store, bundle)).finished_plan < plan.number:
                 raise
     raise Unavailable(f"bundle {bundle}: its plans are finished by others faster than they can be followed")
+
+
+async def cut_open_plan_short(store: ObjectStore, bundle: int, topic_id: int) -> None:
+    """Let no more files be put for the open plan, if it names some of the topic, which is to go. Whoever runs the plan commits the rest."""
+    plan = await read_plan(store, bundle, (await newest_checkpoint(store, bundle)).finished_plan + 1)
+    if plan is not None and store.fences_close_at_once and any(file.topic_id == topic_id for file in plan.files):
+        await cut_short(store, plan)
+
+
+async def _commit_what_is_there(compaction: Compaction, plan: fmt.CompactionPlan) -> None:
+    """Commit what is there. What trims then frees room, and no begun plan waits for room that may never come."""
+    await require_open(compaction.store, plan)
+    await cut_short(compaction.store, plan)
+    await _commit(compaction, plan, await _files_there(compaction, plan), fence_lost=True)
 
 
 async def _open_plan(
@@ -98,11 +121,15 @@ async def _files(compaction: Compaction, plan: fmt.CompactionPlan) -> tuple[list
         await require_open(store, plan)
         if not store.fences_close_at_once or fence_of(plan) in await store.list_fences():
             raise
-    # Fences of open plans are closed by nobody, but somebody may have emptied the folder, or copied the root without it. No task ever
-    # makes a fence, so from now on the store refuses every put of this plan: the files that are there are all that there will be.
+    # It was cut short; or somebody has emptied the folder, or copied the root without it. No task ever makes a fence, so from now on the
+    # store refuses every put of this plan: the files that are there are all that there will be.
+    return await _files_there(compaction, plan), True
+
+
+async def _files_there(compaction: Compaction, plan: fmt.CompactionPlan) -> list[StoredFile]:
     notes = [(file.key, note_of_file(file, plan, compaction.cluster.cluster_id)) for file in plan.files if file.key]
-    found = [await read_stored_file(store, key, note) for key, note in notes]
-    return [stored for stored in found if stored is not None], True
+    found = [await read_stored_file(compaction.store, key, note) for key, note in notes]
+    return [stored for stored in found if stored is not None]
 
 
 async def _run_tasks(compaction: Compaction, plan: fmt.CompactionPlan) -> list[StoredFile]:

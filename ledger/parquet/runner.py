@@ -24,7 +24,7 @@ from ledger.parquet.round import run_round
 from ledger.recovery import bring_into_force, recover
 from ledger.segment_indexes import SegmentIndexes
 from ledger.topic_removal import take_in_facts
-from ledgermq.errors import InvalidConfig, LedgerMQError
+from ledgermq.errors import InvalidConfig, LedgerMQError, StoreFull
 from ledgermq.sources import Sources
 from ledgermq.tasks import all_of
 
@@ -99,7 +99,22 @@ async def round_of_bundle(
     Raises DataDamaged (naming the object), Unavailable, the store's errors.
     """
     await bring_facts_into_force(compaction.store, bundle, compaction.cluster, catalog, compaction.sources, compaction.known)
-    return await run_round(compaction, bundle, catalog, everything=everything, only_internal=only_internal)
+    return await _round_with_room(compaction, bundle, catalog, everything=everything, only_internal=only_internal)
+
+
+async def _round_with_room(
+    compaction: Compaction, bundle: int, catalog: Catalog, *, everything: bool, only_internal: bool = False
+) -> RoundReport | None:
+    """A round that the store had no room for has moved what it could: delete what that frees, and go on while it frees something."""
+    trim_slot = 0
+    while True:
+        try:
+            return await run_round(compaction, bundle, catalog, everything=everything, only_internal=only_internal)
+        except StoreFull:
+            await try_to_tidy(compaction, bundle, catalog)
+            trimmed, trim_slot = trim_slot, (await newest_checkpoint(compaction.store, bundle)).trim_slot
+            if trimmed == trim_slot:
+                raise
 
 
 async def try_to_tidy(compaction: Compaction, bundle: int, catalog: Catalog) -> LedgerMQError | None:
@@ -132,7 +147,7 @@ async def _compact_all(compaction: Compaction, bundle: int, catalog: Catalog, re
     await bring_facts_into_force(compaction.store, bundle, compaction.cluster, catalog, compaction.sources, compaction.known)
     goal = await _ends(compaction, bundle, catalog)
     while True:
-        done = await run_round(compaction, bundle, catalog, everything=True)
+        done = await _round_with_room(compaction, bundle, catalog, everything=True)
         if done is None:
             break
         report.rounds.append(done)

@@ -86,7 +86,7 @@ class StagedWriter:
         self._putting = asyncio.create_task(self._settle(key, buffers), name=f"stage {key}")
 
     async def _settle(self, key: str, buffers: list[bytes | bytearray | memoryview]) -> None:
-        if await settle_put(self._store, key, buffers, sources=self._sources) is not PutOutcome.WON:
+        if await settle_put(self._store, key, buffers, sources=self._sources, is_data=True) is not PutOutcome.WON:
             raise Unavailable(f"{key}: the store did not say that it was put")
 
     async def _wait(self) -> None:

@@ -20,17 +20,31 @@ def next_compaction_ms(known: KnownBundle, catalog: Catalog) -> int | None:
     times = [0] if known.is_partial else []
     parked = {(part.topic_id, part.partition) for part in known.parked}
     needed = [part.parked.first_slot for part in known.parked]
+    removed_bytes = kept_bytes = 0
+    first_removed: list[int] = []
     for key in known.index.partitions:
         topic = catalog.topics_by_id.get(key[0])
+        if topic.removed if topic is not None else key[0] < catalog.offset:  # the checkpoint may be newer than the one known
+            partition = known.index.partitions[key]
+            place = partition.place_of_slot(known.checkpoint.trim_slot)
+            if place < len(partition):
+                removed_bytes += partition.size_from(place)
+                first_removed.append(partition[place].slot)
+            continue
+        if topic is None:
+            continue
         backlog = known.index.backlog(key, known.parquet_end(key))
-        if backlog is None or topic is None or topic.removed or key in parked:
+        if backlog is None or key in parked:
             continue
         size_bytes, oldest_ms = backlog
         if topic.internal:
             times.append(oldest_ms + INTERNAL_LAG_MS)
         else:
+            kept_bytes += size_bytes
             needed.append(known.index.slot_of(key, known.parquet_end(key)))
             times.append(0 if size_bytes >= topic.settings.parquet_target_bytes else oldest_ms + topic.settings.parquet_max_lag_ms)
+    if first_removed and (removed_bytes > kept_bytes or min(first_removed) < min(needed, default=min(first_removed) + 1)):
+        times.append(0)  # segments can go
     oldest = known.index.first_slot(known.checkpoint.trim_slot)
     if oldest is not None and oldest < min(needed, default=oldest + 1):  # nobody needs it, and rounds of internal topics trim nothing
         times.append(known.index.created_ms(oldest) + INTERNAL_LAG_MS)

@@ -26,6 +26,7 @@ from ledgermq.sources import Sources
 from stateless_broker.bundle.background_rounds import BackgroundRounds
 from stateless_broker.bundle.budgets import AnswerBudget, ByteBudget
 from stateless_broker.bundle.tail_cache import TailCache
+from stateless_broker.bundle.write_gate import WriteGate
 
 MIB = 1024 * 1024
 INTERNAL_READS_MAX = 16
@@ -155,6 +156,10 @@ class BundleContext:
     @cached_property
     def tail_cache(self) -> TailCache:
         return TailCache(self.limits.cache_bytes_max)
+
+    @cached_property
+    def write_gate(self) -> WriteGate:
+        return WriteGate(self.store, self.sources)
 
     @cached_property
     def cold_reads(self) -> asyncio.Semaphore:

@@ -1,4 +1,4 @@
-"""Group commit: from admitted batches to segments, adaptively (DESIGN section 10).
+"""Group commit: from admitted batches to segments, adaptively (docs/design.md, Produce).
 
 A segment is put at once when no put is in flight; otherwise when one ends, when `flush_bytes` wait, or when `flush_spacing_s` has passed
 since the last one, and never more than `puts_in_flight_max` at a time. So a lone producer waits for one put only, and a
@@ -97,6 +97,13 @@ class GroupCommit:
             self._metrics.flushed(self._writer.bundle, flush.batches, flush.size_bytes, now - flush.begun_s)
         self._wake.set()
 
+    def on_refused(self, slot: int, error: LedgerMQError) -> None:
+        """The store takes no segments now: nothing from this slot on is stored, and what is queued has no better prospects."""
+        while self._flushes and self._flushes[-1].slot >= slot:
+            self._give_back(self._flushes.pop())
+        self._fail_queue(error)
+        self._wake.set()
+
     async def run(self) -> None:
         """Flushes until cancelled or until the term has ended."""
         while self._closed is None:
@@ -115,15 +122,18 @@ class GroupCommit:
     def close(self, error: LedgerMQError) -> None:
         """Admit nothing any more and fail what is queued; what the writer has it answers itself."""
         self._closed = self._closed or error
+        self._fail_queue(error)
+        while self._flushes and self._writer.lost is not None:
+            self._give_back(self._flushes.popleft())
+        self._wake.set()
+
+    def _fail_queue(self, error: LedgerMQError) -> None:
         while self._queue:
             append = self._queue.popleft()
             self._memory.give(len(append.batch.data))
             fail(append, error)
         self._queued_bytes = 0
         self._arrivals.clear()
-        while self._flushes and self._writer.lost is not None:
-            self._give_back(self._flushes.popleft())
-        self._wake.set()
 
     async def drain(self, error: LedgerMQError) -> None:
         """Admit nothing any more (`error` says why), and wait until all that was admitted is durable. Raises what ended the term."""
@@ -151,6 +161,7 @@ class GroupCommit:
         self._metrics.waited(self._writer.bundle, now - self._arrivals[0][0])
         taken = self._take_segment()
         size_bytes = sum(len(append.batch.data) for append in taken)
+        refuses = self._writer.refusal is not None  # then they are failed at once, whatever is in flight
         try:
             wrote = self._writer.write(taken)
         except Exception as bug:  # it ends the term; who was taken from the queue is answered all the same
@@ -159,7 +170,7 @@ class GroupCommit:
                 fail(append, NotOwner(f"bundle {self._writer.bundle}: {bug!r}"))
             raise
         flush = _Flush(self._writer.issued_slot, size_bytes, len(taken), now)
-        if self._writer.puts_in_flight:
+        if self._writer.puts_in_flight and not refuses:
             self._flushes.append(flush)
             self._flushing_batches += flush.batches
             self._flushing_bytes += flush.size_bytes

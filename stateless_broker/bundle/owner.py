@@ -27,6 +27,7 @@ from stateless_broker.bundle.reads import BundleReads, PartitionFetch
 from stateless_broker.bundle.term_status import TermStatus, term_status
 from stateless_broker.bundle.time_search import offset_at
 from stateless_broker.bundle.upkeep import Upkeep
+from stateless_broker.bundle.write_gate import as_told
 from stateless_broker.logs import get_logger, logs_debug
 
 T = TypeVar("T")
@@ -47,6 +48,7 @@ class BundleOwner:
         self._commit = GroupCommit(writer, context)
         self._upkeep = Upkeep(context, writer, self._reads)
         writer.on_durable = self._on_durable
+        writer.on_refused = self._on_refused
         self._tasks = asyncio.create_task(self._run(), name=f"bundle {self.bundle} epoch {self.epoch}")
 
     @classmethod
@@ -64,6 +66,10 @@ class BundleOwner:
         """The newest valid claims of the ledger, oldest first."""
         return self._writer.durable.claims
 
+    def parked(self) -> list[str]:
+        """Of each partition that is: what stands in the way, and what to do."""
+        return self._upkeep.parked()
+
     def opened_slot(self) -> int:
         """What an idempotent producer has to carry: no batch of its, in this term or a later one, gets a slot below it."""
         self._check_term()
@@ -78,9 +84,11 @@ class BundleOwner:
     def produce(self, batches: Sequence[Batch], *, durable: bool) -> list[asyncio.Future[int]]:
         """Admit all of `batches` or none; each future gets the base offset once its segment is durable, or an error.
 
-        With `durable` False the futures are done at once, with OFFSET_NOT_KNOWN. Raises NotOwner, ResourceExhausted, InvalidRequest.
+        With `durable` False the futures are done at once, with OFFSET_NOT_KNOWN. Raises NotOwner, ResourceExhausted, InvalidRequest, and
+        where the store takes no records StoreFull, StoreUnusable, Unauthorized: then nothing was stored, and reads go on.
         """
         self._check_term()
+        self._context.write_gate.check(self.bundle)
         self._upkeep.check_parked()
         return self._commit.admit(batches, durable=durable)
 
@@ -167,6 +175,11 @@ class BundleOwner:
         self._reads.on_durable(index, data)
         self._commit.on_durable(index)
         self._upkeep.on_durable(index)
+
+    def _on_refused(self, slot: int, error: LedgerMQError) -> None:
+        log.info("segment refused by the store", bundle=self.bundle, epoch=self.epoch, slot=slot, code=error.code)
+        self._commit.on_refused(slot, as_told(error))
+        self._context.write_gate.refused(error, self.bundle)
 
     async def _run(self) -> None:
         """All background work of the term; when one part of it breaks the term is over."""

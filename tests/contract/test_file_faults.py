@@ -22,7 +22,7 @@ from ledger.object_store import settle
 from ledger.object_store.contract import AlreadyExists, FenceClosed, ObjectMissing, StoreUncertain
 from ledger.object_store.file import FileStore
 from ledger.object_store.probe import probe_store
-from ledgermq.errors import InvalidRequest, StoreUnusable
+from ledgermq.errors import InvalidRequest, StoreFull, StoreUnusable
 from ledgermq.sources import Sources
 from tests.small_disk import small_disk
 
@@ -83,14 +83,14 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 async def test_a_full_disk(disk: Path, sources: Sources) -> None:
     async with FileStore(disk / "root") as store:
         await store.put_if_absent("a/1", [b"x" * 300_000])
-        with pytest.raises(StoreUnusable, match="no space is left"):
+        with pytest.raises(StoreFull, match="no space is left"):
             await store.put_if_absent("a/2", [b"x" * 900_000])
         with pytest.raises(ObjectMissing):
             await store.get("a/2")
         assert files_below(disk / "root") == ["a/1"]
         await store.delete(["a/1"])
         await store.put_if_absent("a/2", [b"x" * 900_000])  # room again: the same store goes on
-        with pytest.raises(StoreUnusable):
+        with pytest.raises(StoreFull):
             await probe_store(_Filled(store), sources)
 
 
@@ -244,8 +244,8 @@ async def test_nothing_is_acknowledged_before_it_and_all_above_it_would_survive_
 @pytest.mark.parametrize(
     ("number", "error"),
     [
-        (errno.ENOSPC, StoreUnusable),
-        (errno.EDQUOT, StoreUnusable),
+        (errno.ENOSPC, StoreFull),
+        (errno.EDQUOT, StoreFull),
         (errno.EROFS, StoreUnusable),
         (errno.EIO, StoreUncertain),
         (errno.ESTALE, StoreUncertain),
@@ -414,6 +414,53 @@ async def test_a_put_races_with_the_removal_of_its_folder(tmp_path: Path, store:
     except StoreUncertain:  # the folder was removed after the last put of the race
         await store.put_if_absent("a/b/c/last", [b"x"])
     assert await store.get("a/b/c/last") == b"x"
+
+
+async def test_folders_of_topics_go_with_their_last_object_and_others_stay(tmp_path: Path, store: FileStore) -> None:
+    gone = ["parquet/topic=gone/partition=0/a", "parquet/topic=gone/partition=1/b", "keyed/_7/partition=0/files/c", "sinks/q/staged/d"]
+    kept = ["parquet/topic=kept/partition=0/e", "ledgers/0001/compactions/f"]
+    for key in (*gone, *kept):
+        await store.put_if_absent(key, [b"x"])
+    await store.open_fence("fence")
+    strange = tmp_path / "root" / "parquet" / "topic=gone" / "partition=1" / "_SUCCESS"
+    strange.write_bytes(b"of somebody else")
+    await store.delete([*gone, "ledgers/0001/compactions/f", "parquet/topic=never/partition=0/was"])
+
+    def folders() -> set[str]:
+        return {str(path.relative_to(tmp_path / "root")) for path in (tmp_path / "root").rglob("*") if path.is_dir()}
+
+    left = {"parquet/topic=gone", "parquet/topic=gone/partition=1"}
+    around = {
+        ".tmp",
+        "parquet",
+        "parquet/_tmp",
+        "parquet/_tmp/fence",
+        "keyed",
+        "sinks",
+        "ledgers",
+        "ledgers/0001",
+        "ledgers/0001/compactions",
+    }
+    assert folders() == {"parquet/topic=kept", "parquet/topic=kept/partition=0", *left, *around}
+    strange.unlink()
+    await store.delete(["parquet/topic=gone/partition=1/b"])
+    assert folders().isdisjoint(left), "the next deletion there takes them"
+
+
+async def test_no_put_fails_because_its_folder_goes(tmp_path: Path, sources: Sources) -> None:
+    """Each store believes to know the folder, which goes with each object that the other deletes in it."""
+
+    async def put_and_delete(store: FileStore, name: str) -> None:
+        for i in range(100):
+            key = f"parquet/topic=t/partition=0/{name}-{i}"
+            await store.put_if_absent(key, [b"x"])
+            assert await store.get(key) == b"x"
+            await store.delete([key])
+
+    async with FileStore(tmp_path / "root") as one, FileStore(tmp_path / "root") as other, asyncio.TaskGroup() as group:
+        for name, store in (("a", one), ("b", one), ("c", other), ("d", other)):
+            group.create_task(put_and_delete(store, name))
+    assert [path.name for path in (tmp_path / "root" / "parquet").iterdir()] == []
 
 
 async def test_fenced_puts_race_with_the_close_of_their_fence(store: FileStore) -> None:

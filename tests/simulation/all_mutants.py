@@ -5,11 +5,13 @@ from __future__ import annotations
 from tests.simulation import (
     mutants_of_checkpoints,
     mutants_of_cluster,
+    mutants_of_copies,
     mutants_of_groups,
     mutants_of_idempotence,
     mutants_of_keyed,
     mutants_of_late_puts,
     mutants_of_ledger,
+    mutants_of_refusals,
     mutants_of_retention,
     mutants_of_rounds,
 )
@@ -20,11 +22,13 @@ __all__ = ["MUTANTS"]
 _LOADED = (
     mutants_of_checkpoints.LOADED,
     mutants_of_cluster.LOADED,
+    mutants_of_copies.LOADED,
     mutants_of_groups.LOADED,
     mutants_of_idempotence.LOADED,
     mutants_of_late_puts.LOADED,
     mutants_of_keyed.LOADED,
     mutants_of_ledger.LOADED,
+    mutants_of_refusals.LOADED,
     mutants_of_retention.LOADED,
     mutants_of_rounds.LOADED,
 )

@@ -26,7 +26,7 @@ from tests.simulation.checker import check
 from tests.simulation.cluster_broker import ClusterBroker
 from tests.simulation.cluster_clients import PARTITIONS, Churner, EndAsker, Keeper, Reader, Sender, SimulatedClient, note_polls
 from tests.simulation.cluster_plan import ClusterPlan, cluster_plan_of
-from tests.simulation.disturbances import Disturbances
+from tests.simulation.disturbances import Disturbances, fill_and_free
 from tests.simulation.history import FinalLog, LogStart, Outcome, Partition
 from tests.simulation.loop import Process, SimulatedLoop
 from tests.simulation.model import Violation
@@ -79,8 +79,10 @@ class ClusterRun:
         if self.cluster.is_s3:
             disturbances.jump_s_max = 30.0  # S3 talks to nobody whose clock is an hour wrong
         hand = world.loop.in_world(disturbances.run())
+        filling = world.loop.in_world(fill_and_free(world, plan.full))
         await world.go_on(self.cluster.seconds, 2 * plan.requests_max)
         hand.cancel()
+        filling.cancel()
         await self._heal(disturbances, work)
         await self._check_memory()
         drained = await self._drain()
@@ -186,7 +188,7 @@ class ClusterRun:
         world.weather.faults, world.weather.slow, world.weather.naps = NO_FAULTS, 0.0, 0.0
         self.network.resets = 0.0
         world.net_delay_s_max = 0.002
-        world.weather.stalls, world.weather.ambush = 0.0, NO_AMBUSH
+        world.weather.stalls, world.weather.ambush, world.weather.full = 0.0, NO_AMBUSH, 0.0
         world.note("world", "heals")
         world.healed = True
         if self.cluster.is_s3:

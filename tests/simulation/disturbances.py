@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from tests.simulation.loop import Process, State
 from tests.simulation.plan import RunPlan
 from tests.simulation.world import World
+
+
+async def fill_and_free(world: World, full: float, seconds_max: float = 8.0) -> None:
+    """The store is full now and then: it refuses this share of puts, of all or of the large ones. Until cancelled."""
+    r = random.Random(f"filling {world.seed}")
+    while full:
+        await asyncio.sleep(r.expovariate(1 / seconds_max))
+        world.weather.full, world.weather.full_for_all = full, r.random() < 0.5
+        world.note("world", f"the store is full, for {'all' if world.weather.full_for_all else 'data'}")
+        world.coverage.saw("disturbance: full store")
+        await asyncio.sleep(r.uniform(0, seconds_max))
+        world.weather.full = 0.0
+        world.note("world", "the store has room")
 
 
 class Disturbances:

@@ -18,7 +18,7 @@ from ledger.recovery import advance_checkpoint, recover
 from ledgermq.errors import LedgerMQError
 from tests.simulation.ambush import NO_AMBUSH
 from tests.simulation.checker import check
-from tests.simulation.disturbances import Disturbances
+from tests.simulation.disturbances import Disturbances, fill_and_free
 from tests.simulation.history import FinalLog, Outcome
 from tests.simulation.ledger_broker import BUNDLE, LedgerBroker
 from tests.simulation.ledger_clients import TOPIC_ID, Client, EndAsker, IdempotentProducer, PlainProducer, partition_of
@@ -58,8 +58,10 @@ class LedgerRun:
         world.weather.ambush, world.weather.slow_s = plan.ambush, plan.slow_s
         disturbances = Disturbances(world, plan, self._victims, self._start)
         hand = world.loop.in_world(disturbances.run())
+        filling = world.loop.in_world(fill_and_free(world, plan.full))
         await world.go_on(plan.seconds, plan.requests_max)
         hand.cancel()
+        filling.cancel()
         await self._heal(disturbances)
         return await self._conclude()
 
@@ -112,7 +114,7 @@ class LedgerRun:
         """All faults end, everybody wakes; then every client must come to an end by itself."""
         world = self.world
         world.weather.faults, world.weather.slow, world.weather.naps, world.lost_calls = NO_FAULTS, 0.0, 0.0, 0.0
-        world.weather.stalls, world.weather.ambush = 0.0, NO_AMBUSH
+        world.weather.stalls, world.weather.ambush, world.weather.full = 0.0, NO_AMBUSH, 0.0
         world.note("world", "heals")
         world.healed = True
         await disturbances.heal()

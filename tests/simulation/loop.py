@@ -161,6 +161,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.processes: list[Process] = []
         self.unheard: list[dict[str, Any]] = []
         """What nobody was there to be told: exceptions of tasks that nobody waits for."""
+        self.cut_short: set[str] = set()
+        """Fences of plans that the product cut short, by name."""
         self.coverage = Coverage()
         self.on_failure: Callable[[BaseException], None] = lambda error: None
         """Told of the exception with which a task ended that was started in a process or in the world, whatever it is."""

@@ -1,4 +1,4 @@
-"""Bugs in brokers, SDK, Parquet compaction and retention (DESIGN sections 9 and 10)."""
+"""Bugs in brokers, SDK, Parquet compaction and retention (docs/design.md, Produce to Deletion)."""
 
 from __future__ import annotations
 

@@ -36,6 +36,8 @@ class RunPlan:
     producer_states_max: int
     list_page: int
     ambush: Ambush
+    full: float
+    """Share of puts that the store refuses while it is full, which it is now and then; 0: never."""
 
 
 REQUESTS_MAX = (300, 1000, 1000, 3000)
@@ -82,4 +84,5 @@ def plan_of(seed: int) -> RunPlan:
         producer_states_max=r.choice((2, 4, 100)),
         list_page=r.choice((5, 50)) if "short pages" in nuisances else 1000,
         ambush=draw_ambush(r) if "ambush" in nuisances else NO_AMBUSH,
+        full=random.Random(f"full {seed}").choice((0.0, 0.0, 0.3, 0.7, 1.0)),
     )

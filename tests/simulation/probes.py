@@ -22,7 +22,7 @@ import stateless_broker.bundle.owner
 import tests.simulation.ledger_broker
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.object_store.settle import PutOutcome
-from ledger.parquet.plan_chain import PlanOvertaken
+from ledger.parquet.plan_chain import PlanOvertaken, fence_of
 from ledger.writer import Append, LedgerWriter
 from ledgermq.errors import NotOwner, ProducerError
 from stateless_broker.bundle.reads import BundleReads
@@ -80,6 +80,22 @@ def _probe_terms(patch: pytest.MonkeyPatch) -> None:
         _judge_retry(self, append)
         return real_is_new(self, append, building)
 
+    refused: set[LedgerWriter] = set()
+    real_refusal, real_acknowledge = LedgerWriter._take_refusal, LedgerWriter._acknowledge
+
+    def take_refusal(self: LedgerWriter, flight: Any, error: Any) -> None:
+        refused.add(self)
+        real_refusal(self, flight, error)
+
+    def acknowledge(self: LedgerWriter, flight: Any) -> None:
+        if self in refused and self.refusal is None:
+            saw("a term went on after a refused put")
+        if flight.index.slot - 1 in self._own_voids:
+            saw("a refused put was followed by a put that landed: void")
+        real_acknowledge(self, flight)
+
+    patch.setattr(LedgerWriter, "_take_refusal", take_refusal)
+    patch.setattr(LedgerWriter, "_acknowledge", acknowledge)
     patch.setattr(LedgerWriter, "end", end)
     patch.setattr(LedgerWriter, "_is_new", is_new)
     _before(patch, BundleReads, "look_for", lambda *_: saw("a reader met an object that was deleted"))
@@ -120,6 +136,13 @@ def _probe_rounds(patch: pytest.MonkeyPatch) -> None:
         if isinstance(error, PlanOvertaken):
             saw("a plan was overtaken while it was run")
 
+    def cut(store: object, plan: fmt.CompactionPlan) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SimulatedLoop)
+        loop.cut_short.add(fence_of(plan))
+        saw("a plan was cut short")
+
+    _before(patch, ledger.parquet.round, "cut_short", cut)
     _after(patch, ledger.parquet.round, "put_plan", planned)
     _after(patch, ledger.parquet.round, "_commit", committed)
     for module in (ledger.parquet.round, ledger.parquet.task):

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ledger.object_store.contract import StoreThrottled, StoreUncertain
-from ledgermq.errors import LedgerMQError
+from ledgermq.errors import LedgerMQError, StoreFull
 from tests.faulty_store import WRITES, Fault
 from tests.simulation.loop import SimulatedLoop
 
@@ -55,6 +55,8 @@ class Request:
             self._fail(StoreUncertain(f"injected before the effect on {what}"))
         elif fault == "throttle":
             self._fail(StoreThrottled(f"injected: too many requests ({what})"))
+        elif fault == "full":
+            self._fail(StoreFull(f"injected: no space is left ({what})"))
         elif fault == "late" and self._operation in WRITES:
             self._after(self._delay_s(), self._happen_unheard)
             self._fail(StoreUncertain(f"injected; {what} may happen later"))

@@ -21,7 +21,7 @@ from ledger.parquet.runner import compact_root
 from ledgermq.errors import LedgerMQError
 from tests.simulation.ambush import NO_AMBUSH
 from tests.simulation.checker import check
-from tests.simulation.disturbances import Disturbances
+from tests.simulation.disturbances import Disturbances, fill_and_free
 from tests.simulation.history import FinalLog, LogStart, Partition
 from tests.simulation.loop import Process, SimulatedLoop
 from tests.simulation.model import Violation
@@ -76,8 +76,10 @@ class RoundsRun:
         disturbances = Disturbances(world, plan, self._victims, self._start)
         disturbances.jump_s_max = self.rounds.clock_jump_s_max
         hand = world.loop.in_world(disturbances.run())
+        filling = world.loop.in_world(fill_and_free(world, plan.full))
         await self._let_run()
         hand.cancel()
+        filling.cancel()
         await self._heal(disturbances)
         if world.has_failed:
             return finish(world)
@@ -129,6 +131,7 @@ class RoundsRun:
     async def _heal(self, disturbances: Disturbances) -> None:
         weather = self.world.weather
         weather.faults, weather.slow, weather.naps, weather.stalls, weather.ambush = NO_FAULTS, 0.0, 0.0, 0.0, NO_AMBUSH
+        weather.full = 0.0
         self.world.note("world", "heals")
         self.world.healed = True
         self.world.skew_us.clear()

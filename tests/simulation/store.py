@@ -23,7 +23,8 @@ from ledger.object_store.contract import (
     StoreThrottled,
     StoreUncertain,
 )
-from ledgermq.errors import LedgerMQError
+from ledger.object_store.wrapper import PUTS
+from ledgermq.errors import LedgerMQError, StoreFull
 from ledgermq.sources import Sources
 from tests.faulty_store import WRITES, Fault, Faults, FaultyStore
 from tests.simulation.ambush import NO_AMBUSH, Ambush, kind_of
@@ -44,6 +45,10 @@ class Weather:
     slow: float = 0.0
     """Share of requests that take up to `slow_s` more, before their effect or after it."""
     slow_s: float = 30.0
+    full: float = 0.0
+    """Share of puts that the store certainly refuses, for want of room."""
+    full_for_all: bool = False
+    """Of all puts; else of segments and Parquet files alone, as where a reserve is kept."""
     list_page: int = 1000
     stalls: float = 0.0
     """Share of requests at which their line begins to stand still."""
@@ -77,16 +82,24 @@ class StoreLine(FaultyStore):
         self._trace = trace
         self._coverage = coverage
         self._stalled_until_s = 0.0
+        self._asked: set[str] = set()  # fences under which this process has asked for permission
 
     async def _call(self, operation: str, what: str, effect: Callable[[], Awaitable[T]]) -> T:
         if self._weather.naps and self._random.random() < self._weather.naps:
             await self._nap()
         is_upload = operation == "fenced_put" and not self.fences_close_at_once
-        fault = self._draw(operation)
+        fault = "full" if self._is_refused(operation, what) else self._draw(operation)
         self._weather.requests += 1
         request = Request(self._loop, operation, what, effect, fault, self._delay_s, self._note, takes_time=is_upload)
         request.send(self._stall_s())
         return await request.answered  # type: ignore[no-any-return]
+
+    def _is_refused(self, operation: str, what: str) -> bool:
+        weather = self._weather
+        if not weather.full or operation not in PUTS:
+            return False
+        is_data = operation == "fenced_put" or "/segments/" in what or what.startswith(".probe")
+        return (is_data or weather.full_for_all) and self._random.random() < weather.full
 
     async def _nap(self) -> None:
         """Puts the process to sleep just before it sends its request."""
@@ -102,7 +115,9 @@ class StoreLine(FaultyStore):
 
     async def fenced_puts(self, fence: str, keys: Sequence[str], url_life_ms: int) -> FencedPuts:
         if keys:
-            await self._lie_in_ambush("permission", kind_of(keys[0]), lambda: self._watched.when_gone(keys[0]))
+            again = fence in self._asked  # its files are built: nothing but the permission keeps them out
+            self._asked.add(fence)
+            await self._lie_in_ambush("permission", kind_of(keys[0]), lambda: self._watched.when_gone(keys[0]), certainly=again)
         return await super().fenced_puts(fence, keys, url_life_ms)
 
     async def delete(self, keys: Sequence[str]) -> None:
@@ -110,11 +125,11 @@ class StoreLine(FaultyStore):
         await self._lie_in_ambush("delete", kind_of(keys[0]) if keys else "", lambda: self._watched.after_commits(commits))
         await super().delete(keys)
 
-    async def _lie_in_ambush(self, what: str, kind: str, passed: Callable[[], asyncio.Future[None]]) -> None:
-        """The same, until the world has gone past the request."""
+    async def _lie_in_ambush(self, what: str, kind: str, passed: Callable[[], asyncio.Future[None]], certainly: bool = False) -> None:
+        """Sleep until the world has gone past the request. `certainly`: whatever the dice say, where this kind lies in ambush at all."""
         ambush, share = self._weather.ambush, self._weather.ambush.shares.get(kind, 0.0)
-        if share and self._weather.sleepers < ambush.sleepers_max and self._random.random() < share:
-            seconds_max = ambush.seconds_max * self._random.choice((0.1, 1.0))
+        if share and self._weather.sleepers < ambush.sleepers_max and (certainly or self._random.random() < share):
+            seconds_max = ambush.seconds_max * (1.0 if certainly else self._random.choice((0.1, 1.0)))
             await self._sleep(self._wait_in_ambush(f"{what} ({kind})", passed(), seconds_max), f"sleep before a {what} ({kind})")
 
     async def _wait_in_ambush(self, what: str, passed: asyncio.Future[None], seconds_max: float) -> None:
@@ -151,6 +166,8 @@ class StoreLine(FaultyStore):
             answer = answer_of(error)
             if isinstance(error, FenceClosed):
                 self._coverage.saw("a sleeping task was refused by the store")
+            if isinstance(error, StoreFull):
+                self._coverage.saw(f"store fault: full ({operation})")
             if isinstance(error, StoreUncertain) and "too far for URLs" in error.message:
                 self._coverage.saw("a task's clock was too far from the store's")
             elif isinstance(error, StoreUncertain):

@@ -8,7 +8,7 @@ Invariants
 - Sequences of a session are dense and never used twice for different records.
 - A batch whose sequence was decided before it came here is sent under that or not at all: it is given up with the one before it.
 - A session ends when its numbering cannot go on: the broker forgot the producer, or a batch in the middle was given up. Batches whose
-  outcome is not known then fail with OutcomeUnknown, never sent again; the others get new numbers in a new session (DESIGN section 10).
+  outcome is not known then fail with OutcomeUnknown, never sent again; the others get new numbers in a new session (design P5).
 
 A session belongs to one partition, so that its end disturbs no other; brokers remember producers by partition anyway.
 """
@@ -28,6 +28,7 @@ from ledgermq.errors import (
     OutcomeUnknown,
     OutOfOrderSequence,
     ResourceExhausted,
+    StoreFull,
     Unavailable,
     UnknownProducer,
 )
@@ -249,7 +250,8 @@ class PartitionQueue:
 
     def _expired(self, batch: Batch) -> LedgerMQError:
         last = f"; last error: {self.last_error}" if self.last_error is not None else ""
-        return DeadlineExceeded(f"{batch.record_count} records for {batch.topic}/{batch.partition} were not stored in time{last}")
+        text = f"{batch.record_count} records for {batch.topic}/{batch.partition} were not stored in time{last}"
+        return StoreFull(text) if isinstance(self.last_error, StoreFull) else DeadlineExceeded(text)
 
     def abandon(self, error: LedgerMQError) -> list[Failure]:
         """The producer ends, or the topic is gone: give up everything. Answers that still come are not wanted."""

@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from ledger import keys
-from ledger.object_store.contract import ObjectInfo
+from ledger.object_store.contract import Buffer, ObjectInfo
 from ledger.object_store.memory import MemoryStore
+from ledgermq.errors import StoreFull
 from stateless_broker.heartbeat import Heartbeat, decode_heartbeat, encode_heartbeat
 from stateless_broker.membership import Membership, Superseded
 from tests.passing_store import PassingStore
@@ -88,9 +89,13 @@ def test_silence_alone_is_believed_late_a_refusal_at_once_and_after_an_hour_the_
         b = await joined(store, "b")
         await b.look()
         await asyncio.sleep(9 * INTERVAL_S)
+        await b.look()
         assert "a" in b.live()
         await asyncio.sleep(2 * INTERVAL_S)
+        assert "a" in b.live(), "nobody has looked since"
+        await b.look()
         assert "a" not in b.live()
+        assert not b.fights_nobody("a"), "it is silent, and may live"
         await joined(store, "c")
         await b.look()
         b.report_lost("c", refused=False)
@@ -115,12 +120,12 @@ def test_the_last_heartbeat_of_a_dead_broker_is_no_sign_of_life_and_a_later_one_
         await asyncio.sleep(INTERVAL_S / 2)
         await b.look()
         assert b.members["a"].heartbeat.bundles == {1: 1}
-        assert b.has_ended("a"), "it was written before"
+        assert b.fights_nobody("a"), "it was written before"
         assert "a" not in b.live()
         await asyncio.sleep(INTERVAL_S / 2)
         await a.beat({1: 1}, {})
         await b.look()
-        assert not b.has_ended("a"), "an address that refuses this broker's connections is not everybody's"
+        assert not b.fights_nobody("a"), "an address that refuses this broker's connections is not everybody's"
         assert "a" in b.live()
 
     run_virtual(scenario)
@@ -209,5 +214,36 @@ def test_what_is_no_heartbeat_is_never_read_nor_deleted() -> None:
             await a.look()
             await b.look()
         assert sorted(a.live()) == sorted(b.live()) == ["a", "b"]
+
+    run_virtual(scenario)
+
+
+def test_while_the_store_has_no_room_for_heartbeats_silence_proves_nothing() -> None:
+    """Else every broker of a full bucket would take all others for dead, and refuse their bundles' readers."""
+
+    class Full(PassingStore):
+        is_full = False
+
+        async def put(self, key: str, data: Buffer) -> None:
+            if self.is_full:
+                raise StoreFull("no space is left")
+            await super().put(key, data)
+
+    async def scenario() -> None:
+        store = Full(MemoryStore("", virtual_sources()))
+        a, b, c = await joined(store, "a"), await joined(store, "b"), await joined(store, "c")
+        await a.look()
+        store.is_full = True
+        for silent in (a, b, c):
+            with pytest.raises(StoreFull):
+                await silent.beat({}, {})
+        await asyncio.sleep(100 * INTERVAL_S)
+        await a.look()
+        assert sorted(a.live()) == ["a", "b", "c"]
+        a.report_lost("b", refused=True)
+        a.report_lost("c", refused=False)
+        assert sorted(a.live()) == ["a"]
+        store.is_full = False
+        await a.beat({}, {})
 
     run_virtual(scenario)

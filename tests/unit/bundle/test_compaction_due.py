@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import pytest
 
 from ledger.catalog import Catalog, Topic, encode_topic_record, topic_key
+from ledger.fetch_index import FetchIndex
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keyed.settled import SettledPartitions
-from stateless_broker.bundle.compaction_due import wants_retention
+from stateless_broker.bundle.compaction_due import next_compaction_ms, wants_retention
 
 GONE = {"parquet_start": 9, "parquet_end": 9}
 
@@ -39,3 +43,27 @@ def test_what_may_have_to_go(settings: dict[str, str], altered: bool, counters: 
     assert wants_retention(checkpoint, catalog, known) is expected
     known.forget_removed(Catalog())
     assert (catalog.topics_by_id[1], 0) not in known
+
+
+@pytest.mark.parametrize(
+    ("removed", "others_bytes", "due_at_once"),
+    [("", 0, False), ("removed", 0, True), ("forgotten", 0, True), ("removed", 500, True), ("removed", 5000, False)],
+)
+def test_segments_of_removed_topics_go_at_once_where_little_has_to_be_written(removed: str, others_bytes: int, due_at_once: bool) -> None:
+    """The checkpoint that the owner knows is older than the removal. Others' records stand in the same segments, before the removed."""
+    catalog = Catalog()
+    catalog.apply(1, topic_key("other"), encode_topic_record(Topic(1, "other", (1,)), creation=True))
+    catalog.apply(2, topic_key("gone"), encode_topic_record(Topic(2, "gone", (1,)), creation=True))
+    if removed:
+        catalog.apply(3, topic_key("gone"), encode_topic_record(replace(catalog.topics_by_id[2], removed=True)))
+    if removed == "forgotten":
+        catalog.apply(4, topic_key("gone"), None)
+    index = FetchIndex(100, 1)
+    batches = [fmt.BatchEntry(topic_id=2, record_count=1, length=1000)]
+    if others_bytes:
+        batches.insert(0, fmt.BatchEntry(topic_id=1, record_count=1, length=others_bytes))
+    index.add(fmt.SegmentIndex(slot=2, created_ms=10**12, batches=batches))
+    known = SimpleNamespace(
+        index=index, checkpoint=fmt.Checkpoint(bundle=1, trim_slot=1), parked=[], is_partial=False, parquet_end=lambda key: 0
+    )
+    assert (next_compaction_ms(known, catalog) == 0) is due_at_once  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from ledger.object_store.contract import Buffer, ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.segment import Batch, read_index
 from ledger.writer import LedgerWriter
-from ledgermq.errors import LedgerMQError, NotOwner, ResourceExhausted, StoreUnusable
+from ledgermq.errors import LedgerMQError, NotOwner, ResourceExhausted, StoreFull
 from stateless_broker.bundle.context import BundleContext, BundleLimits
 from stateless_broker.bundle.group_commit import RETRY_MS_MAX, RETRY_MS_MIN
 from stateless_broker.bundle.owner import BundleOwner
@@ -37,8 +37,8 @@ class SlowPuts(PassingStore):
         if "/segments/" in key:
             self.begun.append(round(asyncio.get_running_loop().time(), 6))
             await asyncio.sleep(self.put_s)
-            if self.broken is not None:
-                raise self.broken
+        if self.broken is not None and ("/segments/" in key or key.startswith(".probe")):
+            raise self.broken
         await self.inner.put_if_absent(key, buffers)
 
 
@@ -205,17 +205,27 @@ def test_the_count_of_waiting_batches_is_bounded_too() -> None:
     in_world(test, queue_batches_max=10)
 
 
-def test_all_waiters_of_a_failed_flush_fail_and_so_does_what_is_queued() -> None:
+def test_all_waiters_of_a_refused_flush_fail_and_so_does_what_is_queued_and_the_term_goes_on() -> None:
     async def test(world: World) -> None:
-        world.store.broken = StoreUnusable("the disk is full")
+        world.store.broken = StoreFull("the disk is full")
         waiting = [world.send() for _ in range(3)]
         await asyncio.sleep(0.001)
         waiting += [world.send() for _ in range(3)]
         results = await asyncio.gather(*waiting, return_exceptions=True)
-        assert all(isinstance(r, StoreUnusable) for r in results), results
-        await world.owner.ended.wait()
-        with pytest.raises(NotOwner, match="disk is full"):
+        assert all(isinstance(r, StoreFull) for r in results), results
+        assert world.owner.lost is None
+        assert world.context.produce_memory.taken == 0
+        with pytest.raises(StoreFull, match="disk is full") as told:  # refused at once, and told when to come back
             world.send()
+        assert told.value.retry_after_ms
+        gate = asyncio.create_task(world.context.write_gate.run(0))
+        await asyncio.sleep(5)
+        assert world.context.write_gate.refusal is not None
+        world.store.broken = None
+        await asyncio.sleep(5)  # nobody has to write for the broker to notice
+        assert world.context.write_gate.refusal is None
+        assert await world.send() == 0
+        gate.cancel()
 
     in_world(test)
 

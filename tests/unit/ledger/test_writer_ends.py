@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 
 import pytest
 
 from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.object_store.contract import Buffer, ObjectStore
+from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.segment import encode_segment
 from ledger.shared_run import SharedRun
-from ledgermq.errors import LedgerMQError, NotOwner, OutOfOrderSequence, StoreUnusable, Unavailable, UnknownProducer
+from ledgermq.errors import LedgerMQError, NotOwner, OutOfOrderSequence, Unavailable, UnknownProducer
 from ledgermq.sources import Sources
 from tests.faulty_store import Faults, FaultyStore
 from tests.ledgers import append, append_and_wait, batch, own, read_values, session
@@ -114,27 +113,6 @@ async def test_the_fence_check_looks_beyond_void_segments(store: ObjectStore, so
     await own(store, sources, "c")
     with pytest.raises(NotOwner):
         await zombie.check_fence()
-
-
-async def test_a_full_disk_is_told_to_those_whose_records_are_not_stored_and_only_to_them(store: ObjectStore, sources: Sources) -> None:
-    """The slot below is still in flight when the disk is full: it may be stored, so its waiter may only be asked to try again."""
-
-    class FullDisk(PassingStore):
-        async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
-            if key == keys.segment(1, slot):
-                await asyncio.sleep(0.01)
-            elif key > keys.segment(1, slot):
-                raise StoreUnusable("full")
-            await super().put_if_absent(key, buffers)
-
-    slot = 10**6
-    writer = await own(FullDisk(store), sources)
-    slot = writer.issued_slot + 1
-    waiting = [append(writer, batch(b"a"))[0], append(writer, batch(b"b"))[0], append(writer, batch(b"c"))[0]]
-    errors = await asyncio.gather(*waiting, return_exceptions=True)
-    assert [type(error) for error in errors] == [NotOwner, StoreUnusable, StoreUnusable]
-    assert isinstance(writer.lost, StoreUnusable)
-    await writer.close()
 
 
 async def test_nothing_is_written_behind_a_release(store: ObjectStore, sources: Sources) -> None:

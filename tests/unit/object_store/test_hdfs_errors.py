@@ -6,7 +6,7 @@ import pytest
 
 from ledger.object_store.contract import AlreadyExists, ObjectMissing, StoreThrottled, StoreUncertain
 from ledger.object_store.hdfs_errors import TEXT_CHARS_MAX, hdfs_error, hdfs_errors
-from ledgermq.errors import InvalidRequest, LedgerMQError, StoreUnusable, Unauthorized
+from ledgermq.errors import InvalidRequest, LedgerMQError, StoreFull, StoreUnusable, Unauthorized
 
 HADOOP = "org.apache.hadoop"
 
@@ -25,7 +25,7 @@ def remote(java_class: str, text: str = "why") -> RuntimeError:
         (remote(f"{HADOOP}.ipc.RetriableException"), StoreThrottled),
         (remote(f"{HADOOP}.hdfs.server.namenode.SafeModeException", "Name node is in safe mode."), StoreThrottled),
         (remote(f"{HADOOP}.ipc.StandbyException"), StoreThrottled),
-        (remote(f"{HADOOP}.hdfs.protocol.DSQuotaExceededException"), StoreUnusable),
+        (remote(f"{HADOOP}.hdfs.protocol.DSQuotaExceededException"), StoreFull),
         (remote("java.io.IOException", "Source /a and destination /b must both be directories"), InvalidRequest),
         (remote(f"{HADOOP}.hdfs.protocol.FSLimitException$PathComponentTooLongException"), InvalidRequest),
         (remote("java.io.IOException", "File /a could only be written to 0 of the 1 minReplication nodes."), StoreUncertain),
