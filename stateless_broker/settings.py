@@ -183,6 +183,7 @@ LIVE = frozenset(
         *("holding_ms", "ownership_wait_ms", "trouble_retry_ms", "shutdown_ms"),
         *("auto_create_topics", "default_partitions", "partitions_max", "topics_max"),
         *("checkpoint_slots", "checkpoint_bytes", "background_compaction", "cleaning_bytes_max", "compaction_interval_ms"),
+        "compaction_memory_bytes_max",
     }
 )
 """What SIGHUP changes in a running process; everything else needs a restart."""

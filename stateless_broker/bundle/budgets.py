@@ -17,29 +17,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from enum import IntEnum
 from types import TracebackType
 from typing import Self
 
-from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
+from stateless_broker.bundle.answer_pace import SLOW_S, AnswerPace, Standing
 
-KIB, MIB = 1024, 1024 * 1024
+KIB = 1024
 
 COPIES = 2
 """What an answer takes while it is in line: its encoded bytes, and the copy of them that gRPC makes. Before that its batches and
 their encoding take the same."""
-LEAST_BYTES = 64 * KIB
-"""Answers do not become smaller than this, though a single batch may be larger."""
-FIRST_BYTES = 256 * KIB
-"""The answer that a new reader gets; it doubles with every `GROW_AFTER` answers of its size that were taken quickly."""
-GROW_AFTER = 4
-QUICK_S = 0.1
-SLOW_S = 1.0
-"""A reader that takes longer than this for one answer is slow until it takes one sooner."""
-AIM_S = 0.5
-"""A reader that is not quick gets as much as it takes in this time."""
-FAST_AFTER_BYTES = 16 * MIB
-"""Above what the buffers between a broker and a program that reads nothing hold: only who really reads takes so much."""
 PATIENCE_S = 3.0
 PATIENCE_BYTES_PER_S = 512 * KIB
 """An answer may be in line for `PATIENCE_S` and the time that it takes at this rate; then its connection may be broken."""
@@ -65,14 +52,6 @@ class ByteBudget:
     def give(self, size_bytes: int) -> None:
         self.taken -= size_bytes
         assert self.taken >= 0
-
-
-class Standing(IntEnum):
-    """What is known of a reader's speed."""
-
-    SLOW = 0
-    NEW = 1
-    FAST = 2
 
 
 LIMITS = {Standing.SLOW: 1 / 2, Standing.NEW: 3 / 4, Standing.FAST: 1.0}
@@ -112,7 +91,7 @@ class _Turn:
     @property
     def place(self) -> tuple[int, int]:
         """Among readers of its standing: a new one that has taken something goes before those that may never do."""
-        return -self.reader.credit, self.number
+        return -self.reader.pace.credit, self.number
 
 
 class AnswerBudget(ByteBudget):
@@ -195,7 +174,7 @@ class AnswerBudget(ByteBudget):
         """The reader's speed has changed."""
         size_bytes = reader.held
         self._hold(reader, 0)
-        reader.standing = standing
+        reader.pace.standing = standing
         self._hold(reader, size_bytes)
 
     def line_up(self, reader: AnswerReader) -> None:
@@ -231,7 +210,7 @@ class AnswerBudget(ByteBudget):
         Else a reader that takes what it gets would wait behind all those that came before it and take nothing.
         """
         turns = self._turns[standing]
-        if standing is Standing.NEW and self._newest_next and turns and not turns[0].reader.credit:
+        if standing is Standing.NEW and self._newest_next and turns and not turns[0].reader.pace.credit:
             turns = turns[::-1]
         return next((turn for turn in turns if not self._is_full(turn.reader, turn.size_bytes)), None)
 
@@ -302,26 +281,23 @@ class AnswerReader:
         self.caller = caller
         self.connection = caller.connection if caller is not None else f"reader {number}"
         self.urgent = urgent
-        self.standing = Standing.NEW
         self.held = 0
         self.number: int | None = None
         """Of the turn that it waits for; kept while it waits, however often it stops to tell its caller that it does."""
         self._turn: _Turn | None = None
         self._budget = budget
-        self._window = None if once else FIRST_BYTES
-        self.credit = 0
-        """Bytes that were taken quickly, one answer after the other."""
-        self._grows_at = GROW_AFTER * FIRST_BYTES
+        self.pace = AnswerPace(once=once)
         self._is_cut = False
         if caller is not None:
             caller.readers.append(self)
 
+    @property
+    def standing(self) -> Standing:
+        return self.pace.standing
+
     def room(self, asked: int) -> int:
         """Bytes for the next answer."""
-        own = self._budget.share(self) // COPIES
-        if self._window is not None:
-            own = min(own, self._window)
-        return min(asked, max(own, LEAST_BYTES))
+        return self.pace.room(asked, self._budget.share(self) // COPIES)
 
     async def take(self, payload_bytes: int, until_s: float) -> bool:
         """Hold room for so much; False: there was none until this time of the loop's clock. The next call goes on with the wait."""
@@ -357,7 +333,7 @@ class AnswerReader:
         except BaseException:
             self.leave()
             raise
-        self._was_taken(self.held // COPIES, self._budget.leave_line(self))
+        self._budget.stand(self, self.pace.took(self.held // COPIES, self._budget.leave_line(self)))
         self.rest()
 
     def rest(self) -> None:
@@ -377,23 +353,6 @@ class AnswerReader:
         if is_first and self.caller is not None:
             self.caller.cut()
         return is_first
-
-    def _was_taken(self, size_bytes: int, seconds: float) -> None:
-        if seconds >= SLOW_S:
-            self.credit = 0
-            self._budget.stand(self, Standing.SLOW)
-        else:
-            self.credit += size_bytes
-            is_fast = self.credit >= FAST_AFTER_BYTES or self.standing is Standing.FAST
-            self._budget.stand(self, Standing.FAST if is_fast else Standing.NEW)
-        if self._window is None:
-            return
-        if seconds >= QUICK_S:
-            self._window = max(LEAST_BYTES, min(self._window, int(size_bytes / seconds * AIM_S)))
-            self._grows_at = self.credit + GROW_AFTER * self._window
-        elif self.credit >= self._grows_at and self._window < FRAME_PAYLOAD_BYTES_MAX:
-            self._window *= 2
-            self._grows_at = self.credit + GROW_AFTER * self._window
 
     def __enter__(self) -> Self:
         return self

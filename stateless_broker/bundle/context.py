@@ -138,6 +138,7 @@ class BundleContext:
         self.produce_memory.bytes_max = limits.produce_memory_bytes_max
         self.tail_cache.take_bound(limits.cache_bytes_max)
         self.answers.take_bound(limits.answer_memory_bytes_max)
+        self.engine.memory_bytes = limits.compaction_memory_bytes_max
         self.background_rounds.allow(limits.background_compaction)
 
     @cached_property
@@ -183,9 +184,12 @@ class BundleContext:
         return KeyedReader(self.store, self.run_blocking)
 
     @cached_property
+    def engine(self) -> LocalEngine:
+        return LocalEngine(self.sources, self.run_blocking, 1, self.limits.compaction_memory_bytes_max)
+
+    @cached_property
     def compaction(self) -> Compaction:
-        engine = LocalEngine(self.sources, self.run_blocking, 1, self.limits.compaction_memory_bytes_max)
-        return Compaction(self.store, self.cluster, self.sources, engine, self.segment_indexes)
+        return Compaction(self.store, self.cluster, self.sources, self.engine, self.segment_indexes)
 
     @cached_property
     def compaction_turn(self) -> asyncio.Lock:
