@@ -5,8 +5,9 @@ PYTHON := .venv/bin/python
 BIN := .venv/bin
 STAMP := .venv/.complete
 PROTOS := ledgermq/protocol/ledgermq.proto ledger/format/ledgermq_format.proto offsets/format/ledgermq_offsets.proto
-# Processes that tests run side by side. Spark tests share one session and run alone.
-WORKERS ?= 2
+# Processes that tests run side by side: one more than cores, as tests of whole processes wait as much as they work. Spark tests share one
+# session and run alone.
+WORKERS ?= 3
 
 .PHONY: help setup lint format proto pages test test-fast test-spark test-real test-nightly compose-test fuzz powercut simulate mutants chaos soak golden bench bench-quick sizing demo lock clean
 
@@ -41,7 +42,7 @@ pages: $(STAMP) ## Generate docs/settings.md, docs/metrics.md and the Grafana da
 test: lint test-fast test-spark ## lint and every test that needs no server (under ten minutes on two cores)
 
 test-fast: $(STAMP) ## Unit, contract, property and end-to-end tests, without Spark
-	$(PYTHON) -m pytest -m "not spark and not real and not compose" -n $(WORKERS) --dist loadscope tests
+	$(PYTHON) -m pytest -m "not spark and not real and not compose" -n $(WORKERS) --dist worksteal tests
 
 test-spark: $(STAMP) ## Tests that need Spark; installs Java 17 or newer when there is none
 	@java_home=$$($(PYTHON) infra/java.py) && JAVA_HOME=$$java_home $(PYTHON) -m pytest -m "spark and not real" tests
@@ -69,7 +70,8 @@ POWER_CUTS ?= 3000
 powercut: $(STAMP) ## The power cut after every step of the file store's runs; POWER_CUTS=3000
 	LEDGERMQ_POWER_CUTS=$(POWER_CUTS) $(PYTHON) -m pytest -q --timeout 3600 tests/powercut
 
-# Simulated clusters: LEVEL=ledger (one ledger, fast), rounds, damage, cluster (everything), groups or all; TRACE=--trace prints every line of a run.
+# Simulated clusters: LEVEL=models (the protocols alone, with their mutants), ledger (one ledger, fast), rounds, keyed, damage, cluster
+# (everything), groups or all; TRACE=--trace prints every line of a run.
 LEVEL ?= all
 SEEDS ?= 200
 FIRST_SEED ?= 0

@@ -61,7 +61,7 @@ class Cluster:
         return sum(_cpu_s(broker.pid) for broker in self.brokers.running)
 
     def rss_bytes(self) -> int:
-        return max(_rss_bytes(broker.pid) for broker in self.brokers.running)
+        return max(rss_bytes_of(broker.pid) for broker in self.brokers.running)
 
     def close(self) -> None:
         self.brokers.close()
@@ -81,6 +81,6 @@ def _cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
 
 
-def _rss_bytes(pid: int) -> int:
+def rss_bytes_of(pid: int) -> int:
     status = Path(f"/proc/{pid}/status").read_text()
     return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmRSS"))

@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import backlog, group_commit, latency, limits, many, parquet, plots, processes, requests, takeover, throughput, visibility
+from bench import backlog, group_commit, latency, limits, many, parquet, plots, processes, requests, slow, takeover, throughput, visibility
 from bench.measures import Measure, Results, Run
 from bench.peers import DURABILITY
 from bench.targets import TARGETS, reached
@@ -24,7 +24,7 @@ PLOTS = Path("docs/images")
 BUSY_LOAD = 0.7
 FILE_CHARS = 160
 """Width of the tables where nobody says how wide the terminal is."""
-MEASURES = (limits, throughput, latency, requests, takeover, parquet, visibility, many, backlog, processes, group_commit)
+MEASURES = (limits, throughput, latency, requests, takeover, parquet, visibility, many, backlog, processes, slow, group_commit)
 """Their docstrings begin with the rows that they are about, and are part of the page."""
 HEAD = """\
 Written by `make bench` from `bench/results.json`; every figure of a row was measured by one run. Peers took turns with LedgerMQ,

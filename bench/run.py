@@ -25,6 +25,7 @@ from bench.page import BUSY_LOAD, RESULTS, write
 from bench.parquet import Parquet
 from bench.processes import Processes
 from bench.requests import Requests
+from bench.slow import Slow
 from bench.takeover import HISTORY_MB, Takeover
 from bench.throughput import Throughput
 from bench.visibility import Visibility
@@ -45,6 +46,7 @@ def rows(results: Results, rounds: int, options: argparse.Namespace) -> dict[str
         "P9": Many(results, rounds, scale).run,
         "P10": Backlog(results, rounds, scale, options.backlog_mb).run,
         "P11": Processes(results, rounds, scale).run,
+        "P12": Slow(results, rounds, scale).run,
         "GC": GroupCommit(results, scale).run,
     }
 

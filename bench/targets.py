@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from bench import backlog, latency, many, parquet, processes, requests, takeover, visibility
+from bench import backlog, latency, many, parquet, processes, requests, slow, takeover, visibility
 from bench.measures import Results
 from bench.peers import confluent
 from bench.throughput import KAFKA, OURS
@@ -108,5 +108,6 @@ TARGETS = (
     _most("P9", "idle for a minute", OURS, None, 0.0),
     _most("P10", f"acknowledgement at {backlog.RATE:.0f}/s, p99", backlog.BESIDE, backlog.ALONE, 1.5),
     Target("P11", "produce 1000 B, two clients", processes.subject(2), processes.subject(1), 1.8),
+    _most("P12", slow.MEMORY, slow.beside(slow.READERS), None, 768.0),
     *(_most("P11", "brokers' CPU, end to end", processes.subject(n), None, 3.0) for n in (1, 2)),
 )

@@ -1,7 +1,7 @@
 """From a topic to a chart in three minutes: run it as a script, or cell by cell in an editor that knows `# %%`.
 
     pip install "ledgermq[broker,spark]" matplotlib        # and Java 17 or newer
-    python examples/topic_to_chart.py [ROOT]               # default: ./ledgermq-example, a local folder; s3:// and hdfs:// work as well
+    python examples/topic_to_chart.py [ROOT]               # a local folder, by default ./ledgermq-example; s3://… and hdfs://… work as well
 
 Nothing has to be started first. Weather stations send a day of readings; Spark draws the day while it is still being sent.
 """
@@ -25,7 +25,8 @@ import ledgermq
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 
-ROOT = sys.argv[1] if len(sys.argv) > 1 else Path("ledgermq-example").absolute().as_uri()
+GIVEN = sys.argv[1] if len(sys.argv) > 1 else "ledgermq-example"
+ROOT = GIVEN if "://" in GIVEN else Path(GIVEN).absolute().as_uri()
 STATIONS = {"harbour": 14.0, "hill": 9.0, "city": 17.0}
 DAY = datetime(2026, 6, 21, tzinfo=UTC)
 

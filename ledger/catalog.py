@@ -1,7 +1,7 @@
 """The catalog: what topics there are, as a pure fold of the internal topic `__metadata` (bundle 0, partition 0).
 
 One record a topic, key ``topic/<name>``, value TopicRecord. A topic's id is the offset of its creation record, so a name that is
-deleted and created again is another topic, and "id below M, not among the living" means removed (DESIGN section 10).
+deleted and created again is another topic, and "id below M, not among the living" means removed (design G1).
 Record 0 creates `__metadata` itself.
 """
 
@@ -19,6 +19,9 @@ from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.segment_indexes import SegmentIndexes
 from ledger.topic_settings import TopicSettings, parse_stored_settings
 from ledgermq.errors import DataDamaged, FormatNotSupported, InvalidConfig, TopicBeingDeleted, Unavailable, UnknownTopic
+from ledgermq.hints import nearest
+
+HINT_TOPICS_MAX = 1000
 
 _TOPIC_PREFIX = b"topic/"
 ATTEMPTS_MAX = 20
@@ -87,10 +90,16 @@ class Catalog:
         """Raises UnknownTopic, or TopicBeingDeleted."""
         topic = self.topics_by_name.get(name)
         if topic is None:
-            raise UnknownTopic(f"there is no topic {name!r}")
+            raise UnknownTopic(f"there is no topic {name!r}{self._hint(name)}")
         if topic.removed:
             raise TopicBeingDeleted(f"topic {name!r} is being deleted", retry_after_ms=1000)
         return topic
+
+    def _hint(self, name: str) -> str:
+        """The name that may be meant; not looked for among very many, for it takes time."""
+        known = [topic.name for topic in self.topics_by_name.values() if not topic.removed and not topic.name.startswith("__")]
+        near = nearest(name, known) if len(known) <= HINT_TOPICS_MAX else None
+        return f"; did you mean {near!r}?" if near else ""
 
     def living_topics(self) -> list[Topic]:
         return [topic for topic in self.topics_by_name.values() if not topic.removed]

@@ -1,4 +1,4 @@
-"""Checkpoints: a numbered chain of summaries of a ledger, so that recovery reads only the tail (DESIGN section 8).
+"""Checkpoints: a numbered chain of summaries of a ledger, so that recovery reads only the tail (docs/design.md, Checkpoints).
 
 Checkpoint n+1 = checkpoint n, the slots after it, and at most one *move*. Whoever creates number n+1 wins; a loser computes anew
 from the newest. The newest is the highest number that a LIST shows; older ones are deleted once a newer one exists, so a number

@@ -1,16 +1,22 @@
 """`cluster.json`: the identity of a cluster and the few numbers that every process must agree on for ever.
 
     {"format": "ledgermq", "format_version": 1, "cluster_id": "…", "bundles": 5, "producer_states_max": 100000,
-     "url_life_ms": 900000, "parquet_min_age_ms": 3600000, "created_ms": …}
+     "url_life_ms": 900000, "parquet_min_age_ms": 3600000, "created_ms": …, "crc32c": "8 hexadecimal digits"}
 
 Created once by `put_if_absent`, by whichever process comes first; never changed.
+
+The checksum covers all other fields, known or not, as the shortest JSON with sorted keys, so that a file of any version can be checked.
+Files from before there was one have exactly the other eight fields; `ledger.cluster_fit` holds these against the rest of the root
+(decision 30).
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
+
+from crc32c import crc32c
 
 from ledger import keys
 from ledger.object_store.contract import ObjectMissing, ObjectStore
@@ -20,6 +26,9 @@ from ledgermq.sources import Sources
 
 FORMAT = "ledgermq"
 FORMAT_VERSION = 1
+CHECKSUM = "crc32c"
+NUMBERS = ("bundles", "producer_states_max", "url_life_ms", "parquet_min_age_ms", "format_version", "created_ms")
+FIELDS_WITHOUT_CHECKSUM = {"format", "cluster_id", *NUMBERS}
 BUNDLES_MAX = 1000
 BUNDLES_AT_ONCE = 4
 """Wherever all of a cluster are gone over: each waits for small answers of the store most of the time, and holds what it has listed."""
@@ -49,6 +58,8 @@ class ClusterSettings(ClusterDefaults):
     cluster_id: str = ""
     format_version: int = FORMAT_VERSION
     created_ms: int = 0
+    has_checksum: bool = field(default=False, compare=False)
+    """Whether the file has one; what it says is as it was written, then."""
 
 
 async def read_cluster(store: ObjectStore) -> ClusterSettings:
@@ -84,7 +95,15 @@ def check_cluster_id(cluster: ClusterSettings, wanted: str | None, url: str) -> 
 
 
 def _encode(cluster: ClusterSettings) -> bytes:
-    return json.dumps({"format": FORMAT, **asdict(cluster)}, indent=2).encode() + b"\n"
+    fields = {"format": FORMAT, **asdict(cluster)}
+    del fields["has_checksum"]
+    return json.dumps({**fields, CHECKSUM: checksum_of(fields)}, indent=2).encode() + b"\n"
+
+
+def checksum_of(fields: dict[str, Any]) -> str:
+    """Of all fields but the checksum itself."""
+    covered = {name: value for name, value in fields.items() if name != CHECKSUM}
+    return f"{crc32c(json.dumps(covered, sort_keys=True, separators=(',', ':')).encode()):08x}"
 
 
 def _decode(data: bytes) -> ClusterSettings:
@@ -92,18 +111,27 @@ def _decode(data: bytes) -> ClusterSettings:
         found: Any = json.loads(data)
         if not isinstance(found, dict) or found.get("format") != FORMAT:
             raise ValueError("it is not a cluster file of LedgerMQ")
+        has_checksum = _check_checksum(found)
         version = found["format_version"]
         if version != FORMAT_VERSION:
             raise FormatNotSupported(
                 f"{keys.CLUSTER}: this root has format version {version}, this software reads version {FORMAT_VERSION}",
                 object_key=keys.CLUSTER,
             )
-        numbers = {
-            name: int(found[name])
-            for name in ("bundles", "producer_states_max", "url_life_ms", "parquet_min_age_ms", "format_version", "created_ms")
-        }
-        cluster = ClusterSettings(**numbers, cluster_id=str(found["cluster_id"]))
+        numbers = {name: int(found[name]) for name in NUMBERS}
+        cluster = ClusterSettings(**numbers, cluster_id=str(found["cluster_id"]), has_checksum=has_checksum)
         cluster.check()
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError, InvalidConfig) as error:
-        raise DataDamaged(f"{keys.CLUSTER}: {error!r}", object_key=keys.CLUSTER) from error
+        raise DataDamaged(f"{keys.CLUSTER}: {error!r}; put the object back from a copy", object_key=keys.CLUSTER) from error
     return cluster
+
+
+def _check_checksum(found: dict[str, Any]) -> bool:
+    """Whether there is one. Without one other fields than those of before are damage too: the checksum's own name may be hit."""
+    if CHECKSUM in found:
+        if found[CHECKSUM] != checksum_of(found):
+            raise ValueError(f"its checksum is {found[CHECKSUM]}, its fields have {checksum_of(found)}")
+        return True
+    if found.get("format_version") == FORMAT_VERSION and (unknown := found.keys() - FIELDS_WITHOUT_CHECKSUM):
+        raise ValueError(f"it has no {CHECKSUM}, and fields that files without one never had: {', '.join(sorted(unknown))}")
+    return False

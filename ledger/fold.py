@@ -1,4 +1,4 @@
-"""The fold of a ledger: which segments are valid, and what state they add up to (DESIGN section 7).
+"""The fold of a ledger: which segments are valid, and what state they add up to (design L1).
 
     CLAIM            valid if its epoch is higher than the current one and it links to the last valid segment; opens a term
     DATA, RELEASE    valid if epoch and writer are the current ones and it links to the last valid segment

@@ -1,6 +1,6 @@
 """Following a ledger slot by slot, long after its slots may be gone: which segments count, and when to look whether that can be believed.
 
-A reader meets two surprises (DESIGN section 7). A slot is *missing*: not written yet, or deleted. A segment is *void*: really void, or put
+A reader meets two surprises (design L7). A slot is *missing*: not written yet, or deleted. A segment is *void*: really void, or put
 by a zombie into a slot that had been deleted. At a surprise it looks at the newest checkpoint: for a void segment at once, for a missing
 one after a second without progress, then ever more seldom. If that has trimmed past the first slot that was read since the look before,
 or past the one that is read next, the fold is worth nothing any more: begin again at that checkpoint and go on by offset.

@@ -1,4 +1,4 @@
-"""The names of all objects in a cluster's root; no other module spells a key (DESIGN section 5).
+"""The names of all objects in a cluster's root; no other module spells a key (docs/design.md, Keys).
 
     cluster.json
     brokers/<broker-id>.json
@@ -7,6 +7,7 @@
     ledgers/<bundle:04d>/compactions/<plan:020d>
     ledgers/<bundle:04d>/files/<plan:020d>
     ledgers/<bundle:04d>/snapshots/<plan:020d>
+    ledgers/0000/<segments, checkpoints, compactions or snapshots>/<number:020d>.copy    the same bytes again (`ledger.copies`)
     parquet/topic=<topic>/partition=<p>/<first:020d>-<last:020d>-<topic id>-<plan>.parquet
     archive/topic=<topic>/partition=<p>/<name as below parquet/>        what retention took, where it archives
     archive/_cluster.json                                  whose archive it is
@@ -28,6 +29,7 @@ from dataclasses import dataclass
 from ledgermq.errors import InvalidTopicName
 
 CLUSTER = "cluster.json"
+LEDGERS = "ledgers/"
 BROKERS = "brokers/"
 PARQUET = "parquet/"
 FENCES = "parquet/_tmp/"
@@ -74,6 +76,15 @@ def parse_broker(key: str) -> str | None:
 
 def ledger(bundle: int) -> str:
     return f"ledgers/{bundle:04d}/"
+
+
+_LEDGER = re.compile(r"ledgers/([0-9]{4,})/(?:segments|checkpoints|compactions|files|snapshots)/[0-9]{20}\Z")
+
+
+def parse_ledger(key: str) -> int | None:
+    """The bundle whose ledger an object of this key belongs to, if it is spelled as `ledger` does; None for other keys."""
+    found = _LEDGER.match(key)
+    return int(found[1]) if found and key.startswith(ledger(int(found[1]))) else None
 
 
 def segments(bundle: int) -> str:
@@ -127,6 +138,22 @@ def is_numbered(key: str, folder: str) -> bool:
 def number(key: str) -> int:
     """The slot, checkpoint or plan number at the end of the key of a numbered object."""
     return int(key.rsplit("/", 1)[1])
+
+
+COPY = ".copy"
+_COPIED = re.compile(rf"ledgers/{METADATA_BUNDLE:04d}/(?:segments|checkpoints|compactions|snapshots)/[0-9]{{20}}\Z")
+_COPIED_PREFIX = ledger(METADATA_BUNDLE)
+
+
+def copy_of(key: str) -> str | None:
+    """The key of an object's second copy; None where the object has none: only what the metadata needs is stored twice."""
+    return key + COPY if key.startswith(_COPIED_PREFIX) and _COPIED.match(key) else None
+
+
+def original_of(key: str) -> str | None:
+    """The key of the object whose second copy is at `key`; None where `key` is no copy's."""
+    original = key.removesuffix(COPY)
+    return original if original != key and copy_of(original) == key else None
 
 
 def fence(bundle: int, plan: int, put_id: bytes) -> str:
@@ -250,8 +277,13 @@ def sink_staged(write: str) -> str:
     return f"{SINKS}{write}/staged/"
 
 
+def sink_staged_of(write: str, epoch: int) -> str:
+    """What the keys of all rows that are staged for an epoch begin with."""
+    return f"{sink_staged(write)}{epoch:020d}-"
+
+
 def sink_staged_rows(write: str, epoch: int, put_id: bytes) -> str:
-    return f"{sink_staged(write)}{epoch:020d}-{put_id.hex()}"
+    return f"{sink_staged_of(write, epoch)}{put_id.hex()}"
 
 
 def sink_decided(write: str) -> str:

@@ -3,7 +3,7 @@
 A fold: it is fed by the batch entries of valid segments, in order, and is the same in every process that read them.
 Memory is bounded by a count of states (`cluster.json`), never by a clock: the state whose last batch is in the oldest slot goes first,
 and `forgotten_to` keeps the highest such slot. A batch of an unknown producer is taken only if it is the producer's first in the
-partition and the producer learned the ledger's end after that slot; so nothing that was forgotten can be stored twice (DESIGN section 10).
+partition and the producer learned the ledger's end after that slot; so nothing that was forgotten can be stored twice (design P4).
 """
 
 from __future__ import annotations

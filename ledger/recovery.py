@@ -1,4 +1,4 @@
-"""Recovery: what a ledger says now, in O(tail) (DESIGN sections 7 and 8).
+"""Recovery: what a ledger says now, in O(tail) (design L4).
 
 Fold from the newest checkpoint to the first empty slot. The result is believed only if the newest checkpoint, read *after* the fold,
 has not trimmed past the slot where the fold began: otherwise slots that were read may be re-created ones, or empty only because

@@ -152,6 +152,20 @@ def decode_tail(tail: bytes, bundle: int, slot: int) -> SlotIndex:
     return SlotIndex(index, length)
 
 
+def check_whole(data: bytes, bundle: int, slot: int) -> None:
+    """Is every byte of a segment as it was written? Raises DataDamaged, FormatNotSupported, naming the object."""
+    key = keys.segment(bundle, slot)
+    found = decode_tail(data, bundle, slot)
+    end = _batches_end(found.index)
+    if not data.startswith(schema_prefix()) or data[end : len(data) - found.tail_length] != END_OF_STREAM:
+        raise DataDamaged(f"{key}: it is not the stream that its index speaks of", object_key=key)
+    position = first_batch_position()
+    for entry in found.index.batches:
+        if entry.position != position or crc32c(data[position : position + entry.length]) != entry.crc:
+            raise DataDamaged(f"{key}: batch at byte {entry.position}: its place or checksum does not fit", object_key=key)
+        position += entry.length
+
+
 def _batches_end(index: fmt.SegmentIndex) -> int:
     return index.batches[-1].position + index.batches[-1].length if index.batches else first_batch_position()
 

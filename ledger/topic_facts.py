@@ -3,7 +3,7 @@
 Records are removed by many: owners, compactors, commands; each with the catalog that it read some time ago. So that a setting counts from
 the moment at which its change was answered, the change is answered only when the newest checkpoint of every bundle of the topic names it,
 and whoever moves a log start or deletes a file asks that checkpoint: with an older version of the topic it removes nothing
-(DESIGN section 10, facts that protect or remove data; docs/decisions/0025). Pure.
+(design D1; docs/decisions/0025). Pure.
 """
 
 from __future__ import annotations

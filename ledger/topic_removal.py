@@ -1,4 +1,4 @@
-"""How a removed topic leaves one bundle, as moves of checkpoints (DESIGN section 10).
+"""How a removed topic leaves one bundle, as moves of checkpoints (design D4).
 
     named      the checkpoint takes in the fact: from now on no plan is made that writes a file of the topic
     barrier    the first plan after that is finished: no plan from before it is open any more, its late puts are refused

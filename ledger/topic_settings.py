@@ -68,7 +68,7 @@ class TopicSettings:
 PARQUET_TARGET_BYTES_MAX = 2**30
 """A file is built in memory and put in one request, of which S3 takes 5 GiB."""
 
-MILLISECONDS = "of milliseconds is needed, as 604800000 for seven days"
+MILLISECONDS = "of milliseconds is needed, or a duration, as 7d or 604800000 for seven days"
 BYTES = "of bytes is needed, as 134217728 for 128 MiB"
 
 

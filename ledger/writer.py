@@ -1,4 +1,4 @@
-"""One term of ownership of a ledger: claim it, append to it, be fenced from it, release it (DESIGN section 7).
+"""One term of ownership of a ledger: claim it, append to it, be fenced from it, release it (docs/design.md, The ledger protocol).
 
 Appends are pipelined: several segments may be on their way (the caller bounds how many), each linked to the one before. A
 segment is acknowledged only when it and all below it, down to the claim, are won. The first lost slot ends the term: every waiter

@@ -16,8 +16,11 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from types import ModuleType
 
+from ledgermq import errors
 from ledgermq.client.client import Client, connect
 from ledgermq.client.consuming.consumer import Consumer
 from ledgermq.client.consuming.message import Message
@@ -42,7 +45,6 @@ from ledgermq.client.producing.delivery import BatchResult, Deliveries, Delivery
 from ledgermq.client.producing.producer import Producer
 from ledgermq.client.producing.unrouted import BatchDelivery
 from ledgermq.client.record import Record
-from ledgermq.client.settings import ClientSettings, ConsumerSettings, GroupSettings, ProducerSettings, TableSettings
 from ledgermq.client.tables.rows import Change
 from ledgermq.client.tables.table import Table
 from ledgermq.errors import LedgerMQError
@@ -59,10 +61,8 @@ __all__ = [
     "BundleDescription",
     "Change",
     "Client",
-    "ClientSettings",
     "ClusterDescription",
     "Consumer",
-    "ConsumerSettings",
     "DeletedRecords",
     "Deliveries",
     "Delivery",
@@ -71,7 +71,6 @@ __all__ = [
     "GroupConsumer",
     "GroupDescription",
     "GroupMessage",
-    "GroupSettings",
     "GroupSummary",
     "Handler",
     "Lag",
@@ -84,15 +83,23 @@ __all__ = [
     "PartitionDescription",
     "PlannedReset",
     "Producer",
-    "ProducerSettings",
     "Record",
     "SendResult",
     "Shift",
     "StoredOffset",
     "Table",
-    "TableSettings",
     "TopicDescription",
     "TopicPartition",
     "__version__",
     "connect",
+    "errors",
+    "sync",
 ]
+"""What programs make, get, and annotate. Settings are keyword arguments; their classes are in `ledgermq.client.settings`."""
+
+
+def __getattr__(name: str) -> ModuleType:
+    """`ledgermq.sync` without an import of its own. It builds on this package, so it cannot be imported above."""
+    if name == "sync":
+        return import_module("ledgermq.sync")
+    raise AttributeError(f"module 'ledgermq' has no attribute {name!r}")

@@ -9,6 +9,7 @@ Knows nothing of gRPC, HTTP or any store: `ledgermq.protocol.status` maps codes 
     │   ├── UnknownTopic, UnknownPartition, TopicExists, OffsetOutOfRange
     │   ├── PublishNotAccepted, SubscribeNotAccepted
     │   ├── LegalHold             nothing of the topic may be deleted while it is held
+    │   ├── UsedElsewhere         the client belongs to another process or event loop
     │   └── InvalidGroupName, UnknownGroup, GroupNotEmpty, CommitGoesBack
     ├── RetriableError            the same call may succeed later (retry_after_ms says when)
     │   ├── NotOwner              ask the broker at `owner` instead
@@ -107,6 +108,10 @@ class SubscribeNotAccepted(InvalidRequest):
 
 class LegalHold(InvalidRequest):
     code = "LEGAL_HOLD"
+
+
+class UsedElsewhere(InvalidRequest):
+    code = "USED_ELSEWHERE"
 
 
 class InvalidGroupName(InvalidRequest):

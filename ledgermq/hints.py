@@ -9,10 +9,10 @@ NAMES_SHOWN = 20
 CLOSE = 0.5
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that is most like this one, case aside; None where none is much like it."""
+def nearest(name: str, known: Iterable[str], close: float = CLOSE) -> str | None:
+    """The known name that is most like this one, case aside; None where none is much like it. `close`: from 0, any, to 1, the same."""
     spelled = {each.lower(): each for each in known}
-    near = difflib.get_close_matches(name.lower(), spelled, n=1, cutoff=CLOSE)
+    near = difflib.get_close_matches(name.lower(), spelled, n=1, cutoff=close)
     return spelled[near[0]] if near else None
 
 

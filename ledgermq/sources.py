@@ -2,7 +2,7 @@
 
 Everything else in the project asks a `Sources` for the time of day, a random number or an id, and asyncio's running loop
 for monotonic time and sleep; so a simulation replaces this object and the loop, and nothing else.
-Wall-clock time never decides about safety (DESIGN section 9): it dates records and heartbeats.
+Wall-clock time never decides about safety (design O1): it dates records and heartbeats.
 """
 
 from __future__ import annotations

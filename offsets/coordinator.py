@@ -27,7 +27,7 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.status import error_to_proto
 from offsets import commits, describe, members, reconcile, resets
 from offsets.deadlines import Deadlines
-from offsets.expiry import expire, forget_removed
+from offsets.expiry import expire, forget_removed, is_due
 from offsets.group import Group, Member
 from offsets.limits import GroupLimits
 from offsets.names import check_group_name, check_member_name
@@ -59,7 +59,7 @@ class EndWanted:
 
 
 class GroupCoordinator:
-    """`now_s`: monotonic seconds, for sessions; `now_ms`: wall clock, for commit times and expiry."""
+    """`now_s`: monotonic seconds, for sessions; `now_ms`: wall clock, for what is stamped: commits, and since when a group is empty."""
 
     def __init__(self, limits: GroupLimits, topics: TopicsView) -> None:
         self.state = OffsetsState()
@@ -297,7 +297,7 @@ class GroupCoordinator:
     # Time
 
     def tick(self, now_s: float, now_ms: int) -> Decision[None]:
-        """Sessions and time to let go that are over, targets that wait, expired offsets, topics that changed.
+        """Sessions and time to let go that are over, targets that wait, topics that changed. Offsets expire by `wants_expiry`.
 
         Call it at `next_tick_s()`, and when the catalog has changed.
         """
@@ -310,9 +310,30 @@ class GroupCoordinator:
             decision = self._decided(group, None)
             records += decision.records
             woken += decision.woken
-        if self._expiry_s <= now_s:
-            self._expire(records, now_s, now_ms)
         return Decision(records, None, tuple(woken))
+
+    def wants_expiry(self, now_s: float, now_ms: int) -> bool:
+        """Whether something has expired by the caller's own clock: look for a time to trust, and call `expire` with it.
+
+        Looks every `expiry_check_s` only. Call it after `tick`, else `next_tick_s` stays in the past.
+        """
+        if now_s < self._expiry_s:
+            return False
+        self._expiry_s = now_s + self._limits.expiry_check_s
+        return any(is_due(group, self._limits, now_ms) for group in self.state.groups.values())
+
+    def expire(self, now_s: float, judged_ms: int) -> Decision[None]:
+        """Forget what has expired at `judged_ms`: a time that no clock which may be wrong has decided alone."""
+        records: list[LogRecord] = []
+        for group in list(self.state.groups.values()):
+            if len(records) >= self._limits.records_max:
+                self._expiry_s = now_s
+                break
+            if expire(group, self._limits, judged_ms):
+                records += self._remove(group)
+            else:
+                records += group.drain()
+        return Decision(records, None)
 
     def next_tick_s(self) -> float:
         """Monotonic time at which `tick` has something to do, at the latest."""
@@ -341,16 +362,6 @@ class GroupCoordinator:
                 self._deadlines.note(group, now_s)
         self._ends.forget(self._view.is_removed)
         self._topics_version = version
-
-    def _expire(self, records: list[LogRecord], now_s: float, now_ms: int) -> None:
-        for group in list(self.state.groups.values()):
-            if len(records) >= self._limits.records_max:
-                return
-            if expire(group, self._limits, now_ms):
-                records += self._remove(group)
-            else:
-                records += group.drain()
-        self._expiry_s = now_s + self._limits.expiry_check_s
 
 
 def _each(apply: Callable[[T], bool], asked: Sequence[T]) -> tuple[list[pb.CommitResult], bool]:

@@ -1,6 +1,9 @@
 """What goes by itself: the committed offsets of a group that was empty and silent for the retention time, then the group; offsets of
 removed topics.
 
+Committed offsets are the only copy of what a group has done, so a clock that is wrong must not take them: the caller stamps by the later
+of two clocks and judges by the earlier (`ledger.two_clocks`).
+
 A group that goes leaves its epoch to the floor, from which the next group of any name begins: nothing that was told under an old epoch can
 be in force again. Where only some offsets go, the bare epoch is drawn anew for the same reason.
 """
@@ -11,30 +14,29 @@ from offsets.group import Group
 from offsets.limits import GroupLimits
 from offsets.topics import TopicsView
 
-NEVER_MS = 2**63
+
+def is_due(group: Group, limits: GroupLimits, now_ms: int) -> bool:
+    """Whether something of it goes at `now_ms`. O(1) while nothing can."""
+    if group.members or now_ms < group.expiry_ms:
+        return False
+    oldest_ms = min((value.commit_ms for topic in group.offsets.values() for value in topic.values()), default=0)
+    group.expiry_ms = max(group.empty_since_ms, oldest_ms) + limits.retention_ms
+    return group.expiry_ms <= now_ms
 
 
 def expire(group: Group, limits: GroupLimits, now_ms: int) -> bool:
-    """Forget what is due. True: nothing is left, the group itself is due. O(1) while nothing can be."""
-    if group.members or now_ms < group.expiry_ms:
+    """Forget what is due. True: nothing is left, the group itself is due."""
+    if not is_due(group, limits, now_ms):
         return False
-    next_ms = NEVER_MS
-    due = []
-    for topic_id, topic in group.offsets.items():
-        for number, value in topic.items():
-            due_ms = max(group.empty_since_ms, value.commit_ms) + limits.retention_ms
-            if due_ms <= now_ms:
-                due.append((topic_id, number))
-            else:
-                next_ms = min(next_ms, due_ms)
-    group_due_ms = group.empty_since_ms + limits.retention_ms
-    if len(due) == group.offset_count and group_due_ms <= now_ms:
+    latest_ms = now_ms - limits.retention_ms
+    due = [
+        (topic_id, number) for topic_id, topic in group.offsets.items() for number, value in topic.items() if value.commit_ms <= latest_ms
+    ]
+    if len(due) == group.offset_count:
         return True
     for partition in due:
         group.set_offset(partition, None)
-    if due:
-        group.renew_bare()
-    group.expiry_ms = min(next_ms, group_due_ms) if not group.offset_count else next_ms
+    group.renew_bare()
     return False
 
 

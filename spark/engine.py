@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from ledger.blocking import run_inline
 from ledger.object_store.contract import FenceClosed, ObjectMissing, ObjectStore, StoreThrottled, StoreUncertain
-from ledger.parquet.engine import OnTaskDone, StoreTask
+from ledger.parquet.engine import TASK_MEMORY_BYTES, OnTaskDone, StoreTask
 from ledger.parquet.plan_chain import PlanOvertaken
 from ledgermq.errors import InvalidConfig, LedgerMQError, Unavailable, from_code
 from ledgermq.sources import Sources
@@ -63,6 +63,8 @@ class _Finished(AccumulatorParam[list[tuple[int, Any]]]):
 
 class SparkEngine:
     """Runs in the driver; `spark` stays the caller's. Needs a classic session: Spark Connect has no RDDs."""
+
+    memory_bytes = TASK_MEMORY_BYTES
 
     def __init__(self, spark: SparkSession) -> None:
         self._context: SparkContext = spark.sparkContext

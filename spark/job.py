@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from ledger.commands.compaction_report import compaction_report
 from ledger.commands.compaction_service import parse_interval_s, serve
-from ledger.commands.root import check_bundles, cluster_of, opened
+from ledger.commands.root import check_bundles, fitting_cluster_of, opened
 from ledger.parquet.report import CompactionReport, Progress
 from ledger.parquet.runner import compact_root
 from ledgermq.cli.exit_codes import exit_code
@@ -36,7 +36,7 @@ async def compact(root: str, spark: SparkSession, bundles: Sequence[int] | None 
     """Raises InvalidConfig where `root` is no cluster, the store's errors."""
     sources = Sources()
     async with opened(root, sources) as store:
-        check_bundles(await cluster_of(store), bundles)
+        check_bundles(await fitting_cluster_of(store), bundles)
         return await compact_root(store, sources, SparkEngine(spark), bundles=bundles, on_progress=_show)
 
 
@@ -81,7 +81,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 async def _serve(chosen: argparse.Namespace, spark: SparkSession, interval_s: float) -> None:
     sources = Sources()
     async with opened(chosen.root, sources) as store:
-        cluster = await cluster_of(store)
+        cluster = await fitting_cluster_of(store)
         check_bundles(cluster, chosen.bundles)
         await serve(store, cluster, sources, SparkEngine(spark), interval_s, chosen.output, chosen.bundles or None)
 

@@ -11,7 +11,10 @@ from importlib.metadata import version
 from ledger import keys
 from ledger.blocking import RunBlocking
 from ledger.cluster import ClusterSettings, open_cluster
+from ledger.cluster_fit import check_fit
+from ledger.copies import copies_of
 from ledger.object_store.contract import ObjectStore
+from ledger.two_clocks import TwoClocks
 from ledgermq.protocol.api import BrokerApi, Connector
 from ledgermq.sources import Sources
 from stateless_broker.at_controller import AtController
@@ -21,6 +24,7 @@ from stateless_broker.deletion_path import DeletionPath
 from stateless_broker.directory import Directory
 from stateless_broker.fetch_path import FetchPath
 from stateless_broker.groups.opening import open_groups
+from stateless_broker.health import Alarms
 from stateless_broker.logs import get_logger
 from stateless_broker.membership import Membership
 from stateless_broker.metadata import Metadata, Source
@@ -56,7 +60,10 @@ class Broker:
         self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         interval_s = settings.heartbeat_interval_s(store.url)
         self._settings = settings
-        self.membership = Membership(store, sources, self.broker_id, address, interval_s, settings.peer_address or "")
+        self._clocks = TwoClocks(store, sources)
+        self.membership = Membership(store, sources, self.broker_id, address, interval_s, settings.peer_address or "", self._clocks.learn)
+        self.alarms = Alarms()
+        self.membership.alarms = self.alarms.now
         self.directory = Directory(cluster.bundles)
         self._peers = Peers(connector, interval_s, self._peer_lost)
         self.metadata = Metadata(store, cluster, sources, self._metadata_source, self._peers.connection)
@@ -72,6 +79,10 @@ class Broker:
         )
         times = _times(settings, interval_s)
         self.ownership = Ownership(self.membership, self._peers, self.directory, context, sources, times, self._ownership_changed)
+        self.alarms.add(self._parked)
+        self.alarms.add(self._takes_no_records)
+        if (copies := copies_of(store)) is not None:
+            self.alarms.add(lambda: sorted(copies.damaged.values()))
         self.controller = Controller(
             store, cluster, self.metadata, self.ownership, sources, _topic_limits(settings), context.compaction.engine
         )
@@ -94,6 +105,7 @@ class Broker:
         Raises FormatNotSupported, DataDamaged, the store's errors.
         """
         cluster = await open_cluster(store, sources, settings.cluster_defaults(), settings.cluster_id)
+        await check_fit(store, cluster)
         broker = cls(store, sources, settings, cluster, address, connector, run_blocking, metrics)
         await broker.membership.join()
         broker._run = asyncio.create_task(broker._main(), name=f"broker {broker.broker_id}")
@@ -125,6 +137,7 @@ class Broker:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.ownership.run(), name="ownership")
+                group.create_task(self.ownership.pulse.run(), name="pulse")
                 group.create_task(self.metadata.run(), name="metadata")
                 group.create_task(self.controller.run(), name="controller")
                 group.create_task(self.context.write_gate.run(self._settings.reserve_bytes), name="write gate")
@@ -144,11 +157,20 @@ class Broker:
             settings.fetch_bytes,
             settings.fetch_wait_ms_max / 1000,
             self.context.metrics,
+            self.context.answers,
             direct=settings.tells_places(root_url),
         )
         at_controller = AtController(self.address, self.ownership, self.metadata, self._peers.connection)
         self.groups = open_groups(
-            self.address, settings, self.ownership, self.metadata, self.controller, at_controller, self.context.sources, self._broker
+            self.address,
+            settings,
+            self.ownership,
+            self.metadata,
+            self.controller,
+            at_controller,
+            self.context.sources,
+            self._clocks,
+            self._broker,
         )
         parts = Parts(
             cluster=cluster,
@@ -182,6 +204,13 @@ class Broker:
     def _peer_lost(self, broker: str, refused: bool) -> None:
         self.ownership.report_lost(broker, refused)
 
+    def _parked(self) -> list[str]:
+        return [alarm for _, owner in sorted(self.ownership.terms.opened.items()) for alarm in owner.parked()]
+
+    def _takes_no_records(self) -> list[str]:
+        refusal = self.ownership.write_refusal
+        return [f"the object store takes no records, reads go on: {refusal.message}"] if refusal is not None else []
+
     def _ownership_changed(self) -> None:
         self.metadata.ownership_changed()
         self.controller.ownership_changed()
@@ -202,8 +231,10 @@ def _bundle_limits(settings: BrokerSettings, root_url: str) -> BundleLimits:
         flush_bytes=settings.flush_bytes,
         produce_memory_bytes_max=settings.produce_memory_bytes_max,
         cache_bytes_max=settings.cache_bytes_max,
+        answer_memory_bytes_max=settings.answer_memory_bytes_max,
         checkpoint_slots=settings.checkpoint_slots,
         checkpoint_bytes=settings.checkpoint_bytes,
         background_compaction=settings.background_compaction,
         cleaning_bytes_max=settings.cleaning_bytes_max,
+        compaction_memory_bytes_max=settings.compaction_memory_bytes_max,
     )

@@ -15,12 +15,25 @@ from typing import Annotated, Any, get_args
 
 import typer
 from pydantic.fields import FieldInfo
+from rich.markup import escape
 
 from ledger.commands.root import root_url
 from ledgermq.cli.options import Debug
 from ledgermq.cli.reporting import command
+from ledgermq.environment import add_settings
+from ledgermq.errors import InvalidConfig
 from stateless_broker import config_command
-from stateless_broker.settings import PORT, BrokerSettings, CompactionSettings, ProcessSettings, load_compaction_settings, load_settings
+from stateless_broker.settings import (
+    ADMIN_PORT,
+    NAMES,
+    PORT,
+    BrokerSettings,
+    CompactionSettings,
+    ProcessSettings,
+    load_compaction_settings,
+    load_settings,
+)
+from stateless_broker.settings_page import range_of
 from stateless_broker.top import command as top_command
 
 ConfigFile = Annotated[
@@ -30,8 +43,18 @@ Root = Annotated[
     str,
     typer.Argument(envvar="LEDGERMQ_ROOT", metavar="ROOT", help="Root of the cluster: file:///folder, s3://bucket/prefix, or a folder."),
 ]
-Folder = Annotated[Path, typer.Argument(help="Where everything is kept; made if it does not exist.")]
+Folder = Annotated[str, typer.Argument(metavar="FOLDER", help="Where everything is kept; made if it does not exist.")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")]
+AdminPort = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        max=65535,
+        show_default=False,
+        help="Port of /metrics, /livez and /readyz, which `ledgermq top` reads; 0 takes a free one. "
+        f"Not set: none is opened. `ledgermq top` looks at {ADMIN_PORT}.",
+    ),
+]
 Processes = Annotated[
     int,
     typer.Option(
@@ -45,6 +68,7 @@ Supervised = Annotated[bool, typer.Option("--supervised", hidden=True, help="Sto
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the application."""
+    add_settings(NAMES)
     command(app, "dev")(dev)
     command(app, "broker")(with_settings(BrokerSettings)(broker))
     command(app, "compactor")(with_settings(CompactionSettings)(compactor))
@@ -52,11 +76,15 @@ def register(app: typer.Typer) -> None:
     top_command.register(app)
 
 
-def dev(folder: Folder = Path("ledgermq-data"), port: Port = PORT, config: ConfigFile = None, debug: Debug = False) -> None:
+def dev(
+    folder: Folder = "ledgermq-data", port: Port = PORT, admin_port: AdminPort = None, config: ConfigFile = None, debug: Debug = False
+) -> None:
     """Run an all-in-one broker on a local folder; topics are created when they are first used. Ctrl-C ends it."""
-    url = root_url(str(folder))
-    flags = {"port": port, "auto_create_topics": True, "log_level": None if debug else "warning"}
-    _run(url, config, flags, lambda address: typer.echo(_welcome(address, folder, url)))
+    url = root_url(folder)
+    if not url.startswith("file:"):
+        raise InvalidConfig(f"dev keeps everything in a local folder, not in {folder!r}; `ledgermq broker ROOT` takes URLs")
+    flags = {"port": port, "admin_port": admin_port, "auto_create_topics": True, "log_level": None if debug else "warning"}
+    _run(url, config, flags, lambda address, admin: typer.echo(_welcome(address, admin, folder, url)))
 
 
 def broker(
@@ -66,7 +94,7 @@ def broker(
     url = root_url(root)
     if processes > 1:
         raise typer.Exit(_run_processes(root, config, processes, flags, debug=debug))
-    _run(url, config, flags, lambda address: typer.echo(f"broker listens on {address}, root {url}"), supervised=supervised)
+    _run(url, config, flags, lambda address, _: typer.echo(f"broker listens on {address}, root {url}"), supervised=supervised)
 
 
 def compactor(root: Root, config: ConfigFile = None, debug: Debug = False, **flags: Any) -> None:
@@ -77,10 +105,12 @@ def compactor(root: Root, config: ConfigFile = None, debug: Debug = False, **fla
     run_compactor(url, lambda: load_compaction_settings(config, **flags), lambda: typer.echo(f"compaction service works on root {url}"))
 
 
-def _run(url: str, config: Path | None, flags: Mapping[str, Any], on_ready: Callable[[str], None], *, supervised: bool = False) -> None:
+def _run(
+    url: str, config: Path | None, flags: Mapping[str, Any], on_ready: Callable[[str, int | None], None], *, supervised: bool = False
+) -> None:
     from stateless_broker.process import run_node
 
-    run_node(url, lambda: load_settings(config, **flags), lambda node: on_ready(node.address), supervised=supervised)
+    run_node(url, lambda: load_settings(config, **flags), lambda node, admin: on_ready(node.address, admin), supervised=supervised)
 
 
 def _run_processes(root: str, config: Path | None, processes: int, flags: Mapping[str, Any], *, debug: bool) -> int:
@@ -116,20 +146,22 @@ def _option(name: str, field: FieldInfo) -> inspect.Parameter:
     """None stands for "not given": then the environment, the file and the default count, in this order."""
     kind = next((k for k in (get_args(field.annotation) or [field.annotation]) if k in (bool, int, float)), str)
     flag = "--" + name.replace("_", "-")
-    known = "" if field.default is None else f" [default: {field.default}]"
-    choices = "" if kind is not str or "Literal" not in str(field.annotation) else f" ({' | '.join(get_args(field.annotation))})"
+    default = "not set" if field.default is None else str(field.default).lower() if kind is bool else str(field.default)
+    allowed = "" if kind is bool else range_of(field).replace("`", "")
+    facts = escape(f"[default: {default}{f'; {allowed}' if allowed not in ('', 'text') else ''}]")
     option = typer.Option(
         f"{flag}/--no-{flag[2:]}" if kind is bool else flag,
-        help=f"{field.description or name.replace('_', ' ')}{choices}{known}",
+        help=f"{escape(field.description or name.replace('_', ' '))} {facts}",
         show_default=False,
     )
     annotation: Any = Annotated[kind | None, option]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
-def _welcome(address: str, folder: Path, url: str) -> str:
-    quoted = shlex.quote(str(folder))
+def _welcome(address: str, admin: int | None, folder: str, url: str) -> str:
+    quoted = shlex.quote(folder)
     target = "" if address == f"127.0.0.1:{PORT}" else f" --target {address}"
+    watching = "" if admin is None else f"  ledgermq top{'' if admin == ADMIN_PORT else f' localhost:{admin}'}\n"
     return f"""\
 LedgerMQ is ready at {address}; everything it knows is in {folder}/. Ctrl-C ends it.
 
@@ -139,7 +171,7 @@ In another terminal:
   ledgermq consume hello --from earliest --until-end{target}
   ledgermq compact {quoted}
   python -c "import sys, pyarrow.dataset as d; print(d.dataset(sys.argv[1]).to_table())" {quoted}/parquet
-
+{watching}
 In Python:
   import ledgermq.sync
   with ledgermq.sync.connect("{address}") as client:  # or, without any broker: "{url}"

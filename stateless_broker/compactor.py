@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable
 
 from ledger.cluster import ClusterSettings, check_cluster_id, read_cluster
+from ledger.cluster_fit import check_fit
 from ledger.commands.engines import find_engine
 from ledger.keyed.report import CleaningReport
 from ledger.object_store.contract import ObjectMissing, ObjectStore
@@ -48,7 +49,7 @@ async def _serve(url: str, settings: CompactionSettings, read: Callable[[], Comp
     stopping = stop_signals(lambda: live.in_force)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, live.reload)
     apply(settings)
-    async with admin_port(settings, health, metrics), await open_store(url, sources=sources, meter=metrics.store) as store:
+    async with admin_port(settings, health, metrics), await open_store(url, sources=sources, meter=metrics.store, mends=True) as store:
         starting = asyncio.create_task(when_store_answers(lambda: _cluster(store, settings), url, health, sources), name="start")
         cluster = await unless(stopping, starting)
         if cluster is None:
@@ -73,9 +74,11 @@ async def _stop_when(stopping: asyncio.Event, compactor: Compactor, live: LiveSe
 
 async def _cluster(store: ObjectStore, settings: CompactionSettings) -> ClusterSettings:
     try:
-        return check_cluster_id(await read_cluster(store), settings.cluster_id, store.url)
+        cluster = check_cluster_id(await read_cluster(store), settings.cluster_id, store.url)
     except ObjectMissing as error:
         raise Unavailable("there is no cluster here yet; the first broker makes it") from error
+    await check_fit(store, cluster)
+    return cluster
 
 
 def tell_cleaned(report: CleaningReport) -> None:

@@ -161,7 +161,7 @@ class Controller:
         return owner
 
     async def _put_in_force(self, topic: Topic) -> None:
-        """Let the newest checkpoint of each of its bundles name what protects its records now (DESIGN section 10)."""
+        """Let the newest checkpoint of each of its bundles name what protects its records now (design D1)."""
 
         async def in_bundle(bundle: int) -> None:
             catalog = self._metadata.catalog

@@ -30,12 +30,12 @@ class Directory:
         """Also of bundles that nobody owns now."""
         self.troubles: dict[int, str] = {}
 
-    def update(self, present: Mapping[str, Heartbeat], now: float, has_ended: Callable[[str], bool]) -> None:
-        """Take in what all brokers that are present say, this one included. `has_ended`: of a broker that was present once."""
+    def update(self, present: Mapping[str, Heartbeat], now: float, fights_nobody: Callable[[str], bool]) -> None:
+        """Take in what all brokers that are present say, this one included. `fights_nobody`: of one that was present once."""
         for bundle, last in self._last.items():
             owner = present.get(last.broker)
             released = owner is not None and bundle in owner.releasing
-            self.claims[bundle].is_free = last.leaving or released or has_ended(last.broker)
+            self.claims[bundle].is_free = last.leaving or released or fights_nobody(last.broker)
         said: dict[int, int] = {}
         for heartbeat in present.values():
             for bundle, epoch in heartbeat.bundles.items():

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
+from ledger import keys
 from ledger.catalog import Topic
 from ledgermq.errors import CorruptFrame, InvalidRequest, LedgerMQError, SubscribeNotAccepted
 from ledgermq.protocol import ledgermq_pb2 as pb
@@ -17,6 +18,7 @@ from ledgermq.protocol.batch_header import Buffer
 from ledgermq.protocol.frames import FetchFrame, Frame
 from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
 from ledgermq.tasks import end
+from stateless_broker.bundle.budgets import AnswerBudget, AnswerReader
 from stateless_broker.bundle.context import BundleMetrics
 from stateless_broker.bundle.owner import BundleOwner
 from stateless_broker.logs import get_logger, logs_debug
@@ -26,6 +28,12 @@ from stateless_broker.topics import Lookup, Topics
 PARTITIONS_MAX = 4096
 PARALLEL_PARTITIONS = 8
 STREAM_WAIT_S = 30.0
+ROOM_WAIT_S = 5.0
+"""A reader for which there is no room is told the ends of its partitions this often, so that it knows that it is not forgotten."""
+ROOM_WAIT_LEAST_S = 1.0
+"""A fetch that does not wait for records waits this long for room."""
+READ_BYTES_LEAST = 256 * 1024
+"""Room for each partition that is read side by side with others: every read brings one batch at least."""
 OBJECTS_MAX = 64
 """From here on an answer takes in no more partitions: a bound on what the URLs of objects take in its header."""
 
@@ -59,6 +67,10 @@ class _Found:
         return sum(len(piece) for piece in self.data)
 
     @property
+    def answer_bytes(self) -> int:
+        return self.payload_bytes + self.header.ByteSize()
+
+    @property
     def size_bytes(self) -> int:
         """Also of what the caller reads by itself."""
         return sum(batch.length for batch in self.header.batches)
@@ -74,6 +86,7 @@ class FetchPath:
         bytes_default: int,
         wait_s_max: float,
         metrics: BundleMetrics,
+        answers: AnswerBudget,
         *,
         direct: bool = False,
     ) -> None:
@@ -82,6 +95,7 @@ class FetchPath:
         self.bytes_default = bytes_default
         self.wait_s_max = wait_s_max
         self._metrics = metrics
+        self._answers = answers
         self._direct = direct
 
     async def once(self, request: pb.FetchRequest) -> FetchFrame:
@@ -89,47 +103,95 @@ class FetchPath:
         cursors = _cursors(request)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(request.max_wait_ms / 1000, self.wait_s_max)
+        room_until = max(deadline, loop.time() + ROOM_WAIT_LEAST_S)
         is_over = False
-        while True:
-            found = await self._collect(cursors, request)
-            enough = sum(part.size_bytes for part in found) >= max(1, request.min_bytes)
-            if enough or any(part.header.HasField("error") for part in found) or is_over or loop.time() >= deadline:
-                return _frame(found)
-            is_over = not await self._wait(cursors, deadline)
+        reader = self._reader(cursors, once=True)
+        try:
+            while True:
+                found, _ = await self._next_answer(reader, cursors, request, room_until)
+                enough = sum(part.size_bytes for part in found) >= max(1, request.min_bytes)
+                if enough or any(part.header.HasField("error") for part in found) or is_over or loop.time() >= deadline:
+                    reader.hand_over()
+                    return self._frame(found)
+                reader.rest()
+                is_over = not await self._wait(cursors, deadline)
+        except BaseException:
+            reader.leave()
+            raise
+        finally:
+            if reader.caller is None:  # the answer has arrived
+                reader.leave()
 
     async def stream(self, request: pb.FetchRequest) -> AsyncIterator[FetchFrame]:
         """The first frame comes at once, even if empty: it tells the high watermarks."""
         cursors = _cursors(request)
-        while cursors:
-            found = await self._collect(cursors, request)
-            news = [part for part, cursor in zip(found, cursors, strict=False) if _is_news(part, cursor)]
-            failed = {(part.header.topic, part.header.partition) for part in found if part.header.HasField("error")}
-            for part, cursor in zip(found, cursors, strict=False):
-                _advance(cursor, part)
-            if news:
-                yield _frame(news)
-            served = [cursor for cursor in cursors[: len(found)] if (cursor.name, cursor.partition) not in failed]
-            cursors = cursors[len(found) :] + served  # who had no turn is first in the next answer
-            if cursors and not any(part.header.batches for part in found):
-                await self._wait(cursors, asyncio.get_running_loop().time() + STREAM_WAIT_S)
+        room_until = 0.0
+        with self._reader(cursors) as reader:
+            while cursors:
+                found, had_room = await self._next_answer(reader, cursors, request, room_until)
+                room_until = asyncio.get_running_loop().time() + ROOM_WAIT_S
+                is_empty = not any(part.header.batches for part in found)
+                news = [part for part, cursor in zip(found, cursors, strict=False) if _is_news(part, cursor)]
+                if not had_room and not news:
+                    news = found[:1]
+                failed = {(part.header.topic, part.header.partition) for part in found if part.header.HasField("error")}
+                for part, cursor in zip(found, cursors, strict=False):
+                    _advance(cursor, part)
+                served = [cursor for cursor in cursors[: len(found)] if (cursor.name, cursor.partition) not in failed]
+                cursors = cursors[len(found) :] + served  # who had no turn is first in the next answer
+                frames = [self._frame(news)] if news else []
+                del found, news  # their batches are the frame's alone, and the frame's are its receiver's
+                if frames:
+                    with reader.sent():
+                        yield frames.pop()
+                reader.rest()
+                if cursors and is_empty and had_room:
+                    await self._wait(cursors, asyncio.get_running_loop().time() + STREAM_WAIT_S)
 
-    def _bytes_max(self, request: pb.FetchRequest) -> int:
-        return min(request.max_bytes or self.bytes_default, FRAME_PAYLOAD_BYTES_MAX)
+    def _reader(self, cursors: Sequence[_Cursor], *, once: bool = False) -> AnswerReader:
+        """Brokers follow internal topics by fetching, too: they wait behind no consumer."""
+        return self._answers.reader(once=once, urgent=all(keys.is_internal(cursor.name) for cursor in cursors))
 
-    async def _collect(self, cursors: Sequence[_Cursor], request: pb.FetchRequest) -> list[_Found]:
-        """What the first of the cursors have, some at a time, until the answer is full: a prefix of `cursors`, in their order."""
+    async def _next_answer(
+        self, reader: AnswerReader, cursors: Sequence[_Cursor], request: pb.FetchRequest, until_s: float
+    ) -> tuple[list[_Found], bool]:
+        """What the first of the cursors have; (without their batches, False) where there was no room for them until then."""
+        asked = min(request.max_bytes or self.bytes_default, FRAME_PAYLOAD_BYTES_MAX)
+        direct = self._direct and request.direct
+        least = 0
+        while True:
+            room = reader.room(asked)
+            if not await reader.take(max(room, least), until_s):
+                return await self._collect(cursors, 0, direct=False), False
+            found = await self._collect(cursors, asked if direct else max(room, least), direct=direct)
+            while not reader.fit(sum(part.answer_bytes for part in found)):
+                if len(found) == 1:  # a batch that is larger than the room: wait for enough, and read it again
+                    least = found[0].answer_bytes
+                    break
+                found.pop()
+            else:
+                return found, True
+            reader.rest()
+
+    async def _collect(self, cursors: Sequence[_Cursor], room: int, *, direct: bool) -> list[_Found]:
+        """What the first of the cursors have, some at a time, until the answer is full: a prefix of `cursors`, in their order.
+
+        `room` 0: the ends of all of them, and no batch.
+        """
         found: list[_Found] = []
         lookup = self._topics.lookup()
-        room = self._bytes_max(request)
-        direct = self._direct and request.direct
-        for first in range(0, len(cursors), PARALLEL_PARTITIONS):
-            group = cursors[first : first + PARALLEL_PARTITIONS]
-            for part in await asyncio.gather(*(self._read(lookup, cursor, max(1, room // len(group)), direct) for cursor in group)):
+        ends_only = room == 0
+        at = 0
+        while at < len(cursors):
+            group = cursors[at : at + max(1, min(PARALLEL_PARTITIONS, room // READ_BYTES_LEAST))]
+            at += len(group)
+            bytes_max = 0 if ends_only else max(1, room // len(group))
+            for part in await asyncio.gather(*(self._read(lookup, cursor, bytes_max, direct) for cursor in group)):
                 if found and sum(p.payload_bytes for p in found) + part.payload_bytes > FRAME_PAYLOAD_BYTES_MAX:
                     return found
                 found.append(part)
                 room -= part.size_bytes
-            if room <= 0 or len({url for part in found for url in part.urls}) >= OBJECTS_MAX:
+            if (room <= 0 and not ends_only) or len({url for part in found for url in part.urls}) >= OBJECTS_MAX:
                 break
         return found
 
@@ -155,11 +217,20 @@ class FetchPath:
             assert at.end <= fetched.high_watermark, "nobody reads above the high watermark"
             header.batches.add(base_offset=at.base_offset, record_count=at.record_count, length=at.length, crc=at.crc, position=at.position)
             found.urls.append(located.url)
-        if header.batches:
-            if logs_debug(__name__):
-                self._tell(cursor, header)
-            self._metrics.delivered(cursor.topic.id, sum(batch.record_count for batch in header.batches), found.size_bytes)
+        if header.batches and logs_debug(__name__):
+            self._tell(cursor, header)
         return found
+
+    def _frame(self, found: Sequence[_Found]) -> FetchFrame:
+        objects: dict[str, int] = {}
+        for part in found:
+            for batch, url in zip(part.header.batches, part.urls, strict=False):
+                batch.object = objects.setdefault(url, len(objects) + 1)
+            if part.header.batches:
+                records = sum(batch.record_count for batch in part.header.batches)
+                self._metrics.delivered(part.header.topic_id, records, part.size_bytes)
+        header = pb.FetchHeader(partitions=[part.header for part in found], objects=objects)
+        return Frame(header, [piece for part in found for piece in part.data])
 
     @staticmethod
     def _tell(cursor: _Cursor, header: pb.FetchedPartition) -> None:
@@ -203,15 +274,6 @@ def _cursors(request: pb.FetchRequest) -> list[_Cursor]:
     if len({(cursor.name, cursor.partition) for cursor in cursors}) < len(cursors):
         raise InvalidRequest("a fetch names each partition once")
     return cursors
-
-
-def _frame(found: Sequence[_Found]) -> FetchFrame:
-    objects: dict[str, int] = {}
-    for part in found:
-        for batch, url in zip(part.header.batches, part.urls, strict=False):
-            batch.object = objects.setdefault(url, len(objects) + 1)
-    header = pb.FetchHeader(partitions=[part.header for part in found], objects=objects)
-    return Frame(header, [piece for part in found for piece in part.data])
 
 
 def _is_news(part: _Found, cursor: _Cursor) -> bool:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import aclosing, contextmanager
 from types import TracebackType
 from typing import Any, Self
 
@@ -21,9 +22,11 @@ from grpc_reflection.v1alpha import reflection
 from ledgermq.errors import InvalidConfig, LedgerMQError, Unavailable
 from ledgermq.protocol.api import BrokerApi
 from ledgermq.protocol.limits import GRPC_OPTIONS
-from ledgermq.protocol.methods import METHODS, SERVICE, Kind, Method
+from ledgermq.protocol.methods import FETCH, FETCH_ONCE, METHODS, SERVICE, Kind, Method
 from ledgermq.protocol.status import abort
+from stateless_broker.bundle.budgets import CALLER, Caller
 from stateless_broker.call_meter import CANCELLED, OK, CallMeter
+from stateless_broker.connection_cut import ConnectionCut
 from stateless_broker.logs import follow_call, get_logger
 
 KEEPALIVE_MS = 20_000
@@ -42,6 +45,7 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
 Context = grpc.aio.ServicerContext[bytes, bytes]
 
 log = get_logger(__name__)
+_connection_cut = ConnectionCut()
 
 
 class GrpcServer:
@@ -54,8 +58,9 @@ class GrpcServer:
     async def listen(self, host: str, port: int) -> int:
         """The port; `port` 0 takes a free one. Raises InvalidConfig where it cannot be had."""
         try:
+            _check_free(host, port)
             bound = self._server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
-        except RuntimeError as error:
+        except (OSError, RuntimeError) as error:
             raise InvalidConfig(
                 f"cannot listen on {host}:{port}: the port is in use, or the address is not one of this machine's"
             ) from error
@@ -107,29 +112,54 @@ class GrpcServer:
 
         return handle
 
-    def _server_stream(self, method: Method) -> Callable[[bytes, Context], AsyncIterator[bytes]]:
-        async def handle(data: bytes, context: Context) -> AsyncIterator[bytes]:
+    def _server_stream(self, method: Method) -> Callable[[bytes, Context], Awaitable[None]]:
+        async def handle(data: bytes, context: Context) -> None:
             with _Metered(self._meter, method, context) as metered:
                 try:
-                    async with aclosing(self._call(method)(method.decode_request(data))) as answers:
-                        async for answer in answers:
-                            yield method.encode_response(answer)
+                    await _answer(method, self._call(method)(method.decode_request(data)), context)
                 except Exception as error:
                     await _refuse(method, context, error, metered)
 
         return handle
 
-    def _bidi_stream(self, method: Method) -> Callable[[AsyncIterator[bytes], Context], AsyncIterator[bytes]]:
-        async def handle(requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[bytes]:
+    def _bidi_stream(self, method: Method) -> Callable[[AsyncIterator[bytes], Context], Awaitable[None]]:
+        async def handle(requests: AsyncIterator[bytes], context: Context) -> None:
             with _Metered(self._meter, method, context) as metered:
                 try:
-                    async with aclosing(self._call(method)(_decoded(method, requests))) as answers:
-                        async for answer in answers:
-                            yield method.encode_response(answer)
+                    await _answer(method, self._call(method)(_decoded(method, requests)), context)
                 except Exception as error:
                     await _refuse(method, context, error, metered)
 
         return handle
+
+
+def _check_free(host: str, port: int) -> None:
+    """Raises OSError where gRPC could not listen: gRPC's core would print a line of its own about it."""
+    for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE):
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+            probe.listen()
+
+
+@contextmanager
+def _client_may_leave() -> Iterator[None]:
+    """A client that goes away in the middle of a write has cancelled its call. gRPC would log the failed write as an error of ours."""
+    try:
+        yield
+    except grpc.aio.InternalError as error:
+        raise asyncio.CancelledError("the client went away") from error
+
+
+async def _answer(method: Method, answers: Any, context: Context) -> None:
+    """Write the answers of a stream."""
+    async with aclosing(answers):
+        async for answer in answers:
+            data = method.encode_response(answer)
+            del answer  # what it was made of is not held while its encoding is in line
+            with _client_may_leave():
+                await context.write(data)
+            del data
 
 
 async def _decoded(method: Method, requests: AsyncIterator[bytes]) -> AsyncIterator[Any]:
@@ -149,6 +179,8 @@ class _Metered:
         self._begun_s = self._loop.time()
         self.code: str | None = None
         self._ids = follow_call(connection=context.peer(), request=next(self._numbers), method=method.name)
+        if method in (FETCH, FETCH_ONCE):
+            _follow_answers(context)
 
     def __enter__(self) -> Self:
         self._meter.begun(self._method)
@@ -160,6 +192,14 @@ class _Metered:
         self._ids.clear()
 
 
+def _follow_answers(context: Context) -> None:
+    """What the call holds of the broker's budget for answers it holds until gRPC is done with it."""
+    peer = context.peer()
+    caller = Caller(peer, lambda: _connection_cut.cut(peer))
+    context.add_done_callback(lambda _: caller.ended())  # type: ignore[arg-type]  # the stubs forget that it gets the context
+    CALLER.set(caller)
+
+
 async def _refuse(method: Method, context: Context, error: Exception, metered: _Metered) -> bytes:
     """End the call with the error; one that is not ours is a bug, which the client learns without our insides."""
     if isinstance(error, grpc.aio.BaseError):  # gRPC's own: it ends the call already, or the server has stopped under it
@@ -168,4 +208,5 @@ async def _refuse(method: Method, context: Context, error: Exception, metered: _
     if not isinstance(error, LedgerMQError):
         log.error("call failed", method=method.name, exc_info=error)
         error = LedgerMQError(f"{method.name} failed inside of the broker ({type(error).__name__}); its log says more")
-    await abort(context, error)
+    with _client_may_leave():
+        await abort(context, error)

@@ -1,15 +1,26 @@
-"""Whether a process is alive and ready, and why not: one value, read by the gRPC health service and by /readyz.
+"""Whether a process is alive and ready, and whether the cluster is well.
+
+`Health` is one value, read by the gRPC health service and by /readyz:
 
     starting ──> ready ──> draining
        └── waiting for something, with the reason ──┘
 
 Once ready, a process stays ready until it drains, also while the store is away: it still answers every call with a typed error that says
 when to come back, and a load balancer that dropped all brokers at once would only turn that into a refused connection.
+
+`Alarms` and `problems` say what is amiss with a cluster whose processes are ready: `ledgermq status` and the notes of /readyz show it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
+
+from stateless_broker.directory import Directory
+
+CHANGES_MAX = 5
+"""Of a bundle's owner within a minute. A start of several brokers makes some: they claim side by side, then one hands over to the next."""
+ALARMS_MAX = 20
+ALARM_CHARS_MAX = 500
 
 STARTING = "the process is starting"
 DRAINING = "the process is stopping"
@@ -37,3 +48,43 @@ class Health:
     def drains(self) -> None:
         """For good."""
         self.why_not = DRAINING
+
+
+class Alarms:
+    """What is amiss with what this broker serves, as far as its parts can tell: sentences that name the bundle, the partition or the
+    object, and say what to do. Heartbeats carry them to the other brokers, so any broker tells them all."""
+
+    def __init__(self) -> None:
+        self._sources: list[Callable[[], Iterable[str]]] = []
+
+    def add(self, source: Callable[[], Iterable[str]]) -> None:
+        """`source()` is asked with each heartbeat: it looks at what is known already, and costs nothing."""
+        self._sources.append(source)
+
+    def now(self) -> tuple[str, ...]:
+        found = [alarm[:ALARM_CHARS_MAX] for source in self._sources for alarm in source()]
+        if len(found) > ALARMS_MAX:
+            return (*found[:ALARMS_MAX], f"{len(found) - ALARMS_MAX} more alarms of this broker are not shown")
+        return tuple(found)
+
+
+def problems(directory: Directory, alarms: Collection[str], now: float) -> list[str]:
+    """Why the cluster is not well, as one of its brokers sees it; none: every bundle has an owner that serves it and keeps it.
+
+    `alarms`: of all brokers that are present.
+    """
+    found: list[str] = []
+    for bundle, claims in directory.claims.items():
+        if bundle in directory.troubles:
+            found.append(f"bundle {bundle} is in trouble: {directory.troubles[bundle]}")
+        elif bundle not in directory.owners:
+            found.append(
+                f"bundle {bundle} has no owner, so its partitions are not served: a broker claims it within seconds; "
+                "if none does, the brokers' logs say why"
+            )
+        if (changes := claims.changes(now)) > CHANGES_MAX:
+            found.append(
+                f"bundle {bundle} changed owners {changes} times within a minute: look in the brokers' logs for `bundle lost`; "
+                "a store that is slow or full, or machines that stand still, cause it"
+            )
+    return found + list(dict.fromkeys(alarms))

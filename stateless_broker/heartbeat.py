@@ -1,7 +1,7 @@
 """`brokers/<broker-id>.json`: what a broker says of itself. Liveness only; nothing safe depends on it.
 
     {"version": 1, "broker": "…", "address": "host:port", "incarnation": 3, "session": "…", "counter": 17,
-     "bundles": {"1": 4, "3": 9}, "releasing": [3], "troubles": {"2": "…"}, "leaving": false, "peer_address": ""}
+     "bundles": {"1": 4, "3": 9}, "releasing": [3], "troubles": {"2": "…"}, "leaving": false, "peer_address": "", "alarms": ["…"]}
 
 `counter` grows when the content changes, not with every beat: an unchanged heartbeat keeps its ETag, only its time advances, so that
 others see it alive without reading it again. `incarnation` is one more than the highest that this address or id had before; `session`
@@ -22,7 +22,7 @@ class Heartbeat:
     """`bundles`: owned, with the epoch of the term; `releasing`: about to be handed over, or handed over and not claimed here since.
 
     `troubles`: bundles that it should own and cannot serve, and why. `leaving`: it hands over everything. `peer_address`: where the
-    other brokers reach it, if not at `address`, which remains its name among them.
+    other brokers reach it, if not at `address`, which remains its name among them. `alarms`: what is amiss with what it does serve.
     """
 
     broker: str
@@ -35,6 +35,7 @@ class Heartbeat:
     releasing: tuple[int, ...] = ()
     leaving: bool = False
     peer_address: str = ""
+    alarms: tuple[str, ...] = ()
 
     def supersedes(self, other: Heartbeat) -> bool:
         """Of two processes with one address or one id, the later incarnation stays."""
@@ -60,6 +61,7 @@ def decode_heartbeat(data: bytes) -> Heartbeat | None:
             releasing=tuple(int(bundle) for bundle in found.get("releasing", ())),
             leaving=bool(found["leaving"]),
             peer_address=str(found.get("peer_address", "")),
+            alarms=tuple(str(alarm) for alarm in found.get("alarms", ())),
         )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None

@@ -1,7 +1,8 @@
 """Membership: this broker's heartbeat, and what the heartbeats of the others say.
 
 One PUT and one LIST an interval. Whose ETag or time changed is alive; a body is read only when its ETag is new; whose heartbeat has
-not changed for an hour is removed. Times are this process's monotonic ones: no two machines' clocks are compared.
+not changed for an hour is removed. Times are this process's monotonic ones: no two machines' clocks are compared. The date of this
+broker's own heartbeat tells the store's time, for no request more (`ledger.two_clocks`).
 Two processes that announce the same address or id: the later incarnation stays, the other one gets `Superseded` and must stop.
 Must not know: who should own what.
 """
@@ -9,15 +10,16 @@ Must not know: who should own what.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from math import inf
 
 from ledger import keys
 from ledger.object_store.contract import ObjectInfo, ObjectMissing, ObjectStore
 from ledgermq.errors import InvalidConfig, StoreFull
 from ledgermq.sources import Sources
 from stateless_broker.heartbeat import Heartbeat, decode_heartbeat, encode_heartbeat
-from stateless_broker.takeover import Evidence, has_ended, is_gone
+from stateless_broker.takeover import Evidence, has_ended, is_gone, stands_still, stands_still_at
 
 REMOVED_AFTER_S = 3600.0
 
@@ -42,12 +44,25 @@ class Member:
 
 class Membership:
     def __init__(
-        self, store: ObjectStore, sources: Sources, broker_id: str, address: str, interval_s: float, peer_address: str = ""
+        self,
+        store: ObjectStore,
+        sources: Sources,
+        broker_id: str,
+        address: str,
+        interval_s: float,
+        peer_address: str = "",
+        on_store_time: Callable[[int, float], None] = lambda store_ms, at_s: None,
     ) -> None:
+        """`on_store_time(store_ms, at_s)` is called with what each look shows: see `TwoClocks.learn`."""
         self.me = Heartbeat(broker=broker_id, address=address, incarnation=0, session=sources.new_id().hex(), peer_address=peer_address)
         self.members: dict[str, Member] = {}
         self.interval_s = interval_s
+        self.alarms: Callable[[], tuple[str, ...]] = tuple
+        """What the next heartbeat says is amiss here."""
         self._store = store
+        self._on_store_time = on_store_time
+        self._beaten_s: float | None = None
+        """When the last put of this broker's heartbeat began that has succeeded: the store has dated it later."""
         self._own_etag = ""
         self._id_is_taken = False
         self._is_refused = False
@@ -73,15 +88,24 @@ class Membership:
         """Announce that this broker lives and what it owns. Raises the store's errors."""
         if self._id_is_taken:
             return
-        now = replace(self.me, bundles=dict(bundles), troubles=dict(troubles), releasing=tuple(sorted(releasing)), leaving=leaving)
+        now = replace(
+            self.me,
+            bundles=dict(bundles),
+            troubles=dict(troubles),
+            releasing=tuple(sorted(releasing)),
+            leaving=leaving,
+            alarms=self.alarms(),
+        )
         if now != self.me:
             self.me = replace(now, counter=now.counter + 1)
+        began_s = asyncio.get_running_loop().time()
         try:
             await self._store.put(keys.broker(self.me.broker), encode_heartbeat(self.me))
-            self._is_refused = False
         except StoreFull:
             self._is_refused = True
             raise
+        self._beaten_s = began_s
+        self._is_refused = False
 
     async def leave(self) -> None:
         if self._id_is_taken:
@@ -90,7 +114,7 @@ class Membership:
 
     async def look(self) -> None:
         """Read the others' heartbeats. Raises Superseded, and the store's errors."""
-        began = asyncio.get_running_loop().time()
+        began, beaten_s = asyncio.get_running_loop().time(), self._beaten_s
         found = [info async for info in self._store.list(keys.BROKERS) if keys.parse_broker(info.key) is not None]
         names = {_broker_of(info.key) for info in found}
         for gone in self.members.keys() - names:
@@ -99,6 +123,8 @@ class Membership:
             del self._unreadable[key]
         for info in found:
             if _broker_of(info.key) == self.me.broker:
+                if beaten_s is not None:
+                    self._on_store_time(info.modified_ms, beaten_s)
                 await self._check_own(info)
             else:
                 await self._check_other(info, began)
@@ -112,8 +138,7 @@ class Membership:
 
     def present(self) -> dict[str, Heartbeat]:
         """Brokers that may own something at present, by id: this one, and all others that are neither gone nor superseded."""
-        now = asyncio.get_running_loop().time()
-        others = {name: member.heartbeat for name, member in self.members.items() if not self._is_gone(member.evidence, now)}
+        others = {name: member.heartbeat for name, member in self.members.items() if not self._is_gone(member)}
         found = {
             name: heartbeat
             for name, heartbeat in others.items()
@@ -123,10 +148,21 @@ class Membership:
         found[self.me.broker] = self.me
         return found
 
-    def has_ended(self, broker: str) -> bool:
-        """Nobody listens at its address any more, or its heartbeat is gone; not where it is merely silent."""
+    def fights_nobody(self, broker: str) -> bool:
+        """Nobody listens at its address any more, its heartbeat is gone, or it stands still; not where it is merely silent."""
+        if broker == self.me.broker:
+            return False
         member = self.members.get(broker)
-        return broker != self.me.broker and (member is None or has_ended(member.evidence))
+        return member is None or has_ended(member.evidence) or stands_still(member.evidence, member.looked_at, self.interval_s)
+
+    def judged_at(self) -> float:
+        """When a look may show that a broker which does not answer stands still; infinity where all answer, or are gone already."""
+        doubted = (stands_still_at(m.evidence, self.interval_s) for m in self.members.values() if not self._is_gone(m))
+        return min((at for at in doubted if at is not None), default=inf)
+
+    def _is_gone(self, member: Member) -> bool:
+        is_merely_silent = member.evidence.lost_at is None and not has_ended(member.evidence)
+        return is_gone(member.evidence, member.looked_at, self.interval_s) and not (self._is_refused and is_merely_silent)
 
     def live(self) -> dict[str, Heartbeat]:
         """Those of `present` that may be given something: the leaving ones hand over what they have."""
@@ -142,10 +178,6 @@ class Membership:
             member.evidence.refused_at = now
         else:
             member.evidence.lost_at = now
-
-    def _is_gone(self, evidence: Evidence, now: float) -> bool:
-        is_merely_silent = evidence.lost_at is None and not has_ended(evidence)
-        return is_gone(evidence, now, self.interval_s) and not (self._is_refused and is_merely_silent)
 
     def _is_rival(self, other: Heartbeat) -> bool:
         return other.address == self.me.address and other.session != self.me.session
@@ -173,6 +205,8 @@ class Membership:
             member.looked_at = began
             return
         if self._unreadable.get(info.key, (None, 0.0))[0] == seen:
+            if member is not None:
+                member.looked_at = began
             return
         try:
             heartbeat = decode_heartbeat(await self._store.get(info.key))

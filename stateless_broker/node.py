@@ -65,7 +65,7 @@ class Node:
         Raises InvalidConfig, Unauthorized, StoreUnusable, FormatNotSupported, DataDamaged, Unavailable.
         """
         told = hooks or Hooks()
-        store = await open_store(url, sources=sources, meter=told.store)
+        store = await open_store(url, sources=sources, meter=told.store, mends=True)
         server = GrpcServer(settings.calls_max, told.calls)
         try:
             port = await server.listen(settings.host, settings.port)

@@ -21,6 +21,7 @@ from stateless_broker.logs import get_logger
 from stateless_broker.membership import Membership, Superseded
 from stateless_broker.peers import Peers
 from stateless_broker.placement import place
+from stateless_broker.pulse import Pulse
 from stateless_broker.takeover import may_claim_back
 from stateless_broker.terms import Terms
 
@@ -29,6 +30,8 @@ SILENT_INTERVALS = 2
 STORE_PATIENCE_INTERVALS = 10
 LOOKS_PER_INTERVAL_MAX = 5
 RETRY_AFTER_MS = 250
+MOMENT_S = 0.01
+"""Timers may fire a moment early."""
 
 log = get_logger(__name__)
 
@@ -56,7 +59,15 @@ class Ownership:
         times: OwnershipTimes,
         on_change: Callable[[], None],
     ) -> None:
-        self.terms = Terms(context, directory.claims, lambda: self.times.damaged_retry_s, self._hands_changed, self._announce_release)
+        self.pulse = Pulse(self._goes_on)
+        self.terms = Terms(
+            context,
+            directory.claims,
+            lambda: self.times.damaged_retry_s,
+            self._hands_changed,
+            self._announce_release,
+            self._stood_still,
+        )
         self.wanted: dict[int, str] = {}
         self.leaving = False
         self._membership = membership
@@ -135,9 +146,10 @@ class Ownership:
         return NotOwner(f"bundle {bundle} is served by {address}", owner=address)
 
     def report_lost(self, broker: str, refused: bool) -> None:
-        """A line to another broker broke."""
+        """A line to another broker broke, or it did not answer. Where it does not refuse, what it says in the store tells more."""
         log.info("line to broker lost", peer=broker, refused=refused)
         self._membership.report_lost(broker, refused=refused)
+        self._look_due |= not refused
         self._wake.set()
 
     async def _next_round(self, deadline: float) -> None:
@@ -157,7 +169,8 @@ class Ownership:
         """Until cancelled. Raises Superseded when another process has taken this broker's address or id."""
         while True:
             await self._exchange()
-            self._decide()
+            # A look that began before this process stood still shows the world of then.
+            self._decide(may_open=self._looked_at >= self.pulse.went_on_at)
             await self._pause()
 
     async def stop(self) -> None:
@@ -213,7 +226,6 @@ class Ownership:
                 log.warning("heartbeat written again")
             self._beat_failed = False
         except (LedgerMQError, TimeoutError) as error:
-            self._beat_due = True
             if not self._beat_failed:
                 log.warning("heartbeat not written, will be tried again", error=str(error) or "time-out")
             self._beat_failed = True
@@ -225,13 +237,13 @@ class Ownership:
             await self._beat()
 
     async def _pause(self) -> None:
-        """Until the next interval, or until somebody asks for a look or something is to be announced."""
+        """Until the next interval, or until a look is asked for, tells more of a broker in doubt, or something is to be announced."""
         try:
-            async with asyncio.timeout_at(self._looked_at + self.times.interval_s):
-                while not self._look_due:
+            async with asyncio.timeout_at(min(self._looked_at + self.times.interval_s, self._membership.judged_at() + MOMENT_S)):
+                while not (self._look_due or self._beat_due):  # hands that change while a heartbeat is written need another one at once
                     await self._wake.wait()
                     self._wake.clear()
-                    self._decide()
+                    self._decide(may_open=not self._look_due)  # else what that look finds counts: another may have claimed a moment ago
         except TimeoutError:
             pass
 
@@ -245,15 +257,30 @@ class Ownership:
         self._round.set()
         self._on_change()
 
+    def _goes_on(self) -> None:
+        """This process stood still for a while: others may have given it up."""
+        log.warning("this process stood still", seconds=round(self.pulse.stood_still_s, 1))
+        self.terms.suspect()
+        self._look_due = self._beat_due = True
+        self._wake.set()
+
+    def _stood_still(self) -> bool:
+        went_on_s = asyncio.get_running_loop().time() - self.pulse.went_on_at
+        return went_on_s < STORE_PATIENCE_INTERVALS * self.times.interval_s
+
+    def _fights_nobody(self, broker: str) -> bool:
+        """Whoever claims what this broker owned last. For a while after this process stood still that holds for what it owned itself."""
+        return self._stood_still() if broker == self.me else self._membership.fights_nobody(broker)
+
     # Deciding
 
-    def _decide(self) -> None:
+    def _decide(self, *, may_open: bool = True) -> None:
         now = asyncio.get_running_loop().time()
         present = self._present()
         if self._were_present - present.keys():  # whoever is gone may have claimed before, and died before it could say so
             self.terms.suspect()
         self._were_present = set(present)
-        self._directory.update(present, now, self._membership.has_ended)
+        self._directory.update(present, now, self._fights_nobody)
         self.wanted = place(self._directory.claims, self._membership.live(), self._owners_now())
         for bundle in self._directory.claims:
             if self.terms.is_busy(bundle):
@@ -262,7 +289,7 @@ class Ownership:
                 self.terms.forgive(bundle)
             if bundle in self.terms.opened:
                 self._decide_opened(bundle, now)
-            elif self._may_open(bundle):
+            elif may_open and self._may_open(bundle):
                 wait_s = self._directory.claims[bundle].wait_s(now, self._sources.random)
                 self.terms.open(bundle, wait_s, lambda bundle=bundle: self._may_open(bundle))  # type: ignore[misc]
         self._tell()

@@ -14,8 +14,9 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection, Connector
 
 WATCH_PAUSE_S_MAX = 30.0
-PING_PAUSE_S_MIN = 1.0
-PING_TIMEOUT_S_MIN = 1.0
+PING_PAUSE_S = 1.0
+PING_TIMEOUT_S = 2.5
+"""A process on a machine that is overloaded stands still for a second or two, and lives."""
 
 OnLost = Callable[[str, bool], None]
 """(broker id, whether its address refuses connections)"""
@@ -73,9 +74,8 @@ class Peers:
     async def _wait_lost(self, broker: str, address: str) -> bool:
         """Whether the address refuses connections; pings meanwhile, and tells of those that are not answered."""
         lost = asyncio.create_task(self.connection(address).wait_lost(), name=f"line to broker {broker}")
-        pause_s = max(PING_PAUSE_S_MIN, self._interval_s)
         try:
-            while not (await asyncio.wait([lost], timeout=pause_s))[0]:
+            while not (await asyncio.wait([lost], timeout=PING_PAUSE_S))[0]:
                 if not await self._answers(address):
                     self._on_lost(broker, False)
             return lost.result()
@@ -86,7 +86,7 @@ class Peers:
 
     async def _answers(self, address: str) -> bool:
         try:
-            async with asyncio.timeout(max(PING_TIMEOUT_S_MIN, 2 * self._interval_s)):
+            async with asyncio.timeout(PING_TIMEOUT_S):
                 await self.connection(address).describe_cluster(pb.DescribeClusterRequest())
         except (LedgerMQError, TimeoutError):
             return False

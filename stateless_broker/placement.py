@@ -3,7 +3,7 @@
 Rendezvous hashing with a bounded load: each broker gets floor or ceiling of bundles / brokers, and a bundle that has to move goes
 to the broker with room whose hash with it is highest. Hysteresis: a bundle never leaves a living owner that is within its share, so
 the same view twice gives the same answer, and one broker more or less moves no more bundles than the balance needs.
-Only a wish: two brokers that see different views may both want a bundle, and the ledger's chain decides (DESIGN section 9).
+Only a wish: two brokers that see different views may both want a bundle, and the ledger's chain decides (design O1).
 """
 
 from __future__ import annotations

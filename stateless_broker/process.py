@@ -37,7 +37,11 @@ T = TypeVar("T")
 log = get_logger(__name__)
 
 
-def run_node(url: str, read_settings: Callable[[], BrokerSettings], on_ready: Callable[[Node], None], *, supervised: bool = False) -> None:
+OnReady = Callable[[Node, int | None], None]
+"""Called with the node that serves, and its admin port if one is open."""
+
+
+def run_node(url: str, read_settings: Callable[[], BrokerSettings], on_ready: OnReady, *, supervised: bool = False) -> None:
     """Until SIGTERM or SIGINT, or, `supervised`, until the standard input ends; `read_settings` is called again at SIGHUP.
 
     Raises what `Node.start` raises but for a store that does not answer, and the error that ended the broker.
@@ -48,9 +52,7 @@ def run_node(url: str, read_settings: Callable[[], BrokerSettings], on_ready: Ca
         runner.run(_serve(url, settings, read_settings, on_ready, supervised=supervised))
 
 
-async def _serve(
-    url: str, settings: BrokerSettings, read: Callable[[], BrokerSettings], on_ready: Callable[[Node], None], *, supervised: bool
-) -> None:
+async def _serve(url: str, settings: BrokerSettings, read: Callable[[], BrokerSettings], on_ready: OnReady, *, supervised: bool) -> None:
     health, metrics = Health(), ProcessMetrics(settings, url)
     node: Node | None = None
 
@@ -66,7 +68,7 @@ async def _serve(
         _stop_at_end_of_input(stopping, lambda: live.in_force)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, live.reload)
     configure_logs(settings.log_format, settings.log_level, metrics.lines)
-    async with admin_port(settings, health, metrics):
+    async with admin_port(settings, health, metrics) as admin:
         starting = asyncio.create_task(Node.start(url, settings, Sources(), hooks=metrics.hooks, wait_for_store=health), name="start")
         node = await unless(stopping, starting)
         if node is None:
@@ -74,7 +76,7 @@ async def _serve(
         async with node:
             _up(node, health, metrics, live.in_force)
             _spare_what_stays()
-            on_ready(node)
+            on_ready(node, admin)
             lag = (
                 asyncio.create_task(metrics.group_lag.run(node.broker.groups), name="lag of groups")
                 if settings.admin_port is not None
@@ -111,9 +113,7 @@ def _notes(node: Node) -> list[str]:
     age_s = ownership.heartbeat_age_s()
     if age_s > STALE_INTERVALS * ownership.times.interval_s:
         notes.append(f"no heartbeat has reached the object store for {age_s:.1f} s")
-    if ownership.write_refusal is not None:
-        notes.append(f"the object store takes no records, reads go on: {ownership.write_refusal.message}")
-    notes += [f"bundle {bundle}: {trouble.error.message}" for bundle, trouble in sorted(ownership.terms.troubles.items())]
+    notes += node.broker.service.problems()
     refused = sorted(node.broker.groups.refused().items())
     notes += [f"groups of partition {partition} of {keys.OFFSETS_TOPIC}: {error.message}" for partition, error in refused]
     return notes
@@ -141,10 +141,10 @@ async def unless(stopping: asyncio.Event, starting: asyncio.Task[T]) -> T | None
 
 
 @asynccontextmanager
-async def admin_port(settings: ProcessSettings, health: Health, metrics: ProcessMetrics) -> AsyncIterator[None]:
-    """Open for as long as the block runs, if the settings name one."""
+async def admin_port(settings: ProcessSettings, health: Health, metrics: ProcessMetrics) -> AsyncIterator[int | None]:
+    """Open for as long as the block runs, if the settings name one: its number."""
     if settings.admin_port is None:
-        yield
+        yield None
         return
     from stateless_broker.admin_server import AdminServer  # late: half a second that a process without the port need not wait
 
@@ -152,7 +152,7 @@ async def admin_port(settings: ProcessSettings, health: Health, metrics: Process
     port = await server.listen(settings.admin_host, settings.admin_port)
     log.info("admin port open", host=settings.admin_host, port=port)
     try:
-        yield
+        yield port
     finally:
         await server.close()
 

@@ -24,6 +24,7 @@ from stateless_broker.directory import Directory
 from stateless_broker.fetch_path import FetchPath
 from stateless_broker.groups.calls import GroupCalls
 from stateless_broker.groups.groups import Groups
+from stateless_broker.health import problems
 from stateless_broker.membership import Membership
 from stateless_broker.metadata import Metadata
 from stateless_broker.ownership import Ownership
@@ -98,7 +99,14 @@ class BrokerService(GroupCalls, BrokerApi):
             bundles=[self._bundle_info(bundle) for bundle in range(parts.cluster.bundles)],
             version=parts.version,
             controller=parts.ownership.address_of(keys.METADATA_BUNDLE),
+            problems=self.problems(),
         )
+
+    def problems(self) -> list[str]:
+        """Why the cluster is not well, as this broker sees it."""
+        membership = self._parts.membership
+        others = [alarm for name, told in membership.present().items() if name != membership.me.broker for alarm in told.alarms]
+        return problems(self._parts.directory, [*membership.alarms(), *others], asyncio.get_running_loop().time())
 
     async def describe_topics(self, request: pb.DescribeTopicsRequest) -> pb.DescribeTopicsResponse:
         if len(request.topics) > QUERIES_MAX:

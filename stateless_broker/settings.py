@@ -88,6 +88,11 @@ class BrokerSettings(ProcessSettings):
         256 * MIB, ge=MIB, description="Admitted and not yet durable; above it producers are asked to come back"
     )
     cache_bytes_max: int = Field(256 * MIB, ge=0, description="Newest batches kept for consumers that are near the end")
+    answer_memory_bytes_max: int = Field(
+        256 * MIB,
+        ge=MIB,
+        description="Answers on their way to consumers, from the read until the connection has taken them; above it consumers wait",
+    )
     fetch_bytes: int = Field(4 * MIB, ge=4 * KIB, description="Size of a fetch answer when the client does not say")
     direct_reads: bool | None = Field(
         None,
@@ -126,6 +131,11 @@ class BrokerSettings(ProcessSettings):
     )
     group_members_max: int = Field(1000, ge=1, le=100_000, description="Most members of one group")
     background_compaction: bool = Field(True, description="Move segments to Parquet in this process, slowly")
+    compaction_memory_bytes_max: int = Field(
+        256 * MIB,
+        ge=16 * MIB,
+        description="What background compaction may take, about; with less, row groups are smaller and segments are read more often",
+    )
     cleaning_bytes_max: int = Field(
         256 * MIB, ge=0, description="Keyed partitions whose files take more are cleaned by the compaction service, not in this process"
     )
@@ -168,7 +178,7 @@ LIVE = frozenset(
     {
         *("log_format", "log_level", "metrics_topics_max"),
         *("price_write_dollars", "price_read_dollars", "price_delete_dollars"),
-        *("flush_spacing_ms", "flush_bytes", "produce_memory_bytes_max", "cache_bytes_max"),
+        *("flush_spacing_ms", "flush_bytes", "produce_memory_bytes_max", "cache_bytes_max", "answer_memory_bytes_max"),
         *("fetch_bytes", "fetch_wait_ms_max", "produce_window"),
         *("holding_ms", "ownership_wait_ms", "trouble_retry_ms", "shutdown_ms"),
         *("auto_create_topics", "default_partitions", "partitions_max", "topics_max"),

@@ -116,13 +116,14 @@ def _process_rows(kind: type[ProcessSettings], without: Iterable[str]) -> Iterab
                 f"`LEDGERMQ_{name.upper()}`",
                 unit_of(name),
                 _shown(field.default),
-                _range(field),
+                range_of(field),
                 live,
                 field.description or "",
             )
 
 
-def _range(field: FieldInfo) -> str:
+def range_of(field: FieldInfo) -> str:
+    """What the setting takes, as Markdown: choices, bounds, a pattern, or "text"."""
     annotation = str(field.annotation)
     if "Literal" in annotation:
         return ", ".join(f"`{choice}`" for choice in get_args(field.annotation))

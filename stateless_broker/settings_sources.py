@@ -17,20 +17,11 @@ from typing import Any, Literal, TypeVar
 from pydantic import SecretStr, ValidationError
 from pydantic_settings import BaseSettings, EnvSettingsSource
 
+from ledgermq.environment import PREFIX, SEE, check_variables, is_of_kubernetes
 from ledgermq.errors import InvalidConfig
-from ledgermq.hints import did_you_mean, nearest
+from ledgermq.hints import did_you_mean
 
-PREFIX = "LEDGERMQ_"
-SEE = "docs/settings.md has them all"
 STARS = "********"
-OTHER_VARIABLES = frozenset({"CONFIG", "ROOT", "TARGET", "DEBUG", "COMPLETE"})
-"""LEDGERMQ_… variables of the command line, which are no settings."""
-TEST_VARIABLES = frozenset({"MINIO", "SEEDS", "POWER_CUTS"})
-"""Those that the project's own tests are run with."""
-
-_KUBERNETES = re.compile(r"(.+_)?SERVICE_(HOST|PORT(_.+)?)|(.+_)?PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?")
-_KUBERNETES_VALUE = re.compile(r"(tcp|udp|sctp)://")
-"""What Kubernetes puts into every pod for services whose names begin with "ledgermq": LEDGERMQ_PORT=tcp://… and its like."""
 
 Origin = Literal["flag", "environment", "file", "default"]
 S = TypeVar("S", bound=BaseSettings)
@@ -109,19 +100,11 @@ def _problem(kind: type[BaseSettings], given: Given, problem: Any) -> str:
 
 def _read_environment(kinds: Iterable[type[BaseSettings]], names: tuple[str, ...]) -> dict[str, Any]:
     """A variable that is set to nothing counts as not set."""
-    for variable, value in os.environ.items():
-        name = variable.removeprefix(PREFIX)
-        if name == variable or name in OTHER_VARIABLES | TEST_VARIABLES or name.startswith("_"):
-            continue
-        if _KUBERNETES.fullmatch(name) or _KUBERNETES_VALUE.match(value):
-            continue
-        if name.lower() not in names:
-            near = nearest(name, names)
-            raise InvalidConfig(f"unknown variable {variable}; {f'did you mean {PREFIX}{near.upper()}?' if near else SEE}")
+    check_variables(names)
     found: dict[str, Any] = {}
     for kind in kinds:
         found |= EnvSettingsSource(kind, env_prefix=PREFIX, env_ignore_empty=True)()
-    return {name: value for name, value in found.items() if not _KUBERNETES_VALUE.match(str(value))}
+    return {name: value for name, value in found.items() if not is_of_kubernetes("", str(value))}
 
 
 def _read_toml(file: Path) -> dict[str, Any]:

@@ -36,6 +36,7 @@ class Terms:
     """`on_change` is called after each change of `opened` or `troubles`. `damaged_retry_s`: pause after damaged data.
 
     `announce` tells the others, before a bundle is released, that it will be: whoever is sent to the successor then waits there.
+    `stood_still`: whether this process did a moment ago, so that what it lost was not fought over.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Terms:
         damaged_retry_s: Callable[[], float],
         on_change: Callable[[], None],
         announce: Callable[[], Awaitable[None]],
+        stood_still: Callable[[], bool] = lambda: False,
     ) -> None:
         self.opened: dict[int, BundleOwner] = {}
         self.opened_at: dict[int, float] = {}
@@ -56,6 +58,7 @@ class Terms:
         self._damaged_retry_s = damaged_retry_s
         self._on_change = on_change
         self._announce = announce
+        self._stood_still = stood_still
         self._busy: dict[int, asyncio.Task[None]] = {}
         self._watches: dict[int, asyncio.Task[None]] = {}
         self._checks: dict[int, asyncio.Task[None]] = {}
@@ -191,7 +194,7 @@ class Terms:
         log.warning("bundle lost", bundle=bundle, epoch=owner.epoch, why=why)
         if owner.lost is None or isinstance(owner.lost, NotOwner):
             self.context.metrics.term_ended(bundle, "fenced")
-            self._claims[bundle].note_lost(asyncio.get_running_loop().time())
+            self._claims[bundle].note_lost(asyncio.get_running_loop().time(), stood_still=self._stood_still())
         else:
             self.context.metrics.term_ended(bundle, "failed")
             self._note(bundle, owner.lost)

@@ -80,6 +80,8 @@ class Desk:
         while (due_s := self.coordinator.next_tick_s()) <= until:
             self._to(max(self.now_s, due_s))
             self.decided(self.coordinator.tick(self.now_s, self.now_ms))
+            if self.coordinator.wants_expiry(self.now_s, self.now_ms):
+                self.decided(self.coordinator.expire(self.now_s, self.now_ms))
         self._to(until)
 
     def _to(self, now_s: float) -> None:

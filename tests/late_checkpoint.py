@@ -1,4 +1,4 @@
-"""A checkpoint that is won and is not the newest: its number was taken by another, and is free again (DESIGN section 8)."""
+"""A checkpoint that is won and is not the newest: its number was taken by another, and is free again (design C2)."""
 
 from __future__ import annotations
 

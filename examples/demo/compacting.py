@@ -16,10 +16,7 @@ class Compacted:
     segment_bytes: int
     parquet_bytes: int
     seconds: float
-
-    @property
-    def megabytes_per_s(self) -> float:
-        return self.segment_bytes / 1e6 / self.seconds
+    """Without the start of Spark, but with that of its tasks, which is most of it: so little data says nothing about rates."""
 
 
 def compact(root_url: str) -> Compacted:

@@ -21,7 +21,7 @@ from cluster import Cluster, stop_leftovers
 from compacting import Compacted, compact
 from consuming import Consumed, WrongData, consume
 from flights import Flights, load
-from member import GROUP
+from member import GROUP, SESSION_TIMEOUT_S
 from producing import PARTITIONS, TOPIC, Produced, produce
 from quiet import stderr_to
 from rich.console import Console
@@ -31,6 +31,7 @@ from root import Root, root_of
 from sharing import MEMBERS, Shared, share
 
 import ledgermq
+from ledgermq.client.settings import GroupSettings
 
 FOLDER = Path("demo-output")
 BROKERS = 3
@@ -134,9 +135,10 @@ def figures(produced: Produced, consumed: Consumed, shared: Shared, compacted: C
     table.add_row("produced, each record durable, one broker killed", f"{produced.records_per_s:,.0f} records/s")
     table.add_row("gap after the kill", f"{produced.outage.gap_s:.2f} s")
     table.add_row("consumed and checked", f"{consumed.records_per_s:,.0f} records/s")
-    table.add_row("partitions of a killed group member went on after", f"{shared.gap_s:.2f} s")
-    table.add_row("Parquet compaction by Spark, without its start", f"{compacted.megabytes_per_s:,.1f} MB/s of segments")
-    table.add_row("", f"{produced.bytes / 1e6 / compacted.seconds:,.1f} MB/s of values")
+    waits = f"{SESSION_TIMEOUT_S:g} s; by default {GroupSettings().session_timeout_s:g} s"
+    table.add_row(f"partitions of a killed group member went on after (session time-out {waits})", f"{shared.gap_s:.2f} s")
+    segments = f"{compacted.segment_bytes / 1e6:,.1f} MB of segments"
+    table.add_row(f"Parquet compaction of {segments}, mostly Spark's start of tasks (rates: docs/spark.md)", f"{compacted.seconds:.1f} s")
     sizes = (produced.bytes, compacted.segment_bytes, compacted.parquet_bytes)
     table.add_row("values → segments → Parquet", " → ".join(f"{size / 1e6:,.1f}" for size in sizes) + " MB")
     table.add_row("the whole demo", f"{seconds:,.0f} s")

@@ -15,6 +15,8 @@ from producing import TOPIC
 import ledgermq
 
 GROUP = "demo"
+SESSION_TIMEOUT_S = 3.0
+"""After so much silence of a member others get its partitions. A demo should not wait for the default of 45 s."""
 FETCH_RECORDS_MAX = 2000
 
 
@@ -22,7 +24,7 @@ async def main(target: str, name: str) -> None:
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    settings = {"client_id": name, "session_timeout_s": 3.0, "heartbeat_wait_s": 0.5, "commit_interval_ms": 200}
+    settings = {"client_id": name, "session_timeout_s": SESSION_TIMEOUT_S, "heartbeat_wait_s": 0.5, "commit_interval_ms": 200}
     async with ledgermq.connect(target) as client, client.consumer(TOPIC, group=GROUP, **settings) as consumer:
         await consumer.wait_ready()
         print("ready", flush=True)

@@ -99,6 +99,10 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel("Requests", ((rate("store_requests_total", "operation"), "{{operation}}"),), "reqps"),
         Panel("Requests that did not go well", ((rate("store_requests_total", "outcome", outcome='!="OK"'), "{{outcome}}"),), "reqps"),
         Panel("Requests, 99th percentile", ((quantile(0.99, "store_request_seconds", "operation"), "{{operation}}"),), "s"),
+        Panel(
+            "Damaged objects of bundle 0, in an hour",
+            ((f"sum by (outcome) (increase({metric('damaged_objects_total')}[1h]))", "{{outcome}}"),),
+        ),
         Panel("Bytes put", ((rate("store_sent_bytes_total"), "{{instance}}"),), "Bps"),
         Panel("Bytes read", ((rate("store_received_bytes_total"), "{{instance}}"),), "Bps"),
         Panel(
@@ -120,6 +124,22 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel("Reads, by where they were found", ((rate("reads_total", "source"), "{{source}}"),), "cps"),
         Panel("Bytes read for consumers", ((rate("read_bytes_total", "source"), "{{source}}"),), "Bps"),
         Panel("Cache", ((metric("cache_bytes"), "{{instance}}"),), "bytes"),
+        Panel(
+            "Answers on their way to consumers",
+            (
+                (f"sum by (reader) ({metric('answer_memory_bytes')})", "{{reader}} readers"),
+                (f"sum({metric('answer_memory_bytes_in_line')})", "not taken by the connection yet"),
+                (f"max({metric('answer_memory_bytes_max')})", "bound of one broker"),
+            ),
+            "bytes",
+        ),
+        Panel(
+            "Readers that wait for memory",
+            (
+                (metric("waiting_readers"), "{{instance}}"),
+                (rate("reader_connections_broken_total"), "{{instance}}: connections broken a second"),
+            ),
+        ),
         Panel(
             "Oldest record that is not in Parquet", ((f"max by (bundle) ({metric('compaction_lag_seconds')})", "bundle {{bundle}}"),), "s"
         ),

@@ -6,15 +6,25 @@ brokers do; `inspect` and `fsck` never write.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import typer
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the application."""
     from ledger.commands import compact, fsck, gc, inspect, repair
+    from ledgermq.cli.completion import add_setting_names
 
+    add_setting_names(_topic_settings)
     compact.register(app)
     inspect.register(app)
     fsck.register(app)
     gc.register(app)
     repair.register(app)
+
+
+def _topic_settings() -> Iterable[str]:
+    from ledger import topic_settings  # late: only completion needs it here
+
+    return topic_settings.NAMES

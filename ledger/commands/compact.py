@@ -9,7 +9,7 @@ import typer
 
 from ledger.commands.compaction_report import ProgressOfRounds, compaction_report
 from ledger.commands.engines import find_engine
-from ledger.commands.root import Root, check_bundles, cluster_of, opened
+from ledger.commands.root import Root, check_bundles, fitting_cluster_of, opened
 from ledgermq.cli.exit_codes import exit_code
 from ledgermq.cli.options import Debug, Output, OutputFormat
 from ledgermq.cli.report import show
@@ -49,7 +49,7 @@ async def compact(
     interval_s = parse_interval_s(every) if every is not None else None
     open_engine = find_engine(engine)
     async with opened(root, sources) as store:
-        cluster = await cluster_of(store)
+        cluster = await fitting_cluster_of(store)
         check_bundles(cluster, bundle)
         with open_engine(sources) as running:
             if interval_s is not None:

@@ -19,9 +19,9 @@ from ledger.object_store.contract import ObjectStore
 from ledger.parquet.engine import Engine
 from ledger.parquet.report import Lag, RoundReport
 from ledger.parquet.service import CompactionService, ServiceEvents
-from ledgermq.cli.durations import parse_duration_ms
 from ledgermq.cli.options import OutputFormat
 from ledgermq.cli.terminal import notes, progress_of_bytes, results
+from ledgermq.durations import parse_duration_ms
 from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
 

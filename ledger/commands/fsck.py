@@ -35,7 +35,8 @@ def register(app: typer.Typer) -> None:
 
 async def fsck(root: Root, quick: Quick = False, notes: All = False, output: Output = OutputFormat.TABLE, debug: Debug = False) -> None:
     """Check everything that a root holds, without a broker and without changing anything. Exit code 6: damage, 9: left-overs only."""
-    async with opened(root, Sources()) as store:
+    sources = Sources()
+    async with opened(root, sources) as store:
         with progress_of_items() as progress:
             task = progress.add_task("Reading bundles", total=None, note="")
             try:
@@ -46,7 +47,11 @@ async def fsck(root: Root, quick: Quick = False, notes: All = False, output: Out
                 )
             else:
                 checked = await check_root(
-                    store, cluster, quick=quick, on_bundle=lambda done, total: progress.update(task, completed=done, total=total)
+                    store,
+                    cluster,
+                    quick=quick,
+                    on_bundle=lambda done, total: progress.update(task, completed=done, total=total),
+                    now_ms=sources.now_ms(),
                 )
     show(fsck_report(store.url, checked, notes=notes or output is OutputFormat.JSON), output)
     raise typer.Exit(EXIT_CODES[checked.worst])

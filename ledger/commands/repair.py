@@ -1,16 +1,20 @@
-"""`ledgermq repair ROOT`: take up parked partitions again; with `--skip` without the batches that nobody can read."""
+"""`ledgermq repair ROOT`: mend what is stored twice, and take up parked partitions again.
+
+With `--skip` they are taken up without the batches that nobody can read.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import getpass
 import socket
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ledger.catalog import read_catalog
-from ledger.commands.root import Root, cluster_of, opened
+from ledger.commands.root import Root, fitting_cluster_of, opened
+from ledger.object_store.contract import ObjectStore
 from ledgermq.cli.exit_codes import ExitCode
 from ledgermq.cli.options import Debug, Output, OutputFormat
 from ledgermq.cli.report import Report, Rows, show
@@ -18,6 +22,9 @@ from ledgermq.cli.reporting import command
 from ledgermq.cli.terminal import notes
 from ledgermq.errors import InvalidRequest, Unavailable
 from ledgermq.sources import Sources
+
+if TYPE_CHECKING:
+    from ledger.mend import Mended
 
 Topic = Annotated[str | None, typer.Option("--topic", "-t", help="Only partitions of this topic.")]
 Partition = Annotated[int | None, typer.Option("--partition", "-p", min=0, help="Only this partition of the topic.")]
@@ -44,9 +51,10 @@ async def repair(
     output: Output = OutputFormat.TABLE,
     debug: Debug = False,
 ) -> None:
-    """Let compaction take up parked partitions again, once their damaged objects were put back. Brokers may go on meanwhile.
+    """Mend damaged objects of bundle 0 from their second copies, and let compaction take up parked partitions again.
 
-    With --skip, rows that say so stand in Parquet in place of the records that cannot be read. Exit code 6: something is damaged still.
+    A partition is taken up once its damaged objects were put back. With --skip, rows that say so stand in Parquet in place of the records
+    that cannot be read. Brokers may go on meanwhile. Exit code 6: something is damaged still.
     """
     from ledger.parquet.repair import find_parked, repair_partition  # late: every command of the application loads this module
 
@@ -54,7 +62,8 @@ async def repair(
         raise InvalidRequest("--skip gives up records: name one partition, by --topic and --partition")
     sources = Sources()
     async with opened(root, sources) as store:
-        cluster = await cluster_of(store)
+        cluster = await fitting_cluster_of(store)
+        copies = await _mend(store, dry_run=dry_run)
         names = {each.id: each.name for each in (await read_catalog(store, cluster.producer_states_max)).topics_by_id.values()}
         rows, still_damaged = [], False
         for found in await find_parked(store, cluster, asyncio.to_thread):
@@ -72,16 +81,31 @@ async def repair(
             rows += _rows(name, found, outcome)
     show(
         Report(
-            f"parked partitions of {store.url}",
-            {"parked": len({(row["topic"], row["partition"]) for row in rows})},
-            [Rows("partitions", COLUMNS, rows)] if rows else [],
+            f"repair of {store.url}",
+            {"parked": len({(row["topic"], row["partition"]) for row in rows}), "damaged_metadata": sum(each.damage for each in copies)},
+            [
+                *([Rows("objects", ("object_key", "reason", "outcome"), [_mended(each) for each in copies])] if copies else []),
+                *([Rows("partitions", COLUMNS, rows)] if rows else []),
+            ],
         ),
         output,
     )
-    if dry_run and rows:
+    if dry_run and (rows or copies):
         notes().print("Nothing was changed (--dry-run).")
-    if still_damaged:
+    if still_damaged or any(each.is_lost for each in copies):
         raise typer.Exit(ExitCode.DAMAGED)
+
+
+async def _mend(store: ObjectStore, *, dry_run: bool) -> list[Mended]:
+    from ledger.copies import copies_of
+    from ledger.mend import mend_copies
+
+    copies = copies_of(store)
+    return await mend_copies(copies, dry_run=dry_run) if copies is not None else []
+
+
+def _mended(each: Mended) -> dict[str, Any]:
+    return {"object_key": each.object_key, "reason": each.reason.removeprefix(f"{each.object_key}: "), "outcome": each.outcome}
 
 
 def _rows(name: str, found: Any, outcome: str) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from ledger import keys
 from ledger.cluster import BUNDLES_MAX, ClusterSettings, read_cluster
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.object_store.open import open_store
-from ledgermq.errors import InvalidRequest
+from ledgermq.errors import InvalidConfig, InvalidRequest
 from ledgermq.sources import Sources
 
 Root = Annotated[str, typer.Argument(metavar="ROOT", help="Root URL of the cluster (file:///…, s3://…, hdfs://…), or a local folder.")]
@@ -32,6 +32,9 @@ async def opened(root: str, sources: Sources) -> AsyncIterator[ObjectStore]:
 
 
 def root_url(root: str) -> str:
+    """Raises InvalidConfig for an empty name, which would be the current folder."""
+    if not root.strip():
+        raise InvalidConfig("the root is empty: give a folder (. is the current one), or a URL as s3://bucket/prefix")
     return root if "://" in root else Path(root).absolute().as_uri()
 
 
@@ -40,6 +43,15 @@ def check_bundles(cluster: ClusterSettings, bundles: Iterable[int] | None) -> No
     wrong = [number for number in bundles or () if not 0 <= number < cluster.bundles]
     if wrong:
         raise InvalidRequest(f"bundle {wrong[0]}: this cluster has bundles 0 to {cluster.bundles - 1}")
+
+
+async def fitting_cluster_of(store: ObjectStore) -> ClusterSettings:
+    """For commands that write: raises DataDamaged too where the root contradicts its `cluster.json`."""
+    from ledger.cluster_fit import check_fit  # late: every command of the application loads this module
+
+    cluster = await cluster_of(store)
+    await check_fit(store, cluster)
+    return cluster
 
 
 async def cluster_of(store: ObjectStore) -> ClusterSettings:

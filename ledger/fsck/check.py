@@ -13,8 +13,11 @@ from ledger import keys
 from ledger.blocking import RunBlocking
 from ledger.checkpoint import newest_checkpoint
 from ledger.cluster import BUNDLES_AT_ONCE, ClusterSettings
+from ledger.cluster_fit import contradictions
+from ledger.copies import CopyingStore
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.fsck.catalog_check import check_catalog, check_partitions, removed_ids
+from ledger.fsck.copy_check import check_copies
 from ledger.fsck.keyed_check import KeyedCheck
 from ledger.fsck.ledger_check import LedgerView, check_ledger
 from ledger.fsck.names import check_names
@@ -54,12 +57,27 @@ async def check_root(
     quick: bool = False,
     on_bundle: OnBundle = lambda done, total: None,
     run_blocking: RunBlocking = asyncio.to_thread,
+    now_ms: int | None = None,
 ) -> Checked:
-    """`quick`: indexes and footers only, no batch and no row. Raises the store's errors that are not damage."""
+    """`quick`: indexes and footers only, no batch and no row. Raises the store's errors that are not damage.
+
+    `now_ms`: what garbage collection will take is a note for a while; without it none of it waits.
+
+    Where the root contradicts its `cluster.json` nothing else is judged: by wrong settings innocent objects would be called damaged.
+    """
+    plain = store.inner if isinstance(store, CopyingStore) else store
+    store = CopyingStore(plain, logs=False)
+    contradicted = Problems()
+    for text in await contradictions(store, cluster):
+        contradicted.damage(keys.CLUSTER, "CONTRADICTED", f"{text}; the rest was not checked: put the right {keys.CLUSTER} back first")
+    if contradicted.all:
+        return Checked(problems=contradicted.all)
     for attempt in range(1, ATTEMPTS_MAX + 1):
         before = await _numbers(store, cluster)
         try:
-            checked, problems = await _check_once(store, cluster, quick, on_bundle, run_blocking)
+            problems = Problems(now_ms, cluster.parquet_min_age_ms)
+            checked = await _check_once(store, cluster, quick, on_bundle, run_blocking, problems)
+            await check_copies(plain, problems)
         except ObjectMissing:
             if attempt == ATTEMPTS_MAX:
                 raise
@@ -84,10 +102,11 @@ async def _numbers(store: ObjectStore, cluster: ClusterSettings) -> list[int | N
 
 
 async def _check_once(
-    store: ObjectStore, cluster: ClusterSettings, quick: bool, on_bundle: OnBundle, run_blocking: RunBlocking
-) -> tuple[Checked, Problems]:
-    problems = Problems()
-    checked = Checked(objects=await check_names(store, cluster.bundles, problems))
+    store: CopyingStore, cluster: ClusterSettings, quick: bool, on_bundle: OnBundle, run_blocking: RunBlocking, problems: Problems
+) -> Checked:
+    if not cluster.has_checksum:
+        problems.note(keys.CLUSTER, "NO_CHECKSUM", "it is from before there were checksums: keep a copy of it elsewhere")
+    checked = Checked(objects=await check_names(store.inner, cluster.bundles, problems))
     parquet = [info async for info in store.list(keys.PARQUET)]
     keyed = [info async for info in store.list(keys.KEYED)]
     views = []
@@ -108,14 +127,13 @@ async def _check_once(
     if catalog is not None:
         check_partitions(catalog, views, problems)
     if len(views) == cluster.bundles:  # else nobody can say which files count
-        finished = {view.bundle: view.checkpoint.finished_plan for view in views}
-        await ParquetCheck(store, cluster.cluster_id, live, finished, problems, run_blocking).run(parquet, quick=quick)
+        checkpoints = [view.checkpoint for view in views]
+        await ParquetCheck(store, cluster.cluster_id, live, checkpoints, problems, run_blocking).run(parquet, quick=quick)
         if catalog is not None:
-            checkpoints = [view.checkpoint for view in views]
             await KeyedCheck(store, cluster.cluster_id, problems, run_blocking).run(keyed, catalog, checkpoints, quick=quick)
     checked.parquet_files = len(parquet)
     checked.records = sum(_end(view) for view in views)
-    return checked, problems
+    return checked
 
 
 def _end(view: LedgerView) -> int:

@@ -47,7 +47,9 @@ class KeyedCheck:
                 places.setdefault(place, _Listed())
         for place, found in places.items():
             if catalog.is_removed(place.topic_id, catalog.offset):
-                self._problems.untidy(place.folder, "REMOVED_TOPIC", "the topic of these versions was removed")
+                newest_ms = max((info.modified_ms for _, info in (*found.versions, *found.files)), default=0)
+                text, used_ms = "the topic of these versions was removed", max(checkpoint.created_ms for checkpoint in checkpoints)
+                self._problems.leftover(place.folder, "REMOVED_TOPIC", text, put_ms=newest_ms, used_ms=used_ms)
                 continue
             with self._problems.collecting(place.folder):
                 await self._check_place(place, found, counters.get(place), quick=quick)
@@ -59,7 +61,7 @@ class KeyedCheck:
             text = f"the log begins at {part.parquet_start}, the newest version ends at {end}: records of before are in neither"
             self._problems.damage(place.folder, "KEYED_GAP", text)
         if newest is None:
-            self._unreferenced(listed, set(), 0)
+            self._unreferenced(listed, set(), 0, 0)
             return
         if end > (part.parquet_end if part is not None else 0):
             self._problems.damage(newest.version.key, "WRONG_END", f"it ends at {end}, beyond the end of Parquet")
@@ -68,14 +70,14 @@ class KeyedCheck:
             with self._problems.collecting(info.key):
                 named |= {file.key for file in (await read_version(self._store, place, name.number)).files}
         await self._check_files(newest.version, quick=quick)
-        self._unreferenced(listed, named | {file.key for file in newest.version.files}, newest.version.number)
+        self._unreferenced(listed, named | {file.key for file in newest.version.files}, newest.version.number, newest.published_ms)
 
-    def _unreferenced(self, listed: _Listed, named: set[str], newest: int) -> None:
+    def _unreferenced(self, listed: _Listed, named: set[str], newest: int, newest_ms: int) -> None:
         for name, info in listed.files:
             if info.key in named:
                 continue
             if name.number <= newest:
-                self._problems.untidy(info.key, "UNREFERENCED", "no version names it")
+                self._problems.leftover(info.key, "UNREFERENCED", "no version names it", put_ms=info.modified_ms, used_ms=newest_ms)
             else:
                 self._problems.note(info.key, "UNPUBLISHED", f"it is of a round that has not published version {name.number}")
 

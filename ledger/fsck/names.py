@@ -25,11 +25,13 @@ def _check_name(key: str, bundles: int, problems: Problems) -> None:
         return
     if key in (keys.CLUSTER, keys.ARCHIVE_OWNER) or keys.parse_broker(key) is not None or keys.parse_sink(key) is not None:
         return
+    if keys.original_of(key) is not None:
+        return
     if key.startswith(keys.PARQUET):
         _check_parquet_name(key, problems)
-    elif (found := _LEDGER.match(key)) is None:
+    elif _LEDGER.match(key) is None:
         problems.untidy(key, "FOREIGN_OBJECT", "no LedgerMQ process puts an object of this name; it is passed over")
-    elif int(found[1]) >= bundles or found[1] != f"{int(found[1]):04d}":
+    elif (bundle := keys.parse_ledger(key)) is None or bundle >= bundles:
         problems.damage(key, "FOREIGN_LEDGER", f"the cluster has bundles 0 to {bundles - 1}")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -29,21 +29,22 @@ class _File:
 
 
 class ParquetCheck:
-    """`live`: what counts, by key, with what the lists say of it. `finished`: by bundle, the last finished plan."""
+    """`live`: what counts, by key, with what the lists say of it. `checkpoints`: the newest of each bundle."""
 
     def __init__(
         self,
         store: ObjectStore,
         cluster_id: str,
         live: Mapping[str, fmt.ParquetFile | None],
-        finished: Mapping[int, int],
+        checkpoints: Sequence[fmt.Checkpoint],
         problems: Problems,
         run_blocking: RunBlocking,
     ) -> None:
         self._store = store
         self._cluster_id = cluster_id
         self._live = live
-        self._finished = finished
+        self._finished = {checkpoint.bundle: checkpoint.finished_plan for checkpoint in checkpoints}
+        self._newest_ms = {checkpoint.bundle: checkpoint.created_ms for checkpoint in checkpoints}
         self._problems = problems
         self._run_blocking = run_blocking
         self._files: dict[str, _File] = {}
@@ -102,7 +103,8 @@ class ParquetCheck:
         if key not in self._live:
             finished = self._finished.get(note.bundle, 0)
             if note.plan <= finished:
-                self._problems.untidy(key, "UNREFERENCED", "no list of Parquet files names it")
+                text, used_ms = "no list of Parquet files names it", self._newest_ms.get(note.bundle, 0)
+                self._problems.leftover(key, "UNREFERENCED", text, put_ms=file.info.modified_ms, used_ms=used_ms)
             else:
                 self._problems.damage(key, "UNPLANNED", f"plan {note.plan} of bundle {note.bundle} is not open, or does not name it")
         elif (listed := self._live[key]) is not None:
@@ -142,7 +144,8 @@ class ParquetCheck:
             if fence is None:
                 self._problems.untidy(object_key, "FOREIGN_OBJECT", "no LedgerMQ process makes a fence of this name")
             elif fence.plan <= self._finished.get(fence.bundle, 0):
-                self._problems.untidy(object_key, "OPEN_FENCE", f"plan {fence.plan} is finished, its fence is not closed yet")
+                text, used_ms = f"plan {fence.plan} is finished, its fence is not closed yet", self._newest_ms[fence.bundle]
+                self._problems.leftover(object_key, "OPEN_FENCE", text, put_ms=0, used_ms=used_ms)
 
 
 def _find_wrong_rows(data: bytes, name: ParquetName) -> str | None:

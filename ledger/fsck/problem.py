@@ -1,22 +1,32 @@
 """What a check of a root found, as values.
 
-NOTE      normal, and worth knowing: a void segment, a slot after a gap, the check could not be repeated on a quiet root
-UNTIDY    left over: nothing refers to it, or its deletion was not finished; garbage collection or a person may remove it
+NOTE      normal, and worth knowing: a void segment, a slot after a gap, the check could not be repeated on a quiet root, what waits to be
+          collected
+UNTIDY    left over: nothing refers to it, or its deletion was not finished, and garbage collection should have taken it; or it is not ours
 DAMAGE    records, or the right to give them out, are lost, doubled or in doubt; or a partition waits for repair
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import IntEnum
 
 from ledger.damage import CollectingDamage
+
+OVERDUE_AFTER_GRACES = 2
+"""What was of use until just now is taken after the grace of garbage collection, and by its next pass: as long again."""
 
 
 class Severity(IntEnum):
     NOTE = 0
     UNTIDY = 1
     DAMAGE = 2
+
+
+def time_text(ms: int) -> str:
+    """Of the clock, to the minute, rounded up."""
+    return f"{datetime.fromtimestamp(-(-ms // 60_000) * 60, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -30,9 +40,14 @@ class Problem:
 
 
 class Problems:
-    """One entry an object and problem, in the order in which they were found."""
+    """One entry an object and problem, in the order in which they were found.
 
-    def __init__(self) -> None:
+    `now_ms`: without it everything that is left over is overdue. `grace_ms`: that of garbage collection.
+    """
+
+    def __init__(self, now_ms: int | None = None, grace_ms: int = 0) -> None:
+        self._now_ms = now_ms
+        self._grace_ms = grace_ms
         self._found: dict[Problem, None] = {}
 
     @property
@@ -49,6 +64,18 @@ class Problems:
 
     def untidy(self, object_key: str, code: str, text: str) -> None:
         self._found[Problem(Severity.UNTIDY, object_key, code, text)] = None
+
+    def leftover(self, object_key: str, code: str, text: str, *, put_ms: int, used_ms: int) -> None:
+        """What garbage collection takes by itself, once `put_ms` is old enough: a note while it waits, untidy when it should be gone.
+
+        `used_ms`: it may have been of use until then.
+        """
+        if self._now_ms is None or self._now_ms - max(put_ms, used_ms) >= OVERDUE_AFTER_GRACES * self._grace_ms:
+            self.untidy(object_key, code, f"{text}; `ledgermq gc` removes it")
+            return
+        free_ms = put_ms + self._grace_ms
+        when = "may go at once" if free_ms <= self._now_ms else f"may go from {time_text(free_ms)} on"
+        self.note(object_key, code, f"{text}; it waits to be collected and {when}")
 
     def damage(self, object_key: str, code: str, text: str) -> None:
         self._found[Problem(Severity.DAMAGE, object_key, code, text)] = None

@@ -85,7 +85,8 @@ async def _check_pages(store: ObjectStore, view: LedgerView, used: set[int], pro
         if number > finished + 1:
             problems.damage(info.key, "PLAN_AHEAD", f"plan {finished} is the last that is finished")
         elif number <= finished and number not in used:
-            problems.untidy(info.key, "UNREFERENCED", "no partition's list leads to this page")
+            text, used_ms = "no partition's list leads to this page", view.checkpoint.created_ms
+            problems.leftover(info.key, "UNREFERENCED", text, put_ms=info.modified_ms, used_ms=used_ms)
 
 
 async def _check_snapshot(store: ObjectStore, view: LedgerView, problems: Problems) -> None:
@@ -101,7 +102,8 @@ async def _check_snapshot(store: ObjectStore, view: LedgerView, problems: Proble
         if number > checkpoint.finished_plan + 1:
             problems.damage(info.key, "PLAN_AHEAD", f"plan {checkpoint.finished_plan} is the last that is finished")
         elif number <= checkpoint.finished_plan and number != in_force:
-            problems.untidy(info.key, "UNREFERENCED", f"snapshot {in_force} is in force")
+            text = f"snapshot {in_force} is in force"
+            problems.leftover(info.key, "UNREFERENCED", text, put_ms=info.modified_ms, used_ms=checkpoint.created_ms)
     if in_force and in_force not in found:
         problems.damage(keys.snapshot(view.bundle, in_force), "OBJECT_MISSING", "the newest checkpoint says that it is in force")
 

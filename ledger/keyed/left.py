@@ -19,6 +19,7 @@ from ledger.parquet.pages import PageReader
 from ledger.parquet.retention import has_retention, log_start_by_retention
 from ledger.recovery import advance_checkpoint
 from ledger.topic_facts import may_remove
+from ledger.two_clocks import TwoClocks
 
 
 async def left_partitions(compaction: Compaction, catalog: Catalog, bundle: int) -> list[tuple[Topic, int]]:
@@ -61,7 +62,7 @@ def may_have_been_keyed(topic: Topic) -> bool:
 async def apply_retention_to_left(compaction: Compaction, catalog: Catalog, topic: Topic, partition: int) -> None:
     """Move the log start where what its versions hold is too old or too much: `ledger.parquet.retention` sees no more than the log.
 
-    By our clock and by the store's: a log start never goes back.
+    By both clocks: a log start never goes back.
     Not where the topic archives: versions go to no archive.
     Raises DataDamaged, Unavailable, the store's errors.
     """
@@ -73,12 +74,15 @@ async def apply_retention_to_left(compaction: Compaction, catalog: Catalog, topi
     published = await newest_version(store, place)
     if published is None or part.log_start >= part.parquet_start or not may_remove(checkpoint, topic):
         return
-    now_ms, since_ms = compaction.sources.now_ms(), max(topic.created_ms, topic.altered_ms)
+    since_ms = max(topic.created_ms, topic.altered_ms)
     files = _files_below(part, published, since_ms) + await PageReader(store, bundle).files_from(part, part.parquet_start)
-    start = log_start_by_retention(files, topic.settings, now_ms, since_ms)
-    if start > part.log_start:  # so the store is asked for its time only when something would go
-        start = log_start_by_retention(files, topic.settings, min(now_ms, await store.store_time_ms()), since_ms)
-    if start > part.log_start:
+
+    async def start_by(now_ms: int) -> int:
+        found = log_start_by_retention(files, topic.settings, now_ms, since_ms)
+        return found if found > part.log_start else 0
+
+    start = await TwoClocks(store, compaction.sources).due(start_by)
+    if start:
         move = log_start_move({(topic.id, partition): start}, catalog)
         await advance_checkpoint(store, bundle, compaction.sources, compaction.cluster.producer_states_max, move)
 

@@ -26,6 +26,7 @@ from ledger.object_store.settle import PutOutcome, settle_put
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.pages import PageReader
 from ledger.topic_facts import may_remove
+from ledger.two_clocks import TwoClocks
 from ledgermq.errors import DataDamaged, Unavailable
 from ledgermq.sources import Sources
 
@@ -59,7 +60,7 @@ async def clean_partition(
         published, checkpoint, log = await _look(store, topic, partition)
         if not may_remove(checkpoint, topic):
             return None
-        now_ms = await store.store_time_ms()
+        now_ms = await TwoClocks(store, compaction.sources).earlier_ms()
         plan = make_cleaning_plan(
             place,
             topic.name,

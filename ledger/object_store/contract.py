@@ -82,6 +82,13 @@ class ObjectStore(ABC):
         Raises AlreadyExists, StoreFull, StoreUncertain, StoreThrottled.
         """
 
+    async def confirm(self, key: str, buffers: Sequence[Buffer]) -> bool:
+        """Finish a `put_if_absent` whose outcome was unknown, and whose buffers were found at `key`. False: it counts as lost.
+
+        A store that puts more than the object itself completes that here. Raises StoreUncertain, StoreThrottled.
+        """
+        return True
+
     async def put_data(self, key: str, buffers: Sequence[Buffer]) -> None:
         """As `put_if_absent`, for what takes much room: refused with StoreFull where nothing but the reserve is left.
 

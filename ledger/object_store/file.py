@@ -5,6 +5,7 @@
     <root>/.reserve                    room for a full disk, see `file_reserve`
     <root>/parquet/_tmp/<fence>/<hex>  a fenced put on its way: once its folder is gone, linking from it fails
 
+Below `parquet/`, `keyed/` and `sinks/` a folder goes with the last object that is deleted in it; elsewhere folders stay.
 Invariants: those of `file_disk`; a fenced put makes its temporary file inside the fence's folder and never makes that folder.
 The clock is the file system's own: the time that it gives a file touched now. Blocking calls run in threads of this store,
 reads and writes apart, so that neither starves the other. The root must have hard links. Must not know what the objects mean.
@@ -22,7 +23,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
-from ledger.keys import FENCES
+from ledger.keys import FENCES, KEYED, PARQUET, SINKS
 from ledger.object_store.contract import (
     Buffer,
     FenceClosed,
@@ -39,6 +40,8 @@ from ledger.object_store.names import TEMPORARY, check_fence, check_key, check_p
 from ledgermq.errors import InvalidRequest, LedgerMQError, StoreUnusable
 from ledgermq.sources import Sources
 
+PASSING = (PARQUET, KEYED, SINKS)
+"""Below them folders are of topics and of queries, and go with what is in them."""
 READERS_MAX = 8
 WRITERS_MAX = 8
 TEMPORARY_AGE_MS_MAX = 3_600_000
@@ -56,7 +59,7 @@ class FileStore(ObjectStore):
         self._root = root.absolute()
         self.url = self._root.as_uri()
         self._sources = sources or Sources()
-        self._disk = Disk(self._root)
+        self._disk = Disk(self._root, [self._root / folder for folder in PASSING])
         self._reserve = Reserve(self._root)
         self._temporary = self._root / TEMPORARY
         self._fences = self._root / FENCES
@@ -88,18 +91,18 @@ class FileStore(ObjectStore):
 
     async def get(self, key: str) -> bytes:
         path = self._path_to_read(key)
-        return await self._run(self._readers, key, lambda: read(path))
+        return await self._run(self._readers, key, lambda: read(path, self._root))
 
     async def get_range(self, key: str, start: int, length: int) -> memoryview:
         assert start >= 0
         assert length >= 0
         path = self._path_to_read(key)
-        return await self._run(self._readers, key, lambda: read_range(path, start, length))
+        return await self._run(self._readers, key, lambda: read_range(path, self._root, start, length))
 
     async def get_suffix(self, key: str, length: int) -> bytes:
         assert length >= 0
         path = self._path_to_read(key)
-        return await self._run(self._readers, key, lambda: read(path, length))
+        return await self._run(self._readers, key, lambda: read(path, self._root, length))
 
     async def list(self, prefix: str, start_after: str = "") -> AsyncIterator[ObjectInfo]:
         walked = (info for info in walk(self._root, check_prefix(prefix), start_after) if is_shown(info.key))

@@ -6,6 +6,8 @@
 
 Invariants: a name never shows a part of its content; a folder's entry is fsynced before anything in it counts as durable; an
 fsync of a folder that failed is never believed again (the kernel may forget the error): the disk is then broken for good.
+Folders in which nothing is left are removed where they come and go (`passing`); a put whose folder has vanished makes it again. There a
+folder is pinned by the file in it, not by having been made: so the put fsyncs the folders above after the link, before it counts.
 Removing a temporary file, whoever does it, can only make its put fail. A file that still has its temporary name may not be durable yet
 (its writer is between two steps, or was killed there), so a reader makes it so: others build on what a reader has seen.
 Blocking: runs in threads. Knows no keys, fences or asyncio.
@@ -16,7 +18,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -38,6 +40,8 @@ _UNUSABLE = {
     errno.EOPNOTSUPP: "the file system has no hard links",
 }
 _MISSING = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
+FOLDER_ATTEMPTS_MAX = 100
+"""Others may remove a folder each time that it was made for a put: each of them needs a file to delete in it."""
 _BUFFERS_A_WRITE_MAX = 1024
 """IOV_MAX of Linux and macOS."""
 
@@ -91,9 +95,9 @@ def remove(path: Path) -> None:
         path.unlink()
 
 
-def read(path: str, last: int | None = None) -> bytes:
+def read(path: str, root: Path, last: int | None = None) -> bytes:
     """The whole file, or its `last` bytes."""
-    with _opened(path) as (descriptor, size):
+    with _opened(path, root) as (descriptor, size):
         parts, begin = [], 0 if last is None else max(0, size - last)
         while begin < size and (part := os.pread(descriptor, size - begin, begin)):
             parts.append(part)
@@ -101,9 +105,9 @@ def read(path: str, last: int | None = None) -> bytes:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def read_range(path: str, start: int, length: int) -> memoryview:
+def read_range(path: str, root: Path, start: int, length: int) -> memoryview:
     """In Arrow's memory, which is kept when it is free: that of large `bytes` comes from the kernel each time, page by page."""
-    with _opened(path) as (descriptor, size):
+    with _opened(path, root) as (descriptor, size):
         found = memoryview(pa.allocate_buffer(max(0, min(length, size - start)))).cast("B")
         begin = 0
         while begin < len(found) and (count := os.preadv(descriptor, [found[begin:]], start + begin)):
@@ -112,7 +116,7 @@ def read_range(path: str, start: int, length: int) -> memoryview:
 
 
 @contextmanager
-def _opened(path: str) -> Iterator[tuple[int, int]]:
+def _opened(path: str, root: Path) -> Iterator[tuple[int, int]]:
     """Its descriptor and size."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -120,7 +124,10 @@ def _opened(path: str) -> Iterator[tuple[int, int]]:
         if stat.S_ISDIR(found.st_mode):
             raise IsADirectoryError(errno.EISDIR, "a folder", path)
         if found.st_nlink > 1:
-            fsync_folder(Path(path).parent)
+            for folder in Path(path).parents:
+                fsync_folder(folder)
+                if folder == root:
+                    break
         yield descriptor, found.st_size
     finally:
         os.close(descriptor)
@@ -144,19 +151,31 @@ def fsync_folder(folder: Path) -> None:
 
 
 class Disk:
-    """One root folder. `prepare` before the first write; readers need not, so that a read-only root can be read."""
+    """One root folder. `prepare` before the first write; readers need not, so that a read-only root can be read.
 
-    def __init__(self, root: Path) -> None:
+    `passing`: folders below which folders come and go; they themselves stay.
+    """
+
+    def __init__(self, root: Path, passing: Collection[Path] = ()) -> None:
         self.root = root
+        self._passing = frozenset(passing)
         self._durable: set[Path] = set()
         self._broken: str | None = None
 
     def prepare(self, *folders: Path) -> None:
-        """Make the root and `folders` below it. Only here is the root made: one that vanishes later is an error, not a fresh start."""
+        """Make the root and `folders` below it. Only here is the root made: one that vanishes later is an error, not a fresh start.
+
+        Raises StoreUnusable where no folder can be made, or a file has its name.
+        """
         missing = [p for p in (self.root, *self.root.parents) if not p.exists()]
         for path in reversed(missing):
-            path.mkdir(exist_ok=True)
+            try:
+                path.mkdir(exist_ok=True)
+            except (FileNotFoundError, NotADirectoryError) as e:
+                raise StoreUnusable(f"cannot make the folder {path}: {e.strerror}; choose another root", object_key=str(path)) from e
             self._fsync_folder(path.parent)
+        if not self.root.is_dir():
+            raise StoreUnusable(f"{self.root} is a file; the root has to be a folder", object_key=str(self.root))
         with suppress(PermissionError):  # another process may have made the root and not yet fsynced its parent
             self._fsync_folder(self.root.parent)
         self._durable.add(self.root)
@@ -183,22 +202,31 @@ class Disk:
         StoreUncertain, not StoreUnusable, once the name is there: others may see the file, and it may last.
         """
         try:
-            self.make_folder(path.parent)
-            os.link(temp, path)
+            self._link(temp, path)
             try:
-                self._fsync_folder(path.parent)
+                self._fsync_folders(path)
             except StoreUnusable as e:
                 raise StoreUncertain(f"{path.name} is there, and may not be durable: {e.message}") from e
         except FileExistsError:
             # It may be our own, linked by a hedged put that has not fsynced yet: what a read-back finds has to be durable.
-            self._fsync_folder(path.parent)
-            raise
-        except FileNotFoundError:
-            self._durable = {self.root}
+            self._fsync_folders(path)
             raise
         finally:
             if not self._broken:
                 remove(temp)
+
+    def _link(self, temp: Path, path: Path) -> None:
+        """In its folder, which others may remove while it is empty. Raises FileExistsError, FileNotFoundError if `temp` was removed."""
+        for _ in range(FOLDER_ATTEMPTS_MAX):
+            try:
+                self.make_folder(path.parent)
+                os.link(temp, path)
+                return
+            except FileNotFoundError:
+                self._durable = {self.root}
+                if not temp.exists():
+                    raise
+        raise FileNotFoundError(errno.ENOENT, "its folder is removed each time that it is made", str(path.parent))
 
     def replace(self, temp: Path, path: Path) -> None:
         try:
@@ -218,6 +246,19 @@ class Disk:
         for folder in dict.fromkeys(path.parent for path in paths):
             with suppress(FileNotFoundError, NotADirectoryError):
                 self._fsync_folder(folder)
+            self._remove_empty(folder)
+
+    def _remove_empty(self, folder: Path) -> None:
+        """And those above it. What keeps one is left: the folder is of no harm."""
+        while any(above in self._passing for above in folder.parents):
+            try:
+                folder.rmdir()
+            except FileNotFoundError:
+                pass  # removed by another; the one above may be empty now
+            except OSError:
+                return
+            self._durable.discard(folder)
+            folder = folder.parent
 
     def make_fence(self, folder: Path) -> None:
         """Never from the cache: a fence may have been removed and, by another process, made again."""
@@ -241,6 +282,14 @@ class Disk:
         with suppress(FileNotFoundError):
             self._fsync_folder(folder.parent)
         return True
+
+    def _fsync_folders(self, path: Path) -> None:
+        """Of a file that has just got its name. Folders that come and go may have been made anew by others since `make_folder`."""
+        folder = path.parent
+        self._fsync_folder(folder)
+        while any(above in self._passing for above in folder.parents):
+            folder = folder.parent
+            self._fsync_folder(folder)
 
     def _fsync_folder(self, folder: Path) -> None:
         try:

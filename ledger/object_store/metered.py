@@ -22,6 +22,9 @@ class StoreMeter(Protocol):
     def request_ended(self, operation: str, outcome: str, seconds: float, bytes_sent: int, bytes_received: int) -> None:
         """`operation`: a method of ObjectStore, or ``fenced_put``. `outcome`: OK, CANCELLED, FAILED or an error's wire code."""
 
+    def object_damaged(self, key: str, outcome: str) -> None:
+        """An object with a second copy was found damaged. `outcome`: one of `ledger.copies.OUTCOMES`."""
+
 
 @dataclass
 class RequestTotals:

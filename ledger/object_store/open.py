@@ -11,6 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from ledger.copies import CopyingStore
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.file import FileStore
 from ledger.object_store.memory import MemoryStore
@@ -20,14 +21,20 @@ from ledgermq.errors import InvalidConfig
 from ledgermq.sources import Sources
 
 
-async def open_store(url: str, *, sources: Sources, in_flight_max: int = IN_FLIGHT_MAX, meter: StoreMeter | None = None) -> ObjectStore:
+async def open_store(
+    url: str, *, sources: Sources, in_flight_max: int = IN_FLIGHT_MAX, meter: StoreMeter | None = None, mends: bool = False
+) -> ObjectStore:
     """The store at root `url`; nothing is read or written yet, `probe_store` does that. `meter` is told of each request, repeated ones too.
+
+    `mends`: put damaged objects right where they have a sound second copy.
 
     Raises InvalidConfig, Unauthorized (no credentials at all).
     """
     backend = await _open_backend(url, sources)
     store = backend if meter is None else MeteredStore(backend, meter)
-    return store if isinstance(backend, MemoryStore) else ResilientStore(store, sources, in_flight_max)
+    if isinstance(backend, MemoryStore):
+        return store
+    return CopyingStore(ResilientStore(store, sources, in_flight_max), mends=mends, meter=meter)
 
 
 async def _open_backend(url: str, sources: Sources) -> ObjectStore:

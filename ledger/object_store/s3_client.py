@@ -35,7 +35,7 @@ from botocore.utils import get_environ_proxies
 
 from ledger.object_store import s3_wire
 from ledger.object_store.contract import Buffer
-from ledger.object_store.s3_errors import retry_after_ms
+from ledger.object_store.s3_errors import ahead_ms, is_skewed, retry_after_ms
 from ledger.object_store.s3_location import S3Location
 from ledger.object_store.s3_wire import CONNECT_S_MAX, PIECE_BYTES, S3Refused, S3Silent
 from ledgermq.errors import InvalidConfig, StoreUnusable, Unauthorized
@@ -232,4 +232,7 @@ def _refused(error: ClientError) -> S3Refused:
     answer = error.response.get("ResponseMetadata", {})
     said = error.response.get("Error", {})
     status, headers = answer.get("HTTPStatusCode", 500), answer.get("HTTPHeaders", {})
-    return S3Refused(status, str(said.get("Code", "")), str(said.get("Message", "")), retry_after_ms(headers.get("retry-after", "")))
+    found = S3Refused(status, str(said.get("Code", "")), str(said.get("Message", "")), retry_after_ms(headers.get("retry-after", "")))
+    if is_skewed(found):
+        found.ahead_ms = ahead_ms(headers.get("date", ""))
+    return found

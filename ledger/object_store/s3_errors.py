@@ -1,7 +1,7 @@
 """What an S3 answer means in the contract's errors: the one place that knows its status codes.
 
-404 NoSuchKey → ObjectMissing                404 NoSuchBucket, 301, 501 → StoreUnusable
-412           → AlreadyExists                401, 403, expired token          → Unauthorized
+404 NoSuchKey → ObjectMissing                404 NoSuchBucket, 301, 501      → StoreUnusable
+412           → AlreadyExists                401, 403, expired token, clock   → Unauthorized
 507, full     → StoreFull
 429, 503      → StoreThrottled               409, 408, 5xx, no answer         → StoreUncertain
 """
@@ -9,8 +9,11 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 
 from ledger.object_store.contract import AlreadyExists, ObjectMissing, StoreThrottled, StoreUncertain
 from ledger.object_store.s3_wire import S3RangesIgnored, S3Refused, S3Silent
@@ -21,11 +24,15 @@ _TIMED_OUT = frozenset({"RequestTimeout", "IncompleteBody", "OperationAborted", 
 _CREDENTIALS = frozenset(
     {"ExpiredToken", "InvalidToken", "TokenRefreshRequired", "InvalidAccessKeyId", "SignatureDoesNotMatch", "AuthorizationHeaderMalformed"}
 )
+_SKEWED = frozenset({"RequestTimeTooSkewed", "RequestInTheFuture", "RequestExpired"})
+_SKEWED_SIGNED = re.compile(r"not valid yet|not yet valid|has expired", re.IGNORECASE)
+"""What is said of a presigned URL, with AccessDenied. Ours are made a moment before they are used."""
 _FULL = frozenset({"XMinioStorageFull", "QuotaExceeded", "XMinioAdminBucketQuotaExceeded", "StorageFull"})
 _NO_OBJECT = frozenset({"", "NoSuchKey"})
 _FOREIGN = "(not in S3's language)"
 _SECONDS = re.compile(r"[0-9]{1,9}\Z")
 _CODE = re.compile(rb"<Code>([^<]{1,100})</Code>")
+_SERVER_TIME = re.compile(rb"<ServerTime>([^<]{1,40})</ServerTime>")
 _MESSAGE = re.compile(rb"<Message>([^<]{1,500})</Message>")
 
 
@@ -34,12 +41,36 @@ def refused(status: int, headers: Mapping[str, str], body: bytes) -> S3Refused:
     code, message = _first(_CODE, body), _first(_MESSAGE, body)
     if body and not code:
         code = _FOREIGN
-    return S3Refused(status, code, message, retry_after_ms(headers.get("Retry-After", "")))
+    answer = S3Refused(status, code, message, retry_after_ms(headers.get("Retry-After", "")))
+    if is_skewed(answer):
+        answer.ahead_ms = ahead_ms(headers.get("Date", "")) or _ahead_ms_by(_first(_SERVER_TIME, body))
+    return answer
 
 
 def retry_after_ms(text: str) -> int | None:
     """Of the header; None where it is not a number of seconds."""
     return int(text) * 1000 if _SECONDS.match(text) else None
+
+
+def is_skewed(answer: S3Refused) -> bool:
+    """Whether the store refuses because our clock is not its clock."""
+    return answer.code in _SKEWED or (answer.code == "AccessDenied" and _SKEWED_SIGNED.search(answer.message) is not None)
+
+
+def ahead_ms(date: str) -> int | None:
+    """How far our clock is ahead of the store's, whose answer has just come with this `Date`; None where that says no time."""
+    try:
+        return int((time.time() - parsedate_to_datetime(date).timestamp()) * 1000)
+    except ValueError:
+        return None
+
+
+def _ahead_ms_by(server_time: str) -> int | None:
+    """The same by the time that AWS writes into the body."""
+    try:
+        return int((time.time() - datetime.fromisoformat(server_time).timestamp()) * 1000)
+    except ValueError:
+        return None
 
 
 @contextmanager
@@ -69,11 +100,21 @@ def error_of(key: str, answer: S3Refused) -> LedgerMQError:
         return ObjectMissing(f"no object {key}", object_key=key)
     if status == 412:
         return AlreadyExists(f"object {key} exists", object_key=key)
+    if is_skewed(answer):
+        return Unauthorized(f"{_clock_is(answer.ahead_ms)}: set this machine's clock, best by NTP, and start again; {said}", object_key=key)
     if status in (401, 403) or code in _CREDENTIALS:
         return Unauthorized(f"wrong or insufficient credentials: {said}", object_key=key)
     if code in _TIMED_OUT or status in (307, 408, 409) or (status >= 500 and status != 501):
         return StoreUncertain(said, object_key=key)
     return StoreUnusable(said, object_key=key)
+
+
+def _clock_is(ahead: int | None) -> str:
+    if ahead is None:
+        return "this machine's clock and the object store's are too far apart"
+    minutes, seconds = divmod(abs(ahead) // 1000, 60)
+    far = f"{minutes} min" if minutes else f"{seconds} s"
+    return f"this machine's clock is {far} {'ahead of' if ahead > 0 else 'behind'} the object store's"
 
 
 def is_expired(answer: S3Refused) -> bool:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from obstore.store import S3Store
 from ledger.object_store import s3_wire
 from ledger.object_store.contract import Buffer
 from ledger.object_store.s3_client import UNTRUSTED, S3Client
-from ledger.object_store.s3_errors import refused
+from ledger.object_store.s3_errors import ahead_ms, is_skewed, refused
 from ledger.object_store.s3_signed import SignedWire
 from ledger.object_store.s3_wire import (
     CONNECT_S_MAX,
@@ -32,11 +32,12 @@ from ledger.object_store.s3_wire import (
     Part,
     S3Object,
     S3RangesIgnored,
+    S3Refused,
     S3Silent,
     S3Wire,
     put_s_max,
 )
-from ledgermq.errors import StoreUnusable
+from ledgermq.errors import LedgerMQError, StoreUnusable
 
 CREDENTIALS_KEPT = timedelta(minutes=10)
 """botocore renews what expires earlier than that; obstore asks again when half of it is over."""
@@ -56,12 +57,12 @@ class ObstoreWire(S3Wire):
     async def put(self, name: str, buffers: Sequence[Buffer], *, only_if_absent: bool) -> None:
         views = [memoryview(buffer).cast("B") for buffer in buffers if len(buffer)]
         mode: Any = "create" if only_if_absent else "overwrite"
-        with _obstore_errors():
+        async with self._errors():
             async with asyncio.timeout(put_s_max(sum(view.nbytes for view in views))):
                 await self._puts.put_async(name, views[0] if len(views) == 1 else views, mode=mode, use_multipart=False)
 
     async def get(self, name: str) -> bytes:
-        with _obstore_errors():
+        async with self._errors():
             result = await self._reads.get_async(name)
             return (await result.bytes_async()).to_bytes()
 
@@ -72,7 +73,7 @@ class ObstoreWire(S3Wire):
         return await self._part(name, self._suffix(name, length))
 
     async def head(self, name: str) -> S3Object:
-        with _obstore_errors():
+        async with self._errors():
             found = await self._reads.head_async(name)
         return S3Object(found["size"], (found["e_tag"] or "").strip('"'), int(found["last_modified"].timestamp() * 1000))
 
@@ -85,12 +86,24 @@ class ObstoreWire(S3Wire):
     async def close(self) -> None:
         """Connections go with the two stores, as soon as nothing is under way."""
 
+    @asynccontextmanager
+    async def _errors(self) -> AsyncIterator[None]:
+        """Those of the wire. Where the store refuses our time, and shows its own in a header that obstore hides, it is asked for it."""
+        try:
+            with _obstore_errors():
+                yield
+        except S3Refused as answer:
+            if is_skewed(answer) and answer.code != "AccessDenied" and answer.ahead_ms is None:
+                with suppress(S3Refused, S3Silent, LedgerMQError):
+                    answer.ahead_ms = ahead_ms((await self._signed.clock()).headers.get("Date", ""))
+            raise
+
     async def _range(self, name: str, start: int, length: int) -> Buffer:
-        with _obstore_errors():
+        async with self._errors():
             return memoryview(await self._reads.get_range_async(name, start=start, length=length))
 
     async def _suffix(self, name: str, length: int) -> bytes:
-        with _obstore_errors():
+        async with self._errors():
             result = await self._reads.get_async(name, options={"range": {"suffix": length}})
             return (await result.bytes_async()).to_bytes()
 

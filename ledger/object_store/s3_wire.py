@@ -27,12 +27,16 @@ Part = TypeVar("Part", bytes, Buffer)
 
 @dataclass(eq=False)
 class S3Refused(Exception):
-    """An answer that is not what was asked for. `code` and `message` are S3's own, empty where the body is not in its language."""
+    """An answer that is not what was asked for. `code` and `message` are S3's own, empty where the body is not in its language.
+
+    `ahead_ms`: where the store refuses because of the time: how far our clock is ahead of its, if that is known.
+    """
 
     status: int
     code: str
     message: str
     retry_after_ms: int | None = None
+    ahead_ms: int | None = None
 
 
 @dataclass(eq=False)

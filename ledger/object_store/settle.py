@@ -1,4 +1,4 @@
-"""Conditional puts, settled: won, lost, or not to be told (DESIGN section 4).
+"""Conditional puts, settled: won, lost, or not to be told (design S1).
 
 A put that did not simply succeed is a question: "exists" may be this very put, tried twice; a time-out may have landed. The
 object itself answers. Every object that is put this way ends with its last buffer, and that buffer holds a put id that is drawn anew
@@ -55,7 +55,7 @@ async def settle_put(
         except LedgerMQError:
             if not may_have_landed:
                 raise
-        outcome = await _look(store, key, buffers[-1])
+        outcome = await _look(store, key, buffers)
         if outcome is not PutOutcome.UNKNOWN:
             return outcome
         if attempt + 1 < ATTEMPTS_MAX:
@@ -100,10 +100,11 @@ def _is_told(puts: Sequence[asyncio.Task[None]]) -> bool:
     )
 
 
-async def _look(store: ObjectStore, key: str, ending: Buffer) -> PutOutcome:
+async def _look(store: ObjectStore, key: str, buffers: Sequence[Buffer]) -> PutOutcome:
     """Whose object stands at `key`? UNKNOWN: none does now (a put may still be on its way), or the store does not answer."""
+    ending = bytes(buffers[-1])
     try:
         found = await store.get_suffix(key, len(ending))
+        return PutOutcome.WON if found == ending and await store.confirm(key, buffers) else PutOutcome.LOST
     except LedgerMQError:
         return PutOutcome.UNKNOWN
-    return PutOutcome.WON if found == bytes(ending) else PutOutcome.LOST

@@ -34,6 +34,9 @@ class StoreWrapper(ObjectStore):
     async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
         await self.run("put_if_absent", size_of(buffers), lambda: self.inner.put_if_absent(key, buffers))
 
+    async def confirm(self, key: str, buffers: Sequence[Buffer]) -> bool:
+        return await self.inner.confirm(key, buffers)
+
     async def put_data(self, key: str, buffers: Sequence[Buffer]) -> None:
         await self.run("put_if_absent", size_of(buffers), lambda: self.inner.put_data(key, buffers))
 

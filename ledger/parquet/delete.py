@@ -1,4 +1,4 @@
-"""Deletes what is no longer needed, and exactly that (DESIGN sections 7 and 10; safety invariants 1, 8 and 9).
+"""Deletes what is no longer needed, and exactly that (design L6, D2; safety invariants 1, 8 and 9).
 
 segments        those that finished plans name, below the trim slot of the newest checkpoint, read just before; so claims
                 and void segments are never deleted, and no slot forgets its fence
@@ -30,6 +30,7 @@ from ledger.parquet.retention import new_log_starts
 from ledger.recovery import advance_checkpoint
 from ledger.topic_facts import is_held, may_remove, refuse_held
 from ledger.topic_removal import note_of
+from ledger.two_clocks import TwoClocks
 from ledgermq.errors import LedgerMQError, StoreError, UnknownTopic
 from ledgermq.sources import Sources
 from ledgermq.tasks import all_of
@@ -114,15 +115,20 @@ async def close_finished_fences(store: ObjectStore, bundle: int) -> None:
 
 
 async def apply_retention(store: ObjectStore, bundle: int, cluster: ClusterSettings, catalog: Catalog, sources: Sources) -> None:
-    """Move log starts where the retention settings of topics say so, by our clock and by the store's: a log start never goes back.
+    """Move log starts where the retention settings of topics say so, by both clocks: a log start never goes back.
 
     Partitions whose file list cannot be read stay as they are, the others go on; then the first error is raised.
     """
     checkpoint = await newest_checkpoint(store, bundle)
-    pages, now_ms = PageReader(store, bundle), sources.now_ms()
-    starts, failed = await new_log_starts(pages, checkpoint, catalog, now_ms)
-    if starts:  # so the store is asked for its time only when something would go
-        starts, failed = await new_log_starts(pages, checkpoint, catalog, min(now_ms, await store.store_time_ms()))
+    pages = PageReader(store, bundle)
+    failed: StoreError | ObjectMissing | None = None
+
+    async def starts_by(now_ms: int) -> dict[PartitionKey, int]:
+        nonlocal failed
+        found, failed = await new_log_starts(pages, checkpoint, catalog, now_ms)
+        return found
+
+    starts = await TwoClocks(store, sources).due(starts_by)
     if failed is not None and await _is_replaced(store, checkpoint, failed):
         failed = None
     if starts:

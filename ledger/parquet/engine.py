@@ -11,6 +11,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+import pyarrow as pa
+
 from ledger.blocking import RunBlocking
 from ledger.object_store.contract import ObjectStore
 from ledgermq.sources import Sources
@@ -32,12 +34,17 @@ OnTaskDone = Callable[[Any, Any], None]
 """(task, outcome). Progress only: a task may be reported twice, or late, but never before its files are stored."""
 
 TASKS_AT_ONCE = 2
+TASK_MEMORY_BYTES = 512 * 1024 * 1024
 
 
 class Engine(Protocol):
     @property
     def parallel(self) -> int:
         """Tasks that run at the same time: the plan is cut into at least as many, where it can be."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """What one task may take, about; a file that is larger is made all the same."""
 
     async def run(self, store: ObjectStore, tasks: Sequence[Any], on_done: OnTaskDone) -> list[Any]:
         """`tasks`: of one kind of `StoreTask`. Their outcomes. Raises PlanOvertaken, DataDamaged, Unavailable, the store's errors."""
@@ -46,7 +53,14 @@ class Engine(Protocol):
 class LocalEngine:
     """Tasks in this process; Arrow and Parquet work goes through `run_blocking`: threads, or `run_inline` in a simulation."""
 
-    def __init__(self, sources: Sources, run_blocking: RunBlocking = asyncio.to_thread, tasks_at_once: int = TASKS_AT_ONCE) -> None:
+    def __init__(
+        self,
+        sources: Sources,
+        run_blocking: RunBlocking = asyncio.to_thread,
+        tasks_at_once: int = TASKS_AT_ONCE,
+        memory_bytes: int = TASK_MEMORY_BYTES,
+    ) -> None:
+        self.memory_bytes = memory_bytes
         self._sources = sources
         self._run_blocking = run_blocking
         self._tasks_at_once = tasks_at_once
@@ -63,4 +77,6 @@ class LocalEngine:
             on_done(task, outcome)
             return outcome
 
-        return await all_of(run_one(task) for task in tasks)
+        outcomes = await all_of(run_one(task) for task in tasks)
+        await self._run_blocking(pa.default_memory_pool().release_unused)  # else it stays with the process until the next round
+        return outcomes

@@ -1,4 +1,4 @@
-"""Garbage collection: objects that nothing refers to any more (DESIGN section 10; safety invariant 9).
+"""Garbage collection: objects that nothing refers to any more (design D5; safety invariant 9).
 
 First LIST everything, then read the plans, then the newest checkpoints and their pages: what a plan was about to refer to at the LIST is
 referred to at the end. Then delete, by the rules for late puts: only what belongs to a finished plan, after its fence is closed,

@@ -34,8 +34,6 @@ AHEAD_BYTES = 32 * 1024 * 1024
 """What is being read while batches are decoded, by the largest read so far."""
 SLOTS_AHEAD_MIN, SLOTS_AHEAD_MAX = 4, 6
 """Reads at a time: fewer than a folder has readers, which a broker's compaction shares with those who fetch."""
-PENDING_BYTES_MAX = 256 * 1024 * 1024
-"""Decoded rows of a group that wait for their row groups."""
 
 
 @dataclass(slots=True)
@@ -61,7 +59,8 @@ class _Piece:
 
 
 class _Group:
-    def __init__(self, files: list[fmt.PlannedFile], indexes: Iterable[bytes]) -> None:
+    def __init__(self, files: list[fmt.PlannedFile], indexes: Iterable[bytes], pending_bytes_max: int) -> None:
+        self.pending_bytes_max = pending_bytes_max
         self.known = {index.slot: index for index in map(fmt.SegmentIndex.FromString, indexes)}
         self.files = {(file.topic_id, file.partition): file for file in files}
         self.slots: dict[int, dict[PartitionKey, fmt.PlannedFile]] = {}
@@ -92,7 +91,7 @@ class _Group:
                 self.failures[key] = Built(piece.file, None, f"batch at byte {piece.entry.position}: {error.message}", object_key)
                 continue
             self._add(piece, batch)
-        while sum(builder.pending_bytes for builder in self.builders.values()) > PENDING_BYTES_MAX:
+        while sum(builder.pending_bytes for builder in self.builders.values()) > self.pending_bytes_max:
             max(self.builders.values(), key=lambda builder: builder.pending_bytes).flush()
 
     def _add(self, piece: _Piece, batch: pa.RecordBatch) -> None:
@@ -106,13 +105,20 @@ class _Group:
 
 
 async def build_group(
-    store: ObjectStore, plan: fmt.CompactionPlan, files: list[fmt.PlannedFile], indexes: Iterable[bytes], run_blocking: RunBlocking
+    store: ObjectStore,
+    plan: fmt.CompactionPlan,
+    files: list[fmt.PlannedFile],
+    indexes: Iterable[bytes],
+    run_blocking: RunBlocking,
+    pending_bytes_max: int,
 ) -> AsyncGenerator[Built, None]:
     """Every one of `files`, in order, once all slots are read. `indexes`: of some slots, as far as they are wanted.
 
+    `pending_bytes_max`: decoded rows of the group that wait for their row groups.
+
     Raises PlanOvertaken, DataDamaged, the store's errors.
     """
-    group = _Group(files, indexes)
+    group = _Group(files, indexes, pending_bytes_max)
     async with aclosing(_read_ahead(store, plan, [slot for slot in plan.slots if slot.slot in group.slots], group)) as reads:
         async for slot, pieces in reads:
             await run_blocking(partial(group.take, pieces, keys.segment(plan.bundle, slot.slot)))

@@ -1,4 +1,4 @@
-"""File lists: which Parquet files a partition has, in immutable pages `files/<plan>`, merged by powers (DESIGN section 8).
+"""File lists: which Parquet files a partition has, in immutable pages `files/<plan>`, merged by powers (docs/design.md, Checkpoints).
 
     envelope( FilePage{ per partition: its files of this plan and of merged older pages, ascending; the page before these } )
 

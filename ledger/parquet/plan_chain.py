@@ -1,4 +1,4 @@
-"""Plans as objects: a numbered chain `compactions/<plan>`, each put once, with its fence opened before it (DESIGN section 10).
+"""Plans as objects: a numbered chain `compactions/<plan>`, each put once, with its fence opened before it (design Q1).
 
     envelope( CompactionPlan )
 

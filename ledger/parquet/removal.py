@@ -1,4 +1,4 @@
-"""Removed topics: take them out of every bundle, step by step, until their names are free (DESIGN section 10).
+"""Removed topics: take them out of every bundle, step by step, until their names are free (design D4).
 
 Any process may do it, at any time, several at once: each step is a checkpoint move of `ledger.topic_removal`, or a delete that may be
 done twice. Idle bundles need no owner for it. A step that has to wait (late puts on S3) is simply not taken yet.

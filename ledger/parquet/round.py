@@ -1,4 +1,4 @@
-"""One round of Parquet compaction: plan, tasks, commit (DESIGN section 10). Any process may begin it, any other finish it.
+"""One round of Parquet compaction: plan, tasks, commit (docs/design.md, Parquet compaction). Any process may begin it, any other finish it.
 
     read or make plan k, its fence opened before it is put | the newest checkpoint has finished exactly k−1 | tasks | snapshot | page |
     checkpoint: k finished
@@ -134,7 +134,7 @@ async def _files_there(compaction: Compaction, plan: fmt.CompactionPlan) -> list
 
 async def _run_tasks(compaction: Compaction, plan: fmt.CompactionPlan) -> list[StoredFile]:
     store, engine = compaction.store, compaction.engine
-    tasks = split_plan(plan, store.url, compaction.cluster, engine.parallel, compaction.known)
+    tasks = split_plan(plan, store.url, compaction.cluster, engine.parallel, compaction.known, engine.memory_bytes)
     compaction.sources.random.shuffle(tasks)  # rivals begin with different files, and find the others' done when they come to them
     tell = _Teller(plan, compaction.on_progress)
     outcomes = await engine.run(store, tasks, tell.done) if tasks else []

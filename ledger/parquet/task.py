@@ -24,6 +24,7 @@ from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.object_store.contract import AlreadyExists, FenceClosed, FencedPuts, ObjectStore, StoreUncertain
 from ledger.object_store.settle import pause_before_retry
 from ledger.parquet.columns import FooterNote, empty_file, note_of_file
+from ledger.parquet.engine import TASK_MEMORY_BYTES
 from ledger.parquet.group_build import build_group
 from ledger.parquet.new_file import NewFile
 from ledger.parquet.plan_chain import fence_of, require_open
@@ -33,7 +34,6 @@ from ledgermq.errors import Unavailable
 from ledgermq.sources import Sources
 from ledgermq.tasks import all_of, end
 
-GROUP_BYTES = 128 * 1024 * 1024
 GROUP_FILES_MAX = 64
 INDEX_BYTES_MAX = 512 * 1024
 LOOKS_AT_ONCE = 6
@@ -55,6 +55,8 @@ class CompactionTask:
     files: int
     source_bytes: int
     indexes: tuple[bytes, ...] = ()
+    pending_bytes_max: int = TASK_MEMORY_BYTES // 2
+    """Decoded rows that wait for their row groups."""
 
     @property
     def work(self) -> str:
@@ -75,12 +77,20 @@ class TaskOutcome:
 
 
 def split_plan(
-    plan: fmt.CompactionPlan, store_url: str, cluster: ClusterSettings, parallel: int = 1, known: SegmentIndexes | None = None
+    plan: fmt.CompactionPlan,
+    store_url: str,
+    cluster: ClusterSettings,
+    parallel: int = 1,
+    known: SegmentIndexes | None = None,
+    memory_bytes: int = TASK_MEMORY_BYTES,
 ) -> list[CompactionTask]:
-    """Tasks of neighbouring partitions: about `GROUP_BYTES` each, smaller where that keeps `parallel` workers busy."""
+    """Tasks of neighbouring partitions: about a quarter of `memory_bytes` each, smaller where that keeps `parallel` workers busy.
+
+    The rest is for rows that wait for their row groups (half of it), and for what is read ahead and being put.
+    """
     files = [file for file in plan.files if file.key]
     share = sum(file.source_bytes for file in files) // max(1, parallel)
-    bound = min(GROUP_BYTES, max(1, share))
+    bound = min(memory_bytes // 4, max(1, share))
     groups: list[list[fmt.PlannedFile]] = []
     held = 0
     for file in files:
@@ -97,7 +107,9 @@ def split_plan(
         indexes = tuple(_known_indexes(part, entries))
         source_bytes = sum(file.source_bytes for file in group)
         data = part.SerializeToString(deterministic=True)
-        tasks.append(CompactionTask(store_url, cluster.cluster_id, cluster.url_life_ms, data, len(group), source_bytes, indexes))
+        tasks.append(
+            CompactionTask(store_url, cluster.cluster_id, cluster.url_life_ms, data, len(group), source_bytes, indexes, memory_bytes // 2)
+        )
     return tasks
 
 
@@ -159,7 +171,9 @@ class _Run:
         """Files are put side by side, a few at a time, while the next are finished."""
         puts: dict[asyncio.Task[StoredFile], int] = {}
         try:
-            async with aclosing(build_group(self.store, self.plan, files, self.task.indexes, self.run_blocking)) as group:
+            async with aclosing(
+                build_group(self.store, self.plan, files, self.task.indexes, self.run_blocking, self.task.pending_bytes_max)
+            ) as group:
                 async for built in group:
                     note = self._note(built.file, built.failed, built.damaged_object)
                     data = await self.run_blocking(partial(built.builder.finish if built.builder else empty_file, note))

@@ -22,7 +22,7 @@ from ledger.object_store.contract import ObjectInfo, ObjectMissing, ObjectStore
 from ledger.parquet.delete import expired_files, finished_long_ago
 from ledger.parquet.gc import find_garbage
 from ledger.parquet.plan_chain import read_plan
-from ledger.sweep.removable import Found, Kind, Removable
+from ledger.sweep.removable import Found, Kind, Removable, Waiting
 from ledger.sweep.staged_rows import useless_staged_rows
 from ledgermq.errors import LedgerMQError
 from ledgermq.tasks import all_of
@@ -100,8 +100,9 @@ class _Search:
 
     def _add(self, kind: Kind, info: ObjectInfo, why: str, age_ms: int | None = None) -> bool:
         """False: it is too young."""
-        if self._now_ms - info.modified_ms < max(self._grace_ms, age_ms or 0):
-            self._found.young += 1
+        free_ms = info.modified_ms + max(self._grace_ms, age_ms or 0)
+        if self._now_ms < free_ms:
+            self._found.waiting.append(Waiting(kind, info.key, info.size, free_ms))
             return False
         self._found.removable.append(Removable(kind, info.key, info.size, info.modified_ms, why))
         return True
@@ -139,7 +140,8 @@ class _Search:
             except ObjectMissing:
                 continue
             if file.plan > old_enough:
-                self._found.young += 1
+                free_ms = max(self._now_ms, info.modified_ms + age_ms)
+                self._found.waiting.append(Waiting(Kind.PARQUET, info.key, info.size, free_ms))
             elif self._add(Kind.PARQUET, info, f"below the log start of {topic.name}" + (", goes to the archive" if archives else "")):
                 self._found.archived += archives
 

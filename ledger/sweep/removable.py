@@ -33,16 +33,26 @@ class Removable:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Nothing needs it, and it is within its grace. `free_ms`: from when on it may go, by the store's clock, at the earliest."""
+
+    kind: Kind
+    key: str
+    size: int
+    free_ms: int
+
+
 @dataclass(slots=True)
 class Found:
-    """`young`: within the grace, so not yet in `removable`. `archived`: how many of the Parquet files are moved to an archive.
+    """`waiting`: what goes later, so it is not yet in `removable`. `archived`: how many of the Parquet files are moved to an archive.
 
     `fences_kept`: slots below the trim slot that stay for ever, for each keeps somebody from writing there who must not: claims, void
     segments. `foreign`: what no LedgerMQ process puts, or what cannot be told; never removed. `failures`: where not all could be found.
     """
 
     removable: list[Removable] = field(default_factory=list)
-    young: int = 0
+    waiting: list[Waiting] = field(default_factory=list)
     archived: int = 0
     fences_kept: int = 0
     foreign: list[str] = field(default_factory=list)
@@ -56,6 +66,11 @@ class Found:
         """(kind, objects, bytes), of the kinds that there are."""
         counts = Counter(each.kind for each in self.removable)
         return [(kind, counts[kind], sum(each.size for each in self.removable if each.kind is kind)) for kind in Kind if counts[kind]]
+
+    def waiting_by_kind(self) -> list[tuple[Kind, list[Waiting]]]:
+        """Of the kinds that there are."""
+        found = [(kind, [each for each in self.waiting if each.kind is kind]) for kind in Kind]
+        return [(kind, waiting) for kind, waiting in found if waiting]
 
     def keys(self, kind: Kind) -> list[str]:
         return sorted(each.key for each in self.removable if each.kind is kind)

@@ -1,32 +1,66 @@
-"""Completion of topic names in the shell: asks the cluster, and stays silent when it does not answer at once."""
+"""Completion of names in the shell: asks the cluster for topics and groups, and stays silent when it does not answer at once."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable
 
 import typer
 
+import ledgermq
 from ledgermq.cli.options import DEFAULT_TARGET
 
 COMPLETION_TIMEOUT_S = 1.0
 
+_setting_names: list[Callable[[], Iterable[str]]] = []
+
+
+def add_setting_names(names: Callable[[], Iterable[str]]) -> None:
+    """Topic settings, from the package that knows them; called when one is completed."""
+    if names not in _setting_names:
+        _setting_names.append(names)
+
 
 def complete_topic(context: typer.Context, incomplete: str) -> list[str]:
     """Topics that begin with what was typed."""
+    return _found(context, incomplete, _topics)
+
+
+def complete_group(context: typer.Context, incomplete: str) -> list[str]:
+    """Consumer groups that begin with what was typed."""
+    return _found(context, incomplete, _groups)
+
+
+def complete_setting(incomplete: str) -> list[str]:
+    """Topic settings that begin with what was typed."""
+    return sorted(name for names in _setting_names for name in names() if name.startswith(incomplete))
+
+
+def complete_assignment(incomplete: str) -> list[str]:
+    """The same for NAME=VALUE."""
+    return [f"{name}=" for name in complete_setting(incomplete)]
+
+
+async def _topics(client: ledgermq.Client) -> Iterable[str]:
+    return [topic.name for topic in await client.list_topics()]
+
+
+async def _groups(client: ledgermq.Client) -> Iterable[str]:
+    return [group.name for group in await client.groups.list()]
+
+
+def _found(context: typer.Context, incomplete: str, ask: Callable[[ledgermq.Client], Awaitable[Iterable[str]]]) -> list[str]:
     target = context.params.get("target") or os.environ.get("LEDGERMQ_TARGET") or DEFAULT_TARGET
     if "://" in str(target):
         return []  # an embedded broker is too much for a key press
     try:
-        names = asyncio.run(_names(str(target)))
+        names = asyncio.run(_names(str(target), ask))
     except Exception:
         return []
-    return [name for name in names if name.startswith(incomplete)]
+    return sorted(name for name in names if name.startswith(incomplete))
 
 
-async def _names(target: str) -> list[Any]:
-    from ledgermq.cli.session import connected
-
-    async with asyncio.timeout(COMPLETION_TIMEOUT_S), connected(target, COMPLETION_TIMEOUT_S) as client:
-        return sorted(topic.name for topic in await client.list_topics())
+async def _names(target: str, ask: Callable[[ledgermq.Client], Awaitable[Iterable[str]]]) -> Iterable[str]:
+    async with asyncio.timeout(COMPLETION_TIMEOUT_S), ledgermq.connect(target, timeout_s=COMPLETION_TIMEOUT_S) as client:
+        return await ask(client)

@@ -6,21 +6,22 @@ import shutil
 import sys
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 import ledgermq
-from ledgermq.cli.completion import complete_topic
+from ledgermq.cli.completion import complete_group, complete_topic
 from ledgermq.cli.formats import MessageFormat, formatter
 from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Target, Timeout
 from ledgermq.cli.reporting import command
-from ledgermq.cli.session import connected
-from ledgermq.cli.start import Start, parse_start
+from ledgermq.cli.session import connected_session
+from ledgermq.cli.start import parse_start
 from ledgermq.errors import InvalidRequest, OffsetOutOfRange, UnknownPartition
 
 FETCH_RECORDS_MAX = 5000
 FETCH_WAIT_S = 1.0
+CLOSE_TIMEOUT_S_MAX = 10.0
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="Topic to read.", autocompletion=complete_topic)]
 From = Annotated[
@@ -28,8 +29,8 @@ From = Annotated[
     typer.Option(
         "--from",
         metavar="WHERE",
-        help="earliest, latest, a time (2026-11-21T07:30), an age (15m), an offset, or PARTITION:OFFSET,…  "
-        "[default: latest; with --until-end or --group earliest]",
+        help="earliest, latest, a time (2026-11-21T07:30), an age (15m), an offset, or PARTITION:OFFSET,… (other partitions: earliest). "
+        "Default: latest; with --until-end or --group earliest.",
     ),
 ]
 UntilEnd = Annotated[bool, typer.Option("--until-end", "-e", help="Stop at the offsets that were the ends when the command began.")]
@@ -38,7 +39,11 @@ Form = Annotated[MessageFormat, typer.Option("--format", "-f", help="How to prin
 Group = Annotated[
     str | None,
     typer.Option(
-        "--group", "-g", metavar="GROUP", help="Read as a member of this group, which keeps the place; --from counts where it has none."
+        "--group",
+        "-g",
+        metavar="GROUP",
+        help="Read as a member of this group, which keeps the place; --from counts where it has none.",
+        autocompletion=complete_group,
     ),
 ]
 Direct = Annotated[
@@ -67,52 +72,52 @@ async def consume(
 ) -> None:
     """Print messages as they come, to the end of the topic (--until-end), up to a number (--max), or until Ctrl-C."""
     start = parse_start(begin or ("earliest" if until_end or group else "latest"), datetime.now(UTC))
-    async with connected(target, timeout_s) as client:
+    async with connected_session(target, timeout_s) as session:
+        client = session.client
         if group is not None:
-            await consume_as_member(
-                client, topic, group, start, Printer(form), max_messages, until_end=until_end, partition=partition, direct=direct
-            )
+            if partition or isinstance(start, int | dict):
+                raise InvalidRequest("a group shares out the partitions and keeps the offsets; `ledgermq group reset` moves them")
+            await client.describe_topic(topic)  # a member would wait for a topic that does not exist, and for brokers, for ever
+            session.progress = session.while_in_trouble
+            settings: dict[str, Any] = {
+                "direct_reads": direct,
+                "request_timeout_s": timeout_s,
+                "close_timeout_s": min(CLOSE_TIMEOUT_S_MAX, timeout_s),
+            }
+            async with client.consumer(topic, group=group, start=start, **settings) as member:
+                ends = await client.list_offsets(topic, "latest") if until_end else None
+                await print_as_member(member, Printer(form), max_messages, ends)
             return
-        partitions = await chosen_partitions(client, topic, partition or (sorted(start) if isinstance(start, dict) else None))
+        partitions = await chosen_partitions(client, topic, partition, start if isinstance(start, dict) else ())
         offsets = dict.fromkeys(partitions, start) if isinstance(start, int) else start
+        session.progress = session.while_in_trouble
         async with client.consumer(
             topic, partitions=partitions, start=offsets, request_timeout_s=timeout_s, direct_reads=direct
         ) as consumer:
             await print_messages(consumer, Printer(form), max_messages, until_end=until_end)
 
 
-async def consume_as_member(
-    client: ledgermq.Client,
-    topic: str,
-    group: str,
-    start: Start,
-    printer: Printer,
-    max_messages: int | None,
-    *,
-    until_end: bool,
-    partition: list[int] | None,
-    direct: str,
+async def print_as_member(
+    member: ledgermq.GroupConsumer, printer: Printer, max_messages: int | None, ends: Mapping[int, int] | None
 ) -> None:
-    """What was printed is committed, also when Ctrl-C ends it. With `until_end`: until the group is at the ends of now."""
-    if partition or isinstance(start, int | dict):
-        raise InvalidRequest("a group shares out the partitions and keeps the offsets; `ledgermq group reset` moves them")
-    ends = await client.list_offsets(topic, "latest") if until_end else {}
+    """Commit what was printed, also when Ctrl-C ends it. `ends`: stop when the group has come to these offsets."""
     left = max_messages if max_messages is not None else sys.maxsize
-    async with client.consumer(topic, group=group, start=start, direct_reads=direct) as consumer:
-        while left > 0:
-            messages = await consumer.fetch(min(left, FETCH_RECORDS_MAX), timeout=FETCH_WAIT_S)
-            printer.write(messages)
-            left -= len(messages)
-            if until_end and not messages and all(offset >= ends.get(at.partition, 0) for at, offset in consumer.positions().items()):
-                return
+    while left > 0:
+        messages = await member.fetch(min(left, FETCH_RECORDS_MAX), timeout=FETCH_WAIT_S)
+        printer.write(messages)
+        left -= len(messages)
+        if ends is not None and not messages and all(offset >= ends.get(at.partition, 0) for at, offset in member.positions().items()):
+            return
 
 
-async def chosen_partitions(client: ledgermq.Client, topic: str, wanted: list[int] | None) -> list[int]:
-    """All of them unless some are named. Raises UnknownTopic, UnknownPartition."""
+async def chosen_partitions(client: ledgermq.Client, topic: str, wanted: list[int] | None, started: Iterable[int]) -> list[int]:
+    """All of them unless some are wanted. `started`: those that --from names. Raises UnknownTopic, UnknownPartition, InvalidRequest."""
     count = len((await client.describe_topic(topic)).partitions)
-    for number in wanted or ():
+    for number in [*(wanted or ()), *started]:
         if number >= count:
             raise UnknownPartition(f"topic {topic!r} has partitions 0 to {count - 1}, not {number}")
+    if wanted and (others := sorted(set(started) - set(wanted))):
+        raise InvalidRequest(f"--from names partition {others[0]}, which --partition leaves out")
     return sorted(set(wanted)) if wanted else list(range(count))
 
 

@@ -3,7 +3,7 @@
   0  done
   1  an error that fits nowhere below; a bug, if it says INTERNAL
   2  wrong usage: an option, an argument, a setting, a topic name, an input record
-  3  unavailable: no broker or no store answered in time, or a bound was reached; try again
+  3  unavailable: no broker or no store answered in time, or a bound was reached; try again; `status`: the cluster is not well
   4  not found: topic, partition, offset, group, cluster, object
   5  it exists already
   6  damaged, or written by another version, or the store is not usable; `ledgermq inspect` and `fsck` return 6 for what they find
@@ -76,7 +76,7 @@ _HINTS: dict[str, str] = {
     "RESOURCE_EXHAUSTED": "try again in a moment, or send more slowly",
     "STORE_FULL": "make room: `ledgermq topic delete` and `ledgermq gc` work on a full store; see operations.md, A full disk",
     "TOPIC_BEING_DELETED": "try again in a moment",
-    "UNAUTHORIZED": "check the credentials of the store or the cluster",
+    "UNAUTHORIZED": "check the credentials of the store or the cluster, and this machine's clock",
     "DATA_DAMAGED": "`ledgermq inspect cluster ROOT` checks every object",
     "FORMAT_NOT_SUPPORTED": "install the version of ledgermq that wrote this root",
     "STORE_UNUSABLE": "check that the root exists, is writable and refuses to create an object twice",

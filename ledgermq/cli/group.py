@@ -12,19 +12,23 @@ from typing import Annotated, Any
 import typer
 
 import ledgermq
+from ledgermq.cli.completion import complete_group, complete_topic
 from ledgermq.cli.exit_codes import EPILOG
 from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Output, OutputFormat, Target, Timeout, Yes
 from ledgermq.cli.report import Report, Rows, show
 from ledgermq.cli.reporting import command
-from ledgermq.cli.session import connected
+from ledgermq.cli.session import connected, connected_session
 from ledgermq.cli.start import parse_start
 from ledgermq.cli.terminal import notes
 from ledgermq.client.groups.descriptions import GroupDescription
 from ledgermq.client.groups.resets import PlannedReset, Where
 from ledgermq.errors import InvalidRequest
 
-Name = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the consumer group.")]
-Topics = Annotated[list[str] | None, typer.Option("--topic", help="All partitions of this topic; repeatable.  [default: all committed]")]
+Name = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the consumer group.", autocompletion=complete_group)]
+Topics = Annotated[
+    list[str] | None,
+    typer.Option("--topic", help="All partitions of this topic; repeatable. Default: all committed.", autocompletion=complete_topic),
+]
 Partitions = Annotated[list[str] | None, typer.Option("--partition", "-p", metavar="TOPIC:N", help="Only this partition; repeatable.")]
 To = Annotated[
     str | None,
@@ -33,7 +37,9 @@ To = Annotated[
     ),
 ]
 ShiftBy = Annotated[int | None, typer.Option("--shift", metavar="N", help="N records on, or back: --shift=-100.")]
-FromGroup = Annotated[str | None, typer.Option("--like", metavar="GROUP", help="To what another group has committed.")]
+FromGroup = Annotated[
+    str | None, typer.Option("--like", metavar="GROUP", help="To what another group has committed.", autocompletion=complete_group)
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Only show what would change.")]
 File = Annotated[Path, typer.Argument(metavar="FILE", help="JSON file.")]
 
@@ -107,7 +113,8 @@ async def reset(
 ) -> None:
     """Move what a group has committed. Its members may go on running: they continue from there by themselves."""
     where = chosen_where(to, shift, like)
-    async with connected(target, timeout_s) as client:
+    async with connected_session(target, timeout_s) as session:
+        client = session.client
         planned = await client.groups.plan_reset(name, where, topic or (), [parse_partition(text) for text in partition or ()])
         show(Report("", tables=[Rows("resets", RESET_COLUMNS, reset_rows(planned))]), output)
         if all(each.before is None for each in planned):
@@ -116,7 +123,8 @@ async def reset(
             notes().print("Nothing was changed (--dry-run).")
             return
         if not yes:
-            typer.confirm(f"Reset {len(planned)} partitions of group {name}?", abort=True, err=True)
+            with session.user_is_asked():
+                typer.confirm(f"Reset {len(planned)} partitions of group {name}?", abort=True, err=True)
         await carry_out(client, name, planned)
     notes().print(f"{len(planned)} partitions of group {name} are reset.")
 

@@ -51,14 +51,24 @@ class Shape:
             raise InvalidRequest("--key-separator must not be empty")
 
 
-def read_records(source: LineSource, form: InputFormat, shape: Shape) -> Iterator[InputRecord]:
-    """Raises InvalidRecord, OSError, and InvalidRequest at once for a shape that the format does not know."""
+def read_records(source: LineSource, form: InputFormat, shape: Shape, skip: int = 0) -> Iterator[InputRecord]:
+    """`skip`: lines to leave out; the first row of CSV, which is one of them, still names the columns.
+
+    Raises InvalidRecord, OSError, InvalidRequest for fewer lines than `skip`, and at once for a shape that the format does not know.
+    """
     shape.check(form)
     readers = {InputFormat.LINES: _from_lines, InputFormat.JSONL: _from_jsonl, InputFormat.CSV: _from_csv}
-    return readers[form](source, shape)
+    return readers[form](source, shape, skip)
 
 
-def _from_lines(source: LineSource, shape: Shape) -> Iterator[InputRecord]:
+def _skip_to(source: LineSource, line: int) -> None:
+    while source.line_number < line:
+        if next(source, None) is None:
+            raise InvalidRequest(f"--skip {line}: {source.name} has only {source.line_number} lines")
+
+
+def _from_lines(source: LineSource, shape: Shape, skip: int) -> Iterator[InputRecord]:
+    _skip_to(source, skip)
     separator = shape.key_separator.encode() if shape.key_separator else None
     for line in source:
         text = line.rstrip(b"\r\n")
@@ -71,7 +81,8 @@ def _from_lines(source: LineSource, shape: Shape) -> Iterator[InputRecord]:
         yield InputRecord(value, key)
 
 
-def _from_jsonl(source: LineSource, shape: Shape) -> Iterator[InputRecord]:
+def _from_jsonl(source: LineSource, shape: Shape, skip: int) -> Iterator[InputRecord]:
+    _skip_to(source, skip)
     for line in source:
         text = line.strip()
         if not text:
@@ -107,7 +118,7 @@ def _field(row: dict[str, Any], name: str, source: LineSource) -> bytes | None:
         raise InvalidRecord(f"{source.where()}: field {name!r} is no text: {error}") from error
 
 
-def _from_csv(source: LineSource, shape: Shape) -> Iterator[InputRecord]:
+def _from_csv(source: LineSource, shape: Shape, skip: int) -> Iterator[InputRecord]:
     rows = csv.reader(_decoded(source), strict=True)
     columns = _next_row(rows, source)
     if columns is None:
@@ -115,6 +126,7 @@ def _from_csv(source: LineSource, shape: Shape) -> Iterator[InputRecord]:
     for wanted in (shape.key, shape.value):
         if wanted and wanted not in columns:
             raise InvalidRequest(f"{source.name}: there is no column {wanted!r}; {did_you_mean(wanted, columns)}")
+    _skip_to(source, skip)
     while (row := _next_row(rows, source)) is not None:
         if not row:
             continue

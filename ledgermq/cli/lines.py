@@ -32,7 +32,8 @@ class LineSource:
         self.line_number = 0
         self._stream = stream
         self._lines: list[bytes] = []  # complete ones, newest first
-        self._rest = b""
+        self._begun: list[bytes] = []  # the parts of the line that has no end yet
+        self._begun_bytes = 0
         self._ended = False
 
     @property
@@ -57,10 +58,15 @@ class LineSource:
             return  # a stream that does not block had nothing at present
         self.bytes_read += len(data)
         self._ended = not data
-        lines = io.BytesIO(self._rest + data).readlines()
-        self._rest = b"" if self._ended or not lines or lines[-1].endswith(b"\n") else lines.pop()
-        if len(self._rest) > LINE_BYTES_MAX:
-            raise InvalidRecord(f"{self.where()}: a line is longer than {LINE_BYTES_MAX} bytes")
+        self._begun.append(data)
+        self._begun_bytes += len(data)
+        if data and b"\n" not in data:
+            if self._begun_bytes > LINE_BYTES_MAX:
+                raise InvalidRecord(f"{self.name}, line {self.line_number + 1}: longer than {LINE_BYTES_MAX} bytes")
+            return
+        lines = io.BytesIO(b"".join(self._begun)).readlines()
+        self._begun = [] if self._ended or lines[-1].endswith(b"\n") else [lines.pop()]
+        self._begun_bytes = sum(map(len, self._begun))
         self._lines = lines[::-1]
 
     def close(self) -> None:

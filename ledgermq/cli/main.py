@@ -14,7 +14,7 @@ import typer
 
 from ledgermq.cli import consume, group, produce, status, topic
 from ledgermq.cli.exit_codes import EPILOG, ExitCode
-from ledgermq.cli.terminal import notes
+from ledgermq.cli.terminal import end_quietly_at_broken_pipes, notes, results
 
 COMMANDS_GROUP = "ledgermq.commands"
 COMMANDS_OF_EXTRA = {"broker": ("dev", "broker", "compactor", "config", "top")}
@@ -41,7 +41,7 @@ def build() -> typer.Typer:
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"ledgermq {version('ledgermq')}")
+        results().print(f"ledgermq {version('ledgermq')}")
         raise typer.Exit
 
 
@@ -73,6 +73,7 @@ def _register_missing(app: typer.Typer, name: str, extra: str, error: ImportErro
 
 
 def main() -> None:
+    end_quietly_at_broken_pipes()
     try:
         build()()
     except KeyboardInterrupt:  # before any command has begun

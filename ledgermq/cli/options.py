@@ -23,10 +23,15 @@ Target = Annotated[
         "-t",
         envvar="LEDGERMQ_TARGET",
         metavar="HOST:PORT,…|ROOT",
-        help="Brokers, or a root URL (file:///…, s3://…, hdfs://…, memory://) for a broker inside this process.",
+        help="Brokers, or a root (a folder, file:///…, s3://…, hdfs://…, memory://) for a broker inside this process.",
     ),
 ]
 Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="How to print the result.")]
-Timeout = Annotated[float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="How long to wait for the cluster.")]
+Timeout = Annotated[
+    float,
+    typer.Option(
+        "--timeout", min=0.1, metavar="SECONDS", help="How long the command may take. consume, produce: how long to wait for an answer."
+    ),
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Debug = Annotated[bool, typer.Option("--debug", envvar="LEDGERMQ_DEBUG", help="Show where an error came from.")]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
+import asyncio
 from collections.abc import Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -19,13 +19,16 @@ from ledgermq.cli.lines import LineSource, in_pieces, open_lines
 from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Output, OutputFormat, Target, Timeout
 from ledgermq.cli.report import Report, Rows, show
 from ledgermq.cli.reporting import command
-from ledgermq.cli.session import connected
+from ledgermq.cli.sent import Sent, at_line
+from ledgermq.cli.session import Session, connected_session
 from ledgermq.cli.terminal import notes, progress_of_bytes, progress_of_items
-from ledgermq.errors import InvalidRequest, LedgerMQError
+from ledgermq.errors import InvalidRecord, InvalidRequest, LedgerMQError, MessageTooLarge, OutcomeUnknown
 
 PIECE_RECORDS = 1000
 DELIVERY_TIMEOUTS = 4
-"""A record has more time than a call: before it a whole buffer may have to go over a slow line."""
+"""A record has more time than a call: before it a whole buffer may have to go over a slow line. Some record is stored meanwhile."""
+REQUEST_TIMEOUT_S_MAX = 30.0
+INTERRUPTED_FLUSH_S_MAX = 5.0
 COLUMNS = ("partition", "records", "first_offset", "last_offset")
 
 
@@ -56,6 +59,9 @@ Header = Annotated[list[str] | None, typer.Option("--header", "-H", metavar="KEY
 Tag = Annotated[str | None, typer.Option("--tag", help="For every record.")]
 Partition = Annotated[int | None, typer.Option("--partition", "-p", min=0, help="Send all to this partition; else the key decides.")]
 AcksOption = Annotated[Acks, typer.Option("--acks", help="When a record counts as sent: stored, or only received.")]
+Skip = Annotated[
+    int, typer.Option("--skip", min=0, metavar="LINES", help="Leave out the first lines: go on where a run that was interrupted has ended.")
+]
 CompressionOption = Annotated[Compression, typer.Option("--compression", "-z", help="Of the batches; auto: lz4 where it pays.")]
 
 
@@ -73,6 +79,7 @@ async def produce(
     header: Header = None,
     tag: Tag = None,
     partition: Partition = None,
+    skip: Skip = 0,
     acks: AcksOption = Acks.DURABLE,
     compression: CompressionOption = Compression.AUTO,
     target: Target = DEFAULT_TARGET,
@@ -84,17 +91,29 @@ async def produce(
     shape = Shape(key, value, key_separator)
     shape.check(form)
     common = Common(tuple(parse_headers(header)), tag, partition)
-    sent = Sent()
+    settings = {
+        "acks": acks.value,
+        "compression": compression.value,
+        "delivery_timeout_s": DELIVERY_TIMEOUTS * timeout_s,
+        "request_timeout_s": min(REQUEST_TIMEOUT_S_MAX, timeout_s / 2),
+    }
     with closing(open_lines(file)) as source:
-        records = (common.record(found) for found in read_records(source, form, shape))
-        async with connected(target, timeout_s, may_make=True) as client:
-            settings = {"acks": acks.value, "compression": compression.value, "delivery_timeout_s": DELIVERY_TIMEOUTS * timeout_s}
-            try:
-                async with client.producer(**settings) as producer:
-                    await send_all(client, producer, topic, source, records, sent)
-            except LedgerMQError:
-                sent.tell_of_the_stored()
-                raise
+        sent = Sent(source.name, skip, "stored" if acks is Acks.DURABLE else "received")
+        records = ((source.line_number, common.record(found)) for found in read_records(source, form, shape, skip))
+        try:
+            async with connected_session(target, timeout_s, may_make=True) as session:
+                session.progress = sent.awaited
+                async with session.client.producer(**settings) as producer:
+                    await send_all(session, producer, topic, source, records, sent)
+        except LedgerMQError as error:
+            if sent.records or sent.unknown():
+                notes().print(sent.summary("error"), markup=False, soft_wrap=True)
+            if sent.unknown() and not isinstance(error, OutcomeUnknown):
+                raise OutcomeUnknown(f"{sent.unknown():,} records may or may not be stored: {error.message}") from error
+            raise
+        except asyncio.CancelledError:
+            notes().print(sent.summary("interruption"), markup=False, soft_wrap=True)
+            raise
     show(produce_report(topic, sent), output)
 
 
@@ -110,64 +129,54 @@ class Common:
         return ledgermq.Record(found.value, found.key, self.headers or None, self.tag, None, self.partition)
 
 
-async def send_all(
-    client: ledgermq.Client, producer: ledgermq.Producer, topic: str, source: LineSource, records: Iterator[ledgermq.Record], sent: Sent
-) -> None:
-    """Raises the first error of a record, or of the input; what was sent before it is flushed."""
-    reached = False
+Lines = Iterator[tuple[int, ledgermq.Record]]
+"""Records, each with the number of its last line."""
+
+
+async def send_all(session: Session, producer: ledgermq.Producer, topic: str, source: LineSource, records: Lines, sent: Sent) -> None:
+    """Raises the first error of a record, or of the input. What was read before it is sent all the same."""
+    is_begun = False
     with progress_of_bytes() if source.size else progress_of_items() as bar:
+        session.console = bar.console
         task = bar.add_task(f"Sending {source.name}", total=source.size, note="")
         try:
             async for piece in in_pieces(source, records, PIECE_RECORDS):
-                if not reached:
-                    await client.describe_cluster()  # a cluster that is down is told sooner than by a record that is given up
-                    reached = True
-                sent.add(await producer.send_many(topic, piece))
-                sent.collect()
-                done = source.bytes_read if source.size else sent.stored
-                bar.update(task, completed=done, note=f"{sent.stored:,} records stored")
-        finally:
-            try:
-                await producer.flush()
-            finally:
-                sent.collect()
+                if not is_begun:
+                    await send_piece(producer, topic, source, piece[:1], sent)
+                    await flush(producer, sent)  # the topic is known now: a record that is too large is found before later ones are sent
+                    piece, is_begun = piece[1:], True
+                await send_piece(producer, topic, source, piece, sent)
+                sent.raise_failure()
+                done = source.bytes_read if source.size else sent.records
+                bar.update(task, completed=done, note=f"{sent.records:,} records stored")
+        except asyncio.CancelledError:
+            if not session.expired:  # Ctrl-C
+                with suppress(LedgerMQError):
+                    await producer.flush(INTERRUPTED_FLUSH_S_MAX)
+            raise
+        except Exception:
+            await flush(producer, sent)
+            raise
+        await flush(producer, sent)
 
 
-@dataclass(slots=True)
-class StoredRun:
-    records: int = 0
-    first_offset: int | None = None
-    last_offset: int | None = None
+async def send_piece(
+    producer: ledgermq.Producer, topic: str, source: LineSource, piece: Iterable[tuple[int, ledgermq.Record]], sent: Sent
+) -> None:
+    for line, record in piece:
+        try:
+            delivery = producer.send(topic, record.value, record.key, record.headers, record.tag, None, record.partition)
+        except (InvalidRecord, MessageTooLarge) as error:
+            raise at_line(error, source.name, line) from error
+        sent.add(delivery, line)
+        await producer.wait_for_room()
 
 
-class Sent:
-    """The deliveries of a run. Only those that are not settled yet are kept; the producer's buffer bounds them."""
-
-    def __init__(self) -> None:
-        self.partitions: dict[int, StoredRun] = {}
-        self.stored = 0
-        self._waiting: deque[ledgermq.Delivery] = deque()
-
-    def add(self, deliveries: Iterable[ledgermq.Delivery]) -> None:
-        self._waiting.extend(deliveries)
-
-    def collect(self) -> None:
-        """Take in what is settled, in the order of sending. Raises the first failure."""
-        while self._waiting and self._waiting[0].done():
-            self._take(self._waiting.popleft().result())
-
-    def _take(self, result: ledgermq.SendResult) -> None:
-        run = self.partitions.setdefault(result.partition, StoredRun())
-        run.records += 1
-        self.stored += 1
-        if result.offset >= 0:
-            run.first_offset = result.offset if run.first_offset is None else min(run.first_offset, result.offset)
-            run.last_offset = max(run.last_offset or 0, result.offset)
-
-    def tell_of_the_stored(self) -> None:
-        """After an error: how far it went."""
-        if self.stored:
-            notes().print(f"{self.stored:,} records were stored before the error")
+async def flush(producer: ledgermq.Producer, sent: Sent) -> None:
+    """Raises the first error of a record."""
+    with suppress(LedgerMQError):  # of some record; the first one's is raised
+        await producer.flush()
+    sent.raise_failure()
 
 
 def parse_headers(pairs: Iterable[str] | None) -> Iterator[tuple[str, bytes]]:
@@ -186,5 +195,5 @@ def produce_report(topic: str, sent: Sent) -> Report:
         {"partition": partition, "records": run.records, "first_offset": run.first_offset, "last_offset": run.last_offset}
         for partition, run in sorted(sent.partitions.items())
     ]
-    facts = {"topic": topic, "records": sent.stored}
+    facts = {"topic": topic, "records": sent.records}
     return Report("", facts, [Rows("partitions", COLUMNS, rows)] if rows else [])

@@ -19,11 +19,12 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """`columns` orders and names the keys of `rows` that people see; JSON has all keys."""
+    """`columns` orders and names the keys of `rows` that people see; JSON has all keys. `if_any`: people see no empty table."""
 
     name: str
     columns: Sequence[str]
     rows: Sequence[Row]
+    if_any: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,8 @@ def _print_for_people(report: Report, console: Console) -> None:
     for name, value in report.facts.items():
         console.print(f"  {_words(name):<{width}}  {escape(text(value))}")
     for table in report.tables:
-        console.print(_table(table))
+        if table.rows or not table.if_any:
+            console.print(_table(table))
     if report.findings is not None:
         _print_findings(report.findings, console)
 

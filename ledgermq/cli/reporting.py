@@ -1,5 +1,7 @@
 """How a command is run, and how its errors reach the user: one line on stderr, a hint, an exit code, and no traceback without --debug.
 
+A LEDGERMQ_… variable that does not exist is refused first: it was probably meant to change what the command does.
+
 `command(app, name)` registers a plain or async function. Every command that takes `debug: Debug` gets tracebacks by it.
 """
 
@@ -8,18 +10,17 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-import os
-import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import typer
 from rich.markup import escape
 
 from ledgermq.cli.exit_codes import ExitCode, exit_code, hint
-from ledgermq.cli.terminal import notes
+from ledgermq.cli.terminal import forget_output, notes
+from ledgermq.environment import check_variables
 from ledgermq.errors import LedgerMQError
 
 Function = Callable[..., Any]
@@ -32,6 +33,7 @@ def command(app: typer.Typer, name: str, **settings: Any) -> Callable[[Function]
         @functools.wraps(function)
         def reported(*args: Any, **kwargs: Any) -> None:
             with reporting(debug=bool(kwargs.get("debug"))):
+                check_variables()
                 if inspect.iscoroutinefunction(function):
                     asyncio.run(function(*args, **kwargs))
                 else:
@@ -51,9 +53,7 @@ def reporting(*, debug: bool) -> Iterator[None]:
     except (typer.Exit, typer.Abort, typer.TyperException):
         raise
     except BrokenPipeError:
-        # Whoever read our output has gone, as `head` does: that is no error of ours. Python would complain again at its end.
-        with suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        forget_output()  # the reader has gone, as `head` does: no error of ours
         raise typer.Exit(ExitCode.OK) from None
     except KeyboardInterrupt:
         raise typer.Exit(ExitCode.INTERRUPTED) from None

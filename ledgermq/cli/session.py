@@ -1,18 +1,157 @@
-"""How commands reach the cluster: the public SDK with the target and the time limit that the user gave."""
+"""How commands reach the cluster: the public SDK, within the time limit that the user gave.
+
+A command that waits says on stderr for what, as soon as an attempt has failed and a second has passed. When the limit is over it ends
+with Unavailable, whatever it was doing. The limit counts from the beginning of the command; of a command that goes on for as long as
+the user likes (`consume`, `produce`) it counts from the last answer, while one is awaited.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+from rich.console import Console
 
 import ledgermq
+from ledgermq.cli.terminal import notes
+from ledgermq.errors import InvalidConfig, LedgerMQError, Unavailable
+from ledgermq.tasks import end
+
+TOLD_AFTER_S = 0.7
+SILENCE_TOLD_AFTER_S = 2.0
+"""When nothing has failed: an embedded broker takes this long to start, and so does the first connection on a busy machine."""
+LOOK_S = 0.1
+ATTEMPT_S_MAX = 10.0
+
+Progress = Callable[[], object]
+"""A value that changes with each answer that the command awaits; None while it awaits none."""
+
+
+class Session:
+    """A connection and the time it may take. `client` is there once `connected_session` has yielded."""
+
+    client: ledgermq.Client
+
+    def __init__(self, place: str, timeout_s: float, limit: asyncio.Timeout) -> None:
+        self.console: Console = notes()
+        self.progress: Progress = lambda: 0
+        self.trouble: LedgerMQError | None = None
+        """Why the last attempt failed; None: it was answered, or there was none."""
+        self._place = place
+        self._timeout_s = timeout_s
+        self._limit = limit
+        self._loop = asyncio.get_running_loop()
+        self._since_s = self._loop.time()
+        self._told: set[str] = set()
+
+    @property
+    def expired(self) -> bool:
+        return self._limit.expired()
+
+    def note_trouble(self, trouble: LedgerMQError | None) -> None:
+        self.trouble = trouble
+
+    def while_in_trouble(self) -> object:
+        """The progress of a command that waits for messages: their absence is no trouble."""
+        return None if self.trouble is None else 0
+
+    @contextmanager
+    def user_is_asked(self) -> Iterator[None]:
+        """The time that people take does not count."""
+        begun_s = self._loop.time()
+        yield
+        self._since_s += self._loop.time() - begun_s
+        self._limit.reschedule(self._since_s + self._timeout_s)
+
+    async def watch(self) -> None:
+        """Until cancelled: report what is waited for, and renew the limit with each progress."""
+        before = self.progress()
+        while True:
+            await asyncio.sleep(LOOK_S)
+            now, progress = self._loop.time(), self.progress()
+            if progress is None or progress != before:
+                self._since_s = now
+                self._told.clear()
+            before = progress
+            if self._limit.expired():
+                return
+            self._limit.reschedule(None if progress is None else self._since_s + self._timeout_s)
+            if now - self._since_s >= (SILENCE_TOLD_AFTER_S if self.trouble is None else TOLD_AFTER_S):
+                self._tell(now)
+
+    def _tell(self, now: float) -> None:
+        reason = self._reason()
+        if reason not in self._told:
+            self._told.add(reason)
+            left_s = max(0.0, self._since_s + self._timeout_s - now)
+            self.console.print(f"waiting for {self._place}: {reason}; gives up in {left_s:.0f} s", markup=False, soft_wrap=True)
+
+    def _reason(self) -> str:
+        if self.trouble is None:
+            return "no answer so far"
+        text = " ".join(self.trouble.message.split())
+        return text.removeprefix(self._place.removeprefix(BROKER_AT)).removeprefix(":").strip()
+
+    def too_late(self) -> Unavailable:
+        return Unavailable(f"{self._place} did not answer within {self._timeout_s:g} s: {self._reason()}")
+
+
+BROKER_AT = "a broker at "
+
+
+@asynccontextmanager
+async def connected_session(target: str, timeout_s: float, *, may_make: bool = False) -> AsyncIterator[Session]:
+    """`may_make`: a cluster, where a root URL or folder holds none; a command that only looks, or changes what is there, refuses it.
+
+    Raises InvalidConfig for a target that is none, Unavailable.
+    """
+    chosen = parse_target(target)
+    place = f"the cluster at {chosen}" if "://" in chosen else f"{BROKER_AT}{chosen}"
+    limit = asyncio.timeout(timeout_s)
+    session: Session | None = None
+    try:
+        async with limit:
+            session = Session(place, timeout_s, limit)
+            watching = asyncio.create_task(session.watch())
+            try:
+                connecting = ledgermq.connect(
+                    chosen,
+                    timeout_s=timeout_s,
+                    attempt_timeout_s=min(ATTEMPT_S_MAX, timeout_s),
+                    must_exist=not may_make,
+                    on_trouble=session.note_trouble,
+                )
+                async with connecting as session.client:
+                    yield session
+            finally:
+                await end(watching)
+    except TimeoutError as error:
+        if session is None or not limit.expired():
+            raise
+        raise session.too_late() from error
 
 
 @asynccontextmanager
 async def connected(target: str, timeout_s: float, *, may_make: bool = False) -> AsyncIterator[ledgermq.Client]:
-    """`may_make`: a cluster, where a root URL holds none; a command that only looks, or changes what is there, refuses it.
+    """The client of a `connected_session`, for a command that ends by itself."""
+    async with connected_session(target, timeout_s, may_make=may_make) as session:
+        yield session.client
 
-    Raises InvalidConfig for a target that is none, Unavailable.
+
+def parse_target(target: str) -> str:
+    """Addresses and root URLs as they are; a folder as its root URL. Raises InvalidConfig.
+
+    A folder to be made begins with /, ./ or ../, so that a mistyped address makes none.
     """
-    async with ledgermq.connect(target, timeout_s=timeout_s, must_exist=not may_make) as client:
-        yield client
+    if not target.strip():
+        raise InvalidConfig("the target is empty: give host:port, a root URL as file:///data/cluster, or a folder")
+    if "://" in target:
+        return target
+    if target.startswith(("/", "./", "../")) or Path(target).is_dir():
+        return Path(target).absolute().as_uri()
+    if os.sep in target or ":" not in target:
+        raise InvalidConfig(f"{target!r} is no broker address (host:port) and no folder; ./{target} is one that may be made")
+    return target

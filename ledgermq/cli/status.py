@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import typer
 
 import ledgermq
@@ -10,6 +12,9 @@ from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Outpu
 from ledgermq.cli.report import Report, Rows, show
 from ledgermq.cli.reporting import command
 from ledgermq.cli.session import connected
+from ledgermq.client.target import is_root_url
+
+OWN_BROKER_S = 5.0
 
 
 def register(app: typer.Typer) -> None:
@@ -19,9 +24,14 @@ def register(app: typer.Typer) -> None:
 async def status(
     target: Target = DEFAULT_TARGET, output: Output = OutputFormat.TABLE, timeout_s: Timeout = DEFAULT_TIMEOUT_S, debug: Debug = False
 ) -> None:
-    """Brokers, bundles and their owners. Exit code 3 when a bundle is in trouble."""
+    """Brokers, bundles and their owners; is the cluster well? Exit code 3 when it is not: `problems` says why, and what to do."""
     async with connected(target, timeout_s) as client:
         cluster = await client.describe_cluster()
+        if is_root_url(target):  # the broker of this command has just started: it is given a moment to take what it should own
+            until = asyncio.get_running_loop().time() + OWN_BROKER_S
+            while cluster.problems and asyncio.get_running_loop().time() < until:
+                await asyncio.sleep(0.1)
+                cluster = await client.describe_cluster()
         topics = await client.list_topics()
     report = status_report(cluster, len(topics))
     show(report, output)
@@ -32,7 +42,7 @@ async def status(
 def status_report(cluster: ledgermq.ClusterDescription, topics: int) -> Report:
     troubled = [bundle for bundle in cluster.bundles if bundle.trouble]
     facts = {
-        "health": "trouble" if troubled else "ok",
+        "health": "trouble" if cluster.problems else "ok",
         "root": cluster.root,
         "cluster_id": cluster.cluster_id,
         "version": cluster.version,
@@ -43,5 +53,6 @@ def status_report(cluster: ledgermq.ClusterDescription, topics: int) -> Report:
     brokers = [{"broker": b.id, "address": b.address, "alive": b.alive, "owned_bundles": owned[b.address]} for b in cluster.brokers]
     bundles = [{"bundle": b.bundle, "owner": b.owner, "epoch": b.epoch, "trouble": b.trouble} for b in cluster.bundles]
     columns = ("bundle", "owner", "epoch", "trouble") if troubled else ("bundle", "owner", "epoch")
-    tables = [Rows("brokers", ("broker", "address", "alive", "owned_bundles"), brokers), Rows("bundles", columns, bundles)]
+    problems = Rows("problems", ("problem",), [{"problem": problem} for problem in cluster.problems], if_any=True)
+    tables = [problems, Rows("brokers", ("broker", "address", "alive", "owned_bundles"), brokers), Rows("bundles", columns, bundles)]
     return Report("", facts, tables)

@@ -5,8 +5,32 @@ Colour and progress bars appear only where the stream is a terminal, so that pip
 
 from __future__ import annotations
 
+import os
+import sys
+from contextlib import suppress
+
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+
+def end_quietly_at_broken_pipes() -> None:
+    """End with 0 when the reader of our output has gone, as `head` does. Rich, which also prints Typer's help, would end with 1."""
+
+    def end(self: Console) -> None:
+        forget_output()
+        raise SystemExit(0)
+
+    Console.on_broken_pipe = end  # type: ignore[method-assign]
+
+
+def forget_output() -> None:
+    """After a broken pipe: what is still buffered goes nowhere. Python would fail once more when it ends."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+            continue
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def results() -> Console:

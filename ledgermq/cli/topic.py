@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 import ledgermq
-from ledgermq.cli.completion import complete_topic
+from ledgermq.cli.completion import complete_assignment, complete_setting, complete_topic
 from ledgermq.cli.exit_codes import EPILOG
 from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Output, OutputFormat, Target, Timeout, Yes
 from ledgermq.cli.report import Report, Rows, show
@@ -24,9 +24,18 @@ NewName = Annotated[str, typer.Argument(metavar="TOPIC", help="1 to 249 of lette
 Partitions = Annotated[int, typer.Option("--partitions", "-p", min=0, help="How many; 0 = the cluster's default.")]
 Grow = Annotated[int, typer.Option("--partitions", "-p", min=0, help="New number of partitions; it can only grow. 0 = unchanged.")]
 Settings = Annotated[
-    list[str] | None, typer.Option("--set", "-s", metavar="NAME=VALUE", help="A topic setting, as retention.ms=86400000; repeatable.")
+    list[str] | None,
+    typer.Option(
+        "--set",
+        "-s",
+        metavar="NAME=VALUE",
+        help="A topic setting, as retention.ms=86400000; repeatable.",
+        autocompletion=complete_assignment,
+    ),
 ]
-Unset = Annotated[list[str] | None, typer.Option("--unset", metavar="NAME", help="Back to the default; repeatable.")]
+Unset = Annotated[
+    list[str] | None, typer.Option("--unset", metavar="NAME", help="Back to the default; repeatable.", autocompletion=complete_setting)
+]
 IfNotExists = Annotated[bool, typer.Option("--if-not-exists", help="A topic that exists already is no error; it stays as it is.")]
 
 BeforeOffset = Annotated[

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 
 from ledgermq.client.connections import Connections
 from ledgermq.client.descriptions import ClusterDescription, TopicDescription, check_topic_name, cluster_description, topic_description
 from ledgermq.client.routing import Routing
+from ledgermq.durations import find_duration_ms
 from ledgermq.errors import InvalidConfig, TopicExists, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
@@ -18,7 +20,9 @@ class Admin:
         self._connections = connections
         self._routing = routing
 
-    async def create_topic(self, name: str, partitions: int, settings: Mapping[str, object]) -> TopicDescription:
+    async def create_topic(
+        self, name: str, partitions: int, settings: Mapping[str, object], *, if_not_exists: bool = False
+    ) -> TopicDescription:
         request = pb.CreateTopicRequest(name=check_topic_name(name), partitions=_whole("partitions", partitions), settings=_texts(settings))
         attempts = 0
 
@@ -30,11 +34,13 @@ class Admin:
         try:
             info = await self._connections.ask(create, self._connections.deadline())
         except TopicExists:
-            if attempts == 1:
+            if attempts == 1 and not if_not_exists:
                 raise
             # An earlier attempt of ours may have made it: then it looks as we wanted it.
             info = await self._info(name)
-            if dict(info.settings) != dict(request.settings) or partitions not in (0, len(info.partitions)):
+            if if_not_exists:
+                pass
+            elif dict(info.settings) != dict(request.settings) or partitions not in (0, len(info.partitions)):
                 raise
         self._routing.learn(info)
         return topic_description(info)
@@ -98,8 +104,19 @@ def _whole(name: str, number: int) -> int:
 
 
 def _texts(settings: Mapping[str, object]) -> dict[str, str]:
-    """Topic settings as the wire has them: text; true and false in small letters."""
-    return {_text(name): _text(str(value).lower() if isinstance(value, bool) else str(value)) for name, value in settings.items()}
+    """Topic settings as the wire has them: text; true and false in small letters; durations as their milliseconds."""
+    return {_text(name): _text(_setting(str(name), value)) for name, value in settings.items()}
+
+
+def _setting(name: str, value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if name.endswith(".ms"):
+        if isinstance(value, timedelta):
+            return str(value // timedelta(milliseconds=1))
+        if isinstance(value, str) and (found := find_duration_ms(value)) is not None:
+            return str(found)
+    return str(value)
 
 
 def _text(given: object) -> str:

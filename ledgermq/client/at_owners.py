@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 from ledgermq.client.connections import Connections
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.routing import Routing
-from ledgermq.errors import InvalidRequest, LedgerMQError, NotOwner, Unavailable
+from ledgermq.errors import InvalidRequest, LedgerMQError, NotOwner, Unavailable, UnknownPartition
 from ledgermq.protocol.api import BrokerApi
 from ledgermq.tasks import all_of
 
@@ -29,7 +29,8 @@ class AtOwners(Generic[A]):
         self._ask_one = ask
 
     async def find(self, wanted: Sequence[TopicPartition], deadline: float) -> dict[TopicPartition, A]:
-        """Every partition's answer. Raises the first error that no retry cures, and Unavailable."""
+        """Every partition's answer. Raises UnknownPartition, the first other error that no retry cures, and Unavailable."""
+        await self._check_partitions(wanted, deadline)
         found: dict[TopicPartition, A] = {}
         backoff = self._connections.backoff()
         while True:
@@ -47,6 +48,14 @@ class AtOwners(Generic[A]):
             for topic in {partition.topic for partition in missing if partition not in found}:
                 if any(self._routing.owner(*partition) is None for partition in missing if partition.topic == topic):
                     await self._routing.refresh(topic, deadline)
+
+    async def _check_partitions(self, wanted: Sequence[TopicPartition], deadline: float) -> None:
+        """A partition that the topic does not have would have no owner for ever. The topic may have grown since it was asked for."""
+        for topic, partition in wanted:
+            if partition >= (await self._routing.route(topic, deadline)).partitions:
+                count = (await self._routing.refresh(topic, deadline)).partitions
+                if partition >= count:
+                    raise UnknownPartition(f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}")
 
     async def _round(self, missing: Sequence[TopicPartition], found: dict[TopicPartition, A], deadline: float) -> LedgerMQError | None:
         """Ask each owner once, all at the same time. Returns the last error that a retry may cure."""

@@ -12,11 +12,14 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Literal, Self, cast, overload
+from typing import Any, Literal, Self, overload
+
+import pyarrow as pa
 
 from ledgermq.client.admin import Admin
 from ledgermq.client.connections import Connections
 from ledgermq.client.consuming.consumer import Consumer
+from ledgermq.client.consuming.message import TABLE_SCHEMA
 from ledgermq.client.consuming.start import Start
 from ledgermq.client.deletion import Before, DeletedRecords, Deletion, chosen_befores
 from ledgermq.client.descriptions import ClusterDescription, TopicDescription, TopicPartition
@@ -26,7 +29,7 @@ from ledgermq.client.groups.handlers.handler import Handler, HandlerFunction, ha
 from ledgermq.client.groups.handlers.runner import HandlerRunner
 from ledgermq.client.groups.start_rule import StartRule, check_rule
 from ledgermq.client.groups.subscription import Topics, topics_of
-from ledgermq.client.grpc_connection import GrpcConnector
+from ledgermq.client.grpc_connection import GrpcConnector, refuse_after_fork
 from ledgermq.client.offsets import At, Offsets
 from ledgermq.client.producing.given_sessions import GivenSessions, open_sessions
 from ledgermq.client.producing.partition_queue import Session
@@ -35,10 +38,12 @@ from ledgermq.client.routing import Routing
 from ledgermq.client.settings import ClientSettings, ConsumerSettings, GroupSettings, ProducerSettings, TableSettings, settings_from
 from ledgermq.client.tables.table import Table
 from ledgermq.client.target import is_root_url, open_embedded, parse_addresses
-from ledgermq.errors import InvalidConfig, LedgerMQError
+from ledgermq.errors import InvalidConfig, LedgerMQError, ResourceExhausted
 from ledgermq.protocol.api import Connector
 from ledgermq.sources import Sources
 from ledgermq.tasks import first_of
+
+READ_BYTES_MAX = 2**30
 
 DECODING_THREADS = 2
 """Of one client, all its consumers together; made when the first batch is decoded ahead."""
@@ -67,12 +72,15 @@ class Client:
         self._handlers: list[Handler] = []
         self._made: list[Producer | Consumer | GroupConsumer | Table] = []
 
-    async def create_topic(self, name: str, partitions: int = 0, settings: Mapping[str, object] | None = None) -> TopicDescription:
-        """`partitions=0`: the cluster's default. `settings`: topic settings by their names, as {"retention.ms": 3600000}.
+    async def create_topic(
+        self, name: str, partitions: int = 0, settings: Mapping[str, object] | None = None, *, if_not_exists: bool = False
+    ) -> TopicDescription:
+        """`partitions=0`: the cluster's default. `settings`: topic settings by their names, as {"retention.ms": 3600000}; those in
+        milliseconds also as a duration ("5d", or a timedelta). `if_not_exists`: a topic that exists is left as it is, and described.
 
         Raises InvalidTopicName, InvalidConfig, TopicExists, TopicBeingDeleted, Unavailable.
         """
-        return await self._admin.create_topic(name, partitions, settings or {})
+        return await self._admin.create_topic(name, partitions, settings or {}, if_not_exists=if_not_exists)
 
     async def list_topics(self) -> list[TopicDescription]:
         """All user topics."""
@@ -153,6 +161,9 @@ class Client:
         partitions: Iterable[int] | None = None,
         start: Start = "earliest",
         group: None = None,
+        *,
+        end: Start | None = None,
+        until_end: bool = False,
         **settings: Any,
     ) -> Consumer: ...
 
@@ -167,40 +178,81 @@ class Client:
         partitions: Iterable[int] | None = None,
         start: Start | StartRule = "earliest",
         group: str | None = None,
+        *,
+        end: Start | None = None,
+        until_end: bool = False,
         **settings: Any,
     ) -> Consumer | GroupConsumer:
         """Reads topics: by itself, or with `group` as a member of a consumer group.
 
         Without a group: the partitions given (all, if None) of one or more topics; the program keeps its positions. Settings: the fields
-        of `ConsumerSettings`. `start`: "earliest", "latest", a datetime with time zone (first record at or after it), or
-        {partition: offset}; with several topics {(topic, partition): offset}. Partitions that it does not name begin at the earliest.
+        of `ConsumerSettings`. `start`: "earliest", "latest", a datetime with time zone (first record at or after it), an age ("15m", "7d",
+        a timedelta), or {partition: offset}; with several topics {(topic, partition): offset}. Partitions that it does not name begin at
+        the earliest; a partition that is not read is refused (UnknownPartition, by the first call). `end`, of the same kinds: only records
+        before it are handed out, and the iteration ends there. It is found when reading begins; partitions that it does not name
+        end where they end then. `until_end=True` stands for end="latest".
 
         With a group: the partitions that the group gives to this member. Settings: the fields of `GroupSettings`. `topics` may be a
         pattern (`re.compile(…)`, or text that begins with ^). `start` says where a partition begins for which the group has committed
-        nothing, or an offset that is no longer there: "earliest", "latest", a datetime, or "error". `auto_offset_reset`, if given,
+        nothing, or an offset that is no longer there: "earliest", "latest", a datetime, an age, or "error". `auto_offset_reset`, if given,
         decides the latter. Raises InvalidConfig, InvalidGroupName.
         """
         self._forget_closed()
         made: Consumer | GroupConsumer
         if group is None:
-            made = self._plain_consumer(topics, partitions, cast(Start, start), settings)
+            if until_end and end is not None:
+                raise InvalidConfig("until_end=True stands for end='latest': give one of the two")
+            made = self._plain_consumer(topics, partitions, start, "latest" if until_end else end, settings)
         else:
+            if until_end or end is not None:
+                raise InvalidConfig("a member of a group reads without end; leave out either group, or end and until_end")
             made = self._group_consumer(topics, partitions, start, group, settings)
         self._made.append(made)
         return made
 
-    def _plain_consumer(self, topics: Topics, partitions: Iterable[int] | None, start: Start, settings: dict[str, Any]) -> Consumer:
+    async def read_arrow(
+        self,
+        topic: str,
+        start: Start = "earliest",
+        end: Start = "latest",
+        partitions: Iterable[int] | None = None,
+        *,
+        bytes_max: int = READ_BYTES_MAX,
+        **settings: Any,
+    ) -> pa.Table:
+        """The records from `start` up to `end` (both as of `consumer`), as one table in memory: columns as of `Consumer.fetch_arrow`.
+
+        Raises ResourceExhausted once the table has more than `bytes_max` bytes; while it is read, `prefetch_bytes_max` and a decoded
+        batch come on top. Raises Unavailable when no broker has served a partition for `request_timeout_s`. Settings: as of `consumer`.
+        """
+        tables = []
+        size = 0
+        async with self.consumer(topic, partitions, start, end=end, **settings) as consumer:
+            await consumer.wait_ready()
+            while not consumer.at_end:
+                tables.append(await consumer.fetch_arrow())
+                size += tables[-1].nbytes
+                if size > bytes_max:
+                    raise ResourceExhausted(
+                        f"topic {topic!r} has more than {bytes_max} bytes from {start!r} to {end!r}: read a part of it, "
+                        "raise bytes_max, or take it piece by piece from consumer(…, end=…).fetch_arrow()"
+                    )
+        return pa.concat_tables([TABLE_SCHEMA.empty_table(), *tables])
+
+    def _plain_consumer(
+        self, topics: Topics, partitions: Iterable[int] | None, start: Start, end: Start | None, settings: dict[str, Any]
+    ) -> Consumer:
         names, pattern = topics_of(topics)
         if pattern:
             raise InvalidConfig("only a group reads topics by a pattern: client.consumer(…, group=…)")
         chosen = None if partitions is None else list(partitions)
         parsed = settings_from(ConsumerSettings, settings)
-        return Consumer(self._connections, self._routing, self._offsets, names, chosen, start, parsed)
+        return Consumer(self._connections, self._routing, self._offsets, names, chosen, start, end, parsed)
 
     def _group_consumer(self, topics: Topics, partitions: object, start: object, group: str, settings: dict[str, Any]) -> GroupConsumer:
         if partitions is not None:
             raise InvalidConfig("a group shares out the partitions itself; leave out either partitions or group")
-        rule = check_rule(start)
+        rule = check_rule(start, self._connections.now())
         parsed = settings_from(GroupSettings, settings)
         if parsed.broadcast and topics_of(topics)[1]:
             raise InvalidConfig("a broadcast reads topics by their names, not by a pattern")
@@ -260,7 +312,7 @@ class Client:
         self._forget_closed()
         parsed = settings_from(TableSettings, settings)
         made = Table(
-            lambda: Consumer(self._connections, self._routing, self._offsets, [topic], None, "earliest", parsed),
+            lambda: Consumer(self._connections, self._routing, self._offsets, [topic], None, "earliest", None, parsed),
             topic,
             parsed.table_bytes_max,
         )
@@ -272,6 +324,7 @@ class Client:
 
     async def close(self) -> None:
         """Producers are flushed within their delivery timeout; then everything ends. Raises what a producer's `close` raises, the first."""
+        self._connections.home.check()
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._connections.close)
             stack.push_async_callback(self._routing.close)
@@ -283,6 +336,7 @@ class Client:
 
     async def abort(self) -> None:
         """End at once; what producers hold fails. Members of groups commit what is finished, if they can, and leave."""
+        self._connections.home.check()
         for made in list(self._made):
             if isinstance(made, Producer):
                 await made.abort()
@@ -306,6 +360,7 @@ async def connect(target: str, *, sources: Sources | None = None, **settings: An
     within this process, which needs the extra "broker". Settings: the fields of `ClientSettings`.
     Nothing is asked of the cluster before the first call. Raises InvalidConfig; embedded: what starting a broker raises.
     """
+    refuse_after_fork()
     parsed = settings_from(ClientSettings, settings)
     async with AsyncExitStack() as stack:
         threads = stack.enter_context(ThreadPoolExecutor(DECODING_THREADS, "ledgermq decoding"))

@@ -9,11 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
+from datetime import datetime
 from typing import TypeVar
 
 from ledgermq.client.backoff import Backoff
+from ledgermq.client.home import Home
+from ledgermq.client.record import datetime_of
 from ledgermq.client.settings import ClientSettings
-from ledgermq.errors import DeadlineExceeded, InvalidConfig, NotOwner, ResourceExhausted, RetriableError, Unavailable
+from ledgermq.errors import DeadlineExceeded, InvalidConfig, LedgerMQError, NotOwner, ResourceExhausted, RetriableError, Unavailable
 from ledgermq.protocol.api import Connection, Connector
 from ledgermq.sources import Sources
 
@@ -43,7 +46,9 @@ class Connections:
         self._settings = settings
         self._sources = sources
         self.threads = threads
+        self.home = Home()
         self._last_good: str | None = None
+        self._in_trouble = False
         self._closed = False
 
     def at(self, address: str) -> Connection:
@@ -64,11 +69,16 @@ class Connections:
     def attempt_timeout_s(self) -> float:
         return self._settings.attempt_timeout_s
 
+    def now(self) -> datetime:
+        """The time of day, which ages are counted back from."""
+        return datetime_of(self._sources.now_us())
+
     def backoff(self) -> Backoff:
         return Backoff(self._sources, self._settings.backoff_ms_first, self._settings.backoff_ms_max)
 
     def deadline(self, timeout_s: float | None = None) -> float:
-        """A moment of the loop's clock."""
+        """A moment of the loop's clock. Raises UsedElsewhere: every call asks for its deadline first."""
+        self.home.check()
         return asyncio.get_running_loop().time() + (self._settings.timeout_s if timeout_s is None else timeout_s)
 
     async def ask_at(self, address: str, call: Callable[[Connection], Awaitable[T]], deadline: float) -> T:
@@ -77,9 +87,22 @@ class Connections:
         until = min(deadline, asyncio.get_running_loop().time() + self._settings.attempt_timeout_s)
         try:
             async with asyncio.timeout_at(until):
-                return await call(self.at(address))
+                answer = await call(self.at(address))
         except TimeoutError as error:
-            raise DeadlineExceeded(f"{address} did not answer in time") from error
+            late = DeadlineExceeded(f"{address} did not answer in time")
+            self._report(late)
+            raise late from error
+        except LedgerMQError as error:
+            self._report(error if error.retriable else None)
+            raise
+        self._report(None)
+        return answer
+
+    def _report(self, trouble: LedgerMQError | None) -> None:
+        """Pass on each failed attempt, and the first success after one."""
+        if self._settings.on_trouble is not None and (trouble is not None or self._in_trouble):
+            self._settings.on_trouble(trouble)
+        self._in_trouble = trouble is not None
 
     async def _close_unused(self) -> None:
         """Brokers come and go under ever new addresses; whoever still streams over a line that is closed here opens another."""
@@ -132,6 +155,7 @@ class Connections:
         return sorted([*self._bootstrap, *self._learned], key=lambda address: (address == avoid, address != self._last_good))
 
     async def close(self) -> None:
+        self.home.check()
         self._closed = True
         connections, self._open = list(self._open.values()), {}
         for connection in connections:

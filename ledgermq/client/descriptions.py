@@ -59,7 +59,8 @@ class BundleDescription:
 
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
-    """`version`: of the broker that answered. `controller`: address of the owner of bundle 0, if known."""
+    """`version`: of the broker that answered. `controller`: address of the owner of bundle 0, if known. `problems`: why the cluster is not
+    well; empty: it is."""
 
     cluster_id: str
     root: str
@@ -67,6 +68,7 @@ class ClusterDescription:
     bundles: tuple[BundleDescription, ...]
     version: str
     controller: str
+    problems: tuple[str, ...] = ()
 
 
 def check_topic_name(name: object) -> str:
@@ -86,6 +88,9 @@ def topic_description(info: pb.TopicInfo) -> TopicDescription:
 
 
 def cluster_description(answer: pb.DescribeClusterResponse) -> ClusterDescription:
+    problems = list(answer.problems)
+    if not problems:  # a broker of an earlier release tells troubles only
+        problems = [f"bundle {bundle.bundle} is in trouble: {bundle.trouble}" for bundle in answer.bundles if bundle.trouble]
     return ClusterDescription(
         answer.cluster_id,
         answer.root,
@@ -93,4 +98,5 @@ def cluster_description(answer: pb.DescribeClusterResponse) -> ClusterDescriptio
         tuple(BundleDescription(bundle.bundle, bundle.owner, bundle.epoch, bundle.trouble) for bundle in answer.bundles),
         answer.version,
         answer.controller,
+        tuple(problems),
     )

@@ -7,13 +7,15 @@ Every unary call has a deadline; streams have none of their own, their readers b
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import weakref
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc
 import grpc.aio
 
-from ledgermq.errors import Unavailable
+from ledgermq.client.home import Home
+from ledgermq.errors import Unavailable, UsedElsewhere
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol import methods
 from ledgermq.protocol.frames import FetchFrame, ProduceFrame
@@ -35,6 +37,11 @@ _CLIENT_OPTIONS: tuple[tuple[str, int], ...] = (
 )
 
 
+_first_use: list[Home] = []
+"""Empty before the first connection of this process."""
+_guarded: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()
+
+
 class GrpcConnector:
     """`request_timeout_s`: deadline of each unary call; a long poll gets its own waiting time on top."""
 
@@ -46,12 +53,17 @@ class GrpcConnector:
 
 
 class GrpcConnection(UnaryCalls):
-    """Use within one event loop. A connection that was never used has nothing open."""
+    """Use within one event loop. A connection that was never used has nothing open. Raises UsedElsewhere in a forked process."""
 
     def __init__(self, address: str, request_timeout_s: float = REQUEST_TIMEOUT_S) -> None:
+        refuse_after_fork()
+        if not _first_use:
+            _first_use.append(Home())
+        _drop_late_events(asyncio.get_running_loop())
         self.address = address
         self._timeout_s = request_timeout_s
         self._channel = grpc.aio.insecure_channel(address, options=GRPC_OPTIONS + _CLIENT_OPTIONS)
+        self._watch: asyncio.Task[None] | None = None
         self._calls: dict[str, Any] = {method.name: self._multi_callable(method) for method in METHODS}
 
     def _multi_callable(self, method: Method) -> Any:
@@ -95,10 +107,10 @@ class GrpcConnection(UnaryCalls):
         """See `Connection.wait_lost`. A line that is lost while the peer still listens is told from a refusal by a plain TCP connect."""
         state = self._channel.get_state(try_to_connect=True)
         while state in (grpc.ChannelConnectivity.IDLE, grpc.ChannelConnectivity.CONNECTING):
-            await self._channel.wait_for_state_change(state)
+            await self._changed_from(state)
             state = self._channel.get_state(try_to_connect=True)
         while state is grpc.ChannelConnectivity.READY:
-            await self._channel.wait_for_state_change(state)
+            await self._changed_from(state)
             state = self._channel.get_state()
         for pause_s in _REFUSAL_PAUSES_S:
             await asyncio.sleep(pause_s)
@@ -106,8 +118,48 @@ class GrpcConnection(UnaryCalls):
                 return True
         return False
 
+    async def _changed_from(self, state: grpc.ChannelConnectivity) -> None:
+        """One watch for all that wait: gRPC cannot take a watch back, it ends with the state or the channel."""
+        if self._watch is None or self._watch.done():
+            self._watch = asyncio.create_task(self._channel.wait_for_state_change(state))
+        await asyncio.shield(self._watch)
+
     async def close(self) -> None:
+        """Wait for the watch, too: an event of a loop that was closed makes gRPC raise in another loop of this process."""
         await self._channel.close(None)
+        if self._watch is not None:
+            await asyncio.wait([self._watch], timeout=_PROBE_TIMEOUT_S)
+
+
+def refuse_after_fork() -> None:
+    """Raise UsedElsewhere in a process that was forked from one that had used gRPC.
+
+    gRPC's threads do not survive a fork, not even those of connections that were closed: what uses them hangs, or crashes.
+    """
+    if _first_use and _first_use[0].left:
+        raise UsedElsewhere(
+            "this process was forked from one that had connected to brokers already, and gRPC does not work after that: "
+            "connect only after the fork, or start processes by multiprocessing's 'spawn'"
+        )
+
+
+def _drop_late_events(loop: asyncio.AbstractEventLoop) -> None:
+    """Let gRPC drop an event whose loop was closed meanwhile.
+
+    gRPC has one queue of events for all loops of a process. What a cancelled call leaves may come after its loop was closed; another
+    loop takes it out of the queue then, cannot hand it on, and shows a traceback. There is no end of a call or channel to wait for.
+    """
+    if loop in _guarded:
+        return
+    _guarded.add(loop)
+    hand_on = loop.call_soon_threadsafe
+
+    def hand_on_unless_closed(callback: Callable[..., object], *args: Any, **context: Any) -> asyncio.Handle | None:
+        if loop.is_closed() and getattr(callback, "__module__", "") == "grpc._cython.cygrpc":
+            return None
+        return hand_on(callback, *args, **context)
+
+    loop.call_soon_threadsafe = hand_on_unless_closed  # type: ignore[method-assign, assignment]
 
 
 async def _encoded(requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[bytes]:

@@ -7,24 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, fields
+from math import inf
 from typing import Any, Literal, TypeVar
 
 from ledgermq.client.consuming.direct_reads import check_place
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.offset_store import OffsetStore
-from ledgermq.errors import InvalidConfig
+from ledgermq.errors import InvalidConfig, LedgerMQError
 from ledgermq.hints import did_you_mean
 from ledgermq.protocol.limits import BATCH_BYTES_TYPICAL, FRAME_PAYLOAD_BYTES_MAX
 
 MIB = 1024 * 1024
 MEMBER_TIMEOUT_S_MAX = 24 * 3600.0
 NAME_CHARS_MAX = 249
+HEARTBEAT_WAIT_S, REVOKE_WAIT_S = 3.0, 30.0
+HEARTBEATS_PER_SESSION = 3
 
 Partitioner = Callable[[str, bytes | None, int], int]
 """(topic, key, number of partitions) -> partition."""
 
 WINDOW_BATCHES = 5
-"""Batches of one producer and partition that may be unacknowledged at once: as many as brokers remember (DESIGN section 10)."""
+"""Batches of one producer and partition that may be unacknowledged at once: as many as brokers remember (design P2)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,9 +45,13 @@ class ClientSettings:
     """What is known of a topic is asked again after this time, so that added partitions are seen."""
     must_exist: bool = False
     """A root URL that holds no cluster is refused. Else one is made there."""
+    on_trouble: Callable[[LedgerMQError | None], None] | None = None
+    """Called with the error of each attempt that failed and is retried, and with None when a broker answers again."""
 
     def __post_init__(self) -> None:
         _above_zero(self, "timeout_s", "attempt_timeout_s", "backoff_ms_first", "backoff_ms_max", "metadata_age_s_max")
+        if self.on_trouble is not None and not callable(self.on_trouble):
+            raise InvalidConfig(f"on_trouble is a function of an error or None, not {self.on_trouble!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,10 +156,12 @@ class GroupSettings(ConsumerSettings):
     """A member that the coordinator does not hear for this time loses its partitions."""
     max_poll_interval_s: float = 300.0
     """A program that neither asks for messages nor acknowledges any for this time lets its partitions go; the next call joins again."""
-    heartbeat_wait_s: float = 3.0
-    """A heartbeat is held by the coordinator until something changes, at most for this time."""
-    revoke_wait_s: float = 30.0
-    """Before a partition is let go, the program is given this time to finish what it was handed of it."""
+    heartbeat_wait_s: float | None = None
+    """A heartbeat is held by the coordinator until something changes, at most for this time. Not set: 3, or a third of
+    `session_timeout_s` where that is less; more than a third is refused."""
+    revoke_wait_s: float | None = None
+    """Before a partition is let go, the program is given this time to finish what it was handed of it. Not set: 30, or
+    `max_poll_interval_s` where that is less; more than that is refused."""
     close_timeout_s: float = 10.0
     """`close` ends within this time, whether the cluster answers or not."""
     acked_ahead_max: int = 100_000
@@ -180,9 +189,12 @@ class GroupSettings(ConsumerSettings):
         ConsumerSettings.__post_init__(self)
         _one_of(self, "commit", "auto", "acked", "manual", "before")
         _one_of(self, "assignor", "uniform", "range", "sticky", "consistent_hash")
-        _above_zero(self, "commit_interval_ms", "session_timeout_s", "max_poll_interval_s", "heartbeat_wait_s", "close_timeout_s")
-        _between(self, "revoke_wait_s", 0, self.max_poll_interval_s)
-        _between(self, "heartbeat_wait_s", 0, self.session_timeout_s / 3)
+        _above_zero(self, "commit_interval_ms", "session_timeout_s", "max_poll_interval_s", "close_timeout_s")
+        if self.heartbeat_wait_s is not None:
+            _above_zero(self, "heartbeat_wait_s")
+            _within(self, "heartbeat_wait_s", "session_timeout_s", HEARTBEATS_PER_SESSION)
+        if self.revoke_wait_s is not None:
+            _within(self, "revoke_wait_s", "max_poll_interval_s", 1)
         _between(self, "session_timeout_s", 0, MEMBER_TIMEOUT_S_MAX)
         _between(self, "max_poll_interval_s", 0, MEMBER_TIMEOUT_S_MAX)
         _between(self, "acked_ahead_max", 1, 10_000_000)
@@ -192,6 +204,20 @@ class GroupSettings(ConsumerSettings):
         for name in ("on_assigned", "on_revoked", "on_lost"):
             if getattr(self, name) is not None and not callable(getattr(self, name)):
                 raise InvalidConfig(f"{name} is a function of a list of partitions, not {getattr(self, name)!r}")
+
+    @property
+    def longest_heartbeat_s(self) -> float:
+        """`heartbeat_wait_s`, or what it is where it is not set."""
+        return (
+            min(HEARTBEAT_WAIT_S, self.session_timeout_s / HEARTBEATS_PER_SESSION)
+            if self.heartbeat_wait_s is None
+            else self.heartbeat_wait_s
+        )
+
+    @property
+    def longest_revoke_s(self) -> float:
+        """`revoke_wait_s`, likewise."""
+        return min(REVOKE_WAIT_S, self.max_poll_interval_s) if self.revoke_wait_s is None else self.revoke_wait_s
 
 
 S = TypeVar("S", ClientSettings, ProducerSettings, ConsumerSettings, GroupSettings, TableSettings)
@@ -217,6 +243,18 @@ def _between(settings: Any, name: str, least: float, most: float) -> None:
     value = getattr(settings, name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
         raise InvalidConfig(f"{name} is a number from {least} to {most}, not {value!r}")
+
+
+def _within(settings: Any, name: str, other: str, parts: int) -> None:
+    """At most one of so many parts of the other setting: both are named, and what would do for each."""
+    value, whole = getattr(settings, name), getattr(settings, other)
+    _between(settings, name, 0, inf)
+    if value * parts > whole:
+        of = f"a third of {other}" if parts == 3 else other
+        raise InvalidConfig(
+            f"{name} ({value:g}) is more than {of} ({whole:g}): leave {name} out, or give at most {whole / parts:g}, "
+            f"or {other} of at least {value * parts:g}"
+        )
 
 
 def _one_of(settings: Any, name: str, *allowed: str) -> None:

@@ -305,20 +305,22 @@ class DescribeClusterRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class DescribeClusterResponse(_message.Message):
-    __slots__ = ("cluster_id", "root", "brokers", "bundles", "version", "controller")
+    __slots__ = ("cluster_id", "root", "brokers", "bundles", "version", "controller", "problems")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     ROOT_FIELD_NUMBER: _ClassVar[int]
     BROKERS_FIELD_NUMBER: _ClassVar[int]
     BUNDLES_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     CONTROLLER_FIELD_NUMBER: _ClassVar[int]
+    PROBLEMS_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     root: str
     brokers: _containers.RepeatedCompositeFieldContainer[BrokerInfo]
     bundles: _containers.RepeatedCompositeFieldContainer[BundleInfo]
     version: str
     controller: str
-    def __init__(self, cluster_id: _Optional[str] = ..., root: _Optional[str] = ..., brokers: _Optional[_Iterable[_Union[BrokerInfo, _Mapping]]] = ..., bundles: _Optional[_Iterable[_Union[BundleInfo, _Mapping]]] = ..., version: _Optional[str] = ..., controller: _Optional[str] = ...) -> None: ...
+    problems: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, cluster_id: _Optional[str] = ..., root: _Optional[str] = ..., brokers: _Optional[_Iterable[_Union[BrokerInfo, _Mapping]]] = ..., bundles: _Optional[_Iterable[_Union[BundleInfo, _Mapping]]] = ..., version: _Optional[str] = ..., controller: _Optional[str] = ..., problems: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class BrokerInfo(_message.Message):
     __slots__ = ("id", "address", "alive")

@@ -125,9 +125,16 @@ def error_from_status(code: grpc.StatusCode, details: str, trailing: Trailers, a
             except DecodeError:
                 break
             return error_from_proto(message)
-    text = f"{address}: {details or code.name}"
+    text = f"{address}: {_plain(details) or code.name}"
     if code is grpc.StatusCode.UNIMPLEMENTED:
         text = f"{address} is not a LedgerMQ broker, or one of another version ({details})"
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details:
         return errors.MessageTooLarge(text)
     return _FOREIGN.get(code, LedgerMQError)(text)
+
+
+def _plain(details: str) -> str:
+    """What gRPC says of a broker that cannot be reached names the address again, its own parts and the system's number."""
+    if not details.startswith("failed to connect to all addresses"):
+        return details
+    return "connection refused" if "Connection refused" in details else details.rpartition("last error: ")[2]

@@ -8,7 +8,8 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError
 from typing import Any, TypeVar
 
-from ledgermq.errors import Unavailable
+from ledgermq.client.home import Home
+from ledgermq.errors import LedgerMQError, Unavailable, UsedElsewhere
 from ledgermq.tasks import end
 
 T = TypeVar("T")
@@ -18,15 +19,18 @@ class Background:
     """A thread that runs one event loop until `stop`."""
 
     def __init__(self) -> None:
+        self.home = Home()
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, name="ledgermq", daemon=True)
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for a coroutine of the other thread; interrupted, it is cancelled."""
-        if self.loop.is_closed():
+        """Wait for a coroutine of the other thread; interrupted, it is cancelled. Raises UsedElsewhere, Unavailable (closed)."""
+        try:
+            self._check()
+        except LedgerMQError:
             work.close()
-            raise Unavailable("the client is closed")
+            raise
         future = asyncio.run_coroutine_threadsafe(work, self.loop)
         try:
             return future.result()
@@ -35,6 +39,13 @@ class Background:
         except BaseException:
             future.cancel()
             raise
+
+    def _check(self) -> None:
+        self.home.check_process()
+        if threading.get_ident() == self._thread.ident:
+            raise UsedElsewhere("an asynchronous function of this client's own event loop cannot wait for the client: use a plain function")
+        if self.loop.is_closed():
+            raise Unavailable("the client is closed")
 
     def stop(self) -> None:
         self.run(_end_all())

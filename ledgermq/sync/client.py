@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
+import inspect
+import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, ExitStack
 from datetime import datetime
-from typing import Any, Literal, cast, overload
+from types import TracebackType
+from typing import Any, Literal, Self, cast, overload
+
+import pyarrow as pa
 
 import ledgermq
+from ledgermq.client.client import READ_BYTES_MAX
 from ledgermq.client.consuming.start import Start
 from ledgermq.client.deletion import Before
 from ledgermq.client.groups.handlers.handler import HandlerFunction, handler_settings
 from ledgermq.client.groups.start_rule import StartRule
 from ledgermq.client.groups.subscription import Topics
-from ledgermq.client.settings import PartitionsCallback
+from ledgermq.client.grpc_connection import refuse_after_fork
 from ledgermq.sources import Sources
 from ledgermq.sync.background import Background, as_coroutine
 from ledgermq.sync.consuming import Consumer, GroupConsumer
@@ -23,29 +30,45 @@ from ledgermq.sync.listening import Listener, run_until
 from ledgermq.sync.producing import Producer
 from ledgermq.sync.tables import Table
 
-CALLBACKS = ("on_assigned", "on_revoked", "on_lost")
+CALLBACKS = ("on_assigned", "on_revoked", "on_lost", "on_failure")
+
+_log = logging.getLogger("ledgermq.sync")
+_open: set[Client] = set()
 
 
-def in_thread(callback: PartitionsCallback) -> PartitionsCallback:
-    """A callback may call the consumer, which waits for the event loop: it must not stand on it."""
+def _in_threads(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Callbacks may call the client, which waits for the event loop: they must not stand on it."""
+    return {name: _in_thread(value) if name in CALLBACKS and callable(value) else value for name, value in settings.items()}
 
-    async def call(partitions: list[ledgermq.TopicPartition]) -> None:
-        await asyncio.to_thread(callback, partitions)
+
+def _in_thread(callback: Callable[..., object]) -> Callable[..., Awaitable[object]]:
+    async def call(*given: object) -> object:
+        returned = await asyncio.to_thread(callback, *given)
+        return await returned if inspect.isawaitable(returned) else returned
 
     return call
 
 
 class Client:
-    """See `ledgermq.Client`."""
+    """See `ledgermq.Client`. Use it in a `with` block, or call `close()` at the end."""
 
-    def __init__(self, background: Background, inner: ledgermq.Client, sources: Sources) -> None:
+    def __init__(
+        self, background: Background, connection: AbstractAsyncContextManager[ledgermq.Client], inner: ledgermq.Client, sources: Sources
+    ) -> None:
         self._background = background
+        self._connection = connection
         self._inner = inner
         self._sources = sources
+        self._producers: list[Producer] = []
+        self._listeners: list[Listener] = []
+        self._closed = False
+        _open.add(self)
 
-    def create_topic(self, name: str, partitions: int = 0, settings: Mapping[str, object] | None = None) -> ledgermq.TopicDescription:
+    def create_topic(
+        self, name: str, partitions: int = 0, settings: Mapping[str, object] | None = None, *, if_not_exists: bool = False
+    ) -> ledgermq.TopicDescription:
         """See `ledgermq.Client.create_topic`."""
-        return self._background.run(self._inner.create_topic(name, partitions, settings))
+        return self._background.run(self._inner.create_topic(name, partitions, settings, if_not_exists=if_not_exists))
 
     def list_topics(self) -> list[ledgermq.TopicDescription]:
         """See `ledgermq.Client.list_topics`."""
@@ -81,7 +104,10 @@ class Client:
 
     def producer(self, **settings: Any) -> Producer:
         """See `ledgermq.Client.producer`."""
-        return Producer(self._background, self._background.run(as_coroutine(lambda: self._inner.producer(**settings))), self._sources)
+        inner = self._background.run(as_coroutine(lambda: self._inner.producer(**settings)))
+        producer = Producer(self._background, inner, self._sources)
+        self._producers = [*(made for made in self._producers if not made.closed), producer]
+        return producer
 
     @overload
     def consumer(
@@ -90,6 +116,9 @@ class Client:
         partitions: Iterable[int] | None = None,
         start: Start = "earliest",
         group: None = None,
+        *,
+        end: Start | None = None,
+        until_end: bool = False,
         **settings: Any,
     ) -> Consumer: ...
 
@@ -104,21 +133,37 @@ class Client:
         partitions: Iterable[int] | None = None,
         start: Start | StartRule = "earliest",
         group: str | None = None,
+        *,
+        end: Start | None = None,
+        until_end: bool = False,
         **settings: Any,
     ) -> Consumer | GroupConsumer:
         """See `ledgermq.Client.consumer`."""
         inner = cast(Any, self._inner.consumer)
-        callbacks = {name: in_thread(settings[name]) for name in CALLBACKS if settings.get(name) is not None}
-        made = self._background.run(as_coroutine(lambda: inner(topics, partitions, start, group, **(settings | callbacks))))
+        given = _in_threads(settings)
+        made = self._background.run(as_coroutine(lambda: inner(topics, partitions, start, group, end=end, until_end=until_end, **given)))
         return Consumer(self._background, made) if group is None else GroupConsumer(self._background, made)
+
+    def read_arrow(
+        self,
+        topic: str,
+        start: Start = "earliest",
+        end: Start = "latest",
+        partitions: Iterable[int] | None = None,
+        *,
+        bytes_max: int = READ_BYTES_MAX,
+        **settings: Any,
+    ) -> pa.Table:
+        """See `ledgermq.Client.read_arrow`."""
+        return self._background.run(self._inner.read_arrow(topic, start, end, partitions, bytes_max=bytes_max, **settings))
 
     def table(self, topic: str, **settings: Any) -> Table:
         """See `ledgermq.Client.table`."""
         return Table(self._background, self._background.run(as_coroutine(lambda: self._inner.table(topic, **settings))))
 
     def handler(self, topics: Topics, *, group: str, **settings: Any) -> Callable[[HandlerFunction], ledgermq.Handler]:
-        """See `ledgermq.Client.handler`; the function runs in a thread."""
-        return self._inner.handler(topics, group=group, **settings)
+        """See `ledgermq.Client.handler`; the function, and `on_failure`, run in threads."""
+        return self._inner.handler(topics, group=group, **_in_threads(settings))
 
     def run_handlers(self, *handlers: ledgermq.Handler, stop: threading.Event | None = None, drain_timeout_s: float = 30.0) -> None:
         """See `ledgermq.Client.run_handlers`; blocks until `stop`, or until Ctrl-C."""
@@ -126,23 +171,72 @@ class Client:
 
     def listen(self, topics: Topics, function: HandlerFunction, *, group: str, **settings: Any) -> Listener:
         """Handle the messages of a group in the background: settings as of `handler`. Raises InvalidConfig, InvalidGroupName."""
-        handler = ledgermq.Handler(function, handler_settings(topics, group, settings))
-        return self._background.run(as_coroutine(lambda: Listener(self._background, self._inner, handler)))
+        handler = ledgermq.Handler(function, handler_settings(topics, group, _in_threads(settings)))
+        listener = self._background.run(as_coroutine(lambda: Listener(self._background, self._inner, handler)))
+        self._listeners = [*(made for made in self._listeners if not made.reported), listener]
+        return listener
 
+    def unanswered_records(self) -> int:
+        """Records of all producers that are neither stored nor refused yet; 0 in a forked process, to which they do not belong."""
+        if self._background.home.left:
+            return 0
+        return sum(producer.unanswered_records for producer in self._producers if not producer.closed)
 
-@contextmanager
-def connect(target: str, *, sources: Sources | None = None, **settings: Any) -> Iterator[Client]:
-    """See `ledgermq.connect`."""
-    background = Background()
-    connection = ledgermq.connect(target, sources=sources, **settings)
-    try:
-        inner = background.run(connection.__aenter__())
-        try:
-            yield Client(background, inner, sources or Sources())
-        except BaseException as error:
-            if not background.run(connection.__aexit__(type(error), error, error.__traceback__)):
-                raise
+    def close(self) -> None:
+        """See `ledgermq.Client.close`; listeners finish first what they have begun. May be called again."""
+        self._end([listener.close for listener in self._listeners if not listener.reported], None)
+
+    def abort(self) -> None:
+        """See `ledgermq.Client.abort`."""
+        self._end([], self._inner.abort)
+
+    def _end(self, first: Sequence[Callable[[], None]], abort: Callable[[], Coroutine[Any, Any, None]] | None) -> None:
+        self._background.home.check_process()
+        if self._closed:
+            return
+        self._closed = True
+        _open.discard(self)
+        with ExitStack() as last:  # the last one that is pushed comes first; every one of them comes
+            last.callback(self._background.stop)
+            last.callback(lambda: self._background.run(self._leave(abort)))
+            for step in first:
+                last.callback(step)
+
+    async def _leave(self, abort: Callable[[], Coroutine[Any, Any, None]] | None) -> None:
+        """Producers get what still waits for them; after an abort they refuse it."""
+        if abort is not None:
+            await abort()
+        for producer in self._producers:
+            producer.hand_over()
+        await self._connection.__aexit__(None, None, None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is None:
+            self.close()
         else:
-            background.run(connection.__aexit__(None, None, None))
-    finally:
+            self.abort()
+
+
+def connect(target: str, *, sources: Sources | None = None, **settings: Any) -> Client:
+    """See `ledgermq.connect`. Use the client in a `with` block, or call `close()`."""
+    refuse_after_fork()  # before a thread is made: what gRPC has left makes new threads crash
+    background = Background()
+    try:
+        connection = ledgermq.connect(target, sources=sources, **settings)
+        return Client(background, connection, background.run(connection.__aenter__()), sources or Sources())
+    except BaseException:
         background.stop()
+        raise
+
+
+def _warn_of_lost_records() -> None:
+    """At the end of the process, when it is too late to send them."""
+    for client in list(_open):
+        if lost := client.unanswered_records():
+            _log.warning("%d records may not be stored: a client of ledgermq.sync was not closed; use `with`, or call close()", lost)
+
+
+atexit.register(_warn_of_lost_records)

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 import ledgermq
 from ledgermq.client.consuming.consumer import State
-from ledgermq.client.consuming.start import Position
+from ledgermq.client.consuming.start import Wanted
 from ledgermq.client.groups.committing import Committable
 from ledgermq.client.groups.group_consumer import GroupConsumerState
 from ledgermq.errors import LedgerMQError
@@ -62,13 +62,17 @@ class Consumer:
         return self
 
     def __next__(self) -> ledgermq.Message:
-        """The next message, whenever it comes."""
+        """The next message, whenever it comes; the iteration ends where `end` says."""
+        self._background.home.check_process()
         while not self._ahead.messages:
+            if self._inner.at_end:
+                raise StopIteration
             self._ahead.messages.extend(self._background.run(self._inner.fetch(FETCH_RECORDS, FETCH_WAIT_S)))
         return self._ahead.messages.popleft()
 
     def fetch(self, max_records: int = 500, timeout: float = 1.0) -> list[ledgermq.Message]:
         """See `ledgermq.Consumer.fetch`."""
+        self._background.home.check_process()
         return self._ahead.take(max_records) or self._background.run(self._inner.fetch(max_records, timeout))
 
     def fetch_arrow(self, max_records: int = 100_000, timeout: float = 1.0) -> pa.Table:
@@ -77,7 +81,7 @@ class Consumer:
             self.seek(offset, partition.partition, partition.topic)
         return self._background.run(self._inner.fetch_arrow(max_records, timeout))
 
-    def seek(self, position: Position, partition: int | None = None, topic: str | None = None) -> None:
+    def seek(self, position: Wanted, partition: int | None = None, topic: str | None = None) -> None:
         """See `ledgermq.Consumer.seek`."""
         self._background.run(self._inner.seek(position, partition, topic))
         self._ahead.drop(partition, topic)
@@ -98,6 +102,11 @@ class Consumer:
     def wait_ready(self) -> None:
         """See `ledgermq.Consumer.wait_ready`."""
         self._background.run(self._inner.wait_ready())
+
+    @property
+    def at_end(self) -> bool:
+        """See `ledgermq.Consumer.at_end`; what waits in this thread is not handed out yet."""
+        return self._inner.at_end and not self._ahead.messages
 
     @property
     def state(self) -> State:
@@ -134,6 +143,7 @@ class GroupConsumer:
 
     def __next__(self) -> ledgermq.GroupMessage:
         """The next message, whenever it comes; the iteration ends when the consumer is drained."""
+        self._background.home.check_process()
         while not self._ahead.messages:
             if self._inner.state == "draining":
                 raise StopIteration
@@ -142,6 +152,7 @@ class GroupConsumer:
 
     def fetch(self, max_records: int = 500, timeout: float = 1.0) -> list[ledgermq.GroupMessage]:
         """See `ledgermq.GroupConsumer.fetch`."""
+        self._background.home.check_process()
         return self._ahead.take(max_records) or self._background.run(self._inner.fetch(max_records, timeout))
 
     def fetch_arrow(self, max_records: int = 100_000, timeout: float = 1.0) -> pa.Table:
@@ -191,7 +202,7 @@ class GroupConsumer:
         named = None if partitions is None else list(partitions)
         self._background.run(as_coroutine(lambda: self._inner.resume(named)))
 
-    def seek(self, position: Position, partition: int | None = None, topic: str | None = None) -> None:
+    def seek(self, position: Wanted, partition: int | None = None, topic: str | None = None) -> None:
         """See `ledgermq.GroupConsumer.seek`."""
         self._background.run(self._inner.seek(position, partition, topic))
         self._ahead.drop(partition, topic)

@@ -22,6 +22,8 @@ class Listener:
         self._background = background
         self._stop = asyncio.Event()
         self.handler = handler
+        self.reported = False
+        """The program has seen how it ended."""
         self._running = asyncio.run_coroutine_threadsafe(inner.run_handlers(handler, stop=self._stop), background.loop)
 
     @property
@@ -31,7 +33,9 @@ class Listener:
     def wait(self, timeout_s: float | None = None) -> None:
         """Until it ends. Raises what ended it, or DeadlineExceeded after `timeout_s`."""
         try:
-            self._running.result(timeout_s)
+            concurrent.futures.wait([self._running], timeout_s)
+            self.reported = self._running.done()
+            self._running.result(0)
         except concurrent.futures.TimeoutError as error:
             if self._running.done():
                 raise

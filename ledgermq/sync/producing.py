@@ -14,7 +14,7 @@ import pyarrow as pa
 import ledgermq
 from ledgermq.client.producing.delivery import SendResult
 from ledgermq.client.record import ROW_OVERHEAD_BYTES, Bytes, Headers, Row, row_bytes, row_of
-from ledgermq.errors import DeadlineExceeded, LedgerMQError
+from ledgermq.errors import DeadlineExceeded, LedgerMQError, Unavailable
 from ledgermq.sources import Sources
 from ledgermq.sync.background import Background, as_coroutine
 
@@ -35,17 +35,20 @@ class Delivery:
 
     def result(self, timeout_s: float | None = None) -> SendResult:
         """Wait for the `SendResult`. Raises what happened to the record, or DeadlineExceeded after `timeout_s`."""
-        if self.inner is not None and self.inner.done():
-            return self.inner.result()
-        return self._producer.wait_for(self, timeout_s)
+        return self._done(timeout_s).result()
 
     def done(self) -> bool:
         return self.inner is not None and self.inner.done()
 
-    def exception(self) -> LedgerMQError | None:
-        """Of a delivery that is done; None: it is stored."""
-        assert self.inner is not None, "the delivery is not done"
-        return self.inner.exception()
+    def exception(self, timeout_s: float | None = None) -> LedgerMQError | None:
+        """Wait for what happened to the record; None: it is stored. Raises DeadlineExceeded after `timeout_s`."""
+        return self._done(timeout_s).exception()
+
+    def _done(self, timeout_s: float | None) -> ledgermq.Delivery:
+        if self.inner is None or not self.inner.done():
+            self._producer.wait_for(self, timeout_s)
+        assert self.inner is not None, "what was sent is handed over"
+        return self.inner
 
 
 class Producer:
@@ -70,6 +73,9 @@ class Producer:
         partition: int | None = None,
     ) -> Delivery:
         """Queue one record. Raises InvalidRecord; everything else that may happen is raised by the delivery's `result()`."""
+        self._background.home.check_process()
+        if self._inner.closed:
+            raise Unavailable("the producer is closed")
         row = row_of(value, key, headers, tag, timestamp, self._sources.now_us())
         size = row_bytes(row)
         delivery = Delivery(self)
@@ -83,25 +89,25 @@ class Producer:
             self._background.run(self._hand_over_and_wait())
         elif not self._handing_over:
             self._handing_over = True
-            self._background.loop.call_soon_threadsafe(self._background.loop.call_later, HANDED_OVER_AFTER_S, self._hand_over)
+            self._background.loop.call_soon_threadsafe(self._background.loop.call_later, HANDED_OVER_AFTER_S, self.hand_over)
         return delivery
 
-    def wait_for(self, delivery: Delivery, timeout_s: float | None) -> SendResult:
-        """What `delivery.result` does."""
+    def wait_for(self, delivery: Delivery, timeout_s: float | None) -> None:
+        """Until a delivery is done. Raises DeadlineExceeded."""
 
-        async def wait() -> SendResult:
-            self._hand_over()
+        async def wait() -> None:
+            self.hand_over()
             assert delivery.inner is not None, "what was sent is handed over"
             try:
                 async with asyncio.timeout(timeout_s):
-                    return await delivery.inner
+                    await delivery.inner.wait()
             except TimeoutError as error:
                 raise DeadlineExceeded(f"the record is not stored after {timeout_s} s; it is still on its way") from error
 
-        return self._background.run(wait())
+        self._background.run(wait())
 
-    def _hand_over(self) -> None:
-        """In the background thread."""
+    def hand_over(self) -> None:
+        """Give the inner producer what waits here. Runs in the background thread; a closed producer refuses the records."""
         self._handing_over = False
         while self._inbox:
             topic, row, size, partition, delivery = self._inbox.popleft()
@@ -112,7 +118,7 @@ class Producer:
 
     async def _hand_over_and_wait(self) -> None:
         await self._inner.wait_for_room()
-        self._hand_over()
+        self.hand_over()
 
     def send_many(self, topic: str, records: Iterable[ledgermq.Record | Bytes | None]) -> list[Delivery]:
         """Queue many records. Raises as `send`."""
@@ -126,10 +132,19 @@ class Producer:
         """Store the rows of an Arrow batch and wait until they are. Raises InvalidRecord, MessageTooLarge, … and what happened to them."""
 
         async def send() -> list[ledgermq.BatchResult]:
-            self._hand_over()
+            self.hand_over()
             return await (await self._inner.send_batch(topic, batch, partition=partition))
 
         return self._background.run(send())
+
+    @property
+    def unanswered_records(self) -> int:
+        """See `ledgermq.Producer.unanswered_records`."""
+        return len(self._inbox) + self._background.run(as_coroutine(lambda: self._inner.unanswered_records))
+
+    @property
+    def closed(self) -> bool:
+        return self._inner.closed
 
     @property
     def buffered_bytes(self) -> int:
@@ -139,7 +154,7 @@ class Producer:
         """See `ledgermq.Producer.flush`."""
 
         async def flush() -> None:
-            self._hand_over()
+            self.hand_over()
             await self._inner.flush(timeout_s)
 
         self._background.run(flush())
@@ -148,14 +163,19 @@ class Producer:
         """See `ledgermq.Producer.close`."""
 
         async def close() -> None:
-            self._hand_over()
+            self.hand_over()
             await self._inner.close(timeout_s)
 
         self._background.run(close())
 
     def abort(self) -> None:
         """See `ledgermq.Producer.abort`."""
-        self._background.run(self._inner.abort())
+
+        async def abort() -> None:
+            await self._inner.abort()
+            self.hand_over()
+
+        self._background.run(abort())
 
     def __enter__(self) -> Self:
         return self

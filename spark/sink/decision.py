@@ -6,7 +6,7 @@
 
 A *write* is a streaming query, by its id in the checkpoint, or one `df.write`; its *epochs* are the query's micro-batches (a `df.write` has
 one, 0). Invariant: the put id is the producer id under which the epoch's batches are sent, and `opened_slots` were learned before the
-decision was put; so whoever publishes the epoch, however often, sends the same batches with the same sequences (DESIGN section 10).
+decision was put; so whoever publishes the epoch, however often, sends the same batches with the same sequences (design P1).
 """
 
 from __future__ import annotations

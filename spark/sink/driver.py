@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ledger import keys
 from ledger.sweep.staged_rows import STAGED_AGE_MS
 from ledgermq.errors import Unavailable
 from spark.sink.cluster import Place, opened
@@ -29,15 +30,22 @@ async def commit_epoch(place: Place, write: str, epoch: int, messages: Sequence[
         if decision is None:
             if not any(message.records for message in messages):
                 return
-            _check_age(place, messages)
+            await _check_age(place, write, epoch, messages)
             decision = await decide(place.store, place.sources, write, epoch, await wanted_decision(place, messages))
         await publish(place, write, epoch, decision)
     await (clean_up(place.store, write, epoch) if repeatable else forget(place.store, write))
 
 
-def _check_age(place: Place, messages: Sequence[Staged]) -> None:
-    """Garbage collection takes staged rows that nobody decided about for so long: well before that nobody may any more."""
-    age_ms = place.sources.now_ms() - min(message.begun_ms for message in messages)
+async def _check_age(place: Place, write: str, epoch: int, messages: Sequence[Staged]) -> None:
+    """Garbage collection takes staged rows that nobody decided about for so long: well before that nobody may any more.
+
+    By the store's clock alone, as garbage collection judges: neither the driver's nor an executor's may let gone rows be decided.
+    """
+    wanted = {key for message in messages for key in message.objects}
+    dates = [info.modified_ms async for info in place.store.list(keys.sink_staged_of(write, epoch)) if info.key in wanted]
+    if len(dates) < len(wanted):
+        raise Unavailable(f"{len(wanted) - len(dates)} objects with staged rows are gone; nothing is written: begin again")
+    age_ms = await place.store.store_time_ms() - min(dates, default=0)
     if age_ms > STAGED_AGE_MS // 2:
         raise Unavailable(f"rows were staged {age_ms // 3_600_000} hours ago, which is too long; nothing is written: begin again")
 

@@ -12,11 +12,10 @@ from ledgermq.errors import Unavailable
 
 @dataclass
 class Staged(WriterCommitMessage):
-    """Of an epoch of a write. `objects`: keys of staged rows, in order. `topics`: ids by name. `begun_ms`: by the executor's clock."""
+    """Of an epoch of a write. `objects`: keys of staged rows, in order. `topics`: ids by name."""
 
     write: str
     epoch: int
-    begun_ms: int
     records: int = 0
     objects: list[str] = field(default_factory=list)
     topics: dict[str, int] = field(default_factory=dict)

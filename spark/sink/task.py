@@ -38,7 +38,7 @@ async def stage_rows(place: Place, write: str, epoch: int, batches: AsyncIterato
 
     Raises InvalidRecord, MessageTooLarge, UnknownTopic, UnknownPartition, Unavailable, the store's errors.
     """
-    staged = Staged(write, epoch, place.sources.now_ms())
+    staged = Staged(write, epoch)
     if await is_settled(place.store, write, epoch):
         return staged
     writer = StagedWriter(place.store, place.sources, write, epoch, place.options.compression)

@@ -24,6 +24,7 @@ from ledger.segment_indexes import SegmentIndexes
 from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
 from stateless_broker.bundle.background_rounds import BackgroundRounds
+from stateless_broker.bundle.budgets import AnswerBudget, ByteBudget
 from stateless_broker.bundle.tail_cache import TailCache
 from stateless_broker.bundle.write_gate import WriteGate
 
@@ -47,6 +48,8 @@ class BundleLimits:
     queue_batches_max: int = 50_000
     """The same, counted, per bundle."""
     cache_bytes_max: int = 256 * MIB
+    answer_memory_bytes_max: int = 256 * MIB
+    """Answers to readers, from the read of their batches until the connection has taken them."""
     cold_reads_max: int = 16
     """Range GETs at the same time for readers that are not near the end."""
     index_batches_max: int = 500_000
@@ -58,6 +61,8 @@ class BundleLimits:
     background_compaction: bool = True
     cleaning_bytes_max: int = 256 * MIB
     """Keyed partitions with larger files are left to the compaction service."""
+    compaction_memory_bytes_max: int = 256 * MIB
+    """What a round of Parquet compaction may take, about; a Parquet file that is larger is made all the same."""
     compaction_interval_s: float = 10.0
     """How often the owner considers, without a request, whether a round is due."""
     retention_interval_s: float = 600.0
@@ -111,25 +116,6 @@ class BundleMetrics:
         """A round of Parquet compaction was finished here."""
 
 
-class ByteBudget:
-    """Bytes that may be held at once. Taken before anything is queued; never waited for."""
-
-    def __init__(self, bytes_max: int) -> None:
-        self.bytes_max = bytes_max
-        self.taken = 0
-
-    def take(self, size_bytes: int) -> bool:
-        """False: there is no room now. What is larger than the whole budget is let through when nothing else is held."""
-        if self.taken and self.taken + size_bytes > self.bytes_max:
-            return False
-        self.taken += size_bytes
-        return True
-
-    def give(self, size_bytes: int) -> None:
-        self.taken -= size_bytes
-        assert self.taken >= 0
-
-
 @dataclass(eq=False)
 class BundleContext:
     """`catalog`: what this broker knows of `__metadata` at present. `run_blocking`: threads, or `run_inline` in a simulation.
@@ -151,11 +137,16 @@ class BundleContext:
         self.limits = limits
         self.produce_memory.bytes_max = limits.produce_memory_bytes_max
         self.tail_cache.take_bound(limits.cache_bytes_max)
+        self.answers.take_bound(limits.answer_memory_bytes_max)
         self.background_rounds.allow(limits.background_compaction)
 
     @cached_property
     def produce_memory(self) -> ByteBudget:
         return ByteBudget(self.limits.produce_memory_bytes_max)
+
+    @cached_property
+    def answers(self) -> AnswerBudget:
+        return AnswerBudget(self.limits.answer_memory_bytes_max)
 
     @cached_property
     def background_rounds(self) -> BackgroundRounds:
@@ -193,7 +184,7 @@ class BundleContext:
 
     @cached_property
     def compaction(self) -> Compaction:
-        engine = LocalEngine(self.sources, self.run_blocking, tasks_at_once=1)
+        engine = LocalEngine(self.sources, self.run_blocking, 1, self.limits.compaction_memory_bytes_max)
         return Compaction(self.store, self.cluster, self.sources, engine, self.segment_indexes)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Group commit: from admitted batches to segments, adaptively (DESIGN section 10).
+"""Group commit: from admitted batches to segments, adaptively (docs/design.md, Produce).
 
 A segment is put at once when no put is in flight; otherwise when one ends, when `flush_bytes` wait, or when `flush_spacing_s` has passed
 since the last one, and never more than `puts_in_flight_max` at a time. So a lone producer waits for one put only, and a

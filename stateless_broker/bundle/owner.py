@@ -66,6 +66,10 @@ class BundleOwner:
         """The newest valid claims of the ledger, oldest first."""
         return self._writer.durable.claims
 
+    def parked(self) -> list[str]:
+        """Of each partition that is: what stands in the way, and what to do."""
+        return self._upkeep.parked()
+
     def opened_slot(self) -> int:
         """What an idempotent producer has to carry: no batch of its, in this term or a later one, gets a slot below it."""
         self._check_term()

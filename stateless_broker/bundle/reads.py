@@ -59,7 +59,7 @@ class BundleReads(KnownBundle):
         self.waiters.close()
 
     async def fetch(self, topic: Topic, partition: int, offset: int, bytes_max: int, *, direct: bool = False) -> PartitionFetch:
-        """`direct`: of batches that lie in segments say where, if they can be read there.
+        """`direct`: of batches that lie in segments say where, if they can be read there. `bytes_max` 0: read no batch.
 
         Raises OffsetOutOfRange, DataDamaged, Unavailable, the store's errors.
         """
@@ -72,7 +72,7 @@ class BundleReads(KnownBundle):
                 high = self.high_watermark(key)
             if not start <= offset <= high:
                 raise OffsetOutOfRange(f"{topic.name}-{partition}: offset {offset} is not within log start {start} and end {high}")
-            if offset == high:
+            if offset == high or bytes_max == 0:
                 return PartitionFetch(high, start, [])
             try:
                 if direct and (places := await self._locate(key, offset, bytes_max)):

@@ -12,9 +12,12 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
 
+from ledger import keys
 from ledger.checkpoint import delete_older_checkpoints
+from ledger.copies import copies_of
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keyed.runner import clean_bundle
+from ledger.mend import mend_copies
 from ledger.parquet.report import RoundReport
 from ledger.parquet.runner import compact_bundle, round_of_bundle, try_to_tidy
 from ledger.recovery import advance_checkpoint
@@ -27,6 +30,8 @@ from stateless_broker.logs import get_logger
 
 RETRY_FIRST_S, RETRY_S_MAX = 1.0, 120.0
 RELEASE_TAIL_SLOTS, RELEASE_CHECKPOINT_S = 16, 2.0
+MEND_EVERY_S = 6 * 3600.0
+"""Two GETs for each object of bundle 0: an object is mended long before its copy has had time to rot, too."""
 COMPACTION_PAUSE_S_MAX = 600.0
 """Between two looks at a bundle of which the owner believes that a round is due, and the plan says no."""
 
@@ -55,7 +60,7 @@ class Upkeep:
 
     def workers(self) -> list[Callable[[], Awaitable[None]]]:
         """Each runs until it is cancelled."""
-        return [self._checkpoints, self._looks, self._compactions]
+        return [self._checkpoints, self._looks, self._compactions, self._copies]
 
     def on_durable(self, index: fmt.SegmentIndex) -> None:
         self._used.set()
@@ -78,6 +83,13 @@ class Upkeep:
             "repair them",
             retry_after_ms=30_000,
         )
+
+    def parked(self) -> list[str]:
+        return [
+            f"partition {self._name(part.topic_id)}-{part.partition} of bundle {self.bundle} is parked, for {part.parked.object_key} "
+            "cannot be read: its records no longer become Parquet; `ledgermq repair ROOT --dry-run` shows what is damaged, and how to go on"
+            for part in self._reads.parked
+        ]
 
     def _name(self, topic_id: int) -> str:
         topic = self._context.catalog().topics_by_id.get(topic_id)
@@ -115,6 +127,21 @@ class Upkeep:
         await self._reads.look()  # what was put need not be the newest
         await delete_older_checkpoints(context.store, self.bundle, self._reads.checkpoint.number)
         context.metrics.checkpointed(self.bundle, self._reads.checkpoint.number)
+
+    async def _copies(self) -> None:
+        """Bundle 0: now and then make sure that what is stored twice is there twice, and sound."""
+        store = copies_of(self._context.store)
+        if self.bundle != keys.METADATA_BUNDLE or store is None:
+            return
+        while True:
+            store.surprised.clear()
+            await self._insist("copies", partial(mend_copies, store))
+            try:
+                async with asyncio.timeout(MEND_EVERY_S):
+                    await store.surprised.wait()
+            except TimeoutError:
+                pass
+            await asyncio.sleep(RETRY_FIRST_S)
 
     async def _looks(self) -> None:
         loop = asyncio.get_running_loop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ledger.two_clocks import TwoClocks
 from ledgermq.protocol.api import BrokerApi
 from ledgermq.sources import Sources
 from offsets.coordinator import GroupCoordinator
@@ -28,6 +29,7 @@ def open_groups(
     controller: Controller,
     at_controller: AtController,
     sources: Sources,
+    clocks: TwoClocks,
     broker: Callable[[str], BrokerApi],
 ) -> Groups:
     """`broker(address)`: the broker there, this one included."""
@@ -45,6 +47,7 @@ def open_groups(
         core=lambda: GroupCoordinator(limits, CatalogView(lambda: metadata.catalog)),
         ends=PartitionEnds(lambda: metadata.catalog, asked),
         sources=sources,
+        clocks=clocks,
         damaged_retry_s=lambda: ownership.times.damaged_retry_s,
     )
     groups = Groups(address, OffsetsTopic(metadata, controller, at_controller), ownership, parts)

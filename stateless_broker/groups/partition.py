@@ -12,9 +12,9 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
+from ledger.two_clocks import TwoClocks
 from ledgermq.errors import BY_CODE, InvalidRequest, LedgerMQError, NotOwner, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.sources import Sources
 from offsets.coordinator import Decision, EndWanted, GroupCoordinator
 from offsets.group import Group
 from stateless_broker.bundle.owner import BundleOwner
@@ -43,7 +43,7 @@ class PartitionCoordinator:
         core: GroupCoordinator,
         owner: BundleOwner,
         append_log: Callable[[Callable[[LedgerMQError], None]], AppendLog],
-        sources: Sources,
+        clocks: TwoClocks,
         ends: PartitionEnds,
         on_failed: Callable[[], None],
     ) -> None:
@@ -52,10 +52,11 @@ class PartitionCoordinator:
         self._core = core
         self._owner = owner
         self._log = append_log(self._fail)
-        self._sources = sources
+        self._clocks = clocks
         self._ends = ends
         self._on_failed = on_failed
         self._timer: asyncio.TimerHandle | None = None
+        self._expiring: asyncio.Task[None] | None = None
         self._rings_s = 0.0
         """When the timer does; uvloop's handles for what is due at once do not know."""
         core.start(self._now_s())
@@ -64,7 +65,7 @@ class PartitionCoordinator:
     async def heartbeat(self, request: pb.GroupHeartbeatRequest) -> pb.GroupHeartbeatResponse:
         """Held up to `max_wait_ms`, while there is nothing to say."""
         self._check_room()
-        answer = await self._decide(lambda: self._core.heartbeat(request, self._now_s(), self._sources.now_ms()))
+        answer = await self._decide(lambda: self._core.heartbeat(request, self._now_s(), self._clocks.stamp_ms()))
         member = (request.group, request.member_id)
         stays = request.step in (pb.STAY, pb.JOIN)
         if stays and request.max_wait_ms and not self._core.changed_for(*member, request.seen_epoch):
@@ -80,7 +81,7 @@ class PartitionCoordinator:
         highest = _highest((commit.topic, commit.partition, commit.offset) for commit in request.commits)
         ends = await self._ends.of(wanted, highest) if wanted else {}
         self._check_room()
-        answer = await self._decide(lambda: self._core.commit(request, ends, self._now_s(), self._sources.now_ms()))
+        answer = await self._decide(lambda: self._core.commit(request, ends, self._now_s(), self._clocks.stamp_ms()))
         await self._confirm_results([result.error for result in answer.results])
         return answer
 
@@ -90,13 +91,13 @@ class PartitionCoordinator:
         highest = _highest((reset.topic, reset.partition, reset.offset) for reset in request.resets)
         ends = await self._ends.of(wanted, highest) if wanted else {}
         self._check_room()
-        answer = await self._decide(lambda: self._core.reset(request, ends, self._now_s(), self._sources.now_ms()))
+        answer = await self._decide(lambda: self._core.reset(request, ends, self._now_s(), self._clocks.stamp_ms()))
         await self._confirm_results([result.error for result in answer.results])
         return answer
 
     async def delete(self, group: str) -> pb.DeleteGroupResponse:
         self._check_room()
-        answer = await self._decide(lambda: self._core.delete(group, self._sources.now_ms()))
+        answer = await self._decide(lambda: self._core.delete(group, self._clocks.stamp_ms()))
         await self._log.durable()
         return answer
 
@@ -125,7 +126,12 @@ class PartitionCoordinator:
             self._arm_at(self._now_s() + LATE_S)
             return
         try:
-            self._take(self._core.tick(self._now_s(), self._sources.now_ms()))
+            now_s = self._now_s()
+            decision = self._core.tick(now_s, self._clocks.stamp_ms())
+            wants_expiry = self._core.wants_expiry(now_s, self._clocks.our_ms())
+            self._take(decision)
+            if wants_expiry and self._expiring is None:
+                self._expiring = asyncio.create_task(self._expire(), name="expiry of committed offsets")
         except Exception as bug:
             self._broken(bug)
 
@@ -135,6 +141,8 @@ class PartitionCoordinator:
         self.held.close()
         if self._timer is not None:
             self._timer.cancel()
+        if self._expiring is not None:
+            self._expiring.cancel()
 
     async def settled(self) -> None:
         """Returns when nothing of its log is under way."""
@@ -200,6 +208,19 @@ class PartitionCoordinator:
         self._fail(NotOwner(f"the coordinator failed: {bug!r}", retry_after_ms=500))
 
     # Time
+
+    async def _expire(self) -> None:
+        """Something has expired by our clock: forget what has by the store's as well. Without an answer the next look tries again."""
+        try:
+            judged_ms = await self._clocks.earlier_ms()
+            if self.lost is None and self._log.has_room:
+                self._take(self._core.expire(self._now_s(), judged_ms))
+        except LedgerMQError as error:
+            log.warning("expiry of committed offsets has to wait", bundle=self._owner.bundle, error=repr(error))
+        except Exception as bug:
+            self._broken(bug)
+        finally:
+            self._expiring = None
 
     def _now_s(self) -> float:
         return asyncio.get_running_loop().time()

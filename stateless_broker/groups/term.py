@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from ledger import keys
 from ledger.catalog import Topic
+from ledger.two_clocks import TwoClocks
 from ledgermq.errors import DataDamaged, FormatNotSupported, LedgerMQError, NotOwner, Unavailable
 from ledgermq.sources import Sources
 from offsets.coordinator import GroupCoordinator
@@ -38,6 +39,7 @@ class TermParts:
     core: Callable[[], GroupCoordinator]
     ends: PartitionEnds
     sources: Sources
+    clocks: TwoClocks
     damaged_retry_s: Callable[[], float]
 
 
@@ -162,7 +164,7 @@ class CoordinatorTerm:
             core,
             self.owner,
             lambda on_failed: AppendLog(self.owner, self._topic.id, partition, self._parts.sources, on_failed),
-            self._parts.sources,
+            self._parts.clocks,
             self._parts.ends,
             lambda: self._lost(partition),
         )

@@ -46,6 +46,32 @@ def _memory(broker: Broker | None) -> Iterable[Metric]:
     yield GaugeMetricFamily("ledgermq_cache_bytes", "Newest batches kept for consumers", context.tail_cache.size_bytes if context else None)
 
 
+def _answers(broker: Broker | None) -> Iterable[Metric]:
+    answers = broker.context.answers if broker else None
+    by_reader = GaugeMetricFamily(
+        "ledgermq_answer_memory_bytes",
+        "Answers on their way to consumers, and the copies that are made of them, by what is known of the reader: fast, new or slow",
+        labels=("reader",),
+    )
+    for standing, held in answers.held.items() if answers else ():
+        by_reader.add_metric((standing.name.lower(),), held)
+    yield by_reader
+    yield GaugeMetricFamily(
+        "ledgermq_answer_memory_bytes_in_line",
+        "Those of them that the connection has not taken yet",
+        answers.in_line_bytes if answers else None,
+    )
+    yield GaugeMetricFamily(
+        "ledgermq_answer_memory_bytes_max", "The bound of it: above it readers wait", answers.bytes_max if answers else None
+    )
+    yield GaugeMetricFamily("ledgermq_waiting_readers", "Fetches that wait for room in it", answers.waiting if answers else None)
+    yield CounterMetricFamily(
+        "ledgermq_reader_connections_broken",
+        "Connections that were broken because a reader took nothing while others waited",
+        answers.cuts if answers else None,
+    )
+
+
 def _compaction(broker: Broker | None) -> Iterable[Metric]:
     rounds = broker.context.background_rounds if broker else None
     allowed, under_way = (rounds.allowed.is_set(), rounds.under_way) if rounds else (None, None)
@@ -115,4 +141,4 @@ def _by_topic(broker: Broker | None, topics: TopicTotals) -> Iterable[Metric]:
     yield from families
 
 
-_FAMILIES: tuple[Callable[[Broker | None], Iterable[Metric]], ...] = (_info, _memory, _compaction, _membership, _bundles, _groups)
+_FAMILIES: tuple[Callable[[Broker | None], Iterable[Metric]], ...] = (_info, _memory, _answers, _compaction, _membership, _bundles, _groups)

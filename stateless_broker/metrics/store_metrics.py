@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from ledger.copies import OUTCOMES
 from ledger.object_store.metered import StoreMeter
 from stateless_broker.settings import ProcessSettings
 
@@ -82,6 +83,14 @@ class StoreMetrics(StoreMeter, Collector):
         )
         self._sent = Counter("ledgermq_store_sent_bytes", "Bytes put into the object store", labels[:1], registry=registry)
         self._received = Counter("ledgermq_store_received_bytes", "Bytes read from the object store", labels[:1], registry=registry)
+        self._damaged = Counter(
+            "ledgermq_damaged_objects",
+            "Objects of bundle 0 found damaged, by what became of them: mended, read_from_copy, lost (the copy is damaged, too)",
+            ("outcome",),
+            registry=registry,
+        )
+        for outcome in OUTCOMES:
+            self._damaged.labels(outcome)
         self._by_outcome: dict[tuple[str, str], Counter] = {}
         self._by_operation: dict[str, tuple[Histogram, Counter, Counter]] = {}
         registry.register(self)
@@ -104,6 +113,9 @@ class StoreMetrics(StoreMeter, Collector):
         if bytes_received:
             bound[2].inc(bytes_received)
         self._dollars += self.prices.of(operation)
+
+    def object_damaged(self, key: str, outcome: str) -> None:
+        self._damaged.labels(outcome).inc()
 
     def at(self, now_s: float) -> None:
         """The time, for rates, before a scrape."""

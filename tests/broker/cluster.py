@@ -72,9 +72,10 @@ class Cluster:
         self.client_seeds = count(77)
         """Each client draws ids of its own."""
 
-    async def start(self, address: str) -> Broker:
+    async def start(self, address: str, skew_s: float = 0) -> Broker:
+        """`skew_s`: how far this machine's clock is ahead of the store's."""
         self._started += 1
-        sources = virtual_sources(self._started)
+        sources = virtual_sources(self._started, round(skew_s * 1e6))
         view = self.views[address] = PausableStore(self.store)
         connector = InProcessConnector(self.network)
         broker = await Broker.start(view, sources, self.settings, address, connector, run_inline, self.metrics.get(address))
@@ -157,7 +158,8 @@ async def cluster_of(*addresses: str, store: ObjectStore | None = None, **settin
     try:
         for address in addresses:
             await cluster.start(address)
-        await cluster.settled()
+        if addresses:
+            await cluster.settled()
         yield cluster
     finally:
         await cluster.close()

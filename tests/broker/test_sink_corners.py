@@ -23,6 +23,7 @@ from spark.sink.driver import commit_epoch, wanted_decision
 from spark.sink.publishing import is_done
 from spark.sink.task import stage_rows
 from tests.broker.cluster import Cluster, in_cluster
+from tests.passing_store import PassingStore
 from tests.sink_places import BetweenReads, place_of, rows_of
 
 T = TypeVar("T")
@@ -277,11 +278,30 @@ async def test_brokers_that_are_away_for_a_while_are_waited_for(cluster: Cluster
 
 @in_cluster("a:1")
 async def test_rows_that_were_staged_long_ago_are_not_decided_about(cluster: Cluster) -> None:
-    """Garbage collection may be about to take them."""
+    """Garbage collection may be about to take them, by the store's clock; that of the driver is behind and shows that they are fresh."""
     await cluster.create("t", 2)
     async with place_of(cluster) as place:
         staged = await stage_rows(place, "q", 0, rows_of(ROWS))
-        staged.begun_ms -= 4 * 24 * 3600 * 1000
         with pytest.raises(Unavailable, match="rows were staged 96 hours ago, which is too long; nothing is written: begin again"):
-            await commit_epoch(place, "q", 0, [staged], repeatable=True)
+            await commit_epoch(replace(place, store=FourDaysLater(place.store)), "q", 0, [staged], repeatable=True)
         assert await stored(cluster) == []
+
+
+class FourDaysLater(PassingStore):
+    async def store_time_ms(self) -> int:
+        return await self.inner.store_time_ms() + 4 * 24 * 3600 * 1000
+
+
+@in_cluster("a:1")
+async def test_rows_that_are_gone_are_not_decided_about(cluster: Cluster) -> None:
+    """Else no retry could ever publish the epoch, and Spark could not begin it again."""
+    await cluster.create("t", 2)
+    async with place_of(cluster) as place:
+        staged = await stage_rows(place, "q", 0, rows_of(ROWS))
+        await place.store.delete(staged.objects[:1])
+        with pytest.raises(Unavailable, match="1 objects with staged rows are gone; nothing is written: begin again"):
+            await commit_epoch(place, "q", 0, [staged], repeatable=True)
+        assert await read_decision(place.store, "q", 0) is None
+        again = await stage_rows(place, "q", 0, rows_of(ROWS))
+        await commit_epoch(place, "q", 0, [again], repeatable=True)
+        assert await stored(cluster) == VALUES

@@ -35,6 +35,10 @@ class Child:
         self._process = process
 
     @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
     def code(self) -> int | None:
         """The exit code; None: it runs."""
         return self._process.poll()

@@ -416,6 +416,53 @@ async def test_a_put_races_with_the_removal_of_its_folder(tmp_path: Path, store:
     assert await store.get("a/b/c/last") == b"x"
 
 
+async def test_folders_of_topics_go_with_their_last_object_and_others_stay(tmp_path: Path, store: FileStore) -> None:
+    gone = ["parquet/topic=gone/partition=0/a", "parquet/topic=gone/partition=1/b", "keyed/_7/partition=0/files/c", "sinks/q/staged/d"]
+    kept = ["parquet/topic=kept/partition=0/e", "ledgers/0001/compactions/f"]
+    for key in (*gone, *kept):
+        await store.put_if_absent(key, [b"x"])
+    await store.open_fence("fence")
+    strange = tmp_path / "root" / "parquet" / "topic=gone" / "partition=1" / "_SUCCESS"
+    strange.write_bytes(b"of somebody else")
+    await store.delete([*gone, "ledgers/0001/compactions/f", "parquet/topic=never/partition=0/was"])
+
+    def folders() -> set[str]:
+        return {str(path.relative_to(tmp_path / "root")) for path in (tmp_path / "root").rglob("*") if path.is_dir()}
+
+    left = {"parquet/topic=gone", "parquet/topic=gone/partition=1"}
+    around = {
+        ".tmp",
+        "parquet",
+        "parquet/_tmp",
+        "parquet/_tmp/fence",
+        "keyed",
+        "sinks",
+        "ledgers",
+        "ledgers/0001",
+        "ledgers/0001/compactions",
+    }
+    assert folders() == {"parquet/topic=kept", "parquet/topic=kept/partition=0", *left, *around}
+    strange.unlink()
+    await store.delete(["parquet/topic=gone/partition=1/b"])
+    assert folders().isdisjoint(left), "the next deletion there takes them"
+
+
+async def test_no_put_fails_because_its_folder_goes(tmp_path: Path, sources: Sources) -> None:
+    """Each store believes to know the folder, which goes with each object that the other deletes in it."""
+
+    async def put_and_delete(store: FileStore, name: str) -> None:
+        for i in range(100):
+            key = f"parquet/topic=t/partition=0/{name}-{i}"
+            await store.put_if_absent(key, [b"x"])
+            assert await store.get(key) == b"x"
+            await store.delete([key])
+
+    async with FileStore(tmp_path / "root") as one, FileStore(tmp_path / "root") as other, asyncio.TaskGroup() as group:
+        for name, store in (("a", one), ("b", one), ("c", other), ("d", other)):
+            group.create_task(put_and_delete(store, name))
+    assert [path.name for path in (tmp_path / "root" / "parquet").iterdir()] == []
+
+
 async def test_fenced_puts_race_with_the_close_of_their_fence(store: FileStore) -> None:
     """Each put either landed before the fence was closed, and is seen right after, or is refused; none lands later."""
     for i in range(15):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from email.utils import formatdate
 
@@ -110,6 +111,42 @@ async def test_each_answer_is_one_error_of_the_contract(
     assert len(server.requests) == 1, "asked more than once: a hidden retry"
     assert "hush-hush" not in str(raised.value)
     assert "Signature=" not in str(raised.value)
+
+
+SKEWED = {
+    "RequestTimeTooSkewed": "The difference between the request time and the server's time is too large.",
+    "AccessDenied": "Request is not valid yet",  # as MinIO says it of a presigned URL
+}
+
+
+@pytest.mark.parametrize("call", ["put_if_absent", "get", "list"])
+@pytest.mark.parametrize("code", SKEWED)
+@pytest.mark.parametrize(("store_is_behind_s", "said"), [(3600, "60 min ahead of"), (-7200, "120 min behind")])
+async def test_a_clock_that_is_off_is_named_with_how_far_it_is(
+    store: ObjectStore, server: ScriptedServer, call: str, code: str, store_is_behind_s: int, said: str
+) -> None:
+    server.answer = Answer(403, xml(code, SKEWED[code]), date=formatdate(time.time() - store_is_behind_s + 0.9, usegmt=True))
+    with pytest.raises(Unauthorized) as raised:
+        await CALLS[call](store)
+    if code == "AccessDenied" and store.url.endswith("obstore") and call != "list":  # it sends no presigned URLs, of which this is said
+        said = "and the object store's are too far apart"
+        assert f"this machine's clock {said}" in str(raised.value)
+        return
+    off = {said, said.replace("60", "59").replace("120", "119"), said.replace("60", "61").replace("120", "121")}
+    assert any(f"this machine's clock is {text} the object store's: set this machine's clock" in str(raised.value) for text in off)
+    assert "credentials" not in str(raised.value)
+    assert SKEWED[code] in str(raised.value)
+
+
+async def test_a_clock_that_is_off_is_named_where_the_store_tells_no_time(store: ObjectStore, server: ScriptedServer) -> None:
+    """And where it tells it in the body, as AWS does, it is read there."""
+    server.answer = Answer(403, xml("RequestTimeTooSkewed"), date="")
+    with pytest.raises(Unauthorized, match="clock and the object store's are too far apart: set this machine's clock"):
+        await store.get("a/b")
+    body = xml("RequestTimeTooSkewed").replace(b"</Error>", b"<ServerTime>2020-01-01T00:00:00Z</ServerTime></Error>")
+    server.answer = Answer(403, body, date="")
+    with pytest.raises(Unauthorized, match=r"clock is [0-9]+ min ahead of the object store's"):
+        await store.get("a/b")
 
 
 async def test_only_412_says_that_an_object_exists(store: ObjectStore, server: ScriptedServer) -> None:

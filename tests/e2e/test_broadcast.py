@@ -116,6 +116,10 @@ async def test_topics_that_grow_and_that_are_made_again_are_seen(cluster: Cluste
             await client.alter_topic("t", 3)
             await fill(client, "t", 2, name="grown", partition=2)
             assert await take(consumer, 2) == [b"grown0", b"grown1"]
+            await client.delete_topic("t")
+            await client.create_topic("t", 1)
+            await fill(client, "t", 2, name="again")
+            assert await take(consumer, 2) == [b"again0", b"again1"]
 
 
 @in_cluster("a:1")

@@ -15,6 +15,9 @@ from typing import Any
 
 import pytest
 
+import ledgermq.sync
+from tests.e2e.warm_cli import WarmCommands
+
 LEDGERMQ = Path(sys.executable).parent / "ledgermq"
 
 
@@ -35,11 +38,14 @@ class Shell:
 
     address: str
     root: Path
+    command: Path
 
     def __call__(self, *arguments: object, stdin: str | bytes = b"") -> Done:
         data = stdin.encode() if isinstance(stdin, str) else stdin
         environment = {**os.environ, "LEDGERMQ_TARGET": self.address, "COLUMNS": "200"}
-        done = subprocess.run([LEDGERMQ, *map(str, arguments)], input=data, env=environment, capture_output=True, timeout=60, check=False)
+        done = subprocess.run(
+            [self.command, *map(str, arguments)], input=data, env=environment, capture_output=True, timeout=60, check=False
+        )
         return Done(done.returncode, done.stdout.decode(errors="backslashreplace"), done.stderr.decode())
 
     def json(self, *arguments: object, stdin: str = "") -> Any:
@@ -50,11 +56,12 @@ class Shell:
 def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     root = tmp_path_factory.mktemp("cli") / "root"
     command = [LEDGERMQ, "broker", root, "--port", "0", "--auto-create-topics", "--default-partitions", "1"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as broker:
+    commands = WarmCommands(tmp_path_factory.mktemp("warm"))
+    with commands as warm, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as broker:
         assert broker.stdout is not None
         line = broker.stdout.readline()  # broker listens on HOST:PORT, root …
         assert line.startswith("broker listens on "), line
-        yield Shell(line.split()[3].rstrip(","), root)
+        yield Shell(line.split()[3].rstrip(","), root, warm)
         broker.terminate()
         assert broker.wait(30) == 0
 
@@ -113,6 +120,22 @@ def test_lines_go_in_and_come_out(shell: Shell) -> None:
     assert shell("consume", "lines", "--from", "1h", "--max", 1).out == "one\n"
 
 
+def test_offsets_of_partitions_mean_what_they_mean_in_python(shell: Shell) -> None:
+    shell("topic", "create", "two", "--partitions", 2)
+    for number in (0, 1):
+        shell("produce", "two", "--partition", number, stdin=f"{number}a\n{number}b\n")
+    read = ("consume", "two", "--until-end", "--from")
+    assert sorted(shell(*read, "0:1").out.split()) == ["0b", "1a", "1b"]
+    assert shell(*read, "0:1", "--partition", 0).out.split() == ["0b"]
+    with ledgermq.sync.connect(shell.address) as client, client.consumer("two", start={0: 1}) as consumer:
+        found: list[bytes | None] = []
+        while len(found) < 3:
+            found += [message.value for message in consumer.fetch()]
+    assert sorted(filter(None, found)) == [b"0b", b"1a", b"1b"]
+    for arguments, code in ((("2:0",), 4), (("0:1", "--partition", 1), 2), (("0:1", "--partition", 2), 4)):
+        assert shell(*read, *arguments).code == code
+
+
 def test_a_csv_file_with_a_key_column(shell: Shell, tmp_path: Path) -> None:
     path = tmp_path / "flights.csv"
     path.write_text("carrier,delay\n" + "".join(f"{'UA' if n % 2 else 'AA'},{n}\n" for n in range(3000)))
@@ -157,7 +180,7 @@ def test_bad_input_stops_with_its_line_and_what_was_before_is_stored(shell: Shel
     assert done.code == 2
     assert "stdin, line 3: not JSON" in done.err
     assert "Traceback" not in done.err
-    assert "2 records were stored before the error" in done.err
+    assert "2 records were stored before the error: lines 1 to 2 of stdin. --skip 2 goes on from there." in done.err
     assert shell("consume", "bad", "--from", "earliest", "--until-end").out == '{"a": 1}\n{"a": 2}\n'
 
 
@@ -165,7 +188,19 @@ def test_too_large_a_record_is_refused(shell: Shell) -> None:
     shell("topic", "create", "small", "--partitions", 1, "--set", "max.message.bytes=100")
     done = shell("produce", "small", stdin="x" * 101 + "\n")
     assert done.code == 2
-    assert "error [MESSAGE_TOO_LARGE]" in done.err
+    assert "error [MESSAGE_TOO_LARGE] stdin, line 1: " in done.err
+
+
+def test_a_record_that_is_too_large_is_named_and_the_run_goes_on_behind_it(shell: Shell, tmp_path: Path) -> None:
+    shell("topic", "create", "gap", "--partitions", 1, "--set", "max.message.bytes=100")
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(f'{{"n": {n}}}\n' for n in range(2500)) + f'"{"x" * 200}"\n' + '{"n": 2500}\n')
+    done = shell("produce", "gap", path, "--format", "jsonl")
+    assert done.code == 2
+    assert f"error [MESSAGE_TOO_LARGE] {path}, line 2501: " in done.err
+    assert f"2,500 records were stored before the error: lines 1 to 2,500 of {path}. --skip 2500 goes on from there." in done.err
+    assert shell.json("produce", "gap", path, "--format", "jsonl", "--skip", 2501)["records"] == 1
+    assert shell("consume", "gap", "--until-end").out == "".join(f'{{"n": {n}}}\n' for n in range(2501))
 
 
 def test_a_reader_that_goes_away_is_no_error(shell: Shell) -> None:
@@ -173,6 +208,16 @@ def test_a_reader_that_goes_away_is_no_error(shell: Shell) -> None:
     command = f"'{LEDGERMQ}' consume pipe --from earliest --until-end --target {shell.address} | head -1; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "x\n", "")
+
+
+@pytest.mark.parametrize("words", [["status"], ["topic", "list", "--output", "json"], ["--help"], ["broker", "--help"]], ids=" ".join)
+def test_tables_and_help_may_be_cut_off_too(shell: Shell, words: list[str]) -> None:
+    environment = {**os.environ, "LEDGERMQ_TARGET": shell.address}
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run([LEDGERMQ, *words], stdout=write, stderr=subprocess.PIPE, env=environment, timeout=60, check=False)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_status(shell: Shell) -> None:
@@ -195,8 +240,10 @@ def test_the_root_can_be_inspected_and_compacted_while_the_broker_runs(shell: Sh
 
 
 def test_a_root_url_as_target_needs_no_broker(tmp_path: Path) -> None:
-    shell = Shell((tmp_path / "embedded").as_uri(), tmp_path / "embedded")
-    shell.json("topic", "create", "hello", "--partitions", 2)
+    folder = str(tmp_path / "embedded")
+    assert Shell(folder, tmp_path, LEDGERMQ)("status").code == 4, "no cluster there yet"
+    assert Shell(folder, tmp_path, LEDGERMQ).json("topic", "create", "hello", "--partitions", 2)["partitions"] == 2
+    shell = Shell((tmp_path / "embedded").as_uri(), tmp_path / "embedded", LEDGERMQ)
     assert shell.json("produce", "hello", stdin="first message\n")["records"] == 1
     assert shell("consume", "hello", "--from", "earliest", "--until-end").out == "first message\n"
 
@@ -211,6 +258,12 @@ def test_the_shell_completes_commands_and_topic_names(shell: Shell) -> None:
 
     assert complete("ledgermq prod") == ["produce"]
     assert complete("ledgermq consume completed-") == ["completed-name"]
+    assert shell("consume", "completed-name", "--group", "completed-group", "--until-end").out == "x\n"
+    for typed in ("group describe", "consume completed-name --group", "group reset g --like"):
+        assert complete(f"ledgermq {typed} completed-") == ["completed-group"]
+    assert shell("group", "delete", "completed-group", "--yes").code == 0
+    assert complete("ledgermq topic create t --set retention") == ["retention.bytes=", "retention.ms="]
+    assert complete("ledgermq topic alter t --unset retention.m") == ["retention.ms"]
 
 
 def test_a_group_from_its_first_message_to_its_deletion(shell: Shell, tmp_path: Path) -> None:
@@ -247,11 +300,13 @@ def test_a_group_from_its_first_message_to_its_deletion(shell: Shell, tmp_path: 
         (["reset", "nobody", "--to", "earliest"], 2, "no partition"),
         (["reset", "nobody", "--to", "earliest", "--partition", "t"], 2, "TOPIC:N"),
         (["reset", "nobody", "--to", "earliest", "--topic", "none"], 4, "UNKNOWN_TOPIC"),
+        (["reset", "nobody", "--to", "earliest", "--partition", "parted:99"], 4, "topic 'parted' has partitions 0 to 0, not 99"),
         (["import", "nobody", "/nowhere"], 2, "/nowhere"),
         (["import", "nobody", "/dev/null"], 2, "/dev/null"),
     ],
 )
 def test_bad_group_commands(shell: Shell, arguments: list[str], code: int, text: str) -> None:
+    shell("topic", "create", "parted", "--partitions", 1, "--if-not-exists")
     done = shell("group", *arguments)
     assert done.code == code, done.err
     assert text in done.err

@@ -180,6 +180,28 @@ async def test_a_consumer_leaves_an_owner_that_stands_still(cluster: Cluster) ->
 
 
 @in_cluster("a:1", "b:1")
+async def test_clients_of_an_owner_that_stands_still_go_on_within_a_second_of_the_next(cluster: Cluster) -> None:
+    async with client_of(cluster) as client:
+        await client.create_topic("t", 1)
+        consumer, producer = client.consumer("t"), client.producer()
+        await producer.send("t", b"0")
+        assert (await anext(consumer)).value == b"0"
+        stopped = await cluster.owner_of("t", 0)
+        other = next(address for address in cluster.brokers if address != stopped)
+        cluster.views[stopped].pause()
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        cluster.brokers[other].ownership.report_lost(cluster.brokers[stopped].broker_id, False)  # what a lost ping says
+        await producer.send("t", b"1")
+        acknowledged = loop.time()
+        assert (await anext(consumer)).value == b"1"
+        taken = begun + 3.0  # a heartbeat's interval and two seconds, and a moment
+        assert acknowledged < taken + 1.0
+        assert loop.time() < taken + 1.0
+        cluster.views[stopped].resume()
+
+
+@in_cluster("a:1", "b:1")
 async def test_a_consumer_that_was_idle_for_long_goes_on(cluster: Cluster) -> None:
     async with client_of(cluster) as client:
         await client.create_topic("t", 4)

@@ -10,7 +10,11 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.processes import START_S_MAX, STOP_S_MAX
+
+LEDGERMQ = Path(sys.executable).parent / "ledgermq"
 
 
 def test_what_dev_says_to_type_works_as_it_stands(tmp_path: Path) -> None:
@@ -39,3 +43,47 @@ def test_what_dev_says_to_type_works_as_it_stands(tmp_path: Path) -> None:
         dev.send_signal(signal.SIGINT)
         assert dev.wait(STOP_S_MAX) == 0, log.read_text()
     assert "Traceback" not in log.read_text()
+
+
+def test_the_admin_port_is_told_and_watched_and_the_port_for_clients_is_not_taken_for_it(tmp_path: Path) -> None:
+    log = tmp_path / "dev.log"
+    with log.open("wb") as output:
+        command = [sys.executable, "-m", "ledgermq.cli.main", "dev", str(tmp_path / "root"), "--port", "0", "--admin-port", "0"]
+        dev = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+    try:
+        until = time.monotonic() + START_S_MAX
+        while "print(client.list_topics())" not in log.read_text() and time.monotonic() < until:
+            time.sleep(0.05)
+        told = log.read_text()
+        top, clients = re.search(r"^  ledgermq (top localhost:\d+)$", told, re.MULTILINE), re.search(r"ready at (\S+);", told)
+        assert top is not None, told
+        assert clients is not None, told
+        shown = ledgermq(*top[1].split(), "--once", "--interval", "0.2")
+        assert "1 of 1 brokers ready" in shown.stdout, shown.stderr
+        refused = ledgermq("top", clients[1])
+        assert refused.returncode == 2
+        assert f"{clients[1]} is no admin port of a broker" in refused.stderr
+        assert "admin_port" in refused.stderr
+        piped = subprocess.Popen([LEDGERMQ, *top[1].split(), "--interval", "0.2"], stdout=subprocess.PIPE, text=True)
+        assert piped.stdout is not None
+        heads = (line for line in piped.stdout if "brokers ready" in line)
+        assert [next(heads)[:6], next(heads)[:6]] == ["1 of 1"] * 2, "one table after another"
+        piped.kill()
+        piped.communicate()
+    finally:
+        dev.send_signal(signal.SIGINT)
+        assert dev.wait(STOP_S_MAX) == 0, log.read_text()
+
+
+@pytest.mark.parametrize("words", [("dev",), ("broker", "--port", "0"), ("topic", "create", "t", "--target")], ids=lambda words: words[0])
+def test_a_folder_that_cannot_be_made_is_told(words: tuple[str, ...], tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    for root, text in (("/proc/foo", "cannot make the folder /proc/foo"), (str(file), f"{file} is a file")):
+        done = ledgermq(*words, root)
+        assert (done.returncode, text in done.stderr) == (6, True), done.stderr
+
+
+def ledgermq(*words: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"COLUMNS": "200"}
+    return subprocess.run([LEDGERMQ, *words], capture_output=True, text=True, timeout=START_S_MAX, check=False, env=environment)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -107,3 +108,19 @@ def test_consuming_from_beyond_the_end_is_told(tmp_path: Path) -> None:
     beyond = CliRunner().invoke(build(), ["consume", "t", "--from", "3", "--until-end", *target])
     assert beyond.exit_code == ExitCode.NOT_FOUND
     assert "t-0: offset 3 is asked for, the log ends at 2" in beyond.stderr
+
+
+def test_status_says_by_exit_code_and_by_name_what_is_not_well(tmp_path: Path) -> None:
+    """The broker of the command itself has just started, and is given a moment to take what it should own."""
+    target = ["--target", (tmp_path / "root").as_uri()]
+    assert CliRunner().invoke(build(), ["topic", "create", "t", "--partitions", "4", *target]).exit_code == ExitCode.OK
+    well = CliRunner().invoke(build(), ["status", "--output", "json", *target])
+    assert (well.exit_code, json.loads(well.stdout)["health"], json.loads(well.stdout)["problems"]) == (ExitCode.OK, "ok", [])
+    newest = max((tmp_path / "root" / keys.segments(1)).iterdir())
+    newest.write_bytes(newest.read_bytes()[:-20] + bytes(20))
+    unwell = CliRunner().invoke(build(), ["status", "--output", "json", *target])
+    assert unwell.exit_code == ExitCode.UNAVAILABLE
+    [problem] = json.loads(unwell.stdout)["problems"]
+    assert problem["problem"].startswith("bundle 1 is in trouble: ")
+    assert newest.name in problem["problem"]
+    assert "bundle 1 is in trouble" in CliRunner().invoke(build(), ["status", *target]).stdout

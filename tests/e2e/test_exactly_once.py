@@ -1,74 +1,50 @@
-"""Each message takes effect exactly once: results and offsets in one transaction of a database, members that die at every point."""
+"""Each message takes effect exactly once: results and offsets in one transaction of a database, members that are killed at every point."""
 
 from __future__ import annotations
 
 import asyncio
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, create_engine, text
+from sqlalchemy import create_engine, text
 
 import ledgermq
 from ledgermq.errors import StaleAssignment
 from ledgermq.offset_stores.sql import SqlOffsetStore
+from ledgermq.sources import Sources
+from stateless_broker.node import Node
+from stateless_broker.settings import load_settings
 
 COUNT = 60
+MEMBER_S_MAX = 120.0
 
 
-class Died(Exception):
-    """The member ends here, as if its process had been killed."""
+def member(target: str, database: str, die_after: int, where: str) -> int:
+    """Run one member until it dies or all results are there; return its exit code."""
+    command = [sys.executable, "-m", "tests.e2e.exactly_once_member", target, database, str(COUNT), str(die_after), where]
+    return subprocess.run(command, check=False, timeout=MEMBER_S_MAX).returncode
 
 
-def results(engine: Engine) -> int:
-    with engine.begin() as transaction:
-        return int(transaction.execute(text("SELECT count(*) FROM results")).scalar_one())
-
-
-async def member(client: ledgermq.Client, engine: Engine, die_after: int, where: str) -> None:
-    """Handles messages until it dies, before or behind the end of its `die_after`-th transaction; or until there are all results."""
-    store = SqlOffsetStore(engine)
-    consumer = client.consumer("t", group="g", commit="manual", offset_store=store, session_timeout_s=10.0, heartbeat_wait_s=0.5)
-
-    def work(messages: list[ledgermq.GroupMessage], entries: list[ledgermq.OffsetEntry], *, dies: bool) -> None:
-        with engine.begin() as transaction:
-            for message in messages:
-                transaction.execute(text("INSERT INTO results VALUES (:value)"), {"value": int(message.value or b"")})
-            store.commit_in(transaction, "g", entries)
-            if dies and where == "before":
-                raise Died
-
-    try:
-        transactions = 0
-        while results(engine) < COUNT:
-            messages = await consumer.fetch(max_records=5, timeout=1.0)
-            if not messages:
-                continue
-            transactions += 1
-            dies = transactions == die_after
-            await asyncio.to_thread(work, messages, consumer.entries(messages), dies=dies)
-            if dies:
-                raise Died
-            for message in messages:
-                message.ack()
-    finally:
-        await consumer.close()
-
-
-async def test_every_message_counts_once_whoever_dies(tmp_path: Path) -> None:
-    engine = create_engine(f"sqlite:///{tmp_path}/results.db")
+async def test_every_message_counts_once_whoever_is_killed(tmp_path: Path) -> None:
+    database = f"sqlite:///{tmp_path}/results.db"
+    engine = create_engine(database)
     await SqlOffsetStore(engine).create_table()
     with engine.begin() as transaction:
         transaction.execute(text("CREATE TABLE results (value INTEGER)"))
-    async with ledgermq.connect("memory://exactly-once") as client:
-        await client.create_topic("t", 2)
-        async with client.producer() as producer:
-            for number in range(COUNT):
-                producer.send("t", b"%d" % number, partition=number % 2)
-            await producer.flush()
-        for die_after, where in ((1, "before"), (2, "behind"), (1, "behind"), (3, "before")):
-            with pytest.raises(Died):
-                await member(client, engine, die_after, where)
-        await member(client, engine, 0, "never")
+    settings = load_settings(None, port=0, background_compaction=False)
+    async with await Node.start((tmp_path / "root").as_uri(), settings, Sources()) as node:
+        async with ledgermq.connect(node.address) as client:
+            await client.create_topic("t", 2)
+            async with client.producer() as producer:
+                for number in range(COUNT):
+                    producer.send("t", b"%d" % number, partition=number % 2)
+                await producer.flush()
+        for die_after, where in ((1, "before"), (2, "behind")):
+            assert await asyncio.to_thread(member, node.address, database, die_after, where) == -signal.SIGKILL
+        assert await asyncio.to_thread(member, node.address, database, 0, "never") == 0
     with engine.begin() as transaction:
         values = [row.value for row in transaction.execute(text("SELECT value FROM results ORDER BY value"))]
     engine.dispose()

@@ -273,3 +273,40 @@ def test_order_holds_while_handlers_fail_stop_and_are_cancelled(ordered_by: str,
         assert not wrong
 
     scenario()  # type: ignore[unused-coroutine]
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_a_message_that_on_failure_acknowledges_is_finished(is_async: bool) -> None:
+    @in_cluster("a:1")
+    async def scenario(cluster: Cluster) -> None:
+        calls: Counter[int] = Counter()
+        async with client_of(cluster) as client:
+            await client.create_topic("t", 1)
+            await fill(client, "t", 5)
+
+            def give_up(message: ledgermq.GroupMessage, error: Exception, attempt: int) -> None:
+                assert isinstance(error, ZeroDivisionError)
+                if attempt == 3:
+                    assert message.ack()
+
+            async def give_up_later(message: ledgermq.GroupMessage, error: Exception, attempt: int) -> None:
+                await asyncio.sleep(1)
+                give_up(message, error, attempt)
+
+            @client.handler("t", group="g", on_failure=give_up_later if is_async else give_up, retry_ms_first=10)
+            async def handle(message: ledgermq.GroupMessage) -> None:
+                calls[message.offset] += 1
+                if message.offset == 2:
+                    raise ZeroDivisionError
+
+            stop = asyncio.Event()
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(client.run_handlers(stop=stop))
+                await until(lambda: calls[4] == 1)
+                await asyncio.sleep(60)
+                stop.set()
+            assert calls == {0: 1, 1: 1, 2: 3, 3: 1, 4: 1}
+            assert (handle.handled, handle.failures) == (4, 3)
+            assert await committed(cluster, "g", "t") == {0: 5}
+
+    scenario()  # type: ignore[unused-coroutine]

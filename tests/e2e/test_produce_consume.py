@@ -15,7 +15,9 @@ import pytest
 import ledgermq
 from ledgermq import errors
 from ledgermq.client.partitioner import partition_of_key
+from ledgermq.protocol.batch_header import BatchInfo, Buffer
 from ledgermq.sources import Sources
+from stateless_broker import produce_path
 from stateless_broker.node import Node
 from stateless_broker.settings import load_settings
 
@@ -92,10 +94,21 @@ async def test_every_way_of_producing_stores_the_records(connect: Connect, setti
             assert [(await anext(consumer)).value for _ in range(100)] == [b"%d" % number for number in range(100)]
 
 
-async def test_the_topic_s_compression_wins(connect: Connect) -> None:
-    async with a_topic(connect, 1, compression_type="zstd") as client, client.producer(compression="none") as producer:
+@pytest.mark.parametrize("codec", ["none", "lz4", "zstd"])
+async def test_the_topic_s_compression_wins(connect: Connect, codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored = []
+    walk = produce_path.walk_batch
+
+    def seen(data: Buffer, *, decoded_bytes_max: int) -> BatchInfo:
+        stored.append(walk(data, decoded_bytes_max=decoded_bytes_max))
+        return stored[-1]
+
+    monkeypatch.setattr(produce_path, "walk_batch", seen)
+    others = "zstd" if codec == "none" else "none"
+    async with a_topic(connect, 1, compression_type=codec) as client, client.producer(compression=others) as producer:
         await producer.send("t", b"x" * 10_000)
         assert await values_of(client) == [b"x" * 10_000]
+    assert [info.codec for info in stored] == [codec]
 
 
 async def test_many_records_wait_for_room(connect: Connect) -> None:

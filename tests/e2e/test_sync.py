@@ -5,9 +5,11 @@ from __future__ import annotations
 import inspect
 import itertools
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -32,9 +34,13 @@ def test_both_clients_have_the_same_names(name: str) -> None:
         return {n: list(inspect.signature(m).parameters) if inspect.isfunction(m) else [] for n, m in members.items()}
 
     plain, asynchronous = public(getattr(ledgermq.sync, name)), public(getattr(ledgermq, name))
-    only_sync = {"Client": {"listen"}, "Producer": {"wait_for"}, "Table": {"topic", "caught_up", "closed"}}.get(name, set())
+    only_sync = {
+        "Client": {"listen", "unanswered_records"},
+        "Producer": {"wait_for", "hand_over", "closed"},
+        "Table": {"topic", "caught_up", "closed"},
+    }.get(name, set())
     only_async = {  # the last ones serve programs that encode and number batches by themselves
-        "Client": {"close", "abort", "open_sessions", "resumed_producer"},
+        "Client": {"open_sessions", "resumed_producer"},
         "Producer": {"wait_for_room", "send_encoded"},
     }.get(name, set())
     assert plain.keys() - only_sync == asynchronous.keys() - only_async
@@ -233,3 +239,80 @@ def test_handlers_run_until_they_are_stopped(client: ledgermq.sync.Client) -> No
     assert handle.handled == 1
     with pytest.raises(errors.UnknownTopic), client.listen("missing", handle, group="g") as listener:
         listener.wait()
+
+
+@pytest.mark.parametrize("use_with", [True, False])
+def test_closing_the_client_stores_what_was_sent_a_moment_before(use_with: bool, tmp_path: Path) -> None:
+    target = tmp_path.as_uri()
+    with ledgermq.sync.connect(target) as reader:
+        reader.create_topic("t", 1)
+        if use_with:
+            with ledgermq.sync.connect(target) as client:
+                deliveries = client.producer().send_many("t", [f"{number}" for number in range(100)])
+        else:
+            client = ledgermq.sync.connect(target)
+            deliveries = client.producer().send_many("t", [f"{number}" for number in range(100)])
+            client.close()
+            client.close()
+        assert [delivery.result().offset for delivery in deliveries] == list(range(100))
+        assert reader.list_offsets("t") == {0: 100}
+        with pytest.raises(errors.Unavailable):
+            client.producer()
+
+
+def test_an_aborted_client_fails_what_was_not_handed_over_and_a_closed_producer_takes_nothing() -> None:
+    client = ledgermq.sync.connect(f"memory://{next(_names)}")
+    client.create_topic("t", 1)
+    producer = client.producer()
+    delivery = producer.send("t", b"v")
+    client.abort()
+    assert isinstance(delivery.exception(), errors.LedgerMQError)
+    with pytest.raises(errors.Unavailable):
+        producer.send("t", b"v")
+
+
+def test_exception_waits_for_the_record(client: ledgermq.sync.Client) -> None:
+    client.create_topic("t", 1, {"max.message.bytes": 100})
+    producer = client.producer(linger_ms=50)
+    assert producer.send("t", b"v").exception() is None
+    assert isinstance(producer.send("t", b"x" * 200).exception(), errors.MessageTooLarge)
+    slow = producer.send("nowhere", b"v")
+    with pytest.raises(errors.DeadlineExceeded):
+        slow.exception(0.01)
+    assert isinstance(slow.exception(), errors.UnknownTopic)
+
+
+def test_closing_the_client_finishes_what_a_listener_has_begun(tmp_path: Path) -> None:
+    begun, finished = threading.Event(), threading.Event()
+
+    def handle(message: ledgermq.GroupMessage) -> None:
+        begun.set()
+        time.sleep(0.2)
+        finished.set()
+
+    target = tmp_path.as_uri()
+    with ledgermq.sync.connect(target) as other:
+        other.create_topic("t", 1)
+        other.producer().send("t", b"x").result()
+        with ledgermq.sync.connect(target) as closing:
+            closing.listen("t", handle, group="g")
+            assert begun.wait(30)
+        assert finished.is_set()
+        with other.consumer("t", group="g") as consumer:
+            consumer.wait_ready()
+            assert consumer.committed() == {ledgermq.TopicPartition("t", 0): 1}
+
+
+def test_callbacks_may_be_asynchronous_and_may_not_wait_on_the_loop_itself(client: ledgermq.sync.Client) -> None:
+    client.create_topic("t", 1)
+    client.producer().send("t", b"x").result()
+    seen: list[object] = []
+
+    async def on_assigned(partitions: list[ledgermq.TopicPartition]) -> None:
+        seen.append(partitions)
+        with pytest.raises(errors.UsedElsewhere):
+            client.list_topics()
+
+    with client.consumer("t", group="g", on_assigned=on_assigned) as consumer:
+        assert next(consumer).value == b"x"
+    assert seen == [[ledgermq.TopicPartition("t", 0)]]

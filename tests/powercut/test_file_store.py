@@ -52,7 +52,7 @@ async def writer(store: Witness, rng: random.Random, name: int) -> None:
     """Races others for numbers, replaces its heartbeat, deletes, opens and closes fences."""
     for turn in range(12):
         try:
-            match rng.randrange(6):
+            match rng.randrange(7):
                 case 0 | 1:
                     content = rng.randbytes(rng.choice((0, 10, 5000)))
                     await store.put_if_absent(f"ledgers/0001/segments/{rng.randrange(12):020d}", [content[:7], content[7:]])
@@ -70,6 +70,11 @@ async def writer(store: Witness, rng: random.Random, name: int) -> None:
                     if rng.random() < 0.7:
                         await store.close_fence(fence)
                 case 5:
+                    key = f"keyed/_7/partition=0/files/{name}-{turn}"
+                    await store.put_if_absent(key, [b"in a folder that comes and goes"])
+                    if rng.random() < 0.7:
+                        await store.delete([key])
+                case 6:
                     await store.get(f"ledgers/0001/segments/{rng.randrange(12):020d}")
         except EXPECTED:
             pass
@@ -111,6 +116,30 @@ async def test_what_a_reader_has_seen_survives_although_its_writer_was_killed(re
         recording.kill_at = lambda what, path: False
         assert await Witness(reader, recording).get(key) == b"content"
     await check_cuts(recording.log, recording.top, tmp_path / "left", 1, 40, check)
+
+
+async def test_a_folder_that_another_made_anew_is_durable_before_a_put_in_it_counts(recording: Recording, tmp_path: Path) -> None:
+    """It was emptied and removed; who makes it again is killed before its fsync; a third still believes that it has made it durable."""
+    root = recording.top / "deep" / "root"
+    place = "parquet/topic=t/partition=0/"
+    async with (
+        mortal_store(root) as killed,
+        FileStore(root, seeded_sources(2)) as cleaner,
+        FileStore(root, seeded_sources(3)) as third,
+        FileStore(root, seeded_sources(4)) as reader,
+    ):
+        await Witness(third, recording).put_if_absent(f"{place}first", [b"content"])
+        await Witness(killed, recording).put_if_absent("parquet/topic=u/partition=0/other", [b"content"])
+        await Witness(cleaner, recording).delete([f"{place}first"])
+        assert [path.name for path in (root / "parquet").iterdir()] == ["topic=u"]
+        recording.kill_at = lambda what, path: what == "fsync" and path.name == "parquet"
+        with pytest.raises(Killed):
+            await Witness(killed, recording).put_if_absent(f"{place}second", [b"content"])
+        recording.kill_at = lambda what, path: False
+        (root / place).mkdir()
+        await Witness(third, recording).put_if_absent(f"{place}third", [b"content"])
+        await Witness(reader, recording).get(f"{place}third")
+    await check_cuts(recording.log, recording.top, tmp_path / "left", 1, 60, check)
 
 
 async def test_a_file_that_is_not_yet_linked_is_never_seen(recording: Recording, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.simulation import (
     mutants_of_checkpoints,
     mutants_of_cluster,
+    mutants_of_copies,
     mutants_of_groups,
     mutants_of_idempotence,
     mutants_of_keyed,
@@ -21,6 +22,7 @@ __all__ = ["MUTANTS"]
 _LOADED = (
     mutants_of_checkpoints.LOADED,
     mutants_of_cluster.LOADED,
+    mutants_of_copies.LOADED,
     mutants_of_groups.LOADED,
     mutants_of_idempotence.LOADED,
     mutants_of_late_puts.LOADED,

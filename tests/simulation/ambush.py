@@ -3,8 +3,8 @@
     a put       until somebody else has created the object at its key and it has been deleted again: then the put "wins", and must not count
     a delete    until some more checkpoints have been put: then what it was about to delete may be something else
 
-These are the places where every rule about looking again, about fences and about what may never be deleted comes from (DESIGN sections
-7, 8 and 10); dice alone find them once in hundreds of seeds. A seed draws which kinds of objects lie in ambush, and how often.
+These are the places where every rule about looking again, about fences and about what may never be deleted comes from
+(docs/design.md); dice alone find them once in hundreds of seeds. A seed draws which kinds of objects lie in ambush, and how often.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.keys import parse_keyed
+from ledger.keys import original_of, parse_keyed
 from ledger.object_store.contract import Buffer
 from ledger.segment import decode_tail
 
@@ -42,6 +42,7 @@ NO_AMBUSH = Ambush()
 def kind_of(key: str, buffers: Sequence[Buffer] = ()) -> str:
     """What is at `key`: one of KINDS, or nothing that anybody lies in wait for. A segment that opens a term is one of the "claims"."""
     found = _KIND.match(key)
+    key = original_of(key) or key
     if found is None:
         keyed = parse_keyed(key)
         return "" if keyed is None else "keyed files" if keyed.is_file else "versions"

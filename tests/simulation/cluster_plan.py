@@ -29,6 +29,7 @@ class ClusterPlan:
 
 def cluster_plan_of(seed: int) -> ClusterPlan:
     r = random.Random(f"cluster plan {seed}")
+    answer_memory = random.Random(f"memory for answers {seed}").choice((1024 * 1024, 256 * 1024 * 1024))
     is_s3 = random.Random(f"cluster on S3 {seed}").random() < 0.3
     target = r.choice((4096, 65536, 128 * 1024 * 1024))
     lag = r.choice((500, 5000, 30_000))
@@ -46,6 +47,7 @@ def cluster_plan_of(seed: int) -> ClusterPlan:
             trouble_retry_ms=5000,
             cache_bytes_max=r.choice((0, 20_000, 256 * 1024 * 1024)),
             produce_memory_bytes_max=r.choice((1024 * 1024, 256 * 1024 * 1024)),
+            answer_memory_bytes_max=answer_memory,
             checkpoint_slots=r.choice((3, 20, 256)),
             background_compaction=r.random() < 0.8,
             bundles=r.randint(2, 4),

@@ -255,15 +255,17 @@ class ClusterRun:
         self.world.violations += [Violation("fsck", f"{problem.code} {problem.object_key}: {problem.text}") for problem in damage]
 
     async def _check_memory(self) -> None:
-        """At rest nothing is held for batches on their way: what clients did not wait for is stored before the last look."""
+        """At rest nothing is held for batches or answers on their way: what clients did not wait for is stored before the last look."""
         for broker in self.brokers.values():
             for _ in range(REST_S):
-                held = broker.broker.context.produce_memory.taken if broker.broker is not None else 0
-                if not held:
+                context = broker.broker.context if broker.broker is not None else None
+                batches, answers = (context.produce_memory.taken, context.answers.taken) if context is not None else (0, 0)
+                if not batches and not answers:
                     break
                 await asyncio.sleep(1.0)
             else:
-                self.world.violations.append(Violation("memory leaked", f"{broker.name} holds {held} bytes though nobody produces"))
+                held = f"{batches} bytes of batches and {answers} of answers"
+                self.world.violations.append(Violation("memory leaked", f"{broker.name} holds {held} though nobody produces or reads"))
 
     def _conclude(self, drained: list[tuple[str, Partition]]) -> None:
         world = self.world

@@ -1,6 +1,8 @@
 """Rounds of Parquet compaction in which one object is damaged half-way, judged by rules of its own.
 
-Whoever meets the object refuses and names it, or parks the one partition whose batch it is; all other partitions go on, to the end, with
+*metadata*: objects of bundle 0, originals and copies, are damaged or taken away one after the other, each once the one before is mended or
+gone. Nobody refuses, no topic and no record is lost, and at the end `fsck` finds nothing. The other kinds are of bundles without copies:
+whoever meets the object refuses and names it, or parks the one partition whose batch it is; all other partitions go on, to the end, with
 every record; nothing else is ever called damaged; and `ledgermq fsck` names the object, if it is still there at the end.
 """
 
@@ -13,13 +15,15 @@ from collections.abc import Iterator
 from ledger import keys
 from ledger.blocking import run_inline
 from ledger.catalog import read_catalog
+from ledger.copies import copies_of, fault_of
 from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
+from ledger.mend import is_needed, mend_copies
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.removal import remove_topics
 from ledger.parquet.runner import compact_root
 from ledger.segment import decode_tail
-from ledgermq.errors import LedgerMQError
+from ledgermq.errors import DataDamaged, LedgerMQError
 from tests.simulation.history import FinalLog, Partition
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.model import Violation
@@ -27,7 +31,7 @@ from tests.simulation.rounds_plan import BUNDLES
 from tests.simulation.rounds_processes import bundle_of
 from tests.simulation.rounds_run import STRANGER, RoundsRun
 
-KINDS = ("batch", "index", "checkpoint", "plan", "page", "snapshot", "parquet")
+KINDS = ("batch", "index", "checkpoint", "plan", "page", "snapshot", "parquet", "metadata", "metadata")
 LAST_ROUNDS = 12
 
 
@@ -38,10 +42,18 @@ class DamageRun(RoundsRun):
         self._kind = self._random.choice(KINDS)
         self._partition: tuple[int, int] | None = None
         """(topic id, partition) of a damaged batch or Parquet file."""
+        self._victim = ""
+        """The original of bundle 0 of which one of the two was damaged last."""
         self._refused: set[int] = set()
         """Bundles that could not be compacted at the end, naming the object."""
 
     async def _let_run(self) -> None:
+        if self._kind == "metadata":
+            self.world.mends_metadata = True
+            hand = self.world.loop.in_world(self._damage_metadata())
+            await self.world.go_on(self.rounds.seconds, 2 * self.plan.requests_max)
+            hand.cancel()
+            return
         await asyncio.sleep(self.rounds.seconds / 2)
         begun = self.world.loop.time()
         while not self.world.damaged and self.world.loop.time() < begun + self.rounds.seconds / 2:
@@ -66,6 +78,70 @@ class DamageRun(RoundsRun):
         self.world.coverage.saw(f"damaged: {self._kind}")
         store.damage_now(key, bytes(data))
 
+    async def _damage_metadata(self) -> None:
+        await asyncio.sleep(self.rounds.seconds / 10)
+        while True:
+            await asyncio.sleep(self._random.expovariate(1.0))
+            await self._until_mended()
+            if pairs := self._pairs_in_use():
+                self._damage_one_of(self._random.choice(pairs))
+
+    def _pairs_in_use(self) -> list[str]:
+        """Originals of which both are there, and sound, and that the metadata still needs."""
+        store, checkpoint = self.world.store, self.world.store.newest_checkpoint(0)
+        segments = [key for key in store.keys_now(keys.segments(0)) if keys.is_numbered(key, keys.segments(0))]
+        needed = [
+            *(key for key in segments if keys.number(key) >= checkpoint.trim_slot),
+            keys.checkpoint(0, checkpoint.number),
+            keys.snapshot(0, checkpoint.snapshot_plan),
+            keys.compaction(0, checkpoint.finished_plan + 1),
+        ]
+        return [key for key in needed if self._is_whole(key)]
+
+    def _is_whole(self, key: str) -> bool:
+        store = self.world.store
+        return all(store.has(each) and fault_of(key, store.read_now(each)) is None for each in (key, f"{key}{keys.COPY}"))
+
+    def _damage_one_of(self, key: str) -> None:
+        store = self.world.store
+        victim = self._random.choice((key, key, f"{key}{keys.COPY}"))
+        data = bytearray(store.read_now(victim))
+        at, how = self._random.randrange(len(data)), self._random.choice(("flips", "cuts", "takes away"))
+        if how == "takes away" and key == victim and any(folder in key for folder in ("/checkpoints/", "/compactions/")):
+            how = "cuts"  # rivals are about to put the same number: those would find it empty, a second fault
+        self.world.note("world", f"{how} {victim} (metadata) at byte {at}")
+        self.world.coverage.saw("damaged: metadata")
+        self.world.coverage.saw(f"metadata: {how} {key.split('/')[2]}")
+        self._victim = key
+        if how == "takes away":
+            store.take_away_now(victim)
+            return
+        if how == "cuts":
+            del data[at:]
+        else:
+            data[at] ^= 1 << self._random.randrange(8)
+        store.damage_now(victim, bytes(data))
+
+    async def _until_mended(self) -> None:
+        """Or both are gone, as a rule wants it."""
+        store = self.world.store
+        while (key := self._victim) and not self._is_whole(key):
+            if not store.has(key) and not store.has(f"{key}{keys.COPY}"):
+                break
+            if not self._is_needed(key):
+                break  # what is left of it has no second one any more
+            await asyncio.sleep(0.1)
+        else:
+            self.world.coverage.saw("a damaged object of bundle 0 was mended", int(bool(self._victim)))
+        self._victim = ""
+
+    def _is_needed(self, key: str) -> bool:
+        copy = next(each for each in (key, f"{key}{keys.COPY}") if self.world.store.has(each))
+        try:
+            return is_needed(key, self.world.store.read_now(copy), self.world.store.newest_checkpoint(0))
+        except DataDamaged:
+            return True
+
     def _targets(self) -> Iterator[tuple[str, int, int]]:
         """(key, first byte, end): what of this kind is in use now."""
         store = self.world.store
@@ -73,7 +149,7 @@ class DamageRun(RoundsRun):
             yield from self._segments()
             return
         folders = {"plan": keys.compactions, "page": keys.file_pages}
-        for bundle in range(BUNDLES):
+        for bundle in range(1, BUNDLES):
             checkpoint = store.newest_checkpoint(bundle)
             if self._kind == "checkpoint" and checkpoint.number:
                 found = [keys.checkpoint(bundle, checkpoint.number)]
@@ -106,6 +182,12 @@ class DamageRun(RoundsRun):
     async def _finish_all(self) -> None:
         """As far as the damage allows: what fails has to name the object, and is one bundle."""
         world = self.world
+        if self._kind == "metadata":
+            copies = copies_of(world.line("last"))
+            assert copies is not None
+            await mend_copies(copies)
+            await super()._finish_all()
+            return
         store, sources = world.line("last"), world.sources("last rounds", clock="last")
         engine = LocalEngine(sources, run_inline)
         for _ in range(LAST_ROUNDS):

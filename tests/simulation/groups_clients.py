@@ -22,6 +22,9 @@ from tests.simulation.network import Network
 from tests.simulation.world import World
 
 GROUP, REGISTER, TOPIC = "workers", "register", "main"
+RETENTION_S = 7200.0
+"""Committed offsets are kept longer than any run takes: so none may go, whatever a clock shows."""
+WRONG_S = 1.5 * RETENTION_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,8 @@ class GroupsPlan:
     assignor: str
     static: bool
     modes: tuple[str, ...]
+    clocks_wrong_s: tuple[float, ...]
+    """How far the clocks of the first brokers are ahead from the beginning: more than offsets are kept. S3 would refuse such clocks."""
 
 
 def groups_plan_of(seed: int) -> GroupsPlan:
@@ -43,6 +48,7 @@ def groups_plan_of(seed: int) -> GroupsPlan:
         assignor=r.choice(("uniform", "range", "sticky", "consistent_hash")),
         static=r.random() < 0.3,
         modes=r.choice((("auto",), ("acked",), ("auto", "acked", "manual"))),
+        clocks_wrong_s=(-WRONG_S, WRONG_S) if random.Random(f"groups clocks {seed}").random() < 0.3 else (),
     )
 
 

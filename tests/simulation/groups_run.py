@@ -13,26 +13,45 @@ from ledger import keys
 from ledgermq.client.groups.coordinator import Coordinator
 from ledgermq.errors import LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
+from offsets.limits import GroupLimits
 from tests.simulation.cluster_clients import PARTITIONS, Sender
 from tests.simulation.cluster_run import HEALING_S, ClusterRun, _topic_names
-from tests.simulation.groups_clients import GROUP, TOPIC, Asker, Committer, Done, GroupMember, RegisterTruth, Resetter, groups_plan_of
+from tests.simulation.groups_clients import (
+    GROUP,
+    RETENTION_S,
+    TOPIC,
+    Asker,
+    Committer,
+    Done,
+    GroupMember,
+    RegisterTruth,
+    Resetter,
+    groups_plan_of,
+)
 from tests.simulation.groups_truth import GroupTruth, group_truth, judge_done
 from tests.simulation.history import FinalLog, Partition
 from tests.simulation.loop import Process, SimulatedLoop
 from tests.simulation.model import Violation
 from tests.simulation.network import Network
 
+EXPIRY_LOOK_S = 1.5 * GroupLimits.expiry_check_s
+
 
 class GroupsRun(ClusterRun):
     def __init__(self, loop: SimulatedLoop, seed: int, lines_kept: int | None) -> None:
         super().__init__(loop, seed, lines_kept)
         self.groups = groups_plan_of(seed)
-        settings = self.cluster.settings.model_copy(update={"offsets_partitions": 1 + seed % 3})
+        kept_ms = round(RETENTION_S * 1000)
+        settings = self.cluster.settings.model_copy(update={"offsets_partitions": 1 + seed % 3, "offsets_retention_ms": kept_ms})
         self.cluster = replace(self.cluster, seconds=min(self.cluster.seconds, 30.0), settings=settings)
         self.network = Network(self.world)
         self._members: dict[str, GroupMember] = {}
         self._done: Done
         self._register = RegisterTruth()
+        self._clocks_are_wrong = bool(self.groups.clocks_wrong_s) and not self.cluster.is_s3
+        if self._clocks_are_wrong:
+            for number, seconds in enumerate(self.groups.clocks_wrong_s):
+                self.world.skew_us[f"b{number}"] = round(seconds * 1e6)
 
     def _start_clients(self) -> list[asyncio.Task[None]]:
         world, network, plan = self.world, self.network, self.cluster
@@ -71,6 +90,10 @@ class GroupsRun(ClusterRun):
         for name in sorted(self.brokers):
             self._start(name)
         await self._compare()
+        if self._clocks_are_wrong:
+            await asyncio.sleep(EXPIRY_LOOK_S)
+            self.world.coverage.saw("coordinators with wrong clocks looked for what has expired")
+            await self._compare()
 
     async def _work_off(self) -> None:
         """What the workers have not been done with when all is well, and nothing more comes, they will be done with."""

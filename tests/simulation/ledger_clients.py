@@ -1,4 +1,4 @@
-"""Clients of one ledger: idempotent and pipelined, plain, and one who asks where the log ends. They follow DESIGN section 10."""
+"""Clients of one ledger: idempotent and pipelined, plain, and one who asks where the log ends. They follow docs/design.md, Produce."""
 
 from __future__ import annotations
 

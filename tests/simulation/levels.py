@@ -98,6 +98,8 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
         "somebody refused, naming the damaged object",
         "fsck named the damaged object",
         "an append was acknowledged beside the damage",
+        *(f"metadata: {how} {what}" for how in ("flips", "cuts", "takes away") for what in ("segments", "checkpoints", "snapshots")),
+        "a damaged object of bundle 0 was mended",
     ),
     "cluster": (
         "a producer's retry crossed a takeover: it was stored in an earlier term",
@@ -135,6 +137,7 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
         "a commit was written",
         "a reset was written",
         "a partition was given to a member",
+        "coordinators with wrong clocks looked for what has expired",
         "a term was opened",
         "a plan was finished",
         "disturbance: pause",

@@ -1,4 +1,4 @@
-"""Bugs in checkpoints, trimming and stale plans of one ledger (DESIGN section 8)."""
+"""Bugs in checkpoints, trimming and stale plans of one ledger (docs/design.md, Checkpoints)."""
 
 from __future__ import annotations
 

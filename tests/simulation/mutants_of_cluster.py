@@ -1,4 +1,4 @@
-"""Bugs in brokers, SDK, Parquet compaction and retention (DESIGN sections 9 and 10)."""
+"""Bugs in brokers, SDK, Parquet compaction and retention (docs/design.md, Produce to Deletion)."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from ledger.writer import LedgerWriter
 from ledgermq.client.producing.partition_queue import PartitionQueue
 from ledgermq.errors import DataDamaged
 from stateless_broker import produce_path
+from stateless_broker.bundle.budgets import AnswerReader
 from stateless_broker.bundle.group_commit import GroupCommit
 from stateless_broker.bundle.owner import BundleOwner
 from stateless_broker.bundle.reads import BundleReads, PartitionFetch
@@ -191,3 +192,10 @@ def memory_leaked_by_a_failed_flush(patch: Patch) -> None:
             real(self, flush)
 
     patch.setattr(GroupCommit, "_give_back", give_back)
+
+
+@mutant("cluster")
+def memory_of_answers_never_given_back(patch: Patch) -> None:
+    """A stream that ends while its answer is in line keeps its room for ever."""
+    patch.setattr(AnswerReader, "leave", lambda self: None)
+    patch.setattr(AnswerReader, "rest", lambda self: None)

@@ -9,12 +9,14 @@ import pytest
 
 from ledger.parquet import snapshot_build
 from ledger.snapshot import InternalRecord, clean
+from ledger.two_clocks import TwoClocks
 from ledgermq.client.groups.progress import Progress
 from offsets import commits, members
 from offsets.group import Group, Member
 from offsets.topics import Partition
 from stateless_broker.groups.append_log import AppendLog
 from stateless_broker.groups.partition import PartitionCoordinator
+from tests.simulation.cluster_plan import cluster_plan_of
 from tests.simulation.groups_clients import groups_plan_of
 from tests.simulation.mutants import mutant
 
@@ -110,6 +112,26 @@ def members_begin_anew_under_the_old_epoch(patch: Patch) -> None:
         return real(group, member_id, subscription, owned if known is None else known.held.keys(), now_s, now_ms)
 
     patch.setattr(members, "join", join)
+
+
+def _clocks_are_wrong(seed: int) -> bool:
+    return bool(groups_plan_of(seed).clocks_wrong_s) and not cluster_plan_of(seed).is_s3
+
+
+@mutant("groups", _clocks_are_wrong)
+def expiry_by_our_clock_alone(patch: Patch) -> None:
+    """A coordinator whose clock is ahead forgets committed offsets as soon as it has the bundle."""
+
+    async def earlier_ms(self: TwoClocks) -> int:
+        return self.our_ms()
+
+    patch.setattr(TwoClocks, "earlier_ms", earlier_ms)
+
+
+@mutant("groups", _clocks_are_wrong)
+def stamps_by_our_clock_alone(patch: Patch) -> None:
+    """What a coordinator whose clock is behind has stamped is forgotten too early by every other one."""
+    patch.setattr(TwoClocks, "stamp_ms", TwoClocks.our_ms)
 
 
 @mutant("groups")

@@ -1,4 +1,4 @@
-"""Bugs in what a ledger remembers of its producers (DESIGN section 10)."""
+"""Bugs in what a ledger remembers of its producers (docs/design.md, Produce)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bugs in the protocol of one ledger (DESIGN sections 7 and 8, FACTS of others' failures)."""
+"""Bugs in the protocol of one ledger (docs/design.md, The ledger protocol and Checkpoints)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bugs in Parquet compaction, retention, removal of topics and garbage collection (DESIGN sections 8 and 10)."""
+"""Bugs in Parquet compaction, retention, removal of topics and garbage collection (docs/design.md, Parquet compaction and Deletion)."""
 
 from __future__ import annotations
 

@@ -14,6 +14,8 @@ from ledger import keys
 from ledger.blocking import run_inline
 from ledger.catalog import METADATA, Catalog, Topic, encode_topic_record, read_catalog, removed, topic_key
 from ledger.cluster import ClusterSettings
+from ledger.copies import copies_of
+from ledger.mend import mend_copies
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.delete import deletion_move
@@ -142,6 +144,8 @@ class TopicChanger(Owner):
         return self._plan.topic_every_s
 
     async def step(self) -> None:
+        if self._world.mends_metadata and (copies := copies_of(self._store)) is not None:  # as a broker does that owns bundle 0
+            await mend_copies(copies)
         catalog = await self._catalog()
         if self._random.random() < self._plan.holds:
             await self._hold_or_let_go(catalog.topics_by_name[self._random.choice(LASTING)])

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import product
 
+from tests.models.run import MODELS, run_models
 from tests.simulation.levels import LEVELS, MUST_HAPPEN
 from tests.simulation.result import simulate
 from tests.simulation.trace import Coverage
@@ -113,16 +114,17 @@ def show_totals(level: str, totals: Totals, seconds: float) -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Run simulated clusters, one for each seed.")
-    parser.add_argument("--level", choices=[*LEVELS, "all"], default="all")
+    parser.add_argument("--level", choices=[*LEVELS, "models", "all"], default="all")
     parser.add_argument("--seeds", type=int, default=200)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--trace", action="store_true", help="print every line of each run")
     chosen = parser.parse_args()
-    failed = False
-    for level in LEVELS if chosen.level == "all" else [chosen.level]:
+    seeds = range(chosen.first_seed, chosen.first_seed + chosen.seeds)
+    failed = chosen.level in ("models", "all") and not run_models(list(MODELS), seeds)
+    for level in LEVELS if chosen.level == "all" else [name for name in LEVELS if name == chosen.level]:
         begun, totals = time.monotonic(), Totals()
-        for seed in all_seeds([level], range(chosen.first_seed, chosen.first_seed + chosen.seeds), chosen.trace, chosen.processes):
+        for seed in all_seeds([level], seeds, chosen.trace, chosen.processes):
             totals.add(seed)
             if chosen.trace:
                 print("\n".join(seed.lines))

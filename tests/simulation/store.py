@@ -82,6 +82,7 @@ class StoreLine(FaultyStore):
         self._trace = trace
         self._coverage = coverage
         self._stalled_until_s = 0.0
+        self._asked: set[str] = set()  # fences under which this process has asked for permission
 
     async def _call(self, operation: str, what: str, effect: Callable[[], Awaitable[T]]) -> T:
         if self._weather.naps and self._random.random() < self._weather.naps:
@@ -114,7 +115,9 @@ class StoreLine(FaultyStore):
 
     async def fenced_puts(self, fence: str, keys: Sequence[str], url_life_ms: int) -> FencedPuts:
         if keys:
-            await self._lie_in_ambush("permission", kind_of(keys[0]), lambda: self._watched.when_gone(keys[0]))
+            again = fence in self._asked  # its files are built: nothing but the permission keeps them out
+            self._asked.add(fence)
+            await self._lie_in_ambush("permission", kind_of(keys[0]), lambda: self._watched.when_gone(keys[0]), certainly=again)
         return await super().fenced_puts(fence, keys, url_life_ms)
 
     async def delete(self, keys: Sequence[str]) -> None:
@@ -122,11 +125,11 @@ class StoreLine(FaultyStore):
         await self._lie_in_ambush("delete", kind_of(keys[0]) if keys else "", lambda: self._watched.after_commits(commits))
         await super().delete(keys)
 
-    async def _lie_in_ambush(self, what: str, kind: str, passed: Callable[[], asyncio.Future[None]]) -> None:
-        """The same, until the world has gone past the request."""
+    async def _lie_in_ambush(self, what: str, kind: str, passed: Callable[[], asyncio.Future[None]], certainly: bool = False) -> None:
+        """Sleep until the world has gone past the request. `certainly`: whatever the dice say, where this kind lies in ambush at all."""
         ambush, share = self._weather.ambush, self._weather.ambush.shares.get(kind, 0.0)
-        if share and self._weather.sleepers < ambush.sleepers_max and self._random.random() < share:
-            seconds_max = ambush.seconds_max * self._random.choice((0.1, 1.0))
+        if share and self._weather.sleepers < ambush.sleepers_max and (certainly or self._random.random() < share):
+            seconds_max = ambush.seconds_max * (1.0 if certainly else self._random.choice((0.1, 1.0)))
             await self._sleep(self._wait_in_ambush(f"{what} ({kind})", passed(), seconds_max), f"sleep before a {what} ({kind})")
 
     async def _wait_in_ambush(self, what: str, passed: asyncio.Future[None], seconds_max: float) -> None:

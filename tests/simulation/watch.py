@@ -2,7 +2,7 @@
 
 `ledger_log` folds what was *first* created in each slot into the truth about every partition, by its own few lines: a segment is valid if
 it links to the last valid one, and either opens a higher epoch or belongs to the current term. Deleting anything else than what a
-finished plan may name (DESIGN section 7) is noted at once as a violation.
+finished plan may name (design L6) is noted at once as a violation.
 """
 
 from __future__ import annotations
@@ -67,6 +67,8 @@ class WatchedStore(MemoryStore):
         super().__init__("simulation", sources)
         self.violations: list[Violation] = []
         self.first: dict[str, bytes] = {}
+        self.ever: defaultdict[str, set[bytes]] = defaultdict(set)
+        """All that was ever created at the key of an original of what is stored twice."""
         self.created_again: set[str] = set()
         self.segments: defaultdict[int, dict[int, tuple[fmt.SegmentIndex, bytes]]] = defaultdict(dict)
         self._newest: dict[int, fmt.Checkpoint] = {}
@@ -104,6 +106,7 @@ class WatchedStore(MemoryStore):
     def _create(self, key: str, buffers: Sequence[Buffer]) -> None:
         super()._create(key, buffers)
         data = self._stored(key).data
+        self._judge_copy(key, data)
         if key in self.first:
             self.created_again.add(key)
             if parquet_name(key) is not None:
@@ -132,21 +135,30 @@ class WatchedStore(MemoryStore):
         self._create(key, buffers)
 
     def replace_now(self, key: str, data: bytes) -> None:
-        self._judge_replace(key)
+        self._judge_replace(key, data)
         self._replace(key, data)
 
     async def put(self, key: str, data: Buffer) -> None:
-        self._judge_replace(key)
+        self._judge_replace(key, bytes(data))
         await super().put(key, data)
 
     async def close_fence(self, fence: str) -> None:
         self._judge_close(fence)
         await super().close_fence(fence)
 
-    def _judge_replace(self, key: str) -> None:
-        """Only heartbeats may be replaced."""
-        if not key.startswith(keys.BROKERS):
+    def _judge_replace(self, key: str, data: bytes) -> None:
+        """Only heartbeats may be replaced; what is stored twice also, by what has stood there before."""
+        if not key.startswith(keys.BROKERS) and data not in self.ever[keys.original_of(key) or key]:
             self.violations.append(Violation("overwritten", f"{key} was put without a condition"))
+
+    def _judge_copy(self, key: str, data: bytes) -> None:
+        """A copy holds what has stood at the key of its original."""
+        original = keys.original_of(key)
+        if original is None:
+            if keys.copy_of(key) is not None:
+                self.ever[key].add(data)
+        elif data not in self.ever[original]:
+            self.violations.append(Violation("a loser's copy", f"{key} was put, its original never had these bytes"))
 
     def _judge_close(self, name: str) -> None:
         """While a plan is open nobody may take away its tasks' right to put, but by cutting it short."""
@@ -164,6 +176,10 @@ class WatchedStore(MemoryStore):
     def damage_now(self, key: str, data: bytes) -> None:
         """What stands there is other bytes from now on; what was stored first is still the truth."""
         self._replace(key, data)
+
+    def take_away_now(self, key: str) -> None:
+        """Somebody from outside deletes it: no rule judges that."""
+        self._forget(key)
 
     def read_now(self, key: str) -> bytes:
         """Raises ObjectMissing."""
@@ -252,7 +268,7 @@ class WatchedStore(MemoryStore):
 
 
 def goes_back(before: fmt.Checkpoint, after: fmt.Checkpoint) -> list[Violation]:
-    """What a newer checkpoint may never take back (DESIGN section 8)."""
+    """What a newer checkpoint may never take back (design C4)."""
     counters = [
         ("slot", before.state.slot, after.state.slot),
         ("trim slot", before.trim_slot, after.trim_slot),

@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ledger.copies import CopyingStore
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.resilient import ResilientStore
 from ledgermq.errors import DataDamaged, FormatNotSupported
@@ -59,6 +60,8 @@ class World:
         """Topics of which plain readers of `parquet/` need not find all records."""
         self.damaged = ""
         """The key of the one object that was damaged on purpose."""
+        self.mends_metadata = False
+        """Objects of bundle 0 are damaged, one at a time, and have to be mended."""
         self.freed: set[int] = set()
         """Ids of topics that were removed and whose names have been free since."""
         self.retention: Any = None
@@ -84,7 +87,7 @@ class World:
         if self.is_s3:
             inner = SimulatedS3(self.store, self.sources(f"S3 of {name} {self._incarnations[name]}", clock=name), self.coverage)
         line = StoreLine(inner, self.store, self.loop, name, sources, self.weather, self.trace, self.coverage)
-        return ResilientStore(line, sources)
+        return CopyingStore(ResilientStore(line, sources), mends=True)
 
     async def go_on(self, seconds: float, requests_max: int) -> None:
         """Let everybody go on for so long, or until so much has happened: what a seed costs is its requests to the store."""

@@ -19,7 +19,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
-import duckdb
 import numpy as np
 import polars as pl
 import pyarrow as pa
@@ -130,6 +129,8 @@ def by_polars(folder: Path) -> Found:
 
 def by_duckdb(folder: Path) -> Found:
     """Runs made in SQL, as islands of a shift; an offset that is there twice shows by the count."""
+    import duckdb  # not above: tests import this module (tests/unit/parquet/duckdb_process.py)
+
     query = f"""
         SELECT topic, partition, shift, min(o), max(o), count(*), count(DISTINCT o) FROM (
           SELECT topic, partition, "offset" AS o, ('0x' || hex(value[1:8]))::BIGINT - "offset" AS shift

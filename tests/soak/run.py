@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import ledgermq
+from bench.ours import rss_bytes_of
 from ledgermq.errors import LedgerMQError
 from tests.chaos.children import LEDGERMQ, PROJECT, Child, Children
 from tests.chaos.judge import compact_all, fsck, judge_logs
@@ -33,6 +34,9 @@ from tests.soak.full_disk import FullDisk
 from tests.soak.verdict import Witnesses, judge
 
 BROKERS = 3
+SLOW_READERS, SLOW_BYTES_PER_S = 1000, 1000
+"""On all brokers together; each takes so much a second, and holds its place in line for the rest of the time."""
+BROKER_BYTES_MAX = 768 * 1024 * 1024
 KILL_EVERY_S = 20.0
 COMPACTOR_KILL_EVERY_S = 75.0
 STATUS_EVERY_S = 20.0
@@ -71,6 +75,7 @@ class SoakRun:
             "with_spark": with_spark,
             "bucket_bytes_max": 0,
             "stream_lag_max": 0,
+            "broker_bytes_max": 0,
         }
         self.retention_s = max(150.0, seconds / 3)
         self.compactors: dict[str, Child] = {}
@@ -129,6 +134,19 @@ class SoakRun:
                 f"producer-{topic}", "tests.soak.producer", self.cluster.target, topic, str(count), str(size), str(rate), str(self.folder)
             )
             for topic, (count, size, rate) in TOPICS.items()
+        ]
+        self.slow_readers = [
+            self._spawn(
+                f"slow-readers-{broker.number}",
+                "bench.slow_readers",
+                broker.address,
+                "kept",
+                f"--partitions={TOPICS['kept'][0]}",
+                f"--readers={SLOW_READERS // BROKERS}",
+                f"--bytes-per-s={SLOW_BYTES_PER_S}",
+                "--until-killed",
+            )
+            for broker in self.cluster.brokers
         ]
         parquet = str(self.root / "parquet")
         self.plain = self._spawn("plain", "tests.soak.plain_reads", parquet, str(self.folder / "plain.jsonl"))
@@ -204,6 +222,7 @@ class SoakRun:
             sizes = await asyncio.to_thread(sizes_of, self.root)
             total = sum(sizes.values())
             self.facts["bucket_bytes_max"] = max(self.facts["bucket_bytes_max"], total)
+            self._check_memory()
             lag = await self._stream_lag(lag)
             self.facts["stream_lag_max"] = max(self.facts["stream_lag_max"], lag)
             pause = self.folder / "pause"
@@ -219,6 +238,18 @@ class SoakRun:
             read = f"batches {lines(self.stream_file)}, {lag:,} records behind, plain reads {lines(self.folder / 'plain.jsonl')}"
             self.note(f"-- {parts}; brokers up {up}{', producers rest' if pause.exists() else ''}; {read}")
             await asyncio.sleep(STATUS_EVERY_S)
+
+    def _check_memory(self) -> None:
+        """Of each broker, with all the readers that take less than it has for them."""
+        for broker in self.cluster.brokers:
+            if broker.child is not None and broker.is_up:
+                size = rss_bytes_of(broker.child.pid)
+                self.facts["broker_bytes_max"] = max(self.facts["broker_bytes_max"], size)
+                if size > BROKER_BYTES_MAX:
+                    self.violations.append(Violation("memory", f"{broker.name} takes {size >> 20} MiB"))
+        for child in self.slow_readers:
+            if child.code is not None and not self._ending:
+                self.violations.append(Violation("slow readers ended", child.text()[-1000:]))
 
     async def _stream_lag(self, known: int) -> int:
         """Records; what was `known` while brokers are down."""
@@ -253,6 +284,8 @@ class SoakRun:
         self.note("the stream has read everything")
 
     async def _stop_all(self) -> None:
+        for child in self.slow_readers:
+            await child.kill()
         (self.folder / f"{self.stream_file.name}.stop").touch()
         self.plain.signal(signal.SIGTERM)
         for child in self.compactors.values():

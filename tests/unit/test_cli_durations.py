@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ledgermq.cli.durations import find_duration_ms, parse_duration_ms
+from ledgermq.durations import find_duration_ms, parse_duration_ms
 from ledgermq.errors import InvalidRequest
 
 

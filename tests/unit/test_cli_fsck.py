@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 
 import pytest
 
 from ledger import keys
+from ledger.cluster import ClusterDefaults, open_cluster, read_cluster
 from ledger.commands import fsck
+from ledger.fsck.check import check_root
+from ledger.fsck.problem import Severity
+from ledger.parquet.engine import LocalEngine
+from ledger.parquet.removal import remove_topics
+from ledgermq.sources import Sources
 from tests.filled_root import fill_root
 from tests.root_commands import RootCommand
+from tests.roots import Root
+from tests.stores import file_store
 
 run = RootCommand(fsck)
 
@@ -49,6 +58,46 @@ def test_left_overs_have_their_own_exit_code(root: Path) -> None:
     code, found = run.json(root)
     assert (code, found["verdict"]) == (9, "untidy")
     assert [(p["severity"], p["code"], p["object_key"]) for p in found["problems"]] == [("untidy", "FOREIGN_OBJECT", "parquet/_SUCCESS")]
+
+
+@pytest.fixture
+def deleted(tmp_path: Path) -> Path:
+    """A topic was deleted, and has left every bundle; another one stays. As brokers do it, on the clock of the machine."""
+
+    async def fill() -> None:
+        sources = Sources()
+        async with file_store(tmp_path / "root") as store:
+            await open_cluster(store, sources, ClusterDefaults(bundles=2))  # what waits, waits an hour
+            filled = await Root.open(store, sources)
+            for name in ("kept", "gone"):
+                await filled.create_topic(name)
+                for _ in range(2):
+                    await filled.produce(name, (0, [b"a", b"b"]))
+                    assert not (await filled.compact()).failures
+            await filled.remove_topic("gone")
+            removals = await remove_topics(store, filled.cluster, await filled.catalog(), sources, LocalEngine(sources))
+            assert [topic.name for topic in removals.free] == ["gone"]
+
+    asyncio.run(fill())
+    return tmp_path / "root"
+
+
+def test_what_a_deleted_topic_leaves_for_a_while_is_a_note(deleted: Path) -> None:
+    code, found = run.json(deleted)
+    assert (code, found["verdict"]) == (0, "clean")
+    waiting = [problem for problem in found["problems"] if problem["code"] == "UNREFERENCED"]
+    assert waiting, "pages that list its files"
+    for problem in waiting:
+        assert problem["severity"] == "note"
+        assert re.search(r"it waits to be collected and may go from \d{4}-\d\d-\d\d \d\d:\d\d UTC on", problem["text"])
+
+
+async def test_what_should_be_gone_is_untidy(deleted: Path) -> None:
+    """Its grace, and as long again for the next pass, after the newest checkpoint of its bundle."""
+    async with file_store(deleted) as store:
+        cluster, now_ms = await read_cluster(store), await store.store_time_ms()
+        for hours, worst in ((1.9, Severity.NOTE), (2.1, Severity.UNTIDY)):
+            assert (await check_root(store, cluster, now_ms=now_ms + round(hours * 3_600_000))).worst is worst
 
 
 def test_damage_comes_first_and_names_its_object(root: Path) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from ledger import keys
+from ledger.cluster import ClusterDefaults, open_cluster
 from ledger.commands import gc
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
@@ -28,6 +30,7 @@ def root(tmp_path: Path) -> Path:
     async def fill() -> None:
         sources = Sources()
         async with file_store(tmp_path / "root") as store:
+            await open_cluster(store, sources, ClusterDefaults(bundles=2))  # its grace is an hour
             filled = await Root.open(store, sources)
             await filled.create_topic("t")
             await filled.produce("t", (0, [b"a", b"b"]))
@@ -73,10 +76,19 @@ def test_a_damaged_bundle_is_named_and_nothing_of_it_goes(root: Path, dry: tuple
     assert len(segments(root)) == 2
 
 
-def test_by_default_what_is_young_stays(root: Path) -> None:
+def test_by_default_what_is_young_stays_and_its_time_is_told(root: Path) -> None:
     code, found = run.json(root)
     assert (code, found["within_grace"]) == (0, 1)
     assert len(segments(root)) == 2
+    [waiting] = found["waiting"]
+    segment = root / keys.segment(1, 2)
+    free_ms = segment.stat().st_ctime_ns // 1_000_000 + 3_600_000
+    assert (waiting["kind"], waiting["objects"], waiting["bytes"]) == ("segment", 1, segment.stat().st_size)
+    assert waiting["free_ms"] == free_ms
+    assert waiting["may_go_from"] == waiting["all_from"]
+    assert 0 <= datetime.strptime(waiting["all_from"], "%Y-%m-%d %H:%M UTC").replace(tzinfo=UTC).timestamp() - free_ms / 1000 <= 60
+    code, text, _ = run(root)
+    assert waiting["all_from"][:10] in text
 
 
 def test_the_table_names_kinds_and_strangers(root: Path) -> None:

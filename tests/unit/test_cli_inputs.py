@@ -24,8 +24,8 @@ def source(data: bytes) -> LineSource:
     return LineSource(io.BytesIO(data), "flights", len(data))
 
 
-def records(data: bytes, form: InputFormat, shape: Shape | None = None) -> list[InputRecord]:
-    return list(read_records(source(data), form, shape or Shape()))
+def records(data: bytes, form: InputFormat, shape: Shape | None = None, skip: int = 0) -> list[InputRecord]:
+    return list(read_records(source(data), form, shape or Shape(), skip))
 
 
 def test_the_value_of_a_header_may_be_any_bytes_that_a_shell_passes_on() -> None:
@@ -130,8 +130,37 @@ def test_lines_come_whole_whatever_the_reads_return(parts: list[bytes], piece: i
 
 def test_a_line_over_the_bound_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "LINE_BYTES_MAX", 1000)
-    with pytest.raises(InvalidRecord, match="longer than 1000 bytes"):
+    with pytest.raises(InvalidRecord, match="flights, line 1: longer than 1000 bytes"):
         list(source(b"x" * 2000 * 1000))
+    found = source(b"a\nb\n" + b"x" * 2000 * 1000)
+    rest: list[bytes] = []
+    with pytest.raises(InvalidRecord, match="flights, line 3: longer"):
+        rest.extend(found)
+    assert rest == [b"a\n", b"b\n"]
+
+
+@pytest.mark.parametrize(
+    ("form", "data", "skip", "values"),
+    [
+        (InputFormat.LINES, b"1\n2\n3\n", 0, [b"1", b"2", b"3"]),
+        (InputFormat.LINES, b"1\n2\n3\n", 2, [b"3"]),
+        (InputFormat.LINES, b"1\n2\n3\n", 3, []),
+        (InputFormat.JSONL, b"1\n\n2\n", 1, [b"2"]),
+        (InputFormat.CSV, b"a\n1\n2\n", 0, [b"1", b"2"]),
+        (InputFormat.CSV, b"a\n1\n2\n", 1, [b"1", b"2"]),
+        (InputFormat.CSV, b"a\n1\n2\n", 2, [b"2"]),
+        (InputFormat.CSV, b'a\n"1\n1"\n2\n', 3, [b"2"]),
+    ],
+)
+def test_lines_that_were_sent_before_are_skipped(form: InputFormat, data: bytes, skip: int, values: list[bytes]) -> None:
+    shape = Shape(value="a") if form is InputFormat.CSV else Shape()
+    assert [each.value for each in records(data, form, shape, skip)] == values
+
+
+@pytest.mark.parametrize("form", [InputFormat.LINES, InputFormat.JSONL, InputFormat.CSV])
+def test_more_lines_than_there_are_cannot_be_skipped(form: InputFormat) -> None:
+    with pytest.raises(InvalidRequest, match="--skip 4: flights has only 3 lines"):
+        records(b"1\n2\n3\n", form, skip=4)
 
 
 async def test_a_slow_pipe_gives_what_is_there() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import tomllib
 from pathlib import Path
 
@@ -11,7 +12,8 @@ import pytest
 from crc32c import crc32c
 
 import ledgermq
-from ledger.cluster import read_cluster
+from ledger import keys
+from ledger.cluster import CHECKSUM, checksum_of, read_cluster
 from ledger.envelope import TRAILER as ENVELOPE
 from ledger.envelope import ObjectKind
 from ledger.format import ledgermq_format_pb2 as fmt
@@ -48,6 +50,8 @@ def root(tmp_path: Path) -> Path:
             add_to_segment(path)
         elif name.startswith("ledgers/") and path.parent.name in ("checkpoints", "compactions", "files", "snapshots"):
             add_to_sealed(path)
+        elif name == keys.CLUSTER:
+            add_to_cluster(path)
         elif path.suffix == ".json":
             path.write_text(path.read_text().rstrip().removesuffix("}") + ', "later": {"x": 1}}')
     return folder
@@ -71,6 +75,12 @@ def add_to_segment(path: Path) -> None:
     at, length, _, version, zero, magic = TRAILER.unpack_from(data, len(data) - TRAILER.size)
     index = data[at : at + length] + UNKNOWN
     path.write_bytes(data[:at] + index + TRAILER.pack(at, len(index), crc32c(index), version, zero, magic))
+
+
+def add_to_cluster(path: Path) -> None:
+    """Whoever adds a field writes a checksum: a file without one has the fields of before, and no other."""
+    fields = json.loads(path.read_bytes()) | {"later": {"x": 1}}
+    path.write_text(json.dumps(fields | {CHECKSUM: checksum_of(fields)}))
 
 
 async def test_objects_with_more_fields_are_served_checked_and_compacted(root: Path) -> None:

@@ -267,9 +267,9 @@ async def test_a_topic_with_a_setting_of_a_later_version_is_not_guessed_at(root:
         assert "of a later version" in error.message
 
 
-def run_process(root: Path, command: str) -> tuple[int, str, str]:
+def run_process(root: Path, *command: str) -> tuple[int, str, str]:
     done = subprocess.run(
-        [sys.executable, "-m", "ledgermq.cli.main", command, str(root)], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-m", "ledgermq.cli.main", *command, str(root)], capture_output=True, text=True, timeout=60, check=False
     )
     return done.returncode, done.stdout, done.stderr
 
@@ -278,7 +278,7 @@ COMMANDS: dict[str, Callable[[Path], tuple[int, str, str]]] = {
     "fsck": RootCommand(fsck),
     "inspect": lambda root: RootCommand(inspect)("cluster", root),
     "compact": RootCommand(compact),
-    "broker": lambda root: run_process(root, "broker"),
+    "broker": lambda root: run_process(root, "broker", "--port", "0"),
     "compactor": lambda root: run_process(root, "compactor"),
 }
 

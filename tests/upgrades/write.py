@@ -28,7 +28,7 @@ from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.file import FileStore
 from ledger.parquet.compaction import Compaction
-from ledger.parquet.engine import OnTaskDone
+from ledger.parquet.engine import TASK_MEMORY_BYTES, OnTaskDone
 from ledger.parquet.round import run_round
 from ledger.parquet.task import CompactionTask, TaskOutcome
 from ledger.recovery import recover
@@ -181,6 +181,7 @@ class _NoEngine:
     """Stands for a compaction process that dies when its plan is put and its first task begins."""
 
     parallel = 1
+    memory_bytes = TASK_MEMORY_BYTES
 
     async def run(self, store: ObjectStore, tasks: Sequence[CompactionTask], on_done: OnTaskDone) -> list[TaskOutcome]:
         raise InterruptedError

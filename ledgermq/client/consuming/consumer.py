@@ -13,16 +13,19 @@ from typing import Literal, Self
 import pyarrow as pa
 
 from ledgermq.client.connections import Connections
-from ledgermq.client.consuming.message import Message, messages_of
+from ledgermq.client.consuming.message import TABLE_SCHEMA, Message, messages_of
 from ledgermq.client.consuming.reader import Reader
 from ledgermq.client.consuming.reading import Reading
-from ledgermq.client.consuming.start import Position, Start, check_position, check_start, wishes
+from ledgermq.client.consuming.start import Position, Start, Wanted, check_known, check_position, check_start, wishes
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.offsets import Offsets
 from ledgermq.client.partitioner import checked
 from ledgermq.client.routing import Routing
 from ledgermq.client.settings import ConsumerSettings
 from ledgermq.errors import InvalidConfig, LedgerMQError, Unavailable, UnknownPartition
+
+END_LOOK_S = 1.0
+"""How often a consumer that waits looks whether its end is reached: records that were deleted before it are never handed out."""
 
 State = Literal["new", "running", "failing", "closed"]
 
@@ -43,17 +46,20 @@ class Consumer:
         topics: Sequence[str],
         partitions: Sequence[int] | None,
         start: Start,
+        end: Start | None,
         settings: ConsumerSettings,
     ) -> None:
         if not topics:
             raise InvalidConfig("a consumer needs the names of one topic or more")
         self.settings = settings
         self._connections = connections
+        self._home = connections.home
         self._routing = routing
         self._offsets = offsets
         self._topics = list(dict.fromkeys(topics))
         self._partitions = None if partitions is None else list(dict.fromkeys(partitions))
-        self._start = check_start(start, self._topics)
+        self._start = check_start(start, self._topics, connections.now())
+        self._end = None if end is None else check_start(end, self._topics, connections.now(), "end")
         self._by_partition: dict[TopicPartition, Reading] = {}
         reset = None if settings.auto_offset_reset == "error" else settings.auto_offset_reset
         self._reader: Reader[Message] = Reader(
@@ -90,6 +96,11 @@ class Consumer:
         """The partitions that are read; empty before `wait_ready`."""
         return [reading.partition for reading in self._reader.readings]
 
+    @property
+    def at_end(self) -> bool:
+        """Everything before `end` was handed out. False without an end, and before `wait_ready` or the first call for messages."""
+        return self._end is not None and self._reader.started and all(_is_over(reading) for reading in self._reader.readings)
+
     async def wait_ready(self) -> None:
         """Find the partitions and where to begin, once. Raises UnknownTopic, UnknownPartition, Unavailable, …"""
         self._check()
@@ -100,6 +111,7 @@ class Consumer:
                     await self._begin()
 
     def _check(self) -> None:
+        self._home.check()
         if self.closed:
             raise Unavailable("the consumer is closed")
 
@@ -110,9 +122,15 @@ class Consumer:
             route = await self._routing.refresh(topic, deadline)
             for number in range(route.partitions) if self._partitions is None else self._partitions:
                 chosen[TopicPartition(topic, checked(number, route.partitions, topic))] = route.topic_id
+        check_known(self._start, chosen)
         positions = await self._resolve(wishes(self._start, chosen), deadline)
+        ends: dict[TopicPartition, int] = {}
+        if self._end is not None:
+            check_known(self._end, chosen, "end")
+            ends = await self._resolve(wishes(self._end, chosen, otherwise="latest"), deadline)
         for partition, topic_id in chosen.items():
             self._add(partition, topic_id, positions[partition])
+            self._by_partition[partition].end = ends.get(partition)
         self._reader.start()
 
     async def _resolve(self, wanted: dict[TopicPartition, Position], deadline: float) -> dict[TopicPartition, int]:
@@ -126,7 +144,7 @@ class Consumer:
     def _add_partitions(self, topic: str) -> None:
         """A topic has grown: its new partitions are read from their beginning."""
         route = self._routing.known(topic)
-        if route is None or self._partitions is not None:
+        if route is None or self._partitions is not None or self._end is not None:
             return
         for number in range(route.partitions):
             partition = TopicPartition(topic, number)
@@ -136,41 +154,58 @@ class Consumer:
     # -- reading -------------------------------------------------------------------------------------------------------
 
     async def fetch(self, max_records: int = 500, timeout: float = 1.0) -> list[Message]:  # noqa: ASYNC109  the name that users of consumers expect
-        """Up to `max_records` messages; as soon as there is one, or an empty list after `timeout` seconds."""
+        """Up to `max_records` messages; as soon as there is one, or an empty list after `timeout` seconds, or at the end."""
         deadline = asyncio.get_running_loop().time() + timeout
         await self.wait_ready()
+        if self._is_over():
+            return []
         return await self._reader.fetch(max_records, deadline)
 
     async def fetch_arrow(self, max_records: int = 100_000, timeout: float = 1.0) -> pa.Table:  # noqa: ASYNC109
         """As `fetch`, as a table: key, value, topic, partition, offset, timestamp, timestampType, headers, tag."""
         deadline = asyncio.get_running_loop().time() + timeout
         await self.wait_ready()
+        if self._is_over():
+            return TABLE_SCHEMA.empty_table()
         return await self._reader.fetch_arrow(max_records, deadline)
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Message:
-        """The next message, whenever it comes."""
+        """The next message, whenever it comes; the iteration ends where `end` says."""
+        if self._home.left:
+            self._home.check()
         run = self._reader.run
         while run is None or (message := run.take_one()) is None:
             await self.wait_ready()
-            run = await self._reader.next_run(None)
+            if self._is_over():
+                raise StopAsyncIteration
+            run = await self._reader.next_run(None if self._end is None else asyncio.get_running_loop().time() + END_LOOK_S)
         return message
+
+    def _is_over(self) -> bool:
+        """Whether the end is reached; partitions that have reached theirs are fetched no longer."""
+        for reading in self._reader.readings if self._end is not None else ():
+            if _is_over(reading):
+                self._reader.pause(reading)  # does nothing the second time
+        return self.at_end
 
     # -- positions -----------------------------------------------------------------------------------------------------
 
-    async def seek(self, position: Position, partition: int | None = None, topic: str | None = None) -> None:
-        """Go to an offset, "earliest", "latest" or a time, in one partition or, with `partition=None`, in all.
+    async def seek(self, position: Wanted, partition: int | None = None, topic: str | None = None) -> None:
+        """Go to an offset, "earliest", "latest", a time, or an age as "15m", in one partition or, with `partition=None`, in all.
 
         `topic` may be left out when there is only one. Raises InvalidConfig, UnknownPartition, Unavailable.
         """
-        wanted = check_position(position)
+        wanted = check_position(position, self._connections.now())
         await self.wait_ready()
         chosen = self._chosen(partition, topic)
         positions = await self._resolve(
             {reading.partition: wanted for reading in chosen}, self._connections.deadline(self.settings.request_timeout_s)
         )
+        for reading in chosen:
+            self._reader.resume(reading)
         self._reader.seek((reading, positions[reading.partition]) for reading in chosen)
 
     def position(self, partition: int, topic: str | None = None) -> int:
@@ -201,6 +236,7 @@ class Consumer:
     # -- end -----------------------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
+        self._home.check()
         self.closed = True
         await self._reader.close()
 
@@ -209,6 +245,10 @@ class Consumer:
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self.close()
+
+
+def _is_over(reading: Reading) -> bool:
+    return reading.end is not None and reading.position >= reading.end
 
 
 def _messages_of(reading: Reading, rows: pa.RecordBatch, offset: int) -> list[Message]:

@@ -1,13 +1,14 @@
 """One stream of batches from one broker, for some partitions of a consumer.
 
-Ends when the broker ends it, when it fails, when nothing came for a while (the owner may have changed without a word), and when it is
-cancelled because one of its partitions was moved; whoever opened it then opens another. What a peer sends is checked before it is believed.
+Ends when the broker ends it, when it fails, when nothing came for a while (the owner may have changed without a word), when the program has
+taken nothing for a while, and when it is cancelled because one of its partitions was moved; whoever opened it then opens another. What a
+peer sends is checked before it is believed.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from itertools import islice
 from typing import Any, cast
@@ -17,6 +18,7 @@ from ledgermq.client.consuming.prefetch import Prefetch
 from ledgermq.client.consuming.reading import FetchedRun, Reading
 from ledgermq.client.consuming.start import OFFSET_MAX
 from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.suspicion import SUSPICION_S, ask_at_s
 from ledgermq.errors import CorruptFrame, LedgerMQError, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
@@ -26,10 +28,15 @@ from ledgermq.tasks import end
 
 FIRST_FRAME_S = 10.0
 IDLE_S = 10.0
+FULL_S = 5.0
+"""A stream that cannot be read for so long is ended: an answer that is in line for it takes memory of the broker."""
 
 
 class FetchStream:
-    """`on_error(reading, error)`: the broker serves the others, but not this partition."""
+    """`on_error(reading, error)`: the broker serves the others, but not this partition.
+
+    `is_moved()`: whether others say that another broker owns one of the partitions now; asked when nothing comes though something should.
+    """
 
     def __init__(
         self,
@@ -38,19 +45,21 @@ class FetchStream:
         prefetch: Prefetch,
         bytes_max: int,
         on_error: Callable[[Reading, LedgerMQError], None],
+        is_moved: Callable[[], Coroutine[Any, Any, bool]],
         direct: DirectReads | None = None,
     ) -> None:
         self._connection = connection
         self._prefetch = prefetch
         self._bytes_max = bytes_max
         self._on_error = on_error
+        self._is_moved = is_moved
         self._direct = direct
         self._readings: dict[TopicPartition, tuple[Reading, int]] = {
             reading.partition: (reading, reading.generation) for reading in readings
         }
 
-    async def run(self) -> None:
-        """Raises what ended the stream, CannotRead too; returns when it is time for another."""
+    async def run(self) -> bool:
+        """Raises what ended the stream, CannotRead too; returns when it is time for another, False where there was no room for it."""
         request = pb.FetchRequest(
             partitions=[
                 pb.FetchPartition(
@@ -67,35 +76,56 @@ class FetchStream:
         # BrokerApi promises an iterator; all of ours are generators, which have to be closed.
         frames = cast(Any, self._connection.fetch(request))
         lost = asyncio.create_task(self._connection.wait_lost())
-        timeout_s = FIRST_FRAME_S
+        timeout_s, expects = FIRST_FRAME_S, True
         try:
             async with aclosing(frames):
                 while self._readings:
-                    frame = await self._next(frames, lost, timeout_s)
+                    frame = await self._next(frames, lost, timeout_s, expects=expects)
                     if frame is None:
-                        return
-                    timeout_s = IDLE_S
+                        return True
+                    timeout_s, expects = IDLE_S, any(part.batches for part in frame.header.partitions)
                     self._take(frame, await self._read_located(frame.header))
-                    await self._prefetch.wait_for_room()
+                    if not await self._prefetch.wait_for_room(FULL_S):
+                        return False
+                return True
         finally:
             await end(lost)
 
-    async def _next(self, frames: AsyncIterator[FetchFrame], lost: asyncio.Task[bool], timeout_s: float) -> FetchFrame | None:
-        """None: nothing came for a while."""
+    async def _next(
+        self, frames: AsyncIterator[FetchFrame], lost: asyncio.Task[bool], timeout_s: float, *, expects: bool
+    ) -> FetchFrame | None:
+        """None: nothing came for a while, or others say that a partition has moved.
+
+        `expects`: something should come soon, for this is the first frame, or records came a moment ago.
+        """
         pull = asyncio.create_task(_pull(frames))
+        questions: list[asyncio.Task[None]] = []
         try:
-            await asyncio.wait([pull, lost], timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            quiet_s = SUSPICION_S if expects else timeout_s
+            await asyncio.wait([pull, lost], timeout=quiet_s, return_when=asyncio.FIRST_COMPLETED)
+            if expects and not pull.done() and not lost.done():
+                questions = [asyncio.create_task(self._ask_others())]
+                await asyncio.wait([pull, lost, *questions], timeout=timeout_s - quiet_s, return_when=asyncio.FIRST_COMPLETED)
             if pull.done():
                 return pull.result()
             if lost.done():
                 raise Unavailable(f"the line to {self._connection.address} was lost")
-            if timeout_s == FIRST_FRAME_S:
+            if timeout_s == FIRST_FRAME_S and not any(question.done() for question in questions):
                 raise Unavailable(f"{self._connection.address} did not begin to answer within {timeout_s} s")
             return None
         except StopAsyncIteration as error:
             raise Unavailable(f"{self._connection.address} ended the stream") from error
         finally:
-            await end(pull)
+            await end(pull, *questions)
+
+    async def _ask_others(self) -> None:
+        """From the first suspicion on. Returns once they say that a partition has moved."""
+        loop = asyncio.get_running_loop()
+        asked_s = loop.time()
+        since_s = asked_s - SUSPICION_S
+        while not await self._is_moved():
+            await asyncio.sleep(ask_at_s(since_s, asked_s) - loop.time())
+            asked_s = loop.time()
 
     async def _read_located(self, header: pb.FetchHeader) -> Sequence[memoryview]:
         return await self._direct.read(header) if self._direct is not None else ()

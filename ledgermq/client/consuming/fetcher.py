@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from ledgermq.client.connections import Connections
 from ledgermq.client.consuming.direct_reads import CannotRead, DirectReads
@@ -123,12 +124,19 @@ class Fetcher:
             self._partition_failed(reading, error, owner)
             self._wake.set()
 
+        async def is_moved() -> bool:
+            with suppress(LedgerMQError):
+                await self._look_for_others([reading for reading in readings if reading.stream is own], owner)
+            return any(self._routing.owner(*reading.partition) not in (None, owner) for reading in readings if reading.stream is own)
+
         connection, direct = self._connections.at(owner), self._direct_at(owner)
-        stream = FetchStream(connection, readings, self._prefetch, self._settings.fetch_bytes_max, refused, direct)
+        stream = FetchStream(connection, readings, self._prefetch, self._settings.fetch_bytes_max, refused, is_moved, direct)
         failure: LedgerMQError | None = None
         try:
-            await stream.run()
-            await self._look_for_others(readings, owner)
+            if await stream.run():
+                await self._look_for_others([reading for reading in readings if reading.stream is own], owner)
+            else:
+                await self._prefetch.wait_for_room()
         except CannotRead as error:
             _log.info("reading through %s for %.0f s: %s", owner, BYTES_S, error)
             self._bytes_until_s[owner] = asyncio.get_running_loop().time() + BYTES_S
@@ -150,7 +158,7 @@ class Fetcher:
 
     async def _look_for_others(self, readings: Sequence[Reading], owner: str) -> None:
         """Nothing came for a while: perhaps another broker has taken over, and the owner, standing still, does not know."""
-        for topic in {reading.partition.topic for reading in readings if reading.stream is asyncio.current_task()}:
+        for topic in {reading.partition.topic for reading in readings}:
             await self._routing.refresh(topic, self._connections.deadline(self._settings.request_timeout_s), avoid=owner)
 
     def _stream_failed(self, readings: Sequence[Reading], error: LedgerMQError, owner: str) -> None:

@@ -67,8 +67,13 @@ class Prefetch:
             self.ahead.forget(run)
         self.runs.clear()
 
-    async def wait_for_room(self) -> None:
-        """Until less than `bytes_max` is held."""
-        while self.is_full:
-            self._room.clear()
-            await self._room.wait()
+    async def wait_for_room(self, timeout_s: float | None = None) -> bool:
+        """Until less than `bytes_max` is held; False: that took longer."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self.is_full:
+                    self._room.clear()
+                    await self._room.wait()
+        except TimeoutError:
+            return False
+        return True

@@ -233,6 +233,10 @@ class Reader(Generic[M]):
                     return None
                 raise
             self._prefetch.take(fetched)
+            if reading.end is not None:
+                if fetched.base_offset >= reading.end:
+                    reading.position = max(reading.position, reading.end)  # what was between them is no longer there
+                rows = rows.slice(0, max(0, reading.end - fetched.base_offset))
             skip = max(0, reading.position - fetched.base_offset)
             if skip < rows.num_rows:
                 self.run = DecodedRun(reading, rows.slice(skip), fetched.base_offset + skip, self._messages_of, self._on_taken)

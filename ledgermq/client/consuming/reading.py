@@ -22,6 +22,8 @@ class Reading:
     position: int
     backoff: Backoff
     fetch_at: int = 0
+    end: int | None = None
+    """Nothing from this offset on is handed out; None: everything is."""
     generation: int = 0
     high_watermark: int | None = None
     stream: asyncio.Task[None] | None = None

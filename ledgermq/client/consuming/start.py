@@ -1,25 +1,38 @@
-"""Where a consumer begins: what the program said, turned into one wish for each partition."""
+"""Where a consumer begins, and where it ends: what the program said, turned into one wish for each partition."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from datetime import datetime
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Literal, cast
 
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.offsets import At
-from ledgermq.errors import InvalidConfig
+from ledgermq.durations import find_duration_ms
+from ledgermq.errors import InvalidConfig, UnknownPartition
 
 OFFSET_MAX = 2**63 - 1
 
 Position = int | Literal["earliest", "latest"] | datetime
-Start = Literal["earliest", "latest"] | datetime | Mapping[int, int] | Mapping[tuple[str, int], int]
+Wanted = int | str | datetime | timedelta
+"""As a program says it: an offset, "earliest", "latest", a time, or an age, as "15m" or a timedelta."""
+Start = str | datetime | timedelta | Mapping[int, int] | Mapping[tuple[str, int], int]
+
+_PLACES = "an offset, 'earliest', 'latest', a datetime, a timedelta, or an age as '15m'"
 
 
-def check_position(wanted: object) -> Position:
-    """Raises InvalidConfig."""
+def moment_before(now: datetime, age: timedelta) -> datetime:
+    """An age that reaches beyond the calendar means the beginning of time."""
+    try:
+        return now - age
+    except OverflowError:
+        return datetime.fromtimestamp(0, UTC)
+
+
+def check_position(wanted: object, now: datetime) -> Position:
+    """An age becomes the moment so long before `now`. Raises InvalidConfig."""
     if isinstance(wanted, bool):
-        raise InvalidConfig("a position is an offset, 'earliest', 'latest' or a datetime, not a truth value")
+        raise InvalidConfig(f"a position is {_PLACES}, not a truth value")
     if isinstance(wanted, int):
         if not 0 <= wanted <= OFFSET_MAX:
             raise InvalidConfig(f"an offset is from 0 to {OFFSET_MAX}, not {wanted}")
@@ -28,36 +41,61 @@ def check_position(wanted: object) -> Position:
         if wanted.tzinfo is None:
             raise InvalidConfig(f"{wanted.isoformat()} has no time zone; use datetime(…, tzinfo=UTC)")
         return wanted
-    if wanted in ("earliest", "latest"):
-        return wanted
-    raise InvalidConfig(f"a position is an offset, 'earliest', 'latest' or a datetime, not {wanted!r}")
+    if isinstance(wanted, timedelta) and wanted >= timedelta(0):
+        return moment_before(now, wanted)
+    if isinstance(wanted, str):
+        if wanted in ("earliest", "latest"):
+            return cast(Position, wanted)
+        if (age_ms := find_duration_ms(wanted)) is not None:
+            return moment_before(now, timedelta(milliseconds=age_ms))
+    raise InvalidConfig(f"a position is {_PLACES}, not {wanted!r}")
 
 
-def check_start(start: object, topics: list[str]) -> Mapping[TopicPartition, int] | At:
-    """Raises InvalidConfig."""
+def check_start(start: object, topics: list[str], now: datetime, name: str = "start") -> Mapping[TopicPartition, int] | At:
+    """Raises InvalidConfig, naming `name`."""
     if not isinstance(start, Mapping):
         if isinstance(start, int):
-            raise InvalidConfig("start is 'earliest', 'latest', a datetime or {partition: offset}")
-        return cast(At, check_position(start))
+            raise InvalidConfig(f"{name}={start!r} means another record in each partition: give {{partition: offset}}")
+        return cast(At, check_position(start, now))
     offsets: dict[TopicPartition, int] = {}
     for key, offset in start.items():
-        position = check_position(offset)
+        position = check_position(offset, now)
         if not isinstance(position, int):
-            raise InvalidConfig(f"start maps partitions to offsets, not to {offset!r}")
-        offsets[_partition(key, topics)] = position
+            raise InvalidConfig(f"{name} maps partitions to offsets, not to {offset!r}")
+        offsets[_partition(key, topics, name)] = position
     return offsets
 
 
-def _partition(key: object, topics: list[str]) -> TopicPartition:
+def check_known(start: Mapping[TopicPartition, int] | At, partitions: Collection[TopicPartition], name: str = "start") -> None:
+    """Raises UnknownPartition where `start` names a partition that is not read."""
+    unknown = [at for at in start if at not in partitions] if isinstance(start, Mapping) else []
+    if unknown:
+        of_topic = sorted(at.partition for at in partitions if at.topic == unknown[0].topic)
+        raise UnknownPartition(
+            f"{name} names partition {unknown[0].partition} of topic {unknown[0].topic!r}; this consumer reads {_span(of_topic)}"
+        )
+
+
+def _span(numbers: Sequence[int]) -> str:
+    if not numbers:
+        return "no partition of it"
+    if numbers == list(range(numbers[0], numbers[-1] + 1)):
+        return f"partitions {numbers[0]} to {numbers[-1]}"
+    return f"partitions {', '.join(map(str, numbers))}"
+
+
+def _partition(key: object, topics: list[str], name: str) -> TopicPartition:
     if isinstance(key, tuple) and len(key) == 2 and key[0] in topics and isinstance(key[1], int):
         return TopicPartition(*key)
     if isinstance(key, int) and not isinstance(key, bool) and len(topics) == 1:
         return TopicPartition(topics[0], key)
-    raise InvalidConfig(f"start names {key!r}; a partition number is needed, or (topic, partition) with several topics")
+    raise InvalidConfig(f"{name} names {key!r}; a partition number is needed, or (topic, partition) with several topics")
 
 
-def wishes(start: Mapping[TopicPartition, int] | At, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Position]:
-    """By partition: an offset, or what to ask the brokers for."""
+def wishes(
+    start: Mapping[TopicPartition, int] | At, partitions: Iterable[TopicPartition], otherwise: At = "earliest"
+) -> dict[TopicPartition, Position]:
+    """By partition: an offset, or what to ask the brokers for. `otherwise`: of partitions that `start` does not name."""
     if isinstance(start, Mapping):
-        return {partition: start.get(partition, "earliest") for partition in partitions}
+        return {partition: start.get(partition, otherwise) for partition in partitions}
     return dict.fromkeys(partitions, start)

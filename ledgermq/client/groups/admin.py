@@ -68,13 +68,15 @@ class GroupAdmin:
         """What `reset` would do; changes nothing. `where`: see `ledgermq.client.groups.resets`.
 
         Of the partitions given, of all partitions of the topics given, or, with neither, of all that the group has committed.
-        Raises InvalidConfig, OffsetOutOfRange, UnknownTopic, UnknownGroup (`Like`), InvalidRequest (nothing to reset), Unavailable.
+        Raises InvalidConfig, OffsetOutOfRange, UnknownTopic, UnknownGroup (where only the group says which), Unavailable,
+        InvalidRequest (nothing to reset).
         """
         check_where(where)
         deadline = self._connections.deadline()
-        committed = await self._committed(group, deadline)
+        named_topics, named_partitions = list(topics), list(partitions)
+        committed = await self._committed(group, deadline, must_exist=not named_topics and not named_partitions)
         other = await self._committed(where.group, deadline, must_exist=True) if isinstance(where, Like) else {}
-        wanted = await self._wanted(topics, partitions, [*committed, *other], deadline)
+        wanted = await self._wanted(named_topics, named_partitions, [*committed, *other], deadline)
         bounds = await self._bounds(wanted, where, deadline)
         return plan(where, bounds, _of_living(committed, bounds), _of_living(other, bounds))
 

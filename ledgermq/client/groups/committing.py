@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ledgermq.client.consuming.message import Message
-from ledgermq.client.consuming.start import check_position
+from ledgermq.client.consuming.start import OFFSET_MAX
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.committer import Committer, Refused, Wish
 from ledgermq.client.groups.holding import Holding
@@ -90,7 +90,7 @@ class Commits:
     def _offsets(self, offsets: Mapping[TopicPartition, int], metadata: str, stale: list[TopicPartition]) -> dict[Holding, Wish]:
         wishes: dict[Holding, Wish] = {}
         for partition, offset in offsets.items():
-            if not isinstance(check_position(offset), int):
+            if type(offset) is not int or not 0 <= offset <= OFFSET_MAX:
                 raise InvalidRequest(f"a commit names offsets, not {offset!r}")
             holding = self._holdings.held.get(TopicPartition(*partition))
             if holding is None or holding.reading is None:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from ledgermq.client.connections import Connections
 from ledgermq.client.consuming.message import Message
 from ledgermq.client.consuming.reader import Reader
-from ledgermq.client.consuming.start import Position
+from ledgermq.client.consuming.start import Wanted
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.at_most_once import CommitFirst
 from ledgermq.client.groups.committing import Committable
@@ -56,6 +56,7 @@ class GroupConsumer:
         settings: GroupSettings,
     ) -> None:
         self.group = check_group(group)
+        self._home = connections.home
         self.settings = settings
         names_and_pattern = topics_of(topics)
         self._handing_out = HandingOut(finishing=settings.commit == "auto")
@@ -122,6 +123,7 @@ class GroupConsumer:
         self._reader.raise_if_dead()
 
     def _check(self) -> None:
+        self._home.check()
         if self._closing:
             raise Unavailable("the consumer is closed")
         self.member.raise_trouble()
@@ -163,6 +165,8 @@ class GroupConsumer:
 
     async def __anext__(self) -> GroupMessage:
         """The next message, whenever it comes; the iteration ends when the consumer is drained."""
+        if self._home.left:
+            self._home.check()
         run = self._reader.run
         self._polling.signs += 1
         if self._commit_first is not None:
@@ -219,6 +223,7 @@ class GroupConsumer:
         return {at.partition: stored[at.partition].offset if at.partition in stored else None for at in holdings}
 
     def _check_open(self) -> None:
+        self._home.check()
         if self.closed:
             raise Unavailable("the consumer is closed")
         self.member.raise_if_dead()
@@ -237,8 +242,8 @@ class GroupConsumer:
 
     # -- positions -----------------------------------------------------------------------------------------------------
 
-    async def seek(self, position: Position, partition: int | None = None, topic: str | None = None) -> None:
-        """Go to an offset, "earliest", "latest" or a time, in one partition or, with `partition=None`, in all that are held.
+    async def seek(self, position: Wanted, partition: int | None = None, topic: str | None = None) -> None:
+        """Go to an offset, "earliest", "latest", a time, or an age as "15m", in one partition or, with None, in all that are held.
 
         Only this member's position changes. What is committed never goes back by it; `client.groups.reset` does that.
         Raises InvalidConfig, UnknownPartition, Unavailable.
@@ -286,6 +291,7 @@ class GroupConsumer:
 
         Raises why the commit could not be; the consumer is closed nevertheless, and others begin at the last commit before.
         """
+        self._home.check()
         if self._closing:
             return
         self._closing = True

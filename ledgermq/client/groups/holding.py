@@ -106,6 +106,9 @@ class Holding:
             self._roll_back(self, offset, delay_s)
         return True
 
+    def is_finished(self, offset: int) -> bool:
+        return self.progress.is_finished(offset)
+
     def give_back(self, offset: int, generation: int) -> None:
         self.progress.give_back(offset, generation)
         self._changed(self)

@@ -188,7 +188,7 @@ class Holdings:
         self.on_letting_go(holdings)
 
     async def _let_go(self, holdings: Sequence[Holding]) -> None:
-        deadline = asyncio.get_running_loop().time() + self._settings.revoke_wait_s
+        deadline = asyncio.get_running_loop().time() + self._settings.longest_revoke_s
         await self.finished(holdings, deadline)
         await self.settle_accounts(holdings)
         self._forget([holding for holding in holdings if not holding.gone])

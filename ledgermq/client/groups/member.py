@@ -86,7 +86,7 @@ class Member:
             self._coordinator,
             self.member_id,
             subscription_of(*topics, self._settings),
-            min(self._settings.heartbeat_wait_s, self._connections.attempt_timeout_s / 2),
+            min(self._settings.longest_heartbeat_s, self._connections.attempt_timeout_s / 2),
             self.holdings,
             self.polling,
             self._connections.backoff(),

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Protocol
 
 from ledgermq.client.consuming.message import Message
+from ledgermq.client.home import Home
 
 
 class Answers(Protocol):
@@ -19,6 +20,8 @@ class Answers(Protocol):
 
     def give_back(self, offset: int, generation: int) -> None: ...
 
+    def is_finished(self, offset: int) -> bool: ...
+
 
 class Handout:
     """What the messages of one partition, handed out between two moves of it, share. Usable from any thread.
@@ -27,33 +30,41 @@ class Handout:
     set than the rest of the message to make.
     """
 
-    __slots__ = ("_answers", "_loop", "_thread", "generation", "kind")
+    __slots__ = ("_answers", "_home", "_loop", "_thread", "generation", "kind")
 
     def __init__(self, answers: Answers, generation: int) -> None:
         self.kind: type[GroupMessage] = type("GroupMessage", (GroupMessage,), {"__slots__": (), "handout": self})
         self._answers = answers
         self.generation = generation
+        self._home = Home()
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
 
     def ack(self, offset: int) -> bool:
+        self._home.check_process()
         if threading.get_ident() == self._thread:
             return self._answers.ack(offset, self.generation)
         return self._from_elsewhere(lambda: self._answers.ack(offset, self.generation))
 
     def nack(self, offset: int, delay_s: float) -> bool:
+        self._home.check_process()
         if threading.get_ident() == self._thread:
             return self._answers.nack(offset, self.generation, delay_s)
         return self._from_elsewhere(lambda: self._answers.nack(offset, self.generation, delay_s))
+
+    def is_finished(self, offset: int) -> bool:
+        """The program has acknowledged it. Called in the consumer's own thread."""
+        return self._answers.is_finished(offset)
 
     def give_back(self, offset: int) -> None:
         self._answers.give_back(offset, self.generation)
 
     def _from_elsewhere(self, answer: Callable[[], bool]) -> bool:
         """Another thread is not told whether it counts."""
-        if self._loop.is_closed():
+        try:
+            self._loop.call_soon_threadsafe(answer)
+        except RuntimeError:  # the loop is closed: with it the consumer has ended
             return False
-        self._loop.call_soon_threadsafe(answer)
         return True
 
 

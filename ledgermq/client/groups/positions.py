@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from ledgermq.client.connections import Connections
 from ledgermq.client.consuming.reader import Reader
-from ledgermq.client.consuming.start import Position, check_position
+from ledgermq.client.consuming.start import Wanted, check_position
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.holding import Holding
 from ledgermq.client.groups.holdings import Holdings
@@ -49,9 +49,9 @@ class Positions:
             raise UnknownPartition(f"this member does not hold {topic or '…'}/{partition} at present")
         return chosen
 
-    async def seek(self, position: Position, partition: int | None, topic: str | None) -> list[TopicPartition]:
+    async def seek(self, position: Wanted, partition: int | None, topic: str | None) -> list[TopicPartition]:
         """The partitions that were moved: those that were let go while their offsets were asked for are not."""
-        wanted = check_position(position)
+        wanted = check_position(position, self._connections.now())
         chosen = self.chosen(partition, topic)
         found: dict[TopicPartition, int] = {}
         if not isinstance(wanted, int):

@@ -74,6 +74,9 @@ class Progress:
                 self._jumps = {max(begin, offset): end for begin, end in self._jumps.items() if end > offset}
                 self._advance()
 
+    def is_finished(self, offset: int) -> bool:
+        return offset < self.finished or offset in self._acked
+
     def counts(self, offset: int, generation: int) -> bool:
         """Is this message still what the program was handed, and not to be handed out again?"""
         return offset < self.handed and not self._is_over(offset, generation)

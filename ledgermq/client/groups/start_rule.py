@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal
 
 from ledgermq.client.consuming.start import check_position
@@ -15,15 +15,15 @@ StartRule = Literal["earliest", "latest", "error"] | datetime
 """error: the program is told (OffsetOutOfRange) and seeks."""
 
 
-def check_rule(start: object) -> StartRule:
-    """Raises InvalidConfig."""
+def check_rule(start: object, now: datetime) -> StartRule:
+    """An age becomes the moment so long before `now`. Raises InvalidConfig."""
     if start == "error":
         return "error"
-    if isinstance(start, str | datetime):
-        position = check_position(start)
+    if isinstance(start, str | datetime | timedelta):
+        position = check_position(start, now)
         assert not isinstance(position, int), "it is text or a moment"
         return position
-    raise InvalidConfig(f"a group starts at 'earliest', 'latest', a datetime, or with 'error', not at {start!r}")
+    raise InvalidConfig(f"a group starts at 'earliest', 'latest', a time, an age as '15m', or with 'error', not at {start!r}")
 
 
 async def begin_at(

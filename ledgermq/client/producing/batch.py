@@ -1,6 +1,6 @@
 """A batch on its way to one partition: rows while it is open, one Arrow IPC message from its first attempt on.
 
-The message is made once; a retry sends the same bytes with the same sequence, which is what makes it recognizable (DESIGN section 10).
+The message is made once; a retry sends the same bytes with the same sequence, which is what makes it recognizable (design P1).
 
 Plain values, with no key, headers or tag, are kept as two columns from the beginning, which costs a third of what rows cost; the first
 other record makes rows of them all.

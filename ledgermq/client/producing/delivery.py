@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, NamedTuple, Protocol, overload
 
 from ledgermq.client.record import datetime_of
-from ledgermq.errors import LedgerMQError
+from ledgermq.errors import LedgerMQError, UsedElsewhere
 
 
 class SendResult(NamedTuple):
@@ -41,9 +41,10 @@ class BatchResult(NamedTuple):
 class Outcome:
     """Settled once, awaited by any number."""
 
-    __slots__ = ("_waiters", "error", "reported", "settled")
+    __slots__ = ("_loop", "_waiters", "error", "reported", "settled")
 
     def __init__(self) -> None:
+        self._loop = asyncio._get_running_loop()
         self.settled = False
         self.error: LedgerMQError | None = None
         self.reported = False
@@ -59,9 +60,11 @@ class Outcome:
                 waiter.set_result(None)
 
     async def wait(self) -> None:
-        """Returns when settled; raises nothing of it."""
+        """Returns when settled; raises nothing of it. Raises UsedElsewhere where its event loop is another one."""
         if self.settled:
             return
+        if self._loop not in (None, asyncio.get_running_loop()):
+            raise UsedElsewhere("this record was sent from another event loop or process; await its delivery there")
         if self._waiters is None:
             self._waiters = {}
         waiter = asyncio.get_running_loop().create_future()  # one each: who is cancelled cancels nobody else's
@@ -99,22 +102,32 @@ class Delivery:
         return self._result().__await__()
 
     async def _result(self) -> SendResult:
-        while not self.place.outcome.settled:
-            await self.place.outcome.wait()
+        await self.wait()
         return self.result()
+
+    async def wait(self) -> None:
+        """Until it is done. Raises nothing of what happened to the record."""
+        while not self.place.outcome.settled:  # the place changes when the topic's partitions become known
+            await self.place.outcome.wait()
 
     def done(self) -> bool:
         return self.place.outcome.settled
 
     def result(self) -> SendResult:
-        """Of a delivery that is done. Raises what happened to the record."""
+        """Of a delivery that is done. Raises what happened to the record, or asyncio.InvalidStateError before it is done."""
+        self._check_done()
         self.place.outcome.raise_error()
         return self.place.result(self.row)
 
     def exception(self) -> LedgerMQError | None:
-        """Of a delivery that is done; None: it is stored."""
+        """Of a delivery that is done; None: it is stored. Raises asyncio.InvalidStateError before it is done."""
+        self._check_done()
         self.place.outcome.reported = True
         return self.place.outcome.error
+
+    def _check_done(self) -> None:
+        if not self.place.outcome.settled:
+            raise asyncio.InvalidStateError("the record is still on its way: await the delivery, or flush the producer, first")
 
 
 class Deliveries(Sequence[Delivery]):

@@ -22,6 +22,7 @@ from ledgermq.client.producing.send_buffer import SendBuffer
 from ledgermq.client.producing.sessions import Sessions
 from ledgermq.client.producing.unreported import Unreported
 from ledgermq.client.settings import ProducerSettings
+from ledgermq.client.suspicion import ask_at_s
 from ledgermq.errors import InvalidRecord, LedgerMQError, MessageTooLarge, Unavailable, UnknownPartition, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import Frame
@@ -36,9 +37,6 @@ ATTEMPT_S_MIN = 1.0
 
 LINGER_S = 0.005
 """Where the settings do not say: while a batch is on its way, the next is closed so long after the last one, or after its first record."""
-
-SUSPICION_S = 2.0
-"""After this time without an answer the other brokers are asked whether the one that is asked still owns the partitions."""
 
 
 @dataclass(slots=True)
@@ -177,11 +175,11 @@ class Dispatcher:
                 self._routes.owner(queue) == stream.address for queue in self._queues(oldest)
             ):
                 stream.give_up()
-            elif now_s - max(oldest.sent_s, stream.suspected_s) >= SUSPICION_S:
+            elif now_s >= ask_at_s(oldest.sent_s, stream.suspected_s):
                 stream.suspected_s = now_s
                 for topic in {batch.topic for batch in oldest.batches}:
                     self._routes.refresh(topic, avoid=stream.address)
-            due_s.append(max(oldest.sent_s, stream.suspected_s) + SUSPICION_S)
+            due_s.append(ask_at_s(oldest.sent_s, stream.suspected_s))
 
     def _queues(self, frame: SentFrame) -> list[PartitionQueue]:
         return [self._routes.queue_of(batch) for batch in frame.batches if not batch.outcome.settled]

@@ -8,7 +8,7 @@ Invariants
 - Sequences of a session are dense and never used twice for different records.
 - A batch whose sequence was decided before it came here is sent under that or not at all: it is given up with the one before it.
 - A session ends when its numbering cannot go on: the broker forgot the producer, or a batch in the middle was given up. Batches whose
-  outcome is not known then fail with OutcomeUnknown, never sent again; the others get new numbers in a new session (DESIGN section 10).
+  outcome is not known then fail with OutcomeUnknown, never sent again; the others get new numbers in a new session (design P5).
 
 A session belongs to one partition, so that its end disturbs no other; brokers remember producers by partition anyway.
 """

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from itertools import accumulate
+from threading import get_ident
 from types import TracebackType
 from typing import Self, cast
 
@@ -50,6 +51,7 @@ class Producer:
     ) -> None:
         self.settings = settings
         self._sources = sources
+        self._home = connections.home
         self._buffer = SendBuffer(settings)
         self._unreported = Unreported()
         self._routes = ProducerRoutes(routing, connections, settings, sources, self._buffer.release, self._unreported)
@@ -78,6 +80,8 @@ class Producer:
         ResourceExhausted when the buffer is full; none of them touches another record. What is known only later (the topic does not
         exist, …) is raised where the result is awaited, or by the next `flush()` if nobody awaits it.
         """
+        if get_ident() != self._home.thread or self._home.left:
+            self._home.check()
         if type(value) is bytes and key is None and headers is None and tag is None and timestamp is None and partition is None:
             delivery = self._add_plain(topic, value, self._buffer.limit_bytes)
             if delivery is not None:
@@ -233,6 +237,11 @@ class Producer:
         """Bytes of records that are not answered yet, with their overhead."""
         return self._buffer.held_bytes
 
+    @property
+    def unanswered_records(self) -> int:
+        """Records that are neither stored nor refused yet."""
+        return sum(waiting.record_count for waiting in self._routes.waiting()) + sum(batch.record_count for batch in self._routes.batches())
+
     async def flush(self, timeout_s: float | None = None) -> None:
         """Send everything now, and return when every record sent before this call is answered.
 
@@ -257,6 +266,7 @@ class Producer:
             self._dispatcher.flushing -= 1
 
     def _check_usable(self) -> None:
+        self._home.check()
         if self.closed:
             raise Unavailable("the producer is closed")
         if self._background is None:
@@ -273,6 +283,7 @@ class Producer:
 
     async def close(self, timeout_s: float | None = None) -> None:
         """Flush within `timeout_s` (the delivery timeout if None), then end. Raises what `flush` raises; is closed all the same."""
+        self._home.check()
         if self.closed:
             return
         self.closed = True
@@ -286,6 +297,7 @@ class Producer:
 
     async def abort(self) -> None:
         """End at once: records that are not answered fail with Unavailable, or OutcomeUnknown if they were on their way."""
+        self._home.check()
         self.closed = True
         self._open.clear()
         await end(self._background)

@@ -47,6 +47,11 @@ class Unrouted:
         self._held_bytes = 0
         self._arrow: list[Outcome] = []
 
+    @property
+    def record_count(self) -> int:
+        """An Arrow batch counts as one."""
+        return len(self._enter)
+
     def result(self, row: int) -> SendResult:
         raise AssertionError(f"row {row} is not in a batch yet")
 

@@ -16,6 +16,7 @@ from typing import Literal, Self, overload
 from ledgermq.client.consuming.consumer import Consumer
 from ledgermq.client.consuming.message import Message
 from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.home import Home
 from ledgermq.client.record import as_bytes
 from ledgermq.client.tables.rows import Change, Rows
 from ledgermq.errors import DeadlineExceeded, LedgerMQError, OffsetOutOfRange, Unavailable
@@ -37,6 +38,7 @@ class Table:
     def __init__(self, make_consumer: Callable[[], Consumer], topic: str, bytes_max: int) -> None:
         self.topic = topic
         self._make_consumer = make_consumer
+        self._home = Home()
         self._bytes_max = bytes_max
         self._rows = Rows(bytes_max)
         self._consumer = make_consumer()
@@ -180,6 +182,7 @@ class Table:
     # -- the background ------------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
+        self._home.check()
         if self._work is None and not self.closed:
             self._work = asyncio.get_running_loop().create_task(self._run(), name=f"ledgermq table {self.topic}")
 
@@ -278,6 +281,7 @@ class Table:
         return self.closed or self._failure is not None
 
     def _check(self) -> None:
+        self._home.check_process()
         if self._failure is not None:
             raise self._failure
         if self.closed:
@@ -292,6 +296,7 @@ class Table:
     # -- end -----------------------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
+        self._home.check()
         self.closed = True
         if self._work is not None:
             await end(self._work)

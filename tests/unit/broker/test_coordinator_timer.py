@@ -10,6 +10,8 @@ from typing import Any, cast
 import pytest
 import uvloop
 
+from ledger.object_store.memory import MemoryStore
+from ledger.two_clocks import TwoClocks
 from ledgermq.sources import Sources
 from offsets.coordinator import GroupCoordinator
 from offsets.limits import GroupLimits
@@ -32,7 +34,12 @@ def test_a_timer_that_is_due_when_it_is_set_rings_all_the_same(
         owner = cast(Any, None)
         failed: list[str] = []
         coordinator = PartitionCoordinator(
-            core, owner, lambda on_failed: AppendLog(owner, 1, 0, sources, on_failed), sources, owner, lambda: failed.append("failed")
+            core,
+            owner,
+            lambda on_failed: AppendLog(owner, 1, 0, sources, on_failed),
+            TwoClocks(MemoryStore("", sources), sources),
+            owner,
+            lambda: failed.append("failed"),
         )
         monkeypatch.setattr(core, "next_tick_s", lambda: asyncio.get_running_loop().time() + (0.0 if len(ticks) < 3 else 1000.0))
         tick = core.tick

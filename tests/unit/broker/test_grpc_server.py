@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator
 from typing import Any, cast
@@ -10,9 +11,14 @@ import grpc.aio
 import pytest
 from grpc._cython import cygrpc
 
+from ledgermq.client.grpc_connection import GrpcConnection
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.frames import FetchFrame, Frame
 from ledgermq.protocol.methods import PRODUCE
+from stateless_broker import grpc_server
 from stateless_broker.call_meter import CANCELLED, CallMeter
 from stateless_broker.grpc_server import Context, GrpcServer
+from tests.cutting_proxy import NEVER, cutting_proxy
 
 
 class Meter(CallMeter):
@@ -46,7 +52,42 @@ async def test_a_stream_that_begins_to_read_when_the_server_has_stopped_is_no_bu
     await server.serve(cast(Any, Service()))
     handle = server._bidi_stream(PRODUCE)
     with caplog.at_level(logging.WARNING), pytest.raises(grpc.aio.BaseError, match="already stopped"):
-        async for _ in handle(of_a_stopped_server(), cast(Context, Call())):
-            pass
+        await handle(of_a_stopped_server(), cast(Context, Call()))
     assert meter.codes == [CANCELLED]
+    assert not caplog.records
+
+
+CLIENTS = 20
+
+
+class Endless(Service):
+    """Answers more than a connection takes."""
+
+    async def fetch(self, request: object) -> AsyncIterator[FetchFrame]:
+        while True:
+            yield Frame(pb.FetchHeader(), [b"x" * 1_000_000])
+
+
+async def test_a_client_that_goes_away_in_the_middle_of_an_answer_is_no_error_of_the_broker(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grpc_server, "_OPTIONS", (("grpc.keepalive_time_ms", 1000), ("grpc.keepalive_timeout_ms", 500)))
+    meter = Meter()
+    server = GrpcServer(100, meter)
+    port = await server.listen("127.0.0.1", 0)
+    await server.serve(cast(Any, Endless()))
+    with caplog.at_level(logging.INFO):
+        async with cutting_proxy(f"http://127.0.0.1:{port}", 1, NEVER) as proxy:
+            connections = [GrpcConnection(proxy.address) for _ in range(CLIENTS)]
+            streams = [connection.fetch(pb.FetchRequest()) for connection in connections]
+            for stream in streams:
+                await anext(stream)
+            proxy.cut_off()
+            async with asyncio.timeout(60):
+                while len(meter.codes) < CLIENTS:
+                    await asyncio.sleep(0.02)
+            for connection in connections:
+                await connection.close()
+        await server.stop(0)
+    assert meter.codes == [CANCELLED] * CLIENTS
     assert not caplog.records

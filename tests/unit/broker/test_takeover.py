@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from stateless_broker.takeover import ClaimHistory, Evidence, is_gone, may_claim_back, wait_before_claim_s
+from stateless_broker.takeover import ClaimHistory, Evidence, is_gone, may_claim_back, stands_still, wait_before_claim_s
 
 INTERVAL_S = 2.0
 
@@ -131,3 +131,30 @@ def test_who_lost_a_term_leaves_the_winner_alone_for_the_holding_time() -> None:
     assert may_claim_back(history, winner_gone=True, now=105.0, holding_s=10)
     assert may_claim_back(history, winner_gone=False, now=110.0, holding_s=10)
     assert history.recent(105.0) == 1
+
+
+@pytest.mark.parametrize(
+    ("evidence", "looked_at", "still"),
+    [
+        (seen(100.0), 119.0, False),  # silent, and nobody knows whether it would answer
+        (seen(100.0, lost_at=100.5), 103.9, False),  # its next heartbeat was due at 102, and may be late
+        (seen(100.0, lost_at=100.5), 104.1, True),
+        (seen(100.0, lost_at=97.0), 104.1, False),  # it has spoken since
+        (seen(100.0, refused_at=100.5), 104.1, False),  # it has ended
+    ],
+)
+def test_a_process_that_neither_answers_nor_beats_stands_still(evidence: Evidence, looked_at: float, still: bool) -> None:
+    assert stands_still(evidence, looked_at, INTERVAL_S) is still
+
+
+def test_what_a_broker_lost_while_it_stood_still_it_did_not_fight_for() -> None:
+    generator, history = random.Random(1), ClaimHistory()
+    for turn in range(1, 8):
+        history.is_free = True
+        history.note(2 * turn, now=10.0 * turn)
+        history.note_lost(10.0 * turn, stood_still=True)
+        assert history.recent(10.0 * turn) == 0
+        history.is_free = True
+        assert history.wait_s(10.0 * turn, generator) == 0, "the winner has been stopped in its turn"
+        assert not may_claim_back(history, winner_gone=False, now=10.0 * turn + 5, holding_s=10)
+        history.note(2 * turn + 1, now=10.0 * turn + 5)

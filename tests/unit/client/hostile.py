@@ -54,6 +54,7 @@ class HostileBroker(Connection, Connector):
         )
         self.fetches: list[list[FetchFrame]] = []
         self.requests: list[pb.FetchRequest] = []
+        self.streams_open = 0
         self.topic_error: pb.Error | None = None
         self.offset = 0
         self.settings: dict[str, str] = {}
@@ -80,9 +81,13 @@ class HostileBroker(Connection, Connector):
     async def fetch(self, request: pb.FetchRequest) -> AsyncIterator[FetchFrame]:
         await self._answer()
         self.requests.append(request)
-        for frame in self.fetches.pop(0) if self.fetches else ():
-            yield frame
-        await forever()
+        self.streams_open += 1
+        try:
+            for frame in self.fetches.pop(0) if self.fetches else ():
+                yield frame
+            await forever()
+        finally:
+            self.streams_open -= 1
 
     async def fetch_once(self, request: pb.FetchRequest) -> FetchFrame:
         raise AssertionError("not used by the SDK")

@@ -260,7 +260,7 @@ async def test_a_peer_that_sends_without_end_fills_no_more_than_the_prefetch(bro
     broker.fetches = [[fetched(encoded(b"x" * 1000), count=1, base=number) for number in range(100)]]
     consumer = client.consumer("t", partitions=[0], prefetch_bytes_max=10 * size)
     await consumer.wait_ready()
-    await asyncio.sleep(5)
+    await asyncio.sleep(4)
     assert consumer._reader._prefetch.held_bytes <= 11 * size
     assert [(await anext(consumer)).offset for _ in range(100)] == list(range(100))
 
@@ -336,3 +336,20 @@ async def test_a_deletion_whose_answer_was_lost_is_recognized(broker: HostileBro
     outcomes += [errors.UnknownTopic("no t")]
     with pytest.raises(errors.UnknownTopic):
         await client.delete_topic("t")
+
+
+@scenario
+async def test_a_program_that_takes_nothing_keeps_no_stream_open(broker: HostileBroker, client: ledgermq.Client) -> None:
+    """What a broker has in line for it would take the broker's memory; the stream begins again where it was once there is room."""
+    first, second = (encoded(f"{number}".encode() * 1000) for number in (1, 2))
+    broker.fetches = [[fetched(first, count=1)], [fetched(second, count=1, base=1)]]
+    consumer = client.consumer("t", start="earliest", partitions=[0], prefetch_bytes_max=100)
+    await consumer.wait_ready()
+    await asyncio.sleep(4)
+    assert (len(broker.requests), broker.streams_open) == (1, 1)
+    await asyncio.sleep(3600)
+    assert (len(broker.requests), broker.streams_open) == (1, 0)
+    assert [message.offset for message in await consumer.fetch(timeout=5)] == [0]
+    assert [message.offset for message in await consumer.fetch(timeout=5)] == [1]
+    assert [request.partitions[0].offset for request in broker.requests] == [0, 1]
+    await consumer.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Any
 
 import pytest
@@ -9,9 +10,10 @@ import pytest
 import ledgermq
 from ledgermq.client import target
 from ledgermq.client.consuming.start import check_start
-from ledgermq.client.settings import ClientSettings, ConsumerSettings, ProducerSettings, settings_from
+from ledgermq.client.groups.handlers.handler import handler_settings
+from ledgermq.client.settings import ClientSettings, ConsumerSettings, GroupSettings, ProducerSettings, settings_from
 from ledgermq.client.target import is_root_url, parse_addresses
-from ledgermq.errors import InvalidConfig, InvalidTopicName, LedgerMQError
+from ledgermq.errors import InvalidConfig, InvalidTopicName, LedgerMQError, Unavailable
 
 
 def test_an_unknown_setting_names_the_nearest() -> None:
@@ -19,6 +21,32 @@ def test_an_unknown_setting_names_the_nearest() -> None:
         settings_from(ProducerSettings, {"delivery_timeout": 5})
     with pytest.raises(InvalidConfig, match="did you mean 'timeout_s'"):
         settings_from(ClientSettings, {"timeout": 5})
+
+
+def test_a_handler_lists_its_own_settings_and_those_of_its_consumer() -> None:
+    with pytest.raises(
+        InvalidConfig, match=r"a handler has no setting 'max_attempts'; it takes concurrency, .*on_failure, .*session_timeout_s"
+    ):
+        handler_settings("t", "g", {"max_attempts": 5})
+    with pytest.raises(InvalidConfig, match=r"no setting 'concurency' \(did you mean 'concurrency'\?\)"):
+        handler_settings("t", "g", {"concurency": 5})
+    assert handler_settings("t", "g", {"session_timeout_s": 30.0, "start": "latest", "concurrency": 2}).concurrency == 2
+
+
+def test_what_is_told_of_trouble_is_a_function() -> None:
+    with pytest.raises(InvalidConfig, match="on_trouble"):
+        settings_from(ClientSettings, {"on_trouble": "print"})
+
+
+async def test_trouble_is_told_while_a_call_waits() -> None:
+    told: list[LedgerMQError | None] = []
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        async with ledgermq.connect(f"127.0.0.1:{taken.getsockname()[1]}", timeout_s=0.5, on_trouble=told.append) as client:
+            with pytest.raises(Unavailable):
+                await client.list_topics()
+    assert told
+    assert all(isinstance(error, Unavailable) and error.message.endswith(": connection refused") for error in told)
 
 
 def test_a_setting_like_no_other_lists_them_all() -> None:
@@ -44,6 +72,38 @@ def test_a_setting_like_no_other_lists_them_all() -> None:
 def test_a_value_out_of_range_is_refused(kind: Any, bad: dict[str, Any]) -> None:
     with pytest.raises(InvalidConfig, match=next(iter(bad))):
         settings_from(kind, bad)
+
+
+def test_a_shorter_session_shortens_what_depends_on_it() -> None:
+    usual = settings_from(GroupSettings, {})
+    assert (usual.longest_heartbeat_s, usual.longest_revoke_s) == (3.0, 30.0)
+    short = settings_from(GroupSettings, {"session_timeout_s": 6, "max_poll_interval_s": 10})
+    assert (short.longest_heartbeat_s, short.longest_revoke_s) == (2.0, 10.0)
+    chosen = settings_from(GroupSettings, {"session_timeout_s": 6, "heartbeat_wait_s": 0.5, "revoke_wait_s": 0})
+    assert (chosen.longest_heartbeat_s, chosen.longest_revoke_s) == (0.5, 0)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            {"session_timeout_s": 6, "heartbeat_wait_s": 3},
+            "heartbeat_wait_s (3) is more than a third of session_timeout_s (6): leave heartbeat_wait_s out, or give at most 2, or ",
+        ),
+        (
+            {"max_poll_interval_s": 10, "revoke_wait_s": 20},
+            "revoke_wait_s (20) is more than max_poll_interval_s (10): leave revoke_wait_s out, or give at most 10, or ",
+        ),
+        ({"heartbeat_wait_s": 0}, "heartbeat_wait_s is a number above 0"),
+        ({"revoke_wait_s": -1}, "revoke_wait_s is a number from 0"),
+        ({"revoke_wait_s": "1"}, "revoke_wait_s is a number from 0"),
+        ({"revoke_wait_s": float("nan")}, "revoke_wait_s is a number from 0"),
+    ],
+)
+def test_two_settings_that_do_not_fit_are_both_named_with_what_would_do(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidConfig) as raised:
+        settings_from(GroupSettings, given)
+    assert said in str(raised.value)
 
 
 def test_addresses_are_parsed() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.keyed_root import HOUR_MS, Keyed
+from tests.passing_store import PassingStore
 
 
 async def test_the_last_record_that_stays_however_old_makes_no_version_after_version() -> None:
@@ -47,6 +48,24 @@ async def test_a_last_record_that_is_older_than_the_others_hides_none_of_them() 
     assert await keyed.clean() == 1
     assert await keyed.offsets() == [1]
     assert await keyed.clean() == 0
+
+
+class Ahead(PassingStore):
+    """Its clock is ten days ahead of everybody's, for a while."""
+
+    async def store_time_ms(self) -> int:
+        return await self.inner.store_time_ms() + 240 * HOUR_MS
+
+
+async def test_a_clock_of_the_store_that_is_ahead_takes_no_key() -> None:
+    keyed = await Keyed.open()
+    await keyed.put((b"a", b"1"), (b"b", b"2"))
+    await keyed.compact()
+    assert await keyed.clean(store=Ahead(keyed.root.store)) == 1
+    assert await keyed.offsets() == [0, 1]
+    keyed.wait(1.2)
+    assert await keyed.clean(store=Ahead(keyed.root.store)) == 1
+    assert await keyed.offsets() == [1]
 
 
 NIGHTLY = "0 6 * * *"

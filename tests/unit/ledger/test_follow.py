@@ -1,4 +1,4 @@
-"""When a reader has to look, and when what it knows is worth nothing any more: the rules of DESIGN section 7 as values."""
+"""When a reader has to look, and when what it knows is worth nothing any more: design L7 as values."""
 
 from __future__ import annotations
 

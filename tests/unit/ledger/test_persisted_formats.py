@@ -5,6 +5,7 @@ A golden file is never written again: `python -m tests.unit.ledger.test_persiste
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from ledger import keys
 from ledger.checkpoint import decode_checkpoint, encode_checkpoint
-from ledger.cluster import ClusterSettings, read_cluster
+from ledger.cluster import CHECKSUM, ClusterSettings, checksum_of, read_cluster
 from ledger.envelope import ObjectKind, seal, unseal
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.object_store.memory import MemoryStore
@@ -145,6 +146,9 @@ def write_missing() -> None:
     numbers = '"bundles": 5, "producer_states_max": 1000, "url_life_ms": 5000, "parquet_min_age_ms": 20000'
     cluster = f'{{"format": "ledgermq", {numbers}, "cluster_id": "{"ab" * 16}", "format_version": 1, "created_ms": 1}}\n'.encode()
     files = {name: seal(kind, message) for name, kind, message in KINDS}
+    fields = json.loads(cluster) | {"bundles": 3}
+    with_checksum = json.dumps(fields | {CHECKSUM: checksum_of(fields)}).encode() + b"\n"
+    files |= {"cluster-checksum-v1.json": with_checksum}
     files |= {"topic-record-v1.bin": record.SerializeToString(deterministic=True), "cluster-v1.json": cluster}
     for name, data in files.items():
         if not (GOLDEN / name).exists():

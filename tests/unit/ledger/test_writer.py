@@ -1,4 +1,4 @@
-"""One term of ownership, and the traps of DESIGN section 7: each test here loses or doubles a record without its rule."""
+"""One term of ownership, and the traps of docs/design.md (L1 to L8): each test here loses or doubles a record without its rule."""
 
 from __future__ import annotations
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import duckdb
 import pandas as pd
 import polars as pl
 import pyarrow.dataset as ds
@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from ledgermq.cli.main import build
 from tests.filled_root import fill_root
+from tests.unit.parquet.duckdb_process import answers
 
 Rows = list[tuple[str, int, int, bytes]]
 """(topic, partition, offset, value)"""
@@ -41,7 +42,8 @@ def by_pyarrow(folder: Path) -> Rows:
 
 def by_duckdb(folder: Path) -> Rows:
     query = f"SELECT topic, partition, \"offset\", value FROM '{folder}/**/*.parquet'"
-    return duckdb.sql(query).fetchall()
+    (rows,) = answers(query)
+    return rows
 
 
 def by_polars(folder: Path) -> Rows:
@@ -62,3 +64,8 @@ def test_temporary_files_of_tasks_disturb_nobody(parquet: Path) -> None:
 @pytest.mark.parametrize("reader", [by_pandas, by_pyarrow, by_duckdb, by_polars])
 def test_each_record_once(parquet: Path, reader: Callable[[Path], Rows]) -> None:
     assert sorted(reader(parquet)) == EXPECTED
+
+
+def test_duckdb_is_not_loaded_beside_other_tests() -> None:
+    """Test modules are all imported before the first test runs. See tests/unit/parquet/duckdb_process.py."""
+    assert "duckdb" not in sys.modules

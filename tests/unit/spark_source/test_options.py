@@ -77,7 +77,16 @@ def test_nonsense_is_refused_by_name(given: dict[str, str], text: str) -> None:
 
 @given(st.dictionaries(st.sampled_from(NAMES) | st.text(max_size=5), st.text(max_size=20)))
 def test_any_options_are_taken_or_refused(given: dict[str, str]) -> None:
+    """A refusal names an option; what is accepted has nothing but options, a place to read and something to read."""
     try:
-        parse_options({"root": "/r", **given})
-    except InvalidConfig:
-        pass
+        options = parse_options({"root": "/r", "topic": "t", **given})
+    except InvalidConfig as error:
+        message = error.message
+    else:
+        message = ""
+    if message:
+        assert any(name in message for name in (*given, *NAMES)), message
+    else:
+        assert {name.lower() for name in given} <= {name.lower() for name in NAMES}
+        assert options.root or given.get("servers")
+        assert options.topics or options.topics_pattern

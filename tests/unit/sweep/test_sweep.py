@@ -111,7 +111,7 @@ async def test_what_is_younger_than_the_grace_stays(sources: Sources) -> None:
         untidied.pass_time(0.5)
         found = await untidied.find(HOUR_MS)
         assert counts(found) == {Kind.FENCE: 2}
-        assert found.young > 0
+        assert found.waiting
         swept = await untidied.sweep(HOUR_MS)
         assert {each.kind for each in swept.removed} == {Kind.FENCE}
         assert len(await left(store, "segments")) > 2

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
 from typing import Any
 
 from ledgermq.client.groups.handlers.lanes import Ordering
@@ -14,12 +15,16 @@ from ledgermq.client.groups.start_rule import check_rule
 from ledgermq.client.groups.subscription import Topics, check_group, topics_of
 from ledgermq.client.settings import GroupSettings, settings_from
 from ledgermq.errors import InvalidConfig
+from ledgermq.hints import nearest
 
 HandlerFunction = Callable[[GroupMessage], Awaitable[object] | object]
-OnFailure = Callable[[GroupMessage, Exception, int], object]
-"""(message, what was raised, how often it was tried by now)."""
+OnFailure = Callable[[GroupMessage, Exception, int], Awaitable[object] | object]
+"""(message, error, attempt): the error that the handler raised, and the number of calls by now, from 1 on."""
 
 CONCURRENCY_MAX = 100_000
+
+_ANY_TIME = datetime.fromtimestamp(0, UTC)
+"""`start` is only checked here; an age in it counts from when the handler begins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +47,8 @@ class HandlerSettings:
     waiting_max: int = 256
     """Messages of a partition that are handed out and wait for their turn; from here on the partition is not read."""
     on_failure: OnFailure | None = None
-    """Told of every failed attempt; None: a warning is logged."""
+    """Called, and awaited if asynchronous, after every failed attempt. A message that it acknowledges is finished; any other is handled
+    again, without end. None: a warning is logged."""
     consumer: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -60,12 +66,22 @@ class HandlerSettings:
             raise InvalidConfig("a handler commits what has succeeded (commit='acked'), or before it is called (commit='before')")
 
 
+OWN_NAMES = tuple(field.name for field in fields(HandlerSettings) if field.name not in ("topics", "group", "consumer"))
+NAMES = (*OWN_NAMES, "start", *(field.name for field in fields(GroupSettings)))
+"""What `client.handler` takes: its own settings first, then those of its consumer."""
+
+
 def handler_settings(topics: Topics, group: str, given: Mapping[str, Any]) -> HandlerSettings:
     """What is no setting of a handler is one of its consumer. Raises InvalidConfig, InvalidGroupName."""
     known = {field.name for field in fields(HandlerSettings)}
     own = {name: value for name, value in given.items() if name in known}
     others = {name: value for name, value in given.items() if name not in known}
-    check_rule(others.get("start", "earliest"))
+    check_rule(others.get("start", "earliest"), _ANY_TIME)
+    for name in others:
+        if name not in NAMES:
+            near = nearest(name, NAMES)
+            text = f"a handler has no setting {name!r}{f' (did you mean {near!r}?)' if near else ''}; it takes {', '.join(OWN_NAMES)}"
+            raise InvalidConfig(f"{text}, and of its consumer {', '.join(NAMES[len(OWN_NAMES) :])}")
     settings_from(GroupSettings, {name: value for name, value in others.items() if name != "start"})
     return HandlerSettings(topics=topics, group=group, consumer=others, **own)
 

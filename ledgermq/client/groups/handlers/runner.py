@@ -9,6 +9,7 @@ unless it is committed (commit="before"): then it comes to nobody else.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from collections.abc import Awaitable, Sequence
 from typing import cast
@@ -132,7 +133,7 @@ class HandlerRunner:
             self._running -= 1
             self._done.set()
         self._member.polling.signs += 1  # it is at work, though it may ask for nothing
-        if error is None or self._goes_on:
+        if error is None or self._goes_on or message.handout.is_finished(message.offset):
             message.ack()
             self._lanes.succeeded(lane)
             self._make_room(TopicPartition(message.topic, message.partition))
@@ -163,17 +164,19 @@ class HandlerRunner:
         except Exception as error:
             self._handler.failures += 1
             self._handler.last_error = error
-            self._tell(message, error, attempt)
+            await self._report(message, error, attempt)
             return error
         self._handler.handled += 1
         return None
 
-    def _tell(self, message: GroupMessage, error: Exception, attempt: int) -> None:
+    async def _report(self, message: GroupMessage, error: Exception, attempt: int) -> None:
         name = f"{message.topic}/{message.partition}, offset {message.offset}"
         if self._settings.on_failure is None:
             _log.warning("handler of group %s failed at %s (attempt %d): %r", self._consumer.group, name, attempt, error)
             return
         try:
-            self._settings.on_failure(message, error, attempt)
+            returned = self._settings.on_failure(message, error, attempt)
+            if inspect.isawaitable(returned):
+                await returned
         except Exception as failure:
             _log.warning("on_failure of group %s failed itself at %s: %r", self._consumer.group, name, failure)

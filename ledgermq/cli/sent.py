@@ -1,0 +1,97 @@
+"""What `ledgermq produce` knows of the records that it has sent: how many are stored, and up to which line of the input.
+
+Invariant: every record up to line `line` is stored. Records of later lines may be, too, when one before them failed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import ledgermq
+from ledgermq.errors import InvalidRecord, LedgerMQError, MessageTooLarge, OutcomeUnknown
+
+
+@dataclass(slots=True)
+class StoredRun:
+    """Of one partition."""
+
+    records: int = 0
+    first_offset: int | None = None
+    last_offset: int | None = None
+
+
+class Sent:
+    """Deliveries in the order of their lines. Only those that are not settled are kept; the producer's buffer bounds them.
+
+    `skipped`: lines that the run left out. `verb`: what the cluster did with a record that counts as sent.
+    """
+
+    def __init__(self, name: str = "stdin", skipped: int = 0, verb: str = "stored") -> None:
+        self.partitions: dict[int, StoredRun] = {}
+        self.records = 0
+        self.line = skipped
+        self._name = name
+        self._skipped = skipped
+        self._verb = verb
+        self._waiting: deque[tuple[ledgermq.Delivery, int]] = deque()
+
+    def add(self, delivery: ledgermq.Delivery, line: int) -> None:
+        self._waiting.append((delivery, line))
+
+    def take_in(self) -> None:
+        """Count what is stored, up to the first record that is not settled, or failed."""
+        while self._waiting and (first := self._waiting[0][0]).done() and first.exception() is None:
+            delivery, self.line = self._waiting.popleft()
+            self._count(delivery.result())
+
+    def _count(self, result: ledgermq.SendResult) -> None:
+        run = self.partitions.setdefault(result.partition, StoredRun())
+        run.records += 1
+        self.records += 1
+        if result.offset >= 0:
+            run.first_offset = result.offset if run.first_offset is None else min(run.first_offset, result.offset)
+            run.last_offset = max(run.last_offset or 0, result.offset)
+
+    def raise_failure(self) -> None:
+        """Raises the error of the first record that failed, if everything before it is settled."""
+        self.take_in()
+        if self._waiting and self._waiting[0][0].done():
+            delivery, line = self._waiting[0]
+            error = delivery.exception()
+            assert error is not None, "a record that is stored was taken in"
+            raise at_line(error, self._name, line)
+
+    def awaited(self) -> object:
+        """Changes with each record that is stored; None while no answer is awaited."""
+        self.take_in()
+        is_waiting = bool(self._waiting) and not self._waiting[0][0].done()
+        return self.records if is_waiting else None
+
+    def unknown(self) -> int:
+        """Records that may or may not be stored."""
+        return sum(delivery.done() and isinstance(delivery.exception(), OutcomeUnknown) for delivery, _ in self._waiting)
+
+    def summary(self, ended_by: str) -> str:
+        """One sentence or two for a run that did not come to its end: what is stored, and how to go on."""
+        self.take_in()
+        later = sum(delivery.done() and delivery.exception() is None for delivery, _ in self._waiting)
+        text = f"{_records(self.records + later)} {self._verb} before the {ended_by}"
+        if self.records:
+            text += f": lines {self._skipped + 1:,} to {self.line:,} of {self._name}"
+        text += f", and {later:,} of later lines, which would be sent again" if later else ""
+        text += f". --skip {self.line} goes on from there." if self.records or self._skipped else "."
+        if unknown := self.unknown():
+            text += f" Of {unknown:,} more, of later lines, it is not known whether they are {self._verb}."
+        return text
+
+
+def at_line(error: LedgerMQError, name: str, line: int) -> LedgerMQError:
+    """The same error; one that speaks of a record names its place."""
+    if isinstance(error, MessageTooLarge | InvalidRecord):
+        return type(error)(f"{name}, line {line}: {error.message}")
+    return error
+
+
+def _records(count: int) -> str:
+    return {0: "no record was", 1: "1 record was"}.get(count, f"{count:,} records were")

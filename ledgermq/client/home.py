@@ -1,0 +1,51 @@
+"""Where a client lives: one process, one event loop. Used from another place it would wait for ever, so its calls check this first.
+
+A fork copies a client without its threads and connections. Another event loop never learns what this one has received.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import weakref
+
+from ledgermq.errors import UsedElsewhere
+
+_homes: weakref.WeakSet[Home] = weakref.WeakSet()
+
+
+class Home:
+    """`left`: this is a forked process, and the client stayed in its parent. `thread`: the event loop's, 0 before the first check."""
+
+    __slots__ = ("__weakref__", "_loop", "left", "thread")
+
+    def __init__(self) -> None:
+        self.left = False
+        self.thread = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        _homes.add(self)
+
+    def check_process(self) -> None:
+        """Raises UsedElsewhere in a process that was forked from the client's."""
+        if self.left:
+            raise UsedElsewhere(
+                "this client was made before os.fork(), and works only in the parent process; make a client in each process"
+            )
+
+    def check(self) -> None:
+        """Raises UsedElsewhere in a forked process, and outside of the event loop of the first check."""
+        self.check_process()
+        running = asyncio._get_running_loop()
+        if self._loop is None:
+            self._loop, self.thread = running, threading.get_ident()
+        elif running is not self._loop:
+            raise UsedElsewhere("this client belongs to another event loop; make a client in each event loop, or use ledgermq.sync")
+
+
+def _leave_all() -> None:
+    for home in _homes:
+        home.left = True
+
+
+os.register_at_fork(after_in_child=_leave_all)

@@ -1,0 +1,402 @@
+"""Memory that one broker divides among its calls: batches that were admitted, and answers that are on their way to readers.
+
+`ByteBudget` counts. `AnswerBudget` shares one such budget out to readers: a reader that takes its answers slowly, or never, holds
+memory for as long as it likes, so readers have a standing. Slow readers together hold at most half of the budget; slow and new ones
+together three quarters; the rest is always there for readers that have shown to be fast. Readers for which there is no room wait in
+the order in which they came. While some wait, connections whose readers take nothing are broken: gRPC frees an answer only when its
+reader takes it, or when its connection ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from bisect import insort
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from enum import IntEnum
+from types import TracebackType
+from typing import Self
+
+from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
+
+KIB, MIB = 1024, 1024 * 1024
+
+COPIES = 2
+"""What an answer takes while it is in line: its encoded bytes, and the copy of them that gRPC makes. Before that its batches and
+their encoding take the same."""
+LEAST_BYTES = 64 * KIB
+"""Answers do not become smaller than this, though a single batch may be larger."""
+FIRST_BYTES = 256 * KIB
+"""The answer that a new reader gets; it doubles with every `GROW_AFTER` answers of its size that were taken quickly."""
+GROW_AFTER = 4
+QUICK_S = 0.1
+SLOW_S = 1.0
+"""A reader that takes longer than this for one answer is slow until it takes one sooner."""
+AIM_S = 0.5
+"""A reader that is not quick gets as much as it takes in this time."""
+FAST_AFTER_BYTES = 16 * MIB
+"""Above what the buffers between a broker and a program that reads nothing hold: only who really reads takes so much."""
+PATIENCE_S = 3.0
+PATIENCE_BYTES_PER_S = 512 * KIB
+"""An answer may be in line for `PATIENCE_S` and the time that it takes at this rate; then its connection may be broken."""
+CUT_EVERY_S = 1.0
+CONNECTION_SHARE = 1 / 8
+"""Of the budget: what one connection may hold, unless it holds one answer only."""
+
+
+class ByteBudget:
+    """Bytes that may be held at once. Taken before anything is queued; never waited for."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.taken = 0
+
+    def take(self, size_bytes: int) -> bool:
+        """False: there is no room now. What is larger than the whole budget is let through when nothing else is held."""
+        if self.taken and self.taken + size_bytes > self.bytes_max:
+            return False
+        self.taken += size_bytes
+        return True
+
+    def give(self, size_bytes: int) -> None:
+        self.taken -= size_bytes
+        assert self.taken >= 0
+
+
+class Standing(IntEnum):
+    """What is known of a reader's speed."""
+
+    SLOW = 0
+    NEW = 1
+    FAST = 2
+
+
+LIMITS = {Standing.SLOW: 1 / 2, Standing.NEW: 3 / 4, Standing.FAST: 1.0}
+"""Share of the budget that readers of this standing, and slower ones, may hold together."""
+
+
+@dataclass(eq=False)
+class Caller:
+    """The connection over which the call that runs came. `cut` breaks it, and so ends all its calls."""
+
+    connection: str
+    cut: Callable[[], None]
+    readers: list[AnswerReader] = field(default_factory=list)
+
+    def ended(self) -> None:
+        """The call is over, and what was sent has left the process."""
+        for reader in self.readers:
+            reader.leave()
+
+
+CALLER: ContextVar[Caller] = ContextVar("ledgermq_caller")
+"""Set by a server whose answers wait for their readers outside of this program's own code."""
+
+
+@dataclass(eq=False)
+class _Turn:
+    """A reader's place among those that wait."""
+
+    number: int
+    reader: AnswerReader
+    size_bytes: int
+    come: asyncio.Future[None]
+
+    def __lt__(self, other: _Turn) -> bool:
+        return self.number < other.number
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Among readers of its standing: a new one that has taken something goes before those that may never do."""
+        return -self.reader.credit, self.number
+
+
+class AnswerBudget(ByteBudget):
+    """Use within one event loop. All sizes inside are of memory: `COPIES` times the answer's."""
+
+    def __init__(self, bytes_max: int) -> None:
+        super().__init__(bytes_max)
+        self.held = dict.fromkeys(Standing, 0)
+        """Bytes by the standing of their readers."""
+        self.cuts = 0
+        """Connections that were broken."""
+        self._numbers = itertools.count()
+        self._turns: dict[Standing, list[_Turn]] = {standing: [] for standing in Standing}
+        self._at_work: dict[Standing, Counter[str]] = {standing: Counter() for standing in Standing}
+        self._of_connection: Counter[str] = Counter()
+        self._in_line: dict[AnswerReader, float] = {}
+        """Since when, oldest first; those that are slow by now are in `_late`."""
+        self._late: dict[AnswerReader, float] = {}
+        self._cutting: asyncio.TimerHandle | None = None
+        self._newest_next = False
+
+    @property
+    def in_line_bytes(self) -> int:
+        """Of answers that were handed to their connections."""
+        return sum(reader.held for reader in (*self._in_line, *self._late))
+
+    @property
+    def waiting(self) -> int:
+        """Readers for which there is no room now."""
+        return sum(map(len, self._turns.values()))
+
+    def take_bound(self, bytes_max: int) -> None:
+        """From now on; what is held above a smaller bound goes as its readers take it."""
+        self.bytes_max = bytes_max
+        self._serve()
+
+    def reader(self, *, once: bool = False, urgent: bool = False) -> AnswerReader:
+        """`once`: the call has one answer, for which its caller waits. `urgent`: it never waits; its bytes count all the same."""
+        return AnswerReader(self, CALLER.get(None), next(self._numbers), once=once, urgent=urgent)
+
+    # -- what readers call ---------------------------------------------------------------------------------------------
+
+    def share(self, reader: AnswerReader) -> int:
+        """Memory that an answer of this reader may take, if all that are at work beside it get the same."""
+        at_work = self._at_work[reader.standing]
+        connections = len(at_work) + (reader.connection not in at_work)
+        room = self.bytes_max - self.held[Standing.SLOW] if reader.standing is Standing.FAST else self.bytes_max // 4
+        return int(min(room / connections, self.bytes_max * CONNECTION_SHARE)) // max(1, at_work[reader.connection])
+
+    def queue(self, reader: AnswerReader, size_bytes: int) -> _Turn:
+        """A turn whose `come` is done once the reader holds `size_bytes`; at once, where there is room."""
+        number = next(self._numbers) if reader.number is None else reader.number
+        turn = _Turn(number, reader, size_bytes, asyncio.get_running_loop().create_future())
+        if reader.urgent:
+            self._hold(reader, size_bytes)
+            turn.come.set_result(None)
+            return turn
+        insort(self._turns[reader.standing], turn, key=lambda each: each.place)
+        self._serve()
+        if self._cutting is None and not turn.come.done():
+            self._cut_late()
+        return turn
+
+    def withdraw(self, turn: _Turn) -> None:
+        self._turns[turn.reader.standing].remove(turn)
+        turn.come.cancel()
+        self._serve()
+
+    def resize(self, reader: AnswerReader, size_bytes: int) -> bool:
+        """Hold `size_bytes` instead, without waiting. False: there is no room, or others wait for it."""
+        if size_bytes > reader.held and not reader.urgent and (self.waiting or self._obstacle(reader, size_bytes)):
+            return False
+        freed = size_bytes < reader.held
+        self._hold(reader, size_bytes)
+        if freed:
+            self._serve()
+        return True
+
+    def stand(self, reader: AnswerReader, standing: Standing) -> None:
+        """The reader's speed has changed."""
+        size_bytes = reader.held
+        self._hold(reader, 0)
+        reader.standing = standing
+        self._hold(reader, size_bytes)
+
+    def line_up(self, reader: AnswerReader) -> None:
+        self._in_line[reader] = asyncio.get_running_loop().time()
+
+    def leave_line(self, reader: AnswerReader) -> float:
+        """How long the answer was in line."""
+        now_s = asyncio.get_running_loop().time()
+        return now_s - (self._in_line.pop(reader) if reader in self._in_line else self._late.pop(reader, now_s))
+
+    # -- who is next ---------------------------------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        """Give room to those that wait, oldest first. No reader overtakes one that waits for the budget itself."""
+        self._age()
+        blocked: set[Standing] = set()
+        while heads := [turn for standing in Standing if standing not in blocked and (turn := self._head(standing)) is not None]:
+            turn = min(heads)
+            obstacle = self._obstacle(turn.reader, turn.size_bytes)
+            if obstacle == "budget":
+                return
+            if obstacle is not None:
+                blocked.add(turn.reader.standing)
+                continue
+            self._turns[turn.reader.standing].remove(turn)
+            self._newest_next ^= turn.reader.standing is Standing.NEW
+            self._hold(turn.reader, turn.size_bytes)
+            turn.come.set_result(None)
+
+    def _head(self, standing: Standing) -> _Turn | None:
+        """The first whose own connection has room: the oldest, and of new readers every other time the newest.
+
+        Else a reader that takes what it gets would wait behind all those that came before it and take nothing.
+        """
+        turns = self._turns[standing]
+        if standing is Standing.NEW and self._newest_next and turns and not turns[0].reader.credit:
+            turns = turns[::-1]
+        return next((turn for turn in turns if not self._is_full(turn.reader, turn.size_bytes)), None)
+
+    def _obstacle(self, reader: AnswerReader, size_bytes: int) -> str | None:
+        if self._is_full(reader, size_bytes):
+            return "connection"
+        for standing in (reader.standing, Standing.FAST):
+            others = sum(held for each, held in self.held.items() if each <= standing) - reader.held
+            if others and others + size_bytes > self.bytes_max * LIMITS[standing]:
+                return "budget" if standing is Standing.FAST else "standing"
+        return None
+
+    def _is_full(self, reader: AnswerReader, size_bytes: int) -> bool:
+        """The reader's connection holds its share already."""
+        others = self._of_connection[reader.connection] - reader.held
+        return bool(others) and others + size_bytes > self.bytes_max * CONNECTION_SHARE
+
+    def _hold(self, reader: AnswerReader, size_bytes: int) -> None:
+        at_work = self._at_work[reader.standing]
+        at_work[reader.connection] += bool(size_bytes) - bool(reader.held)
+        self.give(reader.held - size_bytes)
+        self.held[reader.standing] += size_bytes - reader.held
+        self._of_connection[reader.connection] += size_bytes - reader.held
+        for counter in (at_work, self._of_connection):
+            if not counter[reader.connection]:
+                del counter[reader.connection]
+        reader.held = size_bytes
+
+    # -- who takes nothing ---------------------------------------------------------------------------------------------
+
+    def _age(self) -> None:
+        """A reader becomes slow while its answer is in line, not when it has taken it at last."""
+        now_s = asyncio.get_running_loop().time()
+        for reader, since_s in list(itertools.takewhile(lambda each: each[1] <= now_s - SLOW_S, self._in_line.items())):
+            del self._in_line[reader]
+            self._late[reader] = since_s
+            self.stand(reader, Standing.SLOW)
+
+    def _cut_late(self) -> None:
+        """Break the connections of answers that are far too late, the latest first, while others wait.
+
+        As many as these need, and as slow readers hold above their own limit: they began as new ones, whose room this is.
+        """
+        self._cutting = None
+        self._serve()
+        if not self.waiting:
+            return
+        now_s = asyncio.get_running_loop().time()
+        self._cutting = asyncio.get_running_loop().call_later(CUT_EVERY_S, self._cut_late)
+        wanted = max(
+            sum(turn.size_bytes for turns in self._turns.values() for turn in turns),
+            self.held[Standing.SLOW] - int(self.bytes_max * LIMITS[Standing.SLOW]),
+        )
+        for reader, since_s in list(self._late.items()):
+            patience_s = PATIENCE_S + reader.held / COPIES / PATIENCE_BYTES_PER_S
+            if wanted > 0 and reader.caller is not None and now_s - since_s >= patience_s:
+                wanted -= reader.held
+                self.cuts += reader.cut()
+
+
+class AnswerReader:
+    """What one call holds of the budget: nothing while it waits for new records, else room for one answer.
+
+    `take`, then `fit` what was found, then `sent` while it is in line. Give all back by `rest` or `leave`.
+    """
+
+    def __init__(self, budget: AnswerBudget, caller: Caller | None, number: int, *, once: bool, urgent: bool) -> None:
+        self.caller = caller
+        self.connection = caller.connection if caller is not None else f"reader {number}"
+        self.urgent = urgent
+        self.standing = Standing.NEW
+        self.held = 0
+        self.number: int | None = None
+        """Of the turn that it waits for; kept while it waits, however often it stops to tell its caller that it does."""
+        self._turn: _Turn | None = None
+        self._budget = budget
+        self._window = None if once else FIRST_BYTES
+        self.credit = 0
+        """Bytes that were taken quickly, one answer after the other."""
+        self._grows_at = GROW_AFTER * FIRST_BYTES
+        self._is_cut = False
+        if caller is not None:
+            caller.readers.append(self)
+
+    def room(self, asked: int) -> int:
+        """Bytes for the next answer."""
+        own = self._budget.share(self) // COPIES
+        if self._window is not None:
+            own = min(own, self._window)
+        return min(asked, max(own, LEAST_BYTES))
+
+    async def take(self, payload_bytes: int, until_s: float) -> bool:
+        """Hold room for so much; False: there was none until this time of the loop's clock. The next call goes on with the wait."""
+        turn = self._turn = self._budget.queue(self, payload_bytes * COPIES)
+        self.number = turn.number
+        try:
+            if not turn.come.done():
+                async with asyncio.timeout_at(until_s):
+                    await asyncio.shield(turn.come)
+        except TimeoutError:
+            pass
+        finally:
+            if not turn.come.done():
+                self._budget.withdraw(turn)
+        if self.held:
+            self.number = None
+        return self.held > 0
+
+    def fit(self, payload_bytes: int) -> bool:
+        """Hold room for just so much. False: it is more than was taken, and there is no room for it at present."""
+        return self._budget.resize(self, payload_bytes * COPIES)
+
+    def hand_over(self) -> None:
+        """The answer is in line from now on, until the call ends."""
+        self._budget.line_up(self)
+
+    @contextmanager
+    def sent(self) -> Iterator[None]:
+        """The answer is in line; with the end of the block its reader has taken it."""
+        self._budget.line_up(self)
+        try:
+            yield
+        except BaseException:
+            self.leave()
+            raise
+        self._was_taken(self.held // COPIES, self._budget.leave_line(self))
+        self.rest()
+
+    def rest(self) -> None:
+        """Give everything back."""
+        self._budget.resize(self, 0)
+
+    def leave(self) -> None:
+        """The call has ended. May be called again."""
+        if self._turn is not None and not self._turn.come.done():
+            self._budget.withdraw(self._turn)
+        self._budget.leave_line(self)
+        self.rest()
+
+    def cut(self) -> bool:
+        """Break the connection; False: that was done before."""
+        is_first, self._is_cut = not self._is_cut, True
+        if is_first and self.caller is not None:
+            self.caller.cut()
+        return is_first
+
+    def _was_taken(self, size_bytes: int, seconds: float) -> None:
+        if seconds >= SLOW_S:
+            self.credit = 0
+            self._budget.stand(self, Standing.SLOW)
+        else:
+            self.credit += size_bytes
+            is_fast = self.credit >= FAST_AFTER_BYTES or self.standing is Standing.FAST
+            self._budget.stand(self, Standing.FAST if is_fast else Standing.NEW)
+        if self._window is None:
+            return
+        if seconds >= QUICK_S:
+            self._window = max(LEAST_BYTES, min(self._window, int(size_bytes / seconds * AIM_S)))
+            self._grows_at = self.credit + GROW_AFTER * self._window
+        elif self.credit >= self._grows_at and self._window < FRAME_PAYLOAD_BYTES_MAX:
+            self._window *= 2
+            self._grows_at = self.credit + GROW_AFTER * self._window
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.leave()

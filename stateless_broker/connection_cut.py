@@ -1,0 +1,79 @@
+"""Breaks TCP connections of this process, found by their peers' addresses.
+
+gRPC's asyncio server has no call for it: a handler that ends leaves its answer in line until the peer takes it, and an abort goes behind
+that answer. What a peer that reads nothing makes a broker hold comes back only when its connection ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import stat
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from urllib.parse import unquote
+
+from stateless_broker.logs import get_logger
+
+OPEN_FILES = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"
+
+log = get_logger(__name__)
+
+
+class ConnectionCut:
+    """Use within one event loop. Those of one turn of the loop are broken together: each search looks at every open file."""
+
+    def __init__(self) -> None:
+        self._peers: set[str] = set()
+
+    def cut(self, peer: str) -> None:
+        if not self._peers:
+            asyncio.get_running_loop().call_soon(self._cut_all)
+        self._peers.add(peer)
+
+    def _cut_all(self) -> None:
+        peers, self._peers = self._peers, set()
+        broken = cut_connections(peers)
+        log.info("connections of readers that take nothing were broken, for others wait", connections=sorted(peers), broken=broken)
+
+
+def cut_connections(peers: Collection[str]) -> int:
+    """How many of them there were. `peers`: as gRPC names them ("ipv4:10.0.0.7:52114", "ipv6:%5B::1%5D:52114").
+
+    A descriptor is duplicated before its peer is looked at: another connection may use its number a moment later.
+    """
+    wanted = {address for peer in peers if (address := _address_of(peer)) is not None}
+    broken = 0
+    for name in os.listdir(OPEN_FILES) if wanted else ():
+        with suppress(OSError), _duplicate(int(name)) as copy:
+            if not stat.S_ISSOCK(os.fstat(copy).st_mode):
+                continue
+            found = socket.socket(fileno=copy)
+            try:
+                if found.family in (socket.AF_INET, socket.AF_INET6) and _plain(*found.getpeername()[:2]) in wanted:
+                    found.shutdown(socket.SHUT_RDWR)
+                    broken += 1
+            finally:
+                found.detach()
+    return broken
+
+
+@contextmanager
+def _duplicate(number: int) -> Iterator[int]:
+    copy = os.dup(number)
+    try:
+        yield copy
+    finally:
+        os.close(copy)
+
+
+def _address_of(peer: str) -> tuple[str, int] | None:
+    kind, _, rest = peer.partition(":")
+    host, _, port = unquote(rest).rpartition(":")
+    return _plain(host.strip("[]"), int(port)) if kind in ("ipv4", "ipv6") and port.isdigit() else None
+
+
+def _plain(host: str, port: int) -> tuple[str, int]:
+    """A socket for both families names IPv4 peers as ::ffff:10.0.0.7."""
+    return host.partition("%")[0].removeprefix("::ffff:"), port

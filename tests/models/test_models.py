@@ -1,0 +1,44 @@
+"""A share of `make simulate LEVEL=models` for every test run."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.models.run import MODELS
+from tests.models.walk import Model, Violation
+
+DESIGN_SEEDS = range(6)
+MUTANT_SEEDS = range(60)
+RARELY_CAUGHT = {("ledger", "narrow-reader-check"), ("transactions", "order-without-epoch"), ("moves", "freeze-without-barrier")}
+"""These need hundreds of seeds: `make simulate LEVEL=models` shows them."""
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=lambda model: model.name)
+def test_the_rules_hold(model: Model) -> None:
+    for seed in DESIGN_SEEDS:
+        model.walk(seed)
+
+
+@pytest.mark.parametrize(
+    ("model", "mutant"),
+    [
+        pytest.param(model, mutant, id=f"{model.name}-{mutant}")
+        for model in MODELS.values()
+        for mutant in model.mutants
+        if (model.name, mutant) not in RARELY_CAUGHT
+    ],
+)
+def test_a_rule_is_needed(model: Model, mutant: str) -> None:
+    assert model.catch(mutant, MUTANT_SEEDS) is not None, model.mutants[mutant]
+
+
+def test_a_walk_repeats() -> None:
+    def outcome(model: Model, mutant: str, seed: int) -> object:
+        try:
+            return model.walk(seed, [mutant])
+        except Violation as violation:
+            return str(violation)
+
+    for model in MODELS.values():
+        for mutant in list(model.mutants)[:2]:
+            assert outcome(model, mutant, 3) == outcome(model, mutant, 3)

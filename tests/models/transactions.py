@@ -1,0 +1,515 @@
+"""Model of transactions: staged batches, one decision record, links at completion.
+
+The ledger below is taken for granted (`tests.models.ledger`): only a bundle's newest term appends,
+an older one may live on and answer from what it knew. Bundle 0 holds the coordinator, bundle 1
+output 0 and the group's offsets, bundle 2 output 1. Workers read items 0, 1, … of one input
+partition, write each to both outputs and commit the input offset, in one transaction. Two workers
+share a transactional id; all of them pause, die and come back as zombies. Invariants: each item
+below the committed offset is visible once in each output, in order; none above it is; no part of an
+aborted transaction is ever linked; once all is quiet nothing is staged, pending or undecided.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from tests.models.walk import Model, Process, Violation, Walk
+
+STEPS = 12_000
+STEPS_AT_REST = 40_000
+STAGED_AGE_MAX = 300
+ITEMS_AT_REST = 40
+NOT_OWNER, UNKNOWN, RETRY = "NOT_OWNER", "UNKNOWN", "RETRY"
+OK, OVER, MISSING, FENCED, DONE, COMMIT, ABORT = "ok", "over", "missing", "fenced", "done", "commit", "abort"
+NO_ANSWER = (NOT_OWNER, UNKNOWN, RETRY)
+
+MUTANTS = {
+    "init-during-commit": "a new epoch waits until the commit of the epoch before is complete",
+    "ask-without-fence": "a coordinator answers a bundle only after a fence check, and never about a later epoch than it knows",
+    "ask-does-not-decide": "an abort that is answered to a question is recorded first",
+    "order-without-epoch": "the order of transactions is that of pairs (epoch, number)",
+    "no-finished-memory": "a bundle remembers the last transaction of each producer that it has completed",
+    "offsets-not-fenced": "staged offsets are fenced by the group's member and epoch",
+    "no-count": "completion links just as many batches as the decision counted",
+    "pending-ignored": "a committed offset is not answered while another is pending",
+    "complete-after-one": "a transaction is complete when all of its bundles are",
+}
+
+
+class TransactionId(NamedTuple):
+    name: str
+    """The transactional id that the program chose."""
+    producer: int
+    epoch: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a decision counts of one bundle."""
+
+    batches: int
+    has_offset: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The coordinator's record of one transactional id."""
+
+    producer: int
+    epoch: int
+    number: int = 0
+    decided: str | None = None
+    parts: dict[int, Part] = field(default_factory=dict)
+    complete: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    at: int
+    batches: tuple[tuple[int, ...], ...] = ()
+
+
+@dataclass(slots=True)
+class Group:
+    epoch: int = 0
+    member: str | None = None
+    committed: int = 0
+    pending: dict[TransactionId, tuple[int, int]] = field(default_factory=dict)
+    """(staged at, offset)"""
+
+
+@dataclass(slots=True)
+class State:
+    """The fold of one bundle's log, as far as a term knows it."""
+
+    known: dict[str, Known] = field(default_factory=dict)
+    staged: dict[TransactionId, Staged] = field(default_factory=dict)
+    finished: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """producer -> (epoch, number) of the last transaction that was completed here"""
+    visible: list[int] = field(default_factory=list)
+    group: Group = field(default_factory=Group)
+
+
+class Term:
+    def __init__(self, world: World, bundle: int, state: State) -> None:
+        self.world, self.bundle, self.state = world, bundle, state
+
+    @property
+    def is_current(self) -> bool:
+        """A fence check."""
+        return self.world.terms[self.bundle] is self
+
+    def append(self, change: Callable[[State], None]) -> bool:
+        """Make a change durable; False: this term is over."""
+        if not self.is_current:
+            return False
+        change(self.state)
+        return True
+
+    def final(self, answer: str) -> str:
+        """An answer that may not come from a term that is over."""
+        return answer if self.is_current else NOT_OWNER
+
+
+class World:
+    def __init__(self, walk: Walk) -> None:
+        self.walk = walk
+        self.now = 0
+        self.healed = False
+        self.terms = [Term(self, bundle, State()) for bundle in range(3)]
+        self.zombies: list[list[Term]] = [[], [], []]
+        self.late: list[tuple[int, int, Callable[..., Any], tuple[Any, ...]]] = []
+        self.aborted: set[TransactionId] = set()
+        self._ids = 0
+
+    def breaks(self, rule: str) -> bool:
+        return rule in self.walk.broken
+
+    def next_id(self) -> int:
+        self._ids += 1
+        return self._ids
+
+    def claim(self, bundle: int) -> None:
+        before = self.terms[bundle]
+        self.zombies[bundle] = [*self.zombies[bundle], before][-3:]
+        self.terms[bundle] = Term(self, bundle, before.state)
+        before.state = copy.deepcopy(before.state)
+        self.walk.saw("a bundle changed hands")
+
+    def owner(self, bundle: int) -> Term:
+        """Whom a caller takes for the owner: now and then a term that is over."""
+        zombies = self.zombies[bundle]
+        if not self.healed and zombies and self.walk.chance(0.15):
+            self.walk.saw("an old owner was called")
+            return self.walk.random.choice(zombies)
+        return self.terms[bundle]
+
+
+def call(world: World, bundle: int, method: Callable[..., Any], *arguments: Any) -> Process:
+    """One call: it may be lost, arrive a second time much later, reach an owner that is none, or lose its answer."""
+    walk = world.walk
+    yield
+    if not world.healed and walk.chance(0.04):
+        return UNKNOWN
+    if not world.healed and walk.chance(0.06):
+        world.late.append((world.now + walk.random.randrange(3000), bundle, method, arguments))
+    yield
+    answer = method(world.owner(bundle), *arguments)
+    yield
+    return UNKNOWN if not world.healed and walk.chance(0.05) else answer
+
+
+def call_until_answered(world: World, bundle: int, method: Callable[..., Any], *arguments: Any) -> Process:
+    while True:
+        answer = yield from call(world, bundle, method, *arguments)
+        if answer not in NO_ANSWER:
+            return answer
+        yield
+
+
+# The coordinator, in bundle 0.
+
+
+def init(term: Term, name: str) -> tuple[int, int] | str:
+    """Return (producer, epoch), and fence whatever worked under this transactional id before.
+
+    What an older epoch left undecided is thereby aborted.
+    """
+    known = term.state.known.get(name)
+    if known and known.decided == COMMIT and not known.complete and not term.world.breaks("init-during-commit"):
+        return RETRY
+    new = Known(known.producer, known.epoch + 1) if known else Known(term.world.next_id(), 1)
+    return (new.producer, new.epoch) if term.append(lambda state: state.known.update({name: new})) else NOT_OWNER
+
+
+def decide(term: Term, transaction: TransactionId, outcome: str, parts: dict[int, Part]) -> str:
+    """Record the outcome; answer the one that counts. Numbers count from 1 in each epoch."""
+    known = term.state.known.get(transaction.name)
+    if known is None or (known.producer, known.epoch) != (transaction.producer, transaction.epoch):
+        return term.final(FENCED)
+    if transaction.number == known.number and known.decided:
+        return term.final(known.decided)
+    if transaction.number <= known.number:
+        return term.final(FENCED)
+    if not known.complete:
+        return RETRY  # the one before has to be completed first
+    return _record(term, transaction, known, outcome, parts, complete=False)
+
+
+def _record(term: Term, transaction: TransactionId, known: Known, outcome: str, parts: dict[int, Part], complete: bool) -> str:
+    new = replace(known, number=transaction.number, decided=outcome, parts=parts, complete=complete)
+    if not term.append(lambda state: state.known.update({transaction.name: new})):
+        return NOT_OWNER
+    if outcome == ABORT:
+        term.world.aborted.add(transaction)
+    return outcome
+
+
+def ask(term: Term, transaction: TransactionId) -> str:
+    """A bundle holds something staged for too long. Presumed abort, but only as a fact that lasts."""
+    known, broken = term.state.known.get(transaction.name), term.world.breaks("ask-without-fence")
+    abort = ABORT if broken else term.final(ABORT)
+    if known is None or known.producer != transaction.producer or known.epoch > transaction.epoch:
+        return abort  # an epoch begins only once all commits before it are complete
+    if known.epoch < transaction.epoch:
+        return abort if broken else term.final(RETRY)
+    if transaction.number < known.number:
+        return abort
+    if transaction.number == known.number:
+        completing = known.decided == COMMIT and not known.complete
+        return RETRY if completing else abort  # complete: what is still staged is a late double that was not counted
+    if term.world.breaks("ask-does-not-decide"):
+        return abort
+    if not known.complete:
+        return RETRY
+    term.world.walk.saw("a transaction timed out")
+    return _record(term, transaction, known, ABORT, {}, complete=True)
+
+
+def finish(term: Term, transaction: TransactionId) -> None:
+    known = term.state.known.get(transaction.name)
+    if known and (known.producer, known.epoch, known.number) == transaction[1:] and not known.complete:
+        term.append(lambda state: state.known.update({transaction.name: replace(known, complete=True)}))
+
+
+# Bundles with data.
+
+
+def is_over(term: Term, transaction: TransactionId) -> bool:
+    """Was this transaction, or a later one of its producer, completed here?"""
+    last = term.state.finished.get(transaction.producer)
+    if last is None or term.world.breaks("no-finished-memory"):
+        return False
+    return not_after(term, (transaction.epoch, transaction.number), last)
+
+
+def not_after(term: Term, one: tuple[int, int], other: tuple[int, int]) -> bool:
+    return one <= other or (term.world.breaks("order-without-epoch") and one[1] <= other[1])
+
+
+def stage(term: Term, transaction: TransactionId, sequence: int, values: tuple[int, ...]) -> str:
+    """Store a batch, durable and invisible. Sequences count from 0 in each transaction."""
+    if is_over(term, transaction):
+        return term.final(OVER)
+    staged = term.state.staged.get(transaction, Staged(term.world.now))
+    if sequence != len(staged.batches):
+        return term.final(OK if sequence < len(staged.batches) else "gap")
+    new = replace(staged, batches=(*staged.batches, values))
+    return OK if term.append(lambda state: state.staged.update({transaction: new})) else NOT_OWNER
+
+
+def stage_offset(term: Term, transaction: TransactionId, member: str, group_epoch: int, offset: int) -> str:
+    group = term.state.group
+    if is_over(term, transaction):
+        return term.final(OVER)
+    if (group.member, group.epoch) != (member, group_epoch) and not term.world.breaks("offsets-not-fenced"):
+        return term.final(FENCED)
+    staged = (term.world.now, offset)
+    return OK if term.append(lambda state: state.group.pending.update({transaction: staged})) else NOT_OWNER
+
+
+def complete(term: Term, transaction: TransactionId, outcome: str, part: Part) -> str:
+    """Link what is staged (commit) or drop it (abort), atomically in this bundle."""
+    world = term.world
+    if is_over(term, transaction):
+        return DONE
+    batches = term.state.staged.get(transaction, Staged(0)).batches
+    pending = term.state.group.pending.get(transaction)
+    too_few = len(batches) < part.batches or (part.has_offset and pending is None)
+    if outcome == COMMIT and too_few and not world.breaks("no-count"):
+        return term.final(MISSING)
+
+    def change(state: State) -> None:
+        if outcome == COMMIT:
+            if transaction in world.aborted:
+                raise Violation(f"{transaction} was aborted and is linked")
+            for batch in batches if world.breaks("no-count") else batches[: part.batches]:
+                state.visible += batch
+            if pending is not None and part.has_offset:
+                state.group.committed = pending[1]
+        done = (transaction.epoch, transaction.number)
+        for kept in (state.staged, state.group.pending):  # a producer's transactions are completed in turn: what is older is a late double
+            for old in [old for old in kept if old.producer == transaction.producer and not_after(term, (old.epoch, old.number), done)]:
+                del kept[old]
+        state.finished[transaction.producer] = max(state.finished.get(transaction.producer, (0, 0)), done)
+
+    return DONE if term.append(change) else NOT_OWNER
+
+
+def fetch_committed(term: Term) -> int | str:
+    if not term.is_current:
+        return NOT_OWNER
+    return RETRY if term.state.group.pending and not term.world.breaks("pending-ignored") else term.state.group.committed
+
+
+def assign(term: Term, member: str) -> bool:
+    epoch = term.state.group.epoch + 1
+
+    def change(state: State) -> None:
+        state.group.member, state.group.epoch = member, epoch
+
+    return term.append(change)
+
+
+def assignment(term: Term) -> tuple[str | None, int]:
+    """May be old: heartbeats have no fence check."""
+    return term.state.group.member, term.state.group.epoch
+
+
+# Processes.
+
+
+def worker(world: World, name: str, transactional_id: str) -> Process:
+    while True:
+        identity = yield from call(world, 0, init, transactional_id)
+        if isinstance(identity, str):
+            continue
+        last = TransactionId(transactional_id, identity[0], identity[1], 0)
+        alive = True
+        while alive:
+            member, group_epoch = yield from call_until_answered(world, 1, assignment)
+            if member != name:
+                if world.healed:
+                    return
+                yield
+                continue
+            at = yield from call(world, 1, fetch_committed)
+            if isinstance(at, str):
+                continue
+            last, alive = yield from work(world, name, group_epoch, last, at)
+            if world.healed and at >= ITEMS_AT_REST:
+                return
+
+
+def work(world: World, name: str, group_epoch: int, last: TransactionId, at: int) -> Process:
+    """Transaction after transaction, while the assignment seems to last; (last transaction, whether the worker lives on)."""
+    while not (world.healed and at >= ITEMS_AT_REST):
+        last = last._replace(number=last.number + 1)
+        decided, end, whole = yield from one_transaction(world, name, group_epoch, last, at)
+        if decided == FENCED:
+            return last, False
+        if not whole:
+            return last, True
+        at = end if decided == COMMIT else at
+        if world.walk.chance(0.1):
+            world.walk.saw("a worker died")
+            return last, False
+        yield
+    return last, True
+
+
+def one_transaction(world: World, name: str, group_epoch: int, transaction: TransactionId, at: int) -> Process:
+    """Return (what was decided, end of its items, whether all of it was staged).
+
+    A batch without an answer may be left out, although it may be staged all the same.
+    """
+    walk = world.walk
+    items = tuple(range(at, at + 1 + walk.random.randrange(3)))
+    chunks = [items[:1], items[1:]] if len(items) > 1 else [items]
+    whole, count, end = True, len(chunks), items[-1] + 1
+    for sequence, chunk in enumerate(chunks):
+        for bundle in (1, 2):
+            answer = yield from call_some_times(world, bundle, stage, transaction, sequence, chunk)
+            if answer != OK and sequence == 1 and walk.chance(0.7):
+                count, end = 1, items[0] + 1
+                walk.saw("a batch was left out")
+            else:
+                whole = whole and answer == OK
+    answer = yield from call_some_times(world, 1, stage_offset, transaction, name, group_epoch, end)
+    whole = whole and answer == OK
+    outcome = COMMIT if whole and (world.healed or walk.chance(0.85)) else ABORT
+    parts = {1: Part(count, True), 2: Part(count, False)}
+    decided = yield from call_until_answered(world, 0, decide, transaction, outcome, parts)
+    walk.saw(f"decided: {decided}")
+    return decided, end, whole
+
+
+def call_some_times(world: World, bundle: int, method: Callable[..., Any], *arguments: Any) -> Process:
+    answer = yield from call(world, bundle, method, *arguments)
+    for _ in range(3):
+        if answer in (NOT_OWNER, UNKNOWN) and world.walk.chance(0.8):
+            answer = yield from call(world, bundle, method, *arguments)
+    return answer
+
+
+def completer(world: World) -> Process:
+    """Carry out what is decided. Any term that takes itself for the coordinator's may try."""
+    while True:
+        yield
+        term = world.owner(0)
+        for name, known in [(name, known) for name, known in term.state.known.items() if not known.complete]:
+            transaction = TransactionId(name, known.producer, known.epoch, known.number)
+            assert known.decided is not None
+            done = True
+            for bundle, part in sorted(known.parts.items()):
+                answer = yield from call(world, bundle, complete, transaction, known.decided, part)
+                if answer == MISSING:
+                    raise Violation(f"{transaction} is decided, and bundle {bundle} has not what was counted")
+                done = done and answer == DONE
+                if answer == DONE and world.breaks("complete-after-one"):
+                    done = True
+                    break
+            if done:
+                yield from call(world, 0, finish, transaction)
+
+
+def housekeeper(world: World, bundle: int) -> Process:
+    """Ask the coordinator about what has been staged for too long."""
+    while True:
+        yield
+        state = world.owner(bundle).state
+        staged = [transaction for transaction, kept in state.staged.items() if world.now - kept.at > STAGED_AGE_MAX]
+        pending = [transaction for transaction, (at, _) in state.group.pending.items() if world.now - at > STAGED_AGE_MAX]
+        for transaction in sorted({*staged, *pending}):
+            if (yield from call(world, 0, ask, transaction)) == ABORT:
+                yield from call(world, bundle, complete, transaction, ABORT, Part(0, False))
+
+
+def rebalancer(world: World) -> Process:
+    while not world.healed:
+        for _ in range(world.walk.random.randrange(400)):
+            yield
+        yield from call(world, 1, assign, world.walk.random.choice("abc"))
+
+
+@dataclass(slots=True)
+class _Asleep:
+    process: Process
+    until: int = 0
+
+
+def run(walk: Walk) -> None:
+    world = World(walk)
+    workers = [worker(world, name, transactional_id) for name, transactional_id in (("a", "t1"), ("b", "t1"), ("c", "t2"))]
+    started = [*workers, completer(world), completer(world), housekeeper(world, 1), housekeeper(world, 2), rebalancer(world)]
+    processes = [_Asleep(process) for process in started]
+    _step(world, processes, STEPS)
+    world.healed = True
+    for process in processes:
+        process.until = 0
+    assign(world.terms[1], "a")
+    for _, bundle, method, arguments in world.late:
+        method(world.owner(bundle), *arguments)
+    world.late.clear()
+    _step(world, processes, STEPS_AT_REST)
+    check(world)
+
+
+def _step(world: World, processes: list[_Asleep], steps: int) -> None:
+    walk = world.walk
+    for _ in range(steps):
+        world.now += 1
+        for late in [late for late in world.late if late[0] <= world.now]:
+            world.late.remove(late)
+            walk.saw("a late double of a call")
+            late[2](world.owner(late[1]), *late[3])
+        if not processes:
+            return
+        chosen = walk.random.choice(processes)
+        if chosen.until > world.now:
+            continue
+        if not world.healed and walk.chance(0.004):
+            chosen.until = world.now + walk.random.randrange(200, 4000)
+            continue
+        if not world.healed and walk.chance(0.002):
+            world.claim(walk.random.randrange(3))
+        if next(chosen.process, "ended") == "ended":
+            processes.remove(chosen)
+
+
+def check(world: World) -> None:
+    for term in world.terms[1:]:
+        if term.state.staged or term.state.group.pending:
+            raise Violation(f"bundle {term.bundle} still holds {list(term.state.staged)} {term.state.group.pending}")
+    unfinished = [name for name, known in world.terms[0].state.known.items() if not known.complete]
+    if unfinished:
+        raise Violation(f"never completed: {unfinished}")
+    committed = world.terms[1].state.group.committed
+    for term in world.terms[1:]:
+        visible = term.state.visible
+        if visible != list(range(committed)):
+            raise Violation(f"bundle {term.bundle} shows {len(visible)} items, {committed} are committed: {visible[-12:]}")
+    world.walk.saw("items committed", committed)
+
+
+TRANSACTIONS = Model(
+    "transactions",
+    run,
+    MUTANTS,
+    (
+        "a bundle changed hands",
+        "an old owner was called",
+        "a late double of a call",
+        "decided: commit",
+        "decided: abort",
+        "decided: fenced",
+        "a batch was left out",
+        "a transaction timed out",
+        "a worker died",
+        "items committed",
+    ),
+)

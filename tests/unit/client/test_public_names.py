@@ -1,0 +1,34 @@
+"""`ledgermq.__all__`: what public calls take and give, and nothing that no program needs."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+
+import ledgermq
+
+NOT_MADE_BY_CALLS = {"connect", "errors", "sync", "__version__", "LedgerMQError"}
+
+
+def test_every_public_type_is_in_a_signature_of_another_one() -> None:
+    signatures = ""
+    for name in ledgermq.__all__:
+        public = getattr(ledgermq, name)
+        if not inspect.isclass(public):
+            continue
+        signatures += " ".join(str(annotation) for annotation in getattr(public, "__annotations__", {}).values())
+        for member_name, member in inspect.getmembers(public):
+            if not member_name.startswith("_"):
+                signatures += str(getattr(member.fget if isinstance(member, property) else member, "__annotations__", ""))
+    unused = [name for name in ledgermq.__all__ if name not in NOT_MADE_BY_CALLS and not re.search(rf"\b{name}\b", signatures)]
+    # What `connect`, awaiting and `client.groups` give; what programs make for a reset, and as a setting.
+    assert unused == ["BatchResult", "Client", "GroupAdmin", "Like", "OffsetStore", "Shift"]
+
+
+def test_settings_are_keyword_arguments_and_sync_needs_no_import_of_its_own() -> None:
+    assert not [name for name in ledgermq.__all__ if name.endswith("Settings")]
+    program = "import ledgermq; print(ledgermq.sync.connect.__module__, ledgermq.errors.UnknownTopic.code)"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
+    assert ended.stdout.split() == ["ledgermq.sync.client", "UNKNOWN_TOPIC"]

@@ -1,0 +1,163 @@
+"""What a command says and how long it takes when brokers do not answer: every command with --timeout ends within it."""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from ledgermq.cli.exit_codes import ExitCode
+from ledgermq.cli.main import build
+from ledgermq.cli.session import parse_target
+from ledgermq.errors import InvalidConfig
+
+TIMEOUT_S = 0.4
+ENDS_S_MAX = 8.0
+"""Far above --timeout, for a busy machine, and below what one attempt, one close of a group's member or several calls would take."""
+
+ARGUMENTS: dict[str, tuple[str, ...]] = {
+    "topic create": ("t",),
+    "topic list": (),
+    "topic describe": ("t",),
+    "topic alter": ("t", "--partitions", "2"),
+    "topic delete": ("t", "--yes"),
+    "topic delete-records": ("t", "--before-offset", "1", "--yes"),
+    "produce": ("t",),
+    "consume": ("t", "--group", "g"),
+    "group list": (),
+    "group describe": ("g",),
+    "group reset": ("g", "--to", "earliest", "--yes"),
+    "group delete": ("g", "--yes"),
+    "group export": ("g", "FILE"),
+    "group import": ("g", "FILE"),
+    "status": (),
+}
+OFFSETS = '{"offsets": [{"topic": "t", "topic_id": 1, "partition": 0, "offset": 5}]}'
+
+
+def run(*arguments: str, stdin: str = "a line\n", **variables: str) -> Result:
+    environment = {"LEDGERMQ_TARGET": None, "COLUMNS": "200", **variables}
+    return CliRunner(env=environment).invoke(build(), arguments, input=stdin)
+
+
+def commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, set[str]]]:
+    """Every command, with the names of its parameters."""
+    if hasattr(command, "commands"):
+        for name, inner in command.commands.items():
+            yield from commands(inner, (*words, name))
+    else:
+        yield " ".join(words), {parameter.name or "" for parameter in command.params}
+
+
+@pytest.fixture
+def refused() -> Iterator[str]:
+    """An address where nothing listens for as long as the test runs."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{taken.getsockname()[1]}"
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """An address that takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0), backlog=100) as listening:
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+
+
+def test_every_command_that_talks_to_brokers_has_a_time_limit_and_is_tried_here() -> None:
+    found = dict(commands(typer.main.get_command(build())))
+    talking = {words for words, parameters in found.items() if "target" in parameters}
+    assert talking == {words for words, parameters in found.items() if "timeout_s" in parameters} - {"top"}
+    assert talking == set(ARGUMENTS)
+
+
+@pytest.mark.parametrize("words", ARGUMENTS)
+def test_a_command_ends_within_its_time_limit(words: str, silent: str, tmp_path: Path) -> None:
+    file = tmp_path / "offsets.json"
+    file.write_text(OFFSETS)
+    given = [str(file) if each == "FILE" else each for each in ARGUMENTS[words]]
+    begun = time.monotonic()
+    result = run(*words.split(), *given, "--target", silent, "--timeout", str(TIMEOUT_S))
+    assert time.monotonic() - begun < ENDS_S_MAX
+    assert result.exit_code == ExitCode.UNAVAILABLE, result.output
+    assert silent in result.stderr
+
+
+def test_top_ends_when_no_admin_port_answers(silent: str) -> None:
+    begun = time.monotonic()
+    result = run("top", silent, "--timeout", str(TIMEOUT_S), "--interval", "60")
+    assert time.monotonic() - begun < ENDS_S_MAX
+    assert result.exit_code == ExitCode.UNAVAILABLE
+    assert f"{silent}: no answer: timed out" in result.stdout
+    assert "--admin-port" in result.stderr
+
+
+@pytest.mark.parametrize("words", [("status",), ("consume", "t", "--group", "g"), ("produce", "t")], ids=" ".join)
+def test_what_is_waited_for_is_said_while_it_is_waited_for(words: tuple[str, ...], refused: str) -> None:
+    result = run(*words, "--target", refused, "--timeout", "4")
+    first, *_, last = result.stderr.splitlines()
+    assert re.fullmatch(rf"waiting for a broker at {refused}: connection refused; gives up in \d s", first)
+    assert last.startswith("error [UNAVAILABLE]")
+    assert "connection refused" in last
+    assert "ipv4:" not in result.stderr, "gRPC's own words"
+
+
+def test_a_mistyped_variable_is_refused_by_every_command(refused: str) -> None:
+    for words in (("status", "--target", refused), ("inspect", "cluster", "/nowhere"), ("config", "show")):
+        result = run(*words, LEDGERMQ_TARGE="elsewhere:9650")
+        assert result.exit_code == ExitCode.USAGE
+        assert "unknown variable LEDGERMQ_TARGE; did you mean LEDGERMQ_TARGET?" in result.stderr
+    assert run("status", "--help", LEDGERMQ_TARGE="elsewhere:9650").exit_code == 0
+
+
+def test_settings_of_brokers_are_no_mistyped_variables(refused: str) -> None:
+    result = run("status", "--target", refused, "--timeout", "0.1", LEDGERMQ_FLUSH_BYTES="70000", LEDGERMQ_TAG="1.0")
+    assert result.exit_code == ExitCode.UNAVAILABLE
+
+
+@pytest.mark.parametrize("folder", ["ledgermq-data", "./ledgermq-data", "."])
+def test_a_folder_is_a_target(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ledgermq-data").mkdir()
+    assert parse_target(folder) == (tmp_path / folder).absolute().as_uri()
+    assert parse_target(str(tmp_path / folder)) == (tmp_path / folder).as_uri()
+
+
+@pytest.mark.parametrize("target", ["", "  ", "nosuchfolder", "no/such", "localhost:9650/"])
+def test_a_target_that_is_none_makes_no_folder(target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidConfig):
+        parse_target(target)
+    assert run("topic", "create", "t", "--target", target).exit_code == ExitCode.USAGE
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_shows_defaults_and_ranges_of_a_brokers_settings() -> None:
+    result = CliRunner(env={"COLUMNS": "400", "LEDGERMQ_TARGET": None}).invoke(build(), ["broker", "--help"])
+    lines = {words[1]: line for line in result.stdout.splitlines() if (words := line.split())[1:2] and words[1].startswith("--")}
+    assert "[default: 8388608; 65,536 to 67,108,864]" in lines["--flush-bytes"]
+    assert "[default: info; debug, info, warning, error]" in lines["--log-level"]
+    assert "[default: false]" in lines["--auto-create-topics"]
+    assert "[default: not set; 0 to 65,535]" in lines["--admin-port"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("dev", ""), "the root is empty"),
+        (("dev", "s3://bucket/x"), "local folder"),
+        (("inspect", "cluster", ""), "the root is empty"),
+    ],
+)
+def test_a_root_that_is_none_is_refused(arguments: tuple[str, ...], text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run(*arguments)
+    assert (result.exit_code, text in result.stderr) == (ExitCode.USAGE, True)
+    assert list(tmp_path.iterdir()) == []
