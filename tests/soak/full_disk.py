@@ -79,7 +79,7 @@ class FullDisk:
 
     async def _start(self) -> Child:
         url = (self._disk / "root").as_uri()
-        command = [*LEDGERMQ, "broker", url, "--port", str(self._port), "--parquet-min-age-ms", "4000"]
+        command = [*LEDGERMQ, "broker", url, "--port", str(self._port)]
         broker = self._children.spawn("full-disk", command)
         async with asyncio.timeout(UP_S_MAX):
             while "broker listens" not in broker.text():
