@@ -30,6 +30,7 @@ from tests.chaos.judge import compact_all, fsck, judge_logs
 from tests.chaos.stores import FolderStore
 from tests.simulation.model import Violation
 from tests.soak.cluster import GRACE_S, SoakCluster
+from tests.soak.full_disk import FullDisk
 from tests.soak.verdict import Witnesses, judge
 
 BROKERS = 3
@@ -91,8 +92,11 @@ class SoakRun:
     async def run(self) -> None:
         await self._begin()
         async with _background(self.cluster.keep_running(), self._status(), self._keep_compacting()):
-            async with _background(self._kill_brokers(), self._kill_compactor()):
+            full_disk = FullDisk(self.folder, self.note)
+            async with _background(self._kill_brokers(), self._kill_compactor(), full_disk.run()):
                 await asyncio.sleep(self.seconds)
+            self.violations += full_disk.violations
+            self.facts["disk_fills"] = full_disk.turns
             self.note("the time is over: no more kills")
             for broker in self.cluster.brokers:
                 if not broker.wanted:  # the end came between its kill and its start
