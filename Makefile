@@ -9,6 +9,9 @@ PROTOS := ledgermq/protocol/ledgermq.proto ledger/format/ledgermq_format.proto o
 # session and run alone.
 WORKERS ?= 3
 
+# Some machines forbid Python to keep compiled modules: each of the hundreds of processes that tests start would compile all of them again.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: help setup lint format proto pages test test-fast test-spark test-real test-nightly compose-test fuzz powercut simulate mutants chaos soak golden bench bench-quick sizing demo lock clean
 
 help: ## List the commands

@@ -44,7 +44,7 @@ with_uv() {
   if [ -n "$index" ]; then export UV_DEFAULT_INDEX=${UV_DEFAULT_INDEX:-$index}; fi
   if [ -n "$cert" ]; then export SSL_CERT_FILE=${SSL_CERT_FILE:-$cert}; fi
   uv=("$environment/bin/uv" pip)
-  "${uv[@]}" install --python "$python" --require-hashes -r requirements.lock &&
+  "${uv[@]}" install --python "$python" --compile-bytecode --require-hashes -r requirements.lock &&
     "${uv[@]}" install --python "$python" --no-deps --editable .
 }
 
