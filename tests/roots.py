@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from dataclasses import replace
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from ledger import keys
 from ledger.blocking import run_inline
 from ledger.catalog import METADATA, Catalog, Topic, encode_topic_record, read_catalog, removed, topic_key
 from ledger.checkpoint import newest_checkpoint, partition_of
-from ledger.cluster import ClusterDefaults, ClusterSettings, open_cluster
+from ledger.cluster import CHECKSUM, ClusterDefaults, ClusterSettings, checksum_of, open_cluster
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.history import read_history
 from ledger.object_store.contract import ObjectStore
@@ -154,3 +155,10 @@ async def read_rows(root: Root) -> dict[tuple[str, int], dict[int, bytes]]:
 async def read_everything(root: Root) -> dict[tuple[str, int], list[bytes]]:
     """As `read_rows`: the values, in order of offset."""
     return {part: [rows[offset] for offset in sorted(rows)] for part, rows in (await read_rows(root)).items()}
+
+
+def cluster_with(data: bytes, **fields: object) -> bytes:
+    """A `cluster.json` with other fields, and the checksum that fits them: as another release writes it."""
+    changed = json.loads(data) | fields
+    changed.pop(CHECKSUM, None)
+    return json.dumps(changed | {CHECKSUM: checksum_of(changed)}).encode()

@@ -20,6 +20,7 @@ from stateless_broker.membership import Superseded
 from tests.broker.cluster import Cluster, cluster_of, frame_of, in_cluster, until
 from tests.faulty_store import Faults, FaultyStore
 from tests.passing_store import PassingStore
+from tests.roots import cluster_with
 from tests.virtual_time import EPOCH_US, run_virtual, virtual_sources
 
 
@@ -90,8 +91,7 @@ def test_a_root_of_another_format_version_is_refused_and_left_alone() -> None:
         store = MemoryStore("", virtual_sources())
         async with cluster_of("a:1", store=store):
             pass
-        data = (await store.get(keys.CLUSTER)).replace(b'"format_version": 1', b'"format_version": 2')
-        await store.put(keys.CLUSTER, data)
+        await store.put(keys.CLUSTER, cluster_with(await store.get(keys.CLUSTER), format_version=2))
         before = [info async for info in store.list("")]
         with pytest.raises(FormatNotSupported, match="version 2"):
             async with cluster_of("b:1", store=store):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import signal
 import socket
 from contextlib import suppress
@@ -23,6 +22,7 @@ from ledgermq.protocol.methods import METHODS, SERVICE
 from tests.broker.cluster import fetch_of
 from tests.e2e.processes import BrokerProcess, BrokerProcesses
 from tests.e2e.raw_client import RawClient
+from tests.roots import cluster_with
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_a_root_that_another_format_version_wrote(brokers: BrokerProcesses, tmp_
     with brokers:
         brokers.stop(brokers.start())
         path = tmp_path / "root" / keys.CLUSTER
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"format_version": 99}))
+        path.write_bytes(cluster_with(path.read_bytes(), format_version=99))
         code, line = refused(brokers)
         assert code == ExitCode.DAMAGED
         assert "FORMAT_NOT_SUPPORTED" in line

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import tomllib
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from crc32c import crc32c
 
 import ledgermq
 from ledger import keys
-from ledger.cluster import CHECKSUM, checksum_of, read_cluster
+from ledger.cluster import read_cluster
 from ledger.envelope import TRAILER as ENVELOPE
 from ledger.envelope import ObjectKind
 from ledger.format import ledgermq_format_pb2 as fmt
@@ -27,6 +26,7 @@ from ledgermq.protocol.limits import GRPC_OPTIONS
 from ledgermq.protocol.methods import PRODUCE, PRODUCE_ONCE
 from ledgermq.sources import Sources
 from tests.e2e.processes import BrokerProcesses
+from tests.roots import cluster_with
 from tests.upgrades.calls import Call, base_offsets, errors_in, load, records_in, repeat, wait_settled
 from tests.upgrades.golden import ROOTS, VERSIONS, Expected, contents, copy_root
 from tests.upgrades.test_golden_roots import consume
@@ -79,8 +79,7 @@ def add_to_segment(path: Path) -> None:
 
 def add_to_cluster(path: Path) -> None:
     """Whoever adds a field writes a checksum: a file without one has the fields of before, and no other."""
-    fields = json.loads(path.read_bytes()) | {"later": {"x": 1}}
-    path.write_text(json.dumps(fields | {CHECKSUM: checksum_of(fields)}))
+    path.write_bytes(cluster_with(path.read_bytes(), later={"x": 1}))
 
 
 async def test_objects_with_more_fields_are_served_checked_and_compacted(root: Path) -> None:

@@ -38,6 +38,7 @@ from tests.e2e.admin_port import ADMIN, AdminPort
 from tests.e2e.processes import BrokerProcesses
 from tests.ledgers import append_and_wait
 from tests.root_commands import RootCommand
+from tests.roots import cluster_with
 from tests.source_readers import batch_reader
 from tests.upgrades.golden import VERSIONS, contents, copy_root
 
@@ -285,7 +286,7 @@ COMMANDS: dict[str, Callable[[Path], tuple[int, str, str]]] = {
 
 def newer_root(root: Path) -> dict[str, bytes]:
     path = root / keys.CLUSTER
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"format_version": NEWER}))
+    path.write_bytes(cluster_with(path.read_bytes(), format_version=NEWER))
     return contents(root)
 
 
