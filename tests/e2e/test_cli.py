@@ -297,7 +297,7 @@ def test_a_group_from_its_first_message_to_its_deletion(shell: Shell, tmp_path: 
         (["reset", "nobody"], 2, "--to, --shift and --like"),
         (["reset", "nobody", "--to", "earliest", "--shift", "1"], 2, "--to, --shift and --like"),
         (["reset", "nobody", "--to", "someday"], 2, "--to 'someday'"),
-        (["reset", "nobody", "--to", "earliest"], 2, "no partition"),
+        (["reset", "nobody", "--to", "earliest"], 4, "UNKNOWN_GROUP"),
         (["reset", "nobody", "--to", "earliest", "--partition", "t"], 2, "TOPIC:N"),
         (["reset", "nobody", "--to", "earliest", "--topic", "none"], 4, "UNKNOWN_TOPIC"),
         (["reset", "nobody", "--to", "earliest", "--partition", "parted:99"], 4, "topic 'parted' has partitions 0 to 0, not 99"),

@@ -9,7 +9,7 @@ import pytest
 
 import ledgermq
 from ledgermq import Like, Shift, TopicPartition
-from ledgermq.errors import CommitGoesBack, GroupNotEmpty, InvalidRequest, OffsetOutOfRange, UnknownGroup, UnknownTopic
+from ledgermq.errors import CommitGoesBack, GroupNotEmpty, OffsetOutOfRange, UnknownGroup, UnknownTopic
 from tests.broker.cluster import Cluster, in_cluster
 from tests.e2e.group_clients import committed, fill, take
 from tests.e2e.test_client_takeover import client_of
@@ -103,7 +103,7 @@ async def test_bad_resets_and_deletions_change_nothing(cluster: Cluster) -> None
             await client.groups.describe("nobody")
         with pytest.raises(UnknownGroup):
             await client.groups.delete("nobody")
-        with pytest.raises(InvalidRequest):
+        with pytest.raises(UnknownGroup):
             await client.groups.plan_reset("nobody", "earliest")
         with pytest.raises(UnknownGroup):
             await client.groups.plan_reset("g", Like("nobody"))

@@ -74,7 +74,8 @@ class GroupAdmin:
         check_where(where)
         deadline = self._connections.deadline()
         named_topics, named_partitions = list(topics), list(partitions)
-        committed = await self._committed(group, deadline, must_exist=not named_topics and not named_partitions)
+        only_group_says = not named_topics and not named_partitions and not isinstance(where, Like)
+        committed = await self._committed(group, deadline, must_exist=only_group_says)
         other = await self._committed(where.group, deadline, must_exist=True) if isinstance(where, Like) else {}
         wanted = await self._wanted(named_topics, named_partitions, [*committed, *other], deadline)
         bounds = await self._bounds(wanted, where, deadline)
