@@ -18,7 +18,7 @@ from pathlib import Path
 
 import ledgermq
 from infra.ports import free_port
-from ledgermq.errors import LedgerMQError, StoreFull, TopicExists
+from ledgermq.errors import LedgerMQError, OutcomeUnknown, StoreFull, TopicExists
 from tests.chaos.children import LEDGERMQ, Child, Children
 from tests.simulation.model import Violation
 
@@ -92,20 +92,20 @@ class FullDisk:
     async def _fill(self, client: ledgermq.Client, topic: str) -> dict[int, int]:
         """Records that were acknowledged, by partition; each says which it is."""
         stored: dict[int, int] = {0: 0, 1: 0}
-        async with client.producer(delivery_timeout_s=2, compression="none", linger_ms=0) as producer:
+        async with client.producer(delivery_timeout_s=15, compression="none", linger_ms=0) as producer:
             while True:
                 partition = sum(stored.values()) % 2
                 value = f"{stored[partition]}:".encode().ljust(VALUE_BYTES, b"x")
                 try:
                     await producer.send(topic, value, partition=partition)
-                except StoreFull:
+                except (StoreFull, OutcomeUnknown):  # of the last one nothing is known where the machine was too busy
                     return stored
                 stored[partition] += 1
 
     async def _read(self, client: ledgermq.Client, topic: str, stored: dict[int, int]) -> None:
         found: dict[int, int] = {0: 0, 1: 0}
         async with client.consumer(topic) as consumer, asyncio.timeout(READ_S_MAX):
-            while found != stored:
+            while any(found[partition] < end for partition, end in stored.items()):
                 for message in await consumer.fetch(timeout=10):
                     wanted = found[message.partition]
                     if message.value is None or int(message.value.partition(b":")[0]) != wanted:
@@ -122,7 +122,7 @@ class FullDisk:
                     async with client.producer(delivery_timeout_s=5) as producer:
                         await producer.send("steady", b"room again")
                         return
-                except StoreFull:
+                except LedgerMQError:
                     await asyncio.sleep(1.0)
 
 
