@@ -16,8 +16,9 @@ from math import inf
 
 from ledger import keys
 from ledger.object_store.contract import ObjectInfo, ObjectMissing, ObjectStore
-from ledgermq.errors import InvalidConfig, StoreFull
+from ledgermq.errors import InvalidConfig
 from ledgermq.sources import Sources
+from stateless_broker.bundle.write_gate import REFUSALS
 from stateless_broker.heartbeat import Heartbeat, decode_heartbeat, encode_heartbeat
 from stateless_broker.takeover import Evidence, has_ended, is_gone, stands_still, stands_still_at
 
@@ -66,7 +67,7 @@ class Membership:
         self._own_etag = ""
         self._id_is_taken = False
         self._is_refused = False
-        """The store has no room for heartbeats: then the silence of the others proves nothing."""
+        """The store takes no heartbeats: it is full, or closed to writers. Then the silence of the others proves nothing."""
         self._unreadable: dict[str, tuple[tuple[str, int], float]] = {}
         """Keys below brokers/ that hold no heartbeat of ours: as seen, and since when."""
 
@@ -101,11 +102,13 @@ class Membership:
         began_s = asyncio.get_running_loop().time()
         try:
             await self._store.put(keys.broker(self.me.broker), encode_heartbeat(self.me))
-        except StoreFull:
+        except REFUSALS:
             self._is_refused = True
             raise
         self._beaten_s = began_s
-        self._is_refused = False
+        if self._is_refused:
+            self._forget_silence()
+            self._is_refused = False
 
     async def leave(self) -> None:
         if self._id_is_taken:
@@ -161,8 +164,17 @@ class Membership:
         return min((at for at in doubted if at is not None), default=inf)
 
     def _is_gone(self, member: Member) -> bool:
-        is_merely_silent = member.evidence.lost_at is None and not has_ended(member.evidence)
-        return is_gone(member.evidence, member.looked_at, self.interval_s) and not (self._is_refused and is_merely_silent)
+        return is_gone(member.evidence, member.looked_at, self.interval_s) and not (self._is_refused and self._is_merely_silent(member))
+
+    def _is_merely_silent(self, member: Member) -> bool:
+        return not has_ended(member.evidence) and stands_still_at(member.evidence, self.interval_s) is None
+
+    def _forget_silence(self) -> None:
+        """The store takes heartbeats again: that of each other broker is due within an interval from now."""
+        now = asyncio.get_running_loop().time()
+        for member in self.members.values():
+            if self._is_merely_silent(member):
+                member.evidence.advanced_at = now
 
     def live(self) -> dict[str, Heartbeat]:
         """Those of `present` that may be given something: the leaving ones hand over what they have."""
@@ -223,6 +235,8 @@ class Membership:
             self.members[name] = Member(heartbeat, seen, began, Evidence(advanced_at=now, written_after=began))
 
     async def _remove_silent(self) -> None:
+        if self._is_refused:
+            return
         now = asyncio.get_running_loop().time()
         silent = [name for name, member in self.members.items() if now - member.evidence.advanced_at > REMOVED_AFTER_S]
         silent_keys = [keys.broker(name) for name in silent]

@@ -338,12 +338,14 @@ class Ownership:
             self._wanted_elsewhere.pop(bundle, None)
         elif since is None or since[0] != wanted:
             self._wanted_elsewhere[bundle] = (wanted, now)
-        elif self._is_held_long_enough(bundle, now) and now - since[1] >= HANDOVER_AFTER_INTERVALS * self.times.interval_s:
+        elif self._may_hand_over(bundle, now) and now - since[1] >= HANDOVER_AFTER_INTERVALS * self.times.interval_s:
+            self._wanted_elsewhere[bundle] = (wanted, now)  # where the store refuses it the next try has to wait
             self.terms.release(bundle, self._successor_address(bundle))
 
-    def _is_held_long_enough(self, bundle: int, now: float) -> bool:
-        """The first term of a bundle need not be held: nobody had it before, and a young cluster spreads quickly."""
-        return self.terms.opened[bundle].epoch == 1 or now - self.terms.opened_at[bundle] >= self.times.holding_s
+    def _may_hand_over(self, bundle: int, now: float) -> bool:
+        """A full store refuses the successor's claim. The first term of a bundle need not be held: a young cluster spreads quickly."""
+        held_s = now - self.terms.opened_at[bundle]
+        return self.write_refusal is None and (self.terms.opened[bundle].epoch == 1 or held_s >= self.times.holding_s)
 
     def _successor_address(self, bundle: int) -> str:
         heartbeat = self._membership.live().get(self.wanted.get(bundle, ""))

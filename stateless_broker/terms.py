@@ -71,9 +71,8 @@ class Terms:
         self._start(bundle, self._open(bundle, wait_s, is_still_due))
 
     def release(self, bundle: int, successor: str) -> None:
-        """Hand the bundle over to the broker at address `successor`."""
-        self.releasing.add(bundle)
-        self._start(bundle, self._release(bundle, successor))
+        """Hand the bundle over to the broker at address `successor`. Where the store refuses that, it is served on."""
+        self._begin_release(bundle, successor, is_end=False)
 
     def drop(self, bundle: int, why: str) -> None:
         """Forget a term that somebody else's has ended."""
@@ -88,7 +87,7 @@ class Terms:
         await self._cancel(list(self._busy.values()))
         for bundle in list(self.opened):
             if bundle not in self._busy:  # else its term ended by itself meanwhile, and is being dropped
-                self.release(bundle, successor(bundle))
+                self._begin_release(bundle, successor(bundle), is_end=True)
         if self._busy:
             await asyncio.wait(list(self._busy.values()))
 
@@ -175,8 +174,14 @@ class Terms:
         finally:
             del self._checks[bundle]
 
-    async def _release(self, bundle: int, successor: str) -> None:
+    def _begin_release(self, bundle: int, successor: str, *, is_end: bool) -> None:
+        self.releasing.add(bundle)
+        self._start(bundle, self._release(bundle, successor, is_end=is_end))
+
+    async def _release(self, bundle: int, successor: str, *, is_end: bool) -> None:
+        """`is_end`: this process stops, so the term is over even if the store refuses to be told."""
         owner = self.opened[bundle]
+        is_served_on = False
         try:
             await self._announce()
             await owner.release(successor)
@@ -186,8 +191,15 @@ class Terms:
             self.releasing.discard(bundle)
             self.context.metrics.term_ended(bundle, "fenced")
             log.info("bundle was taken before it was handed over", bundle=bundle, error=str(error))
+        except LedgerMQError as error:
+            is_served_on = owner.lost is None and not is_end
+            if not is_served_on:
+                raise
+            self.releasing.discard(bundle)
+            log.warning("bundle not handed over, it is served on", bundle=bundle, error=str(error))
         finally:
-            await self._forget(bundle)
+            if not is_served_on:
+                await self._forget(bundle)
 
     async def _drop(self, bundle: int, why: str) -> None:
         owner = self.opened[bundle]

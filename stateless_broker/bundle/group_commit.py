@@ -57,6 +57,7 @@ class GroupCommit:
         self._recent: deque[tuple[float, int]] = deque(maxlen=FLUSHES_REMEMBERED)
         self._wake = asyncio.Event()
         self._closed: LedgerMQError | None = None
+        self._draining: LedgerMQError | None = None
 
     @property
     def _limits(self) -> BundleLimits:
@@ -66,10 +67,15 @@ class GroupCommit:
     def _waiting_bytes(self) -> int:
         return self._queued_bytes + self._flushing_bytes
 
+    @property
+    def is_draining(self) -> bool:
+        return self._draining is not None
+
     def admit(self, batches: Sequence[Batch], *, durable: bool) -> list[asyncio.Future[int]]:
         """Queue all of `batches` or none. Raises ResourceExhausted, InvalidRequest (a sequence with acks=RECEIVED), the term's end."""
-        if self._closed is not None:
-            raise self._closed
+        over = self._closed or self._draining
+        if over is not None:
+            raise over
         if not durable and any(batch.producer for batch in batches):
             raise InvalidRequest("a batch that is answered on receipt carries no sequence")
         self._check_windows(batches)
@@ -136,8 +142,8 @@ class GroupCommit:
         self._arrivals.clear()
 
     async def drain(self, error: LedgerMQError) -> None:
-        """Admit nothing any more (`error` says why), and wait until all that was admitted is durable. Raises what ended the term."""
-        self._closed = error
+        """Admit nothing until `resume` (`error` says why), and wait until all that was admitted is durable. Raises what ended the term."""
+        self._draining = error
         while self._queue and self._writer.lost is None:
             if self._writer.puts_in_flight < self._limits.puts_in_flight_max:
                 self._flush()
@@ -145,6 +151,10 @@ class GroupCommit:
                 self._writer.put_ended.clear()
                 await self._writer.put_ended.wait()
         await self._writer.drain()
+
+    def resume(self) -> None:
+        """Admit again after `drain`: the term goes on."""
+        self._draining = None
 
     def _pause_s(self) -> float | None:
         """How long the next flush has to wait; 0: it is due; None: until something happens."""

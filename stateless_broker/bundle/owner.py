@@ -66,6 +66,11 @@ class BundleOwner:
         """The newest valid claims of the ledger, oldest first."""
         return self._writer.durable.claims
 
+    @property
+    def is_being_released(self) -> bool:
+        """It admits nothing: its RELEASE is on the way."""
+        return self._commit.is_draining
+
     def parked(self) -> list[str]:
         """Of each partition that is: what stands in the way, and what to do."""
         return self._upkeep.parked()
@@ -146,13 +151,24 @@ class BundleOwner:
         await self._writer.check_fence()
 
     async def release(self, successor: str) -> None:
-        """Flush, hand over by a RELEASE segment, close. Raises NotOwner where the term was lost before; it is closed all the same."""
+        """Flush, hand over by a RELEASE segment, close. Raises NotOwner where the term was lost before; it is closed all the same.
+
+        Raises StoreFull, StoreUnusable, Unauthorized where the store refuses the RELEASE: then the term goes on as if nothing had happened.
+        """
+        is_refused = False
         try:
             await self._upkeep.shorten_recovery()
             await self._commit.drain(NotOwner(f"bundle {self.bundle} is being handed over", owner=successor or None, retry_after_ms=100))
             await self._writer.release(successor)
+        except LedgerMQError as error:
+            is_refused = self.lost is None
+            if is_refused:
+                self._commit.resume()
+                self._context.write_gate.refused(error, self.bundle)
+            raise
         finally:
-            await self.close()
+            if not is_refused:
+                await self.close()
 
     async def close(self) -> None:
         """End the term without a word to the ledger, as a crash would; what is in flight may land. Idempotent, leaves no task behind."""

@@ -44,6 +44,8 @@ class AppendLog:
         self._queue: list[Sequence[LogRecord]] = []
         self._queued: asyncio.Future[None] | None = None
         self._newest: asyncio.Future[None] | None = None
+        self._under_way: asyncio.Future[int] | None = None
+        """The last batch that was handed to the owner."""
         self._blocked: ResourceExhausted | None = None
         self._failed: LedgerMQError | None = None
 
@@ -85,6 +87,9 @@ class AppendLog:
         assert done is not None
         if self._failed is not None:  # what follows a hole would make a state that never was
             return
+        if self._under_way is not None and (refused := _error_of(self._under_way)) is not None:  # this turn, so nothing was told yet
+            self._fail(done, refused)
+            return
         try:
             under_way = self._owner.produce([self._batch(records) for records in packed(queue)], durable=True)
         except ResourceExhausted as full:
@@ -96,10 +101,11 @@ class AppendLog:
             self._fail(done, error)
             return
         self._blocked = None
-        under_way[-1].add_done_callback(lambda last: self._finish(done, last))  # batches of one partition become durable in order
+        self._under_way = under_way[-1]  # batches of one partition become durable in order
+        self._under_way.add_done_callback(lambda last: self._finish(done, last))
 
     def _finish(self, done: asyncio.Future[None], last: asyncio.Future[int]) -> None:
-        error = asyncio.CancelledError() if last.cancelled() else last.exception()
+        error = _error_of(last)
         if error is not None:
             self._fail(done, error)
         elif not done.done():
@@ -139,6 +145,13 @@ def packed(decisions: Sequence[Sequence[LogRecord]]) -> Iterator[list[LogRecord]
         size_bytes += length
     if batch:
         yield batch
+
+
+def _error_of(append: asyncio.Future[int]) -> BaseException | None:
+    """None also while it is under way."""
+    if append.cancelled():
+        return asyncio.CancelledError()
+    return append.exception() if append.done() else None
 
 
 def _look_at(done: asyncio.Future[None]) -> None:

@@ -124,6 +124,8 @@ class Groups:
         for bundle, term in list(self._terms.items()):
             if opened.get(bundle) is not term.owner:
                 self._end(bundle)
+            else:
+                term.resume()
         if topic is not None:
             for bundle in set(topic.bundles) & opened.keys():
                 self._term(opened[bundle], topic)

@@ -82,6 +82,12 @@ class CoordinatorTerm:
         for coordinator in list(self.ready.values()):
             coordinator.tick()
 
+    def resume(self) -> None:
+        """Where the bundle was not handed over after all: load again what has refused since."""
+        if self.owner.lost is None and not self.owner.is_being_released:
+            for partition in [number for number, coordinator in self.ready.items() if coordinator.lost is not None]:
+                self._lost(partition)
+
     async def close(self) -> None:
         """Idempotent; leaves no task behind."""
         self._task.cancel()
@@ -172,7 +178,7 @@ class CoordinatorTerm:
     def _lost(self, partition: int) -> None:
         """Load it again, unless the bundle is being handed over: then it refuses, and names the successor, until the term is over."""
         lost = self.ready[partition].lost
-        if lost is not None and lost.owner:
+        if lost is not None and lost.owner and self.owner.is_being_released:
             return
         self._failed.append(self.ready.pop(partition))
         self._work.set()

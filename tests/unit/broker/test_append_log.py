@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
+from ledger.object_store.contract import Buffer
 from ledger.object_store.memory import MemoryStore
-from ledgermq.errors import LedgerMQError, NotOwner
+from ledgermq.errors import LedgerMQError, NotOwner, ResourceExhausted
 from ledgermq.protocol.records import decode_batch
 from ledgermq.sources import Sources
 from offsets.records import LogRecord
 from stateless_broker.bundle.owner import BundleOwner
 from stateless_broker.groups.append_log import BATCH_BYTES, AppendLog, packed
 from tests.bundles import TOPIC, bundle_context, opened
+from tests.passing_store import PassingStore
 
 
 def records(first: int, count: int, size: int = 1) -> list[LogRecord]:
@@ -115,3 +118,41 @@ async def test_the_end_of_the_term_is_told_to_everybody_and_nothing_is_taken_any
             await log.durable()
         await log.settled()
         assert len(failures) == 1
+
+
+async def test_what_was_decided_upon_a_refused_append_is_not_stored_without_it(sources: Sources, failures: list[LedgerMQError]) -> None:
+    """Decisions are made in each turn of the event loop, so one is on its way to the owner when the put before it is refused."""
+
+    class Busy(PassingStore):
+        refusal: asyncio.Future[None] | None = None
+
+        async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
+            if self.refusal is not None:
+                await self.refusal
+            await super().put_if_absent(key, buffers)
+
+    store = Busy(MemoryStore("log", sources))
+    loop = asyncio.get_running_loop()
+    async with opened(bundle_context(store, sources)) as owner:
+        log = AppendLog(owner, TOPIC.id, 0, sources, failures.append)
+        log.append(records(0, 1))
+        await log.durable()
+        refusal = store.refusal = loop.create_future()
+
+        def decide(i: int) -> None:
+            log.append(records(i, 1))
+            if i < 200 and not failures:
+                loop.call_soon(decide, i + 1)
+            if i == 100:
+                store.refusal = None
+                refusal.set_exception(ResourceExhausted("too many requests wait for the object store"))
+
+        decide(1)
+        for _ in range(1000):
+            await asyncio.sleep(0)
+        with pytest.raises(ResourceExhausted):
+            await log.durable()
+        await asyncio.sleep(0.05)
+        assert await batches(owner) == [[b"0"]]
+        assert len(failures) == 1
+        assert owner.lost is None

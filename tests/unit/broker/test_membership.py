@@ -10,7 +10,7 @@ import pytest
 from ledger import keys
 from ledger.object_store.contract import Buffer, ObjectInfo
 from ledger.object_store.memory import MemoryStore
-from ledgermq.errors import StoreFull
+from ledgermq.errors import LedgerMQError, StoreFull, StoreUnusable, Unauthorized
 from stateless_broker.heartbeat import Heartbeat, decode_heartbeat, encode_heartbeat
 from stateless_broker.membership import Membership, Superseded
 from tests.passing_store import PassingStore
@@ -218,32 +218,90 @@ def test_what_is_no_heartbeat_is_never_read_nor_deleted() -> None:
     run_virtual(scenario)
 
 
-def test_while_the_store_has_no_room_for_heartbeats_silence_proves_nothing() -> None:
+class Refusing(PassingStore):
+    """Takes no heartbeats while there is a `refusal`."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStore("", virtual_sources()))
+        self.refusal: LedgerMQError | None = None
+
+    async def put(self, key: str, data: Buffer) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+        await super().put(key, data)
+
+
+REFUSALS = pytest.mark.parametrize("refusal", [StoreFull("no space is left"), StoreUnusable("read-only"), Unauthorized("no permission")])
+
+
+async def beat_in_vain(*members: Membership) -> None:
+    for each in members:
+        with pytest.raises(LedgerMQError):
+            await each.beat({}, {})
+
+
+@REFUSALS
+def test_while_the_store_takes_no_heartbeats_silence_proves_nothing(refusal: LedgerMQError) -> None:
     """Else every broker of a full bucket would take all others for dead, and refuse their bundles' readers."""
 
-    class Full(PassingStore):
-        is_full = False
-
-        async def put(self, key: str, data: Buffer) -> None:
-            if self.is_full:
-                raise StoreFull("no space is left")
-            await super().put(key, data)
-
     async def scenario() -> None:
-        store = Full(MemoryStore("", virtual_sources()))
+        store = Refusing()
         a, b, c = await joined(store, "a"), await joined(store, "b"), await joined(store, "c")
         await a.look()
-        store.is_full = True
-        for silent in (a, b, c):
-            with pytest.raises(StoreFull):
-                await silent.beat({}, {})
+        store.refusal = refusal
+        await beat_in_vain(a, b, c)
         await asyncio.sleep(100 * INTERVAL_S)
         await a.look()
         assert sorted(a.live()) == ["a", "b", "c"]
         a.report_lost("b", refused=True)
         a.report_lost("c", refused=False)
         assert sorted(a.live()) == ["a"]
-        store.is_full = False
+        store.refusal = None
         await a.beat({}, {})
+
+    run_virtual(scenario)
+
+
+@REFUSALS
+def test_when_the_store_takes_heartbeats_again_each_broker_has_time_for_its_next_one(refusal: LedgerMQError) -> None:
+    """The first that beats would take all others for dead else, by heartbeats that could not be written, and claim their bundles."""
+
+    async def scenario() -> None:
+        store = Refusing()
+        a, b, c = await joined(store, "a"), await joined(store, "b"), await joined(store, "c")
+        await b.look()
+        store.refusal = refusal
+        for _ in range(30):
+            await asyncio.sleep(INTERVAL_S)
+            await beat_in_vain(a, b, c)
+            await b.look()
+        b.report_lost("c", refused=True)
+        store.refusal = None
+        await b.beat({}, {})
+        await b.look()
+        assert sorted(b.live()) == ["a", "b"], "c has ended, whatever the store says"
+        await asyncio.sleep(11 * INTERVAL_S)
+        await b.beat({}, {})
+        await b.look()
+        assert sorted(b.live()) == ["b"], "it was silent for ten intervals in which it could have beaten"
+
+    run_virtual(scenario)
+
+
+def test_after_hours_in_a_full_store_brokers_do_not_remove_each_others_heartbeats() -> None:
+    async def scenario() -> None:
+        store = Refusing()
+        a, b = await joined(store, "a"), await joined(store, "b")
+        store.refusal = StoreFull("no space is left")
+        for _ in range(20):
+            await beat_in_vain(a, b)
+            await a.look()
+            await b.look()
+            await asyncio.sleep(600)
+        assert sorted(a.live()) == sorted(b.live()) == ["a", "b"]
+        store.refusal = None
+        await a.beat({}, {})
+        await a.look()
+        assert sorted([info.key async for info in store.list(keys.BROKERS)]) == [keys.broker("a"), keys.broker("b")]
 
     run_virtual(scenario)
