@@ -169,7 +169,7 @@ async def test_a_folder_that_vanished_is_no_fresh_start(tmp_path: Path, store: F
 async def test_a_file_where_the_root_should_be(tmp_path: Path) -> None:
     (tmp_path / "root").write_bytes(b"")
     async with FileStore(tmp_path / "root") as store:
-        with pytest.raises(StoreUnusable, match="not a folder"):
+        with pytest.raises(StoreUnusable, match="the root has to be a folder"):
             await store.put_if_absent("a/b", [b"x"])
 
 
