@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -11,41 +10,16 @@ import pytest
 
 from ledger import keys
 from ledger.blocking import run_inline
-from ledger.object_store.contract import Buffer, FencedPuts, ObjectStore
+from ledger.object_store.contract import Buffer, ObjectStore
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.removal import remove_topics
 from ledger.parquet.runner import compact_bundle
 from ledgermq.errors import StoreFull
+from tests.full_store import FullStore
 from tests.passing_store import PassingStore
 from tests.roots import NoTasks, Root, parquet_keys, read_everything, read_parquet_rows
 from tests.stores import file_store, memory_store, seeded_sources
-
-
-class FullStore(PassingStore):
-    """Room for so many Parquet files; what is small may be put, as where a reserve is kept."""
-
-    def __init__(self, inner: ObjectStore, files: int = 0) -> None:
-        super().__init__(inner)
-        self.files = files
-        self.one_at_a_time = asyncio.Lock()
-        """Else the refusal of one put cancels another."""
-
-    async def fenced_puts(self, fence: str, keys: Sequence[str], url_life_ms: int) -> FencedPuts:
-        return _Puts(self, await self.inner.fenced_puts(fence, keys, url_life_ms))
-
-
-class _Puts(FencedPuts):
-    def __init__(self, store: FullStore, inner: FencedPuts) -> None:
-        self._store = store
-        self._inner = inner
-
-    async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
-        async with self._store.one_at_a_time:
-            self._store.files -= 1
-            if self._store.files < 0:
-                raise StoreFull("no space is left", object_key=key)
-            await self._inner.put_if_absent(key, buffers)
 
 
 @pytest.fixture(params=["memory", "file"])
@@ -150,7 +124,7 @@ class _Ordered(PassingStore):
 
 @pytest.mark.parametrize("files", [2, 10])
 async def test_files_are_durable_before_a_checkpoint_names_them(root: Root, files: int) -> None:
-    """Whoever put them, and whether or not the fence is open that told that they may not be: tests/powercut shows what that is for."""
+    """Also where their fence is closed: tests/powercut shows what that is for."""
     ordered = _Ordered(FullStore(root.store, files=files))
     await root.compact(ordered)
     there = sorted(await parquet_keys(root.store))
