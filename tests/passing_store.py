@@ -16,6 +16,9 @@ class PassingStore(ObjectStore):
     async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
         await self.inner.put_if_absent(key, buffers)
 
+    async def make_durable(self, keys: Sequence[str]) -> None:
+        await self.inner.make_durable(keys)
+
     async def put(self, key: str, data: Buffer) -> None:
         await self.inner.put(key, data)
 

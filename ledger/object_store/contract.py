@@ -96,6 +96,14 @@ class ObjectStore(ABC):
         """
         await self.put_if_absent(key, buffers)
 
+    async def make_durable(self, keys: Sequence[str]) -> None:
+        """Let objects that were found survive a power cut, before anything is built on those that were put under a fence.
+
+        Reading does so for all others, and for these while their fence is open. Closing it may remove what shows that a put was cut off.
+        Raises ObjectMissing, StoreUncertain.
+        """
+        return
+
     async def keep_reserve(self, size_bytes: int) -> bool:
         """Set so much room aside for all puts but those of data, or set it aside again; 0: set nothing aside. Idempotent.
 

@@ -78,9 +78,14 @@ class FileStore(ObjectStore):
 
         def create() -> None:
             self._reserve.check_untouched()
-            self._create(key, self._new_temp(), path, buffers)
+            self._create(key, self._new_temp(), path, buffers, before_link=self._reserve.check_untouched)
 
         await self._write(key, create, spend=_spend_nothing)
+
+    async def make_durable(self, keys: Sequence[str]) -> None:
+        paths = [self._path(key) for key in keys]
+        if paths:
+            await self._run(self._writers, keys[0], lambda: self._disk.make_durable(paths))
 
     async def keep_reserve(self, size_bytes: int) -> bool:
         return await self._write("reserve", lambda: self._reserve.keep(size_bytes), spend=_spend_nothing)
@@ -159,16 +164,16 @@ class FileStore(ObjectStore):
 
     async def put_fenced(self, folder: Path, key: str, path: Path, buffers: Sequence[Buffer]) -> None:
         """For this module's `FencedPuts`."""
-        temp = folder / self._sources.new_id().hex()
         size_bytes = sum(memoryview(buffer).nbytes for buffer in buffers)
         spend = partial(self._reserve.spend_half, size_bytes=size_bytes)
-        await self._write(key, lambda: _create_fenced(self._disk, key, temp, path, buffers), spend=spend)
+        await self._write(key, lambda: _create_fenced(self._disk, key, self._new_temp(folder), path, buffers), spend=spend)
 
     def _path(self, key: str) -> Path:
         return self._root / check_key(key)
 
-    def _new_temp(self) -> Path:
-        return self._temporary / self._sources.new_id().hex()
+    def _new_temp(self, folder: Path | None = None) -> Path:
+        """Another for each try: what an earlier one has left may still be there."""
+        return (folder or self._temporary) / self._sources.new_id().hex()
 
     def _path_to_read(self, key: str) -> str:
         """A Path takes as long to put together as a part of the read."""
@@ -208,9 +213,9 @@ class FileStore(ObjectStore):
             self._clock.touch()
         return self._clock.stat().st_mtime_ns // 1_000_000
 
-    def _create(self, key: str, temp: Path, path: Path, buffers: Sequence[Buffer]) -> None:
+    def _create(self, key: str, temp: Path, path: Path, buffers: Sequence[Buffer], before_link: Callable[[], None] | None = None) -> None:
         with _in_temporary(self._root):
-            write_temp(temp, buffers)
+            write_temp(temp, buffers, before_link)
         with _in_target(key):
             self._disk.create(temp, path)
 

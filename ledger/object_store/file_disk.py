@@ -9,7 +9,8 @@ fsync of a folder that failed is never believed again (the kernel may forget the
 Folders in which nothing is left are removed where they come and go (`passing`); a put whose folder has vanished makes it again. There a
 folder is pinned by the file in it, not by having been made: so the put fsyncs the folders above after the link, before it counts.
 Removing a temporary file, whoever does it, can only make its put fail. A file that still has its temporary name may not be durable yet
-(its writer is between two steps, or was killed there), so a reader makes it so: others build on what a reader has seen.
+(its writer is between two steps, or was killed there), so a reader makes it so: others build on what a reader has seen. Closing a fence
+takes the temporary names away, so what was put under one is made durable (`make_durable`) before anything is built on it.
 Blocking: runs in threads. Knows no keys, fences or asyncio.
 """
 
@@ -18,7 +19,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -65,14 +66,17 @@ def store_errors(what: str) -> Iterator[None]:
         raise StoreUncertain(f"{what}: {e.strerror or e}", object_key=what) from e
 
 
-def write_temp(path: Path, buffers: Sequence[Buffer]) -> None:
-    """A new, whole, fsynced file; on failure none."""
+def write_temp(path: Path, buffers: Sequence[Buffer], check: Callable[[], None] | None = None) -> None:
+    """A new, whole, fsynced file; on failure none, or one that is of no harm. `check`: called at the end, may refuse it."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
         _write_all(descriptor, buffers)
         os.fsync(descriptor)
+        if check is not None:
+            check()
     except BaseException:
-        remove(path)
+        with suppress(OSError):
+            remove(path)
         raise
     finally:
         os.close(descriptor)
@@ -199,21 +203,30 @@ class Disk:
     def create(self, temp: Path, path: Path) -> None:
         """Give the whole file `temp` its name `path`, durably. Raises FileExistsError, FileNotFoundError if `temp` was removed.
 
-        StoreUncertain, not StoreUnusable, once the name is there: others may see the file, and it may last.
+        Once the name is there nothing but StoreUncertain: others may see the file, and it may last. A temporary file that cannot be removed
+        is of no harm: it says that the file may not be durable, and goes when the store is opened an hour later.
         """
         try:
-            self._link(temp, path)
             try:
-                self._fsync_folders(path)
-            except StoreUnusable as e:
-                raise StoreUncertain(f"{path.name} is there, and may not be durable: {e.message}") from e
-        except FileExistsError:
-            # It may be our own, linked by a hedged put that has not fsynced yet: what a read-back finds has to be durable.
-            self._fsync_folders(path)
-            raise
+                self._link(temp, path)
+            except FileExistsError:
+                # It may be our own, linked by a hedged put that has not fsynced yet: what a read-back finds has to be durable.
+                self._fsync_landed(path)
+                raise
+            self._fsync_landed(path)
         finally:
             if not self._broken:
-                remove(temp)
+                with suppress(OSError):
+                    remove(temp)
+
+    def _fsync_landed(self, path: Path) -> None:
+        try:
+            self._fsync_folders(path)
+        except FileNotFoundError:
+            raise  # removed meanwhile, for the caller to tell whether that was to be
+        except (StoreUnusable, OSError) as e:
+            what = e.message if isinstance(e, StoreUnusable) else e.strerror or e
+            raise StoreUncertain(f"{path.name} is there, and may not be durable: {what}") from e
 
     def _link(self, temp: Path, path: Path) -> None:
         """In its folder, which others may remove while it is empty. Raises FileExistsError, FileNotFoundError if `temp` was removed."""
@@ -236,8 +249,14 @@ class Disk:
             self._durable = {self.root}
             raise
         finally:
-            remove(temp)
-        self._fsync_folder(path.parent)
+            with suppress(OSError):
+                remove(temp)
+        self._fsync_landed(path)
+
+    def make_durable(self, paths: Sequence[Path]) -> None:
+        """Names of files that others have linked. Having no temporary name proves nothing where its fence may have been closed."""
+        for folder in dict.fromkeys(above for path in paths for above in path.parents if above.is_relative_to(self.root)):
+            self._fsync_folder(folder)
 
     def remove_all(self, paths: Sequence[Path]) -> None:
         for path in paths:
@@ -268,7 +287,10 @@ class Disk:
         self._fsync_folder(folder.parent)
 
     def remove_fence(self, folder: Path) -> bool:
-        """One try: empty and remove the folder. False: somebody put a file in between."""
+        """One try: empty and remove the folder. False: somebody put a file in between.
+
+        Files linked from it lose their temporary names, also those that are not durable yet: see `make_durable`.
+        """
         try:
             for name in os.listdir(folder):
                 remove(folder / name)

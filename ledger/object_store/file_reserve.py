@@ -58,7 +58,7 @@ class Reserve:
         except OSError as error:
             if error.errno not in FULL or not self._give_back():
                 raise
-            return step()
+            return step()  # also where another has just given it back: there is room now that the first try may not have had
 
     def spend_half(self, step: Callable[[], T], size_bytes: int) -> T:
         """The same, but at least half of the reserve stays free. Raises StoreFull."""
@@ -119,10 +119,13 @@ class Reserve:
         return True
 
     def _give_back(self) -> bool:
-        """False: there is nothing to give back."""
-        if self._is_given_back() or self._size() is None:
+        """It is given back now, by us or by another. False: there is none."""
+        if self._is_given_back():
+            return True
+        try:
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
             return False
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         try:
             os.ftruncate(descriptor, HEADER_BYTES)
             os.fsync(descriptor)  # some file systems free the room no sooner

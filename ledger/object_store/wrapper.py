@@ -40,6 +40,9 @@ class StoreWrapper(ObjectStore):
     async def put_data(self, key: str, buffers: Sequence[Buffer]) -> None:
         await self.run("put_if_absent", size_of(buffers), lambda: self.inner.put_data(key, buffers))
 
+    async def make_durable(self, keys: Sequence[str]) -> None:
+        await self.inner.make_durable(keys)
+
     async def keep_reserve(self, size_bytes: int) -> bool:
         return await self.inner.keep_reserve(size_bytes)
 

@@ -2,7 +2,7 @@
 
 segments        those that finished plans name, below the trim slot of the newest checkpoint, read just before; so claims
                 and void segments are never deleted, and no slot forgets its fence
-plans           finished, and all their slots deleted
+plans           finished, and all their slots deleted; at once where they name none
 fences          of finished plans; closed before any file of theirs is deleted
 Parquet files   below the log start, ascending, each gone before the next; not before `parquet_min_age` after their commit; of topics
                 that archive only once a copy was read back; of topics under legal hold, and by settings that were replaced, none
@@ -11,7 +11,7 @@ checkpoints, snapshots      older than the newest checkpoint and the one that it
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from ledger import keys
@@ -77,15 +77,18 @@ async def delete_segments(store: ObjectStore, bundle: int) -> int:
     trim_slot = checkpoint.trim_slot
     there = await _slots_below(store, bundle, trim_slot)  # others have deleted some: most of what a large plan names, round after round
     deleted = 0
-    for number in plans:
+    for at, number in enumerate(plans):
         plan = await read_plan(store, bundle, number)
         checkpoint = await newest_checkpoint(store, bundle, checkpoint)  # just before deleting: a remembered one lies
         finished = checkpoint.finished_plan
         if plan is None:
             continue
         slots = [slot.slot for slot in plan.slots if slot.slot < trim_slot]
-        if number > finished or (plan.slots and not slots):
-            break  # the plans after it name later slots
+        if number > finished:
+            break
+        if plan.slots and not slots:  # the plans after it name later slots, or none
+            await _delete_plans_without_slots(store, bundle, [later for later in plans[at + 1 :] if later <= finished])
+            break
         left = [slot for slot in slots if slot in there]
         for i in range(0, len(left), DELETE_BATCH):
             await store.delete([keys.segment(bundle, slot) for slot in left[i : i + DELETE_BATCH]])
@@ -93,6 +96,17 @@ async def delete_segments(store: ObjectStore, bundle: int) -> int:
         if len(slots) == len(plan.slots):
             await store.delete([keys.compaction(bundle, number)])
     return deleted
+
+
+async def _delete_plans_without_slots(store: ObjectStore, bundle: int, finished: Sequence[int]) -> None:
+    """The newest ones. A round that the store had no room for leaves one each time: they must not use up what room there is."""
+    for number in reversed(finished):
+        plan = await read_plan(store, bundle, number)
+        if plan is None:
+            continue
+        if plan.slots:
+            break
+        await store.delete([keys.compaction(bundle, number)])
 
 
 async def _slots_below(store: ObjectStore, bundle: int, trim_slot: int) -> set[int]:

@@ -142,8 +142,12 @@ async def _run_tasks(compaction: Compaction, plan: fmt.CompactionPlan) -> list[S
 
 
 async def _commit(compaction: Compaction, plan: fmt.CompactionPlan, stored: Sequence[StoredFile], *, fence_lost: bool) -> bool:
-    """Snapshot and page first, then the checkpoint that names them. False: another process finished the plan."""
+    """Snapshot and page first, then the checkpoint that names them. False: another process finished the plan.
+
+    Another process's task may have put a file and not made it durable; closing the fence hides that.
+    """
     store, sources, states_max = compaction.store, compaction.sources, compaction.cluster.producer_states_max
+    await store.make_durable([file.key for file in stored])
     snapshot_bytes = await put_snapshot(store, await build_snapshot(store, plan), sources) if plan.internal else 0
     page = await _page(store, plan, stored)
     if page.partitions:

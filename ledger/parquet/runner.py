@@ -106,14 +106,13 @@ async def _round_with_room(
     compaction: Compaction, bundle: int, catalog: Catalog, *, everything: bool, only_internal: bool = False
 ) -> RoundReport | None:
     """A round that the store had no room for has moved what it could: delete what that frees, and go on while it frees something."""
-    trim_slot = 0
     while True:
+        trim_slot = (await newest_checkpoint(compaction.store, bundle)).trim_slot
         try:
             return await run_round(compaction, bundle, catalog, everything=everything, only_internal=only_internal)
         except StoreFull:
             await try_to_tidy(compaction, bundle, catalog)
-            trimmed, trim_slot = trim_slot, (await newest_checkpoint(compaction.store, bundle)).trim_slot
-            if trimmed == trim_slot:
+            if (await newest_checkpoint(compaction.store, bundle)).trim_slot == trim_slot:
                 raise
 
 

@@ -26,6 +26,7 @@ from ledgermq.client.grpc_connection import refuse_after_fork
 from ledgermq.sources import Sources
 from ledgermq.sync.background import Background, as_coroutine
 from ledgermq.sync.consuming import Consumer, GroupConsumer
+from ledgermq.sync.group_admin import GroupAdmin
 from ledgermq.sync.listening import Listener, run_until
 from ledgermq.sync.producing import Producer
 from ledgermq.sync.tables import Table
@@ -61,6 +62,9 @@ class Client:
         self._sources = sources
         self._producers: list[Producer] = []
         self._listeners: list[Listener] = []
+        self.settings = inner.settings
+        self.groups = GroupAdmin(background, inner.groups)
+        """Administration of consumer groups: list, describe, reset, delete."""
         self._closed = False
         _open.add(self)
 

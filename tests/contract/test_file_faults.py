@@ -169,7 +169,7 @@ async def test_a_folder_that_vanished_is_no_fresh_start(tmp_path: Path, store: F
 async def test_a_file_where_the_root_should_be(tmp_path: Path) -> None:
     (tmp_path / "root").write_bytes(b"")
     async with FileStore(tmp_path / "root") as store:
-        with pytest.raises(StoreUnusable, match="not a folder"):
+        with pytest.raises(StoreUnusable, match="the root has to be a folder"):
             await store.put_if_absent("a/b", [b"x"])
 
 
@@ -267,6 +267,53 @@ async def test_every_step_of_a_put_may_fail(
             await store.put_if_absent("a/b", [b"x"])
     assert files_below(tmp_path / "root") == ["a/before"]
     await store.put_if_absent("a/b", [b"x"])
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO])
+@pytest.mark.parametrize("is_fenced", [False, True])
+async def test_a_put_that_landed_has_succeeded_although_its_temporary_file_stays(
+    tmp_path: Path, store: FileStore, monkeypatch: pytest.MonkeyPatch, number: int, is_fenced: bool
+) -> None:
+    """Told that nothing was put, the caller would put the same records again, at another place."""
+    await store.put_if_absent("a/before", [b"x"])
+    await store.open_fence("f")
+    puts = await store.fenced_puts("f", ["a/b"], 60_000)
+    real = os.unlink
+
+    def unlink(path: Path, *arguments: Any, **options: Any) -> None:
+        if len(Path(path).name) == 32:
+            raise OSError(number, os.strerror(number))
+        real(path, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", unlink)
+        await (puts.put_if_absent if is_fenced else store.put_data)("a/b", [b"x"])
+        with pytest.raises(AlreadyExists):
+            await (puts.put_if_absent if is_fenced else store.put_data)("a/b", [b"x"])
+    assert await store.get("a/b") == b"x"
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.ENOSPC, errno.EMFILE])
+@pytest.mark.parametrize("exists", [False, True])
+async def test_a_put_whose_name_is_there_is_uncertain_where_its_folder_cannot_be_opened(
+    store: FileStore, monkeypatch: pytest.MonkeyPatch, number: int, exists: bool
+) -> None:
+    """Also where the name was there before: it may be the same put's, sent twice."""
+    await store.put_if_absent("a/before", [b"x"])
+    real = os.open
+
+    def fail(path: Any, flags: int, *arguments: Any, **options: Any) -> int:
+        if flags & os.O_DIRECTORY and Path(path).name == "a":
+            raise OSError(number, os.strerror(number))
+        return real(path, flags, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", fail)
+        with pytest.raises(StoreUncertain, match="may not be durable"):
+            await store.put_if_absent("a/before" if exists else "a/b", [b"x"])
+        if not exists:
+            with pytest.raises(StoreUncertain, match="may not be durable"):
+                await store.put("a/b", b"x")
 
 
 async def test_a_folder_whose_fsync_failed_is_never_believed_again(store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from ledger.object_store.file import FileStore
-from ledger.object_store.file_reserve import HEADER_BYTES, NAME
+from ledger.object_store.file_reserve import HEADER_BYTES, NAME, Reserve
 from ledgermq.errors import StoreFull
 from tests.small_disk import small_disk
 
@@ -131,6 +133,52 @@ async def test_several_processes_share_it_and_a_stranger_sees_nothing(store: Fil
         await asyncio.gather(*(each.put_if_absent(f"claim/{i}", [bytes(300_000)]) for i, each in enumerate((store, other))))
         with pytest.raises(StoreFull, match="reserve"):
             await store.put_data("data/more", [b"x"])
+
+
+@pytest.mark.parametrize("is_half", [False, True])
+def test_two_that_meet_a_full_disk_together_both_get_room(root: Path, disk: SmallDisk, is_half: bool) -> None:
+    """One gives the reserve back; the other finds that done, and has room all the same."""
+    root.mkdir()
+    reserve = Reserve(root)
+    assert reserve.keep(RESERVE)
+    (root / "other-program").write_bytes(bytes(disk.free))
+    both_failed = threading.Barrier(2, timeout=60)
+
+    def write(name: str) -> int:
+        tries = 0
+
+        def step() -> int:
+            nonlocal tries
+            tries += 1
+            if disk.free < 1000:
+                both_failed.wait()
+                raise OSError(errno.ENOSPC, "full")
+            return (root / name).write_bytes(bytes(1000))
+
+        written = reserve.spend_half(step, 1000) if is_half else reserve.spend(step)
+        assert tries == 2
+        return written
+
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(write, ("one", "other"))) == [1000, 1000]
+
+
+async def test_records_that_were_on_their_way_when_the_reserve_was_given_back_do_not_take_it(
+    store: FileStore, root: Path, disk: SmallDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = os.writev
+
+    def slow(descriptor: int, buffers: list[memoryview]) -> int:
+        (root / NAME).write_bytes((root / NAME).read_bytes()[:HEADER_BYTES])  # as another process does
+        return whole(descriptor, buffers)
+
+    free = disk.free
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "writev", slow)
+        with pytest.raises(StoreFull, match="reserve"):
+            await store.put_data("data/late", [bytes(100_000)])
+    assert not (root / "data").exists()
+    assert disk.free == free + RESERVE - HEADER_BYTES, "the room is free again"
 
 
 async def test_what_is_kept_is_a_sixteenth_of_a_small_disk_at_most_and_nothing_where_it_is_off(root: Path, disk: SmallDisk) -> None:

@@ -47,6 +47,43 @@ def test_both_clients_have_the_same_names(name: str) -> None:
     assert {n: plain[n] for n in plain.keys() & asynchronous.keys()} == {n: asynchronous[n] for n in plain.keys() & asynchronous.keys()}
 
 
+def test_what_a_client_has_is_there_in_both(client: ledgermq.sync.Client) -> None:
+    """Public attributes of the instances, which no class shows; and what these have in their turn."""
+
+    def public(of: object) -> dict[str, object]:
+        return {name: getattr(of, name) for name in dir(of) if not name.startswith("_")}
+
+    def parameters(of: object) -> dict[str, list[str]]:
+        return {name: list(inspect.signature(member).parameters) for name, member in public(of).items() if inspect.ismethod(member)}
+
+    inner = client._inner
+    parts = {name for name, value in public(inner).items() if not callable(value)}
+    assert "groups" in parts
+    assert parts <= public(client).keys()
+    for name in parts:
+        assert parameters(getattr(client, name)) == parameters(getattr(inner, name)), name
+
+
+def test_groups_are_administered(client: ledgermq.sync.Client) -> None:
+    client.create_topic("t", 1)
+    with client.producer() as producer:
+        producer.send("t", "a").result(30)
+    assert client.groups.list() == []
+    with client.consumer("t", group="g") as consumer:
+        [message] = consumer.fetch(timeout=30)
+        message.ack()
+        consumer.commit()
+    assert [group.name for group in client.groups.list()] == ["g"]
+    partition = ledgermq.TopicPartition("t", 0)
+    assert client.groups.lag("g")[partition].messages == 0
+    planned = client.groups.plan_reset("g", "earliest")
+    assert client.groups.reset("g", planned) == {}
+    assert client.groups.lag("g")[partition].messages == 1
+    client.groups.delete("g")
+    with pytest.raises(ledgermq.errors.UnknownGroup):
+        client.groups.describe("g")
+
+
 def test_produce_and_consume(client: ledgermq.sync.Client) -> None:
     client.create_topic("t", 2)
     with client.producer() as producer:

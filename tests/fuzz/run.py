@@ -56,7 +56,7 @@ def fuzz(works: Sequence[Work], seed: int, hang_s: float = HANG_S) -> list[Failu
     while left:
         done, number, found, what = _one_child(left, seed, hang_s)
         failures += found
-        if what is None:
+        if what is None or done == len(left):  # all was done: a child that is slow to end has hung at no input
             break
         died = left[done]
         failures.append(Failure(died.surface, number, what))

@@ -118,6 +118,25 @@ async def test_what_a_reader_has_seen_survives_although_its_writer_was_killed(re
     await check_cuts(recording.log, recording.top, tmp_path / "left", 1, 40, check)
 
 
+async def test_what_was_found_under_a_closed_fence_is_durable_once_that_is_asked_for(recording: Recording, tmp_path: Path) -> None:
+    """As a round does that a full store cuts short: it reads what is there. The writer was killed just after the link."""
+    root = recording.top / "deep" / "root"
+    key = "parquet/topic=t/partition=0/f"
+    async with mortal_store(root) as killed, FileStore(root, seeded_sources(2)) as runner:
+        witness = Witness(runner, recording)
+        await witness.open_fence("f")
+        puts = await Witness(killed, recording).fenced_puts("f", [key], 1000)
+        recording.kill_at = lambda what, path: what == "fsync" and (root / key).exists() and path == (root / key).parent
+        with pytest.raises(Killed):
+            await puts.put_if_absent(key, [b"content"])
+        recording.kill_at = lambda what, path: False
+        await witness.close_fence("f")
+        assert await runner.get(key) == b"content"
+        await witness.make_durable([key])
+        await witness.put_if_absent("ledgers/0001/checkpoints/00000000000000000001", [b"names it"])
+    await check_cuts(recording.log, recording.top, tmp_path / "left", 1, 40, check)
+
+
 async def test_a_folder_that_another_made_anew_is_durable_before_a_put_in_it_counts(recording: Recording, tmp_path: Path) -> None:
     """It was emptied and removed; who makes it again is killed before its fsync; a third still believes that it has made it durable."""
     root = recording.top / "deep" / "root"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,14 @@ from ledger.fsck.problem import Severity
 from ledger.object_store.contract import ObjectMissing
 from ledger.object_store.file import FileStore
 from ledger.parquet.delete import log_start_move, tidy_bundle
+from ledger.parquet.round import cut_open_plan_short
 from ledger.recovery import advance_checkpoint
 from stateless_broker.heartbeat import Heartbeat, decode_heartbeat, encode_heartbeat
+from tests.full_store import FullStore
 from tests.powercut.cutting import CUTS, check_cuts
-from tests.powercut.recording import Recording, Step
-from tests.roots import Root, read_rows
+from tests.powercut.disk_model import NEWEST, OLDEST, DiskModel, at_random
+from tests.powercut.recording import Killed, Recording, Step
+from tests.roots import Root, parquet_keys, read_rows
 from tests.stores import seeded_sources
 
 TOPICS = ("flights", "planes")
@@ -191,3 +195,41 @@ async def test_a_power_cut_loses_nothing_that_was_acknowledged(tmp_path: Path, m
     assert KINDS_OF_OBJECTS - {"cluster.json", "brokers/b.json"} <= removed, "and around each removal"
     assert ("rmdir", "root/parquet/_tmp/N-N-N") in steps
     await check_cuts(recording.log, top, tmp_path / "left", seed, CUTS, check)
+
+
+async def test_a_plan_cut_short_names_no_file_that_a_power_cut_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task is killed just after it has given a file its name. Another process closes the fence, and commits what is there."""
+    top = tmp_path / "disk"
+    top.mkdir()
+    recording = Recording(top)
+    recording.install(monkeypatch)
+    async with FileStore(top / "root", seeded_sources(1)) as store:
+        root = await Root.open(store, seeded_sources(1))
+        for name in TOPICS:
+            await root.create_topic(name, 2, 1)
+            recording.note(Acknowledged(name))
+            await root.produce(name, (0, [b"x"]), (1, [b"y"]))
+            recording.note(Acknowledged(name, 0, (b"x",)))
+            recording.note(Acknowledged(name, 1, (b"y",)))
+        killed = FileStore(top / "root", seeded_sources(2))
+        recording.kill_at = lambda what, path: what == "fsync" and path.name.startswith("partition=") and any(path.iterdir())
+        with suppress(BaseExceptionGroup, Killed):
+            await root.compact(killed)
+        recording.kill_at = lambda what, path: False
+        there = await parquet_keys(store)
+        assert there
+        await cut_open_plan_short(store, 1, root.topics["flights"].id)  # as where a topic is deleted
+        await root.compact(FullStore(store))
+        assert await parquet_keys(store) == there
+        newest = await root.newest()
+        assert newest.finished_plan
+        assert sum(part.parquet_end for part in newest.partitions) == len(there), "the checkpoint names them"
+        with suppress(Killed):
+            await killed.close()
+    model = DiskModel(top)
+    for event in recording.log:
+        if isinstance(event, Step):
+            event(model)
+    for choose in (OLDEST, NEWEST, at_random(random.Random(1))):
+        model.cut_power(tmp_path / "left", choose)
+        await check(recording.log, tmp_path / "left")

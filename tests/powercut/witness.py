@@ -106,6 +106,11 @@ class Witness(PassingStore):
         self.tell("exists", key, True)
         return found
 
+    async def make_durable(self, keys: Sequence[str]) -> None:
+        await self.inner.make_durable(keys)
+        for key in keys:
+            self.tell("exists", key, True)
+
     async def delete(self, keys: Sequence[str]) -> None:
         for key in keys:
             self.tell("delete", key, False)

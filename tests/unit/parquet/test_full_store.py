@@ -10,38 +10,16 @@ import pytest
 
 from ledger import keys
 from ledger.blocking import run_inline
-from ledger.object_store.contract import Buffer, FencedPuts, ObjectStore
+from ledger.object_store.contract import Buffer, ObjectStore
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.removal import remove_topics
 from ledger.parquet.runner import compact_bundle
 from ledgermq.errors import StoreFull
+from tests.full_store import FullStore
 from tests.passing_store import PassingStore
 from tests.roots import NoTasks, Root, parquet_keys, read_everything, read_parquet_rows
 from tests.stores import file_store, memory_store, seeded_sources
-
-
-class FullStore(PassingStore):
-    """Room for so many Parquet files; what is small may be put, as where a reserve is kept."""
-
-    def __init__(self, inner: ObjectStore, files: int = 0) -> None:
-        super().__init__(inner)
-        self.files = files
-
-    async def fenced_puts(self, fence: str, keys: Sequence[str], url_life_ms: int) -> FencedPuts:
-        return _Puts(self, await self.inner.fenced_puts(fence, keys, url_life_ms))
-
-
-class _Puts(FencedPuts):
-    def __init__(self, store: FullStore, inner: FencedPuts) -> None:
-        self._store = store
-        self._inner = inner
-
-    async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
-        self._store.files -= 1
-        if self._store.files < 0:
-            raise StoreFull("no space is left", object_key=key)
-        await self._inner.put_if_absent(key, buffers)
 
 
 @pytest.fixture(params=["memory", "file"])
@@ -72,9 +50,9 @@ async def removal(root: Root, store: ObjectStore) -> list[str]:
     return [topic.name for topic in done.free]
 
 
-async def background_round(root: Root, store: ObjectStore) -> None:
+async def background_round(root: Root, store: ObjectStore, *, everything: bool = False) -> None:
     compaction = Compaction(store, root.cluster, root.sources, LocalEngine(root.sources, run_inline))
-    await compact_bundle(compaction, 1, await root.catalog(), everything=False)
+    await compact_bundle(compaction, 1, await root.catalog(), everything=everything)
 
 
 async def test_a_compaction_without_room_leaves_no_begun_plan_behind(root: Root) -> None:
@@ -100,6 +78,58 @@ async def test_what_there_was_room_for_is_kept_and_makes_room(root: Root) -> Non
     assert (await root.compact(FullStore(root.store, files=1))).failures == {}  # one was left
     assert await segments(root) < before
     assert await read_everything(root) == root.produced
+
+
+async def test_trying_again_and_again_puts_nothing_that_stays(root: Root) -> None:
+    """Else each try eats up some of the room that is left."""
+    full, left = FullStore(root.store), []
+    for _ in range(4):
+        with pytest.raises(StoreFull):
+            await background_round(root, full, everything=True)
+        left.append(sorted([info.key async for info in root.store.list("ledgers/") if "/checkpoints/" not in info.key]))
+    assert len(await plans(root)) == 1  # it names the slots that wait for Parquet
+    assert left == [left[0]] * 4
+    assert await read_everything(root) == root.produced
+    assert (await root.compact()).failures == {}
+    assert await plans(root) == []
+
+
+async def test_a_try_puts_one_plan(root: Root) -> None:
+    """A round is repeated only where the one before has moved something: the first does, past the claim."""
+    finished = []
+    for _ in range(3):
+        with pytest.raises(StoreFull):
+            await background_round(root, FullStore(root.store), everything=True)
+        finished.append((await root.newest()).finished_plan)
+    assert finished == [2, 3, 4]
+
+
+class _Ordered(PassingStore):
+    """Notes what was made durable, and what was put after that."""
+
+    def __init__(self, inner: ObjectStore) -> None:
+        super().__init__(inner)
+        self.durable: list[str] = []
+        self.by_checkpoint: list[list[str]] = []
+
+    async def make_durable(self, keys: Sequence[str]) -> None:
+        await self.inner.make_durable(keys)
+        self.durable += keys
+
+    async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
+        if "/checkpoints/" in key:
+            self.by_checkpoint.append(sorted(self.durable))
+        await self.inner.put_if_absent(key, buffers)
+
+
+@pytest.mark.parametrize("files", [2, 10])
+async def test_files_are_durable_before_a_checkpoint_names_them(root: Root, files: int) -> None:
+    """Also where their fence is closed: tests/powercut shows what that is for."""
+    ordered = _Ordered(FullStore(root.store, files=files))
+    await root.compact(ordered)
+    there = sorted(await parquet_keys(root.store))
+    assert len(there) == min(files, 3)
+    assert there in ordered.by_checkpoint
 
 
 @pytest.mark.parametrize("begun", [False, True])

@@ -1,0 +1,36 @@
+"""`FullStore` has room for so many Parquet files, and for all that is small."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from ledger.object_store.contract import Buffer, FencedPuts, ObjectStore
+from ledgermq.errors import StoreFull
+from tests.passing_store import PassingStore
+
+
+class FullStore(PassingStore):
+    """Room for so many Parquet files; what is small may be put, as where a reserve is kept."""
+
+    def __init__(self, inner: ObjectStore, files: int = 0) -> None:
+        super().__init__(inner)
+        self.files = files
+        self.one_at_a_time = asyncio.Lock()
+        """Else the refusal of one put cancels another."""
+
+    async def fenced_puts(self, fence: str, keys: Sequence[str], url_life_ms: int) -> FencedPuts:
+        return _Puts(self, await self.inner.fenced_puts(fence, keys, url_life_ms))
+
+
+class _Puts(FencedPuts):
+    def __init__(self, store: FullStore, inner: FencedPuts) -> None:
+        self._store = store
+        self._inner = inner
+
+    async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
+        async with self._store.one_at_a_time:
+            self._store.files -= 1
+            if self._store.files < 0:
+                raise StoreFull("no space is left", object_key=key)
+            await self._inner.put_if_absent(key, buffers)
