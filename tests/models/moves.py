@@ -12,17 +12,15 @@ of the last move has everything.
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any
 
+from tests.models.terms import NOT_OWNER, Term, TermsWorld
 from tests.models.walk import Model, Process, Violation, Walk
 
 STEPS = 12_000
 STEPS_AT_REST = 6_000
-NOT_OWNER, UNKNOWN, OK, GAP = "NOT_OWNER", "UNKNOWN", "ok", "gap"
+OK, GAP = "ok", "gap"
 Record = tuple[str, int]
 """(producer, sequence)"""
 Span = tuple[int, int]
@@ -84,51 +82,15 @@ class Move:
     target: int
 
 
-class Term:
-    def __init__(self, world: World, ledger: int, state: State) -> None:
-        self.world, self.ledger, self.state = world, ledger, state
-
-    @property
-    def is_current(self) -> bool:
-        return self.world.terms[self.ledger] is self
-
-    def append(self, change: Callable[[State], None]) -> bool:
-        """Make a change durable; False: this term is over."""
-        if not self.is_current:
-            return False
-        change(self.state)
-        return True
-
-
-class World:
+class World(TermsWorld[State]):
     def __init__(self, walk: Walk) -> None:
-        self.walk = walk
-        self.now = 0
-        self.healed = False
-        self.late: list[tuple[int, int, Callable[..., Any], tuple[Any, ...]]] = []
-        self.terms = [Term(self, 0, State(Partition(0, 0))), Term(self, 1, State())]
-        self.zombies: list[list[Term]] = [[], []]
+        super().__init__(walk, [State(Partition(0, 0)), State()], late_within=2500)
         self.checkpoints = [Checkpoint(here=True), Checkpoint()]
         self.moves: list[Move] = []
         self.plans: list[dict[int, Plan]] = [{}, {}]
         self.stored: set[Span] = set()
         self.acknowledged: dict[str, int] = {}
         self.values: dict[int, Record] = {}
-
-    def breaks(self, rule: str) -> bool:
-        return rule in self.walk.broken
-
-    def claim(self, ledger: int) -> None:
-        before = self.terms[ledger]
-        self.zombies[ledger] = [*self.zombies[ledger], before][-3:]
-        self.terms[ledger] = Term(self, ledger, before.state)
-        before.state = copy.deepcopy(before.state)
-        self.walk.saw("a ledger changed hands")
-
-    def owner(self, ledger: int) -> Term:
-        """Whom a caller takes for the owner: now and then a term that is over."""
-        zombies = self.zombies[ledger]
-        return self.walk.random.choice(zombies) if not self.healed and zombies and self.walk.chance(0.15) else self.terms[ledger]
 
     def put_checkpoint(self, ledger: int, base: Checkpoint, new: Checkpoint) -> bool:
         if self.checkpoints[ledger].number != base.number:
@@ -151,22 +113,8 @@ class World:
                         raise Violation(f"ledger {ledger} lists {span}, which is gone")
 
 
-def call(world: World, ledger: int, method: Callable[..., Any], *arguments: Any) -> Process:
-    """One call: it may be lost, arrive a second time much later, reach an owner that is none, or lose its answer."""
-    walk = world.walk
-    yield
-    if not world.healed and walk.chance(0.04):
-        return UNKNOWN
-    if not world.healed and walk.chance(0.05):
-        world.late.append((world.now + walk.random.randrange(2500), ledger, method, arguments))
-    yield
-    answer = method(world.owner(ledger), *arguments)
-    yield
-    return UNKNOWN if not world.healed and walk.chance(0.05) else answer
-
-
-def produce(term: Term, producer: str, sequence: int) -> str:
-    world, partition = term.world, term.state.partition
+def produce(term: Term[State], world: World, producer: str, sequence: int) -> str:
+    partition = term.state.partition
     if partition is None or (partition.sealed and not world.breaks("append-after-seal")):
         return NOT_OWNER
     known = term.state.producers.get(producer, -1)
@@ -188,7 +136,7 @@ def produce(term: Term, producer: str, sequence: int) -> str:
 def producer(world: World, name: str) -> Process:
     sequence, ledger = 0, 0
     while not world.healed:
-        answer = yield from call(world, ledger, produce, name, sequence)
+        answer = yield from world.call(ledger, produce, world, name, sequence)
         if answer == OK:
             world.acknowledged[name] = sequence
             sequence += 1
@@ -215,7 +163,7 @@ def owner(world: World, ledger: int) -> Process:
                 yield from open_partition(world, term, move)
 
 
-def seal(term: Term, move: Move) -> None:
+def seal(term: Term[State], move: Move) -> None:
     def change(state: State) -> None:
         if state.partition is not None and not state.partition.sealed:
             state.partition.sealed = move.id
@@ -225,7 +173,7 @@ def seal(term: Term, move: Move) -> None:
     term.append(change)
 
 
-def open_partition(world: World, term: Term, move: Move) -> Process:
+def open_partition(world: World, term: Term[State], move: Move) -> Process:
     source = (world.terms[move.source] if world.walk.chance(0.5) else world.owner(move.source)).state  # perhaps an old fold
     if move.id in source.seals:
         end, producers = source.seals[move.id]
@@ -346,43 +294,12 @@ def controller(world: World) -> Process:
             world.walk.saw("a move was decided")
 
 
-@dataclass(slots=True)
-class _Asleep:
-    process: Process
-    until: int = 0
-
-
 def run(walk: Walk) -> None:
     world = World(walk)
     compactors = [compactor(world, ledger) for ledger in (0, 0, 1, 1)]
-    started = [producer(world, "x"), producer(world, "y"), owner(world, 0), owner(world, 1), *compactors, controller(world)]
-    processes = [_Asleep(process) for process in started]
-    _step(world, processes, STEPS)
-    world.healed = True
-    world.late.clear()
-    for process in processes:
-        process.until = 0
-    _step(world, processes, STEPS_AT_REST)
+    processes = [producer(world, "x"), producer(world, "y"), owner(world, 0), owner(world, 1), *compactors, controller(world)]
+    world.run(processes, STEPS, STEPS_AT_REST, sleep=range(100, 2500))
     check(world)
-
-
-def _step(world: World, processes: list[_Asleep], steps: int) -> None:
-    walk = world.walk
-    for _ in range(steps):
-        world.now += 1
-        for late in [late for late in world.late if late[0] <= world.now]:
-            world.late.remove(late)
-            late[2](world.owner(late[1]), *late[3])
-        chosen = walk.random.choice(processes)
-        if chosen.until > world.now:
-            continue
-        if not world.healed and walk.chance(0.004):
-            chosen.until = world.now + walk.random.randrange(100, 2500)
-            continue
-        if not world.healed and walk.chance(0.002):
-            world.claim(walk.random.randrange(2))
-        if next(chosen.process, "ended") == "ended":
-            processes.remove(chosen)
 
 
 def check(world: World) -> None:

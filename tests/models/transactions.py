@@ -11,18 +11,18 @@ aborted transaction is ever linked; once all is quiet nothing is staged, pending
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from tests.models.terms import NOT_OWNER, UNKNOWN, Term, TermsWorld
 from tests.models.walk import Model, Process, Violation, Walk
 
 STEPS = 12_000
 STEPS_AT_REST = 40_000
 STAGED_AGE_MAX = 300
 ITEMS_AT_REST = 40
-NOT_OWNER, UNKNOWN, RETRY = "NOT_OWNER", "UNKNOWN", "RETRY"
+RETRY = "RETRY"
 OK, OVER, MISSING, FENCED, DONE, COMMIT, ABORT = "ok", "over", "missing", "fenced", "done", "commit", "abort"
 NO_ANSWER = (NOT_OWNER, UNKNOWN, RETRY)
 
@@ -94,78 +94,15 @@ class State:
     group: Group = field(default_factory=Group)
 
 
-class Term:
-    def __init__(self, world: World, bundle: int, state: State) -> None:
-        self.world, self.bundle, self.state = world, bundle, state
-
-    @property
-    def is_current(self) -> bool:
-        """A fence check."""
-        return self.world.terms[self.bundle] is self
-
-    def append(self, change: Callable[[State], None]) -> bool:
-        """Make a change durable; False: this term is over."""
-        if not self.is_current:
-            return False
-        change(self.state)
-        return True
-
-    def final(self, answer: str) -> str:
-        """An answer that may not come from a term that is over."""
-        return answer if self.is_current else NOT_OWNER
-
-
-class World:
+class World(TermsWorld[State]):
     def __init__(self, walk: Walk) -> None:
-        self.walk = walk
-        self.now = 0
-        self.healed = False
-        self.terms = [Term(self, bundle, State()) for bundle in range(3)]
-        self.zombies: list[list[Term]] = [[], [], []]
-        self.late: list[tuple[int, int, Callable[..., Any], tuple[Any, ...]]] = []
+        super().__init__(walk, [State() for _ in range(3)], late_within=3000)
         self.aborted: set[TransactionId] = set()
-        self._ids = 0
-
-    def breaks(self, rule: str) -> bool:
-        return rule in self.walk.broken
-
-    def next_id(self) -> int:
-        self._ids += 1
-        return self._ids
-
-    def claim(self, bundle: int) -> None:
-        before = self.terms[bundle]
-        self.zombies[bundle] = [*self.zombies[bundle], before][-3:]
-        self.terms[bundle] = Term(self, bundle, before.state)
-        before.state = copy.deepcopy(before.state)
-        self.walk.saw("a bundle changed hands")
-
-    def owner(self, bundle: int) -> Term:
-        """Whom a caller takes for the owner: now and then a term that is over."""
-        zombies = self.zombies[bundle]
-        if not self.healed and zombies and self.walk.chance(0.15):
-            self.walk.saw("an old owner was called")
-            return self.walk.random.choice(zombies)
-        return self.terms[bundle]
-
-
-def call(world: World, bundle: int, method: Callable[..., Any], *arguments: Any) -> Process:
-    """One call: it may be lost, arrive a second time much later, reach an owner that is none, or lose its answer."""
-    walk = world.walk
-    yield
-    if not world.healed and walk.chance(0.04):
-        return UNKNOWN
-    if not world.healed and walk.chance(0.06):
-        world.late.append((world.now + walk.random.randrange(3000), bundle, method, arguments))
-    yield
-    answer = method(world.owner(bundle), *arguments)
-    yield
-    return UNKNOWN if not world.healed and walk.chance(0.05) else answer
 
 
 def call_until_answered(world: World, bundle: int, method: Callable[..., Any], *arguments: Any) -> Process:
     while True:
-        answer = yield from call(world, bundle, method, *arguments)
+        answer = yield from world.call(bundle, method, *arguments)
         if answer not in NO_ANSWER:
             return answer
         yield
@@ -174,7 +111,7 @@ def call_until_answered(world: World, bundle: int, method: Callable[..., Any], *
 # The coordinator, in bundle 0.
 
 
-def init(term: Term, name: str) -> tuple[int, int] | str:
+def init(term: Term[State], name: str) -> tuple[int, int] | str:
     """Return (producer, epoch), and fence whatever worked under this transactional id before.
 
     What an older epoch left undecided is thereby aborted.
@@ -186,7 +123,7 @@ def init(term: Term, name: str) -> tuple[int, int] | str:
     return (new.producer, new.epoch) if term.append(lambda state: state.known.update({name: new})) else NOT_OWNER
 
 
-def decide(term: Term, transaction: TransactionId, outcome: str, parts: dict[int, Part]) -> str:
+def decide(term: Term[State], transaction: TransactionId, outcome: str, parts: dict[int, Part]) -> str:
     """Record the outcome; answer the one that counts. Numbers count from 1 in each epoch."""
     known = term.state.known.get(transaction.name)
     if known is None or (known.producer, known.epoch) != (transaction.producer, transaction.epoch):
@@ -200,7 +137,7 @@ def decide(term: Term, transaction: TransactionId, outcome: str, parts: dict[int
     return _record(term, transaction, known, outcome, parts, complete=False)
 
 
-def _record(term: Term, transaction: TransactionId, known: Known, outcome: str, parts: dict[int, Part], complete: bool) -> str:
+def _record(term: Term[State], transaction: TransactionId, known: Known, outcome: str, parts: dict[int, Part], complete: bool) -> str:
     new = replace(known, number=transaction.number, decided=outcome, parts=parts, complete=complete)
     if not term.append(lambda state: state.known.update({transaction.name: new})):
         return NOT_OWNER
@@ -209,7 +146,7 @@ def _record(term: Term, transaction: TransactionId, known: Known, outcome: str, 
     return outcome
 
 
-def ask(term: Term, transaction: TransactionId) -> str:
+def ask(term: Term[State], transaction: TransactionId) -> str:
     """A bundle holds something staged for too long. Presumed abort, but only as a fact that lasts."""
     known, broken = term.state.known.get(transaction.name), term.world.breaks("ask-without-fence")
     abort = ABORT if broken else term.final(ABORT)
@@ -230,7 +167,7 @@ def ask(term: Term, transaction: TransactionId) -> str:
     return _record(term, transaction, known, ABORT, {}, complete=True)
 
 
-def finish(term: Term, transaction: TransactionId) -> None:
+def finish(term: Term[State], transaction: TransactionId) -> None:
     known = term.state.known.get(transaction.name)
     if known and (known.producer, known.epoch, known.number) == transaction[1:] and not known.complete:
         term.append(lambda state: state.known.update({transaction.name: replace(known, complete=True)}))
@@ -239,7 +176,7 @@ def finish(term: Term, transaction: TransactionId) -> None:
 # Bundles with data.
 
 
-def is_over(term: Term, transaction: TransactionId) -> bool:
+def is_over(term: Term[State], transaction: TransactionId) -> bool:
     """Was this transaction, or a later one of its producer, completed here?"""
     last = term.state.finished.get(transaction.producer)
     if last is None or term.world.breaks("no-finished-memory"):
@@ -247,11 +184,11 @@ def is_over(term: Term, transaction: TransactionId) -> bool:
     return not_after(term, (transaction.epoch, transaction.number), last)
 
 
-def not_after(term: Term, one: tuple[int, int], other: tuple[int, int]) -> bool:
+def not_after(term: Term[State], one: tuple[int, int], other: tuple[int, int]) -> bool:
     return one <= other or (term.world.breaks("order-without-epoch") and one[1] <= other[1])
 
 
-def stage(term: Term, transaction: TransactionId, sequence: int, values: tuple[int, ...]) -> str:
+def stage(term: Term[State], transaction: TransactionId, sequence: int, values: tuple[int, ...]) -> str:
     """Store a batch, durable and invisible. Sequences count from 0 in each transaction."""
     if is_over(term, transaction):
         return term.final(OVER)
@@ -262,7 +199,7 @@ def stage(term: Term, transaction: TransactionId, sequence: int, values: tuple[i
     return OK if term.append(lambda state: state.staged.update({transaction: new})) else NOT_OWNER
 
 
-def stage_offset(term: Term, transaction: TransactionId, member: str, group_epoch: int, offset: int) -> str:
+def stage_offset(term: Term[State], transaction: TransactionId, member: str, group_epoch: int, offset: int) -> str:
     group = term.state.group
     if is_over(term, transaction):
         return term.final(OVER)
@@ -272,7 +209,7 @@ def stage_offset(term: Term, transaction: TransactionId, member: str, group_epoc
     return OK if term.append(lambda state: state.group.pending.update({transaction: staged})) else NOT_OWNER
 
 
-def complete(term: Term, transaction: TransactionId, outcome: str, part: Part) -> str:
+def complete(term: Term[State], transaction: TransactionId, outcome: str, part: Part) -> str:
     """Link what is staged (commit) or drop it (abort), atomically in this bundle."""
     world = term.world
     if is_over(term, transaction):
@@ -300,13 +237,13 @@ def complete(term: Term, transaction: TransactionId, outcome: str, part: Part) -
     return DONE if term.append(change) else NOT_OWNER
 
 
-def fetch_committed(term: Term) -> int | str:
+def fetch_committed(term: Term[State]) -> int | str:
     if not term.is_current:
         return NOT_OWNER
     return RETRY if term.state.group.pending and not term.world.breaks("pending-ignored") else term.state.group.committed
 
 
-def assign(term: Term, member: str) -> bool:
+def assign(term: Term[State], member: str) -> bool:
     epoch = term.state.group.epoch + 1
 
     def change(state: State) -> None:
@@ -315,7 +252,7 @@ def assign(term: Term, member: str) -> bool:
     return term.append(change)
 
 
-def assignment(term: Term) -> tuple[str | None, int]:
+def assignment(term: Term[State]) -> tuple[str | None, int]:
     """May be old: heartbeats have no fence check."""
     return term.state.group.member, term.state.group.epoch
 
@@ -325,7 +262,7 @@ def assignment(term: Term) -> tuple[str | None, int]:
 
 def worker(world: World, name: str, transactional_id: str) -> Process:
     while True:
-        identity = yield from call(world, 0, init, transactional_id)
+        identity = yield from world.call(0, init, transactional_id)
         if isinstance(identity, str):
             continue
         last = TransactionId(transactional_id, identity[0], identity[1], 0)
@@ -337,7 +274,7 @@ def worker(world: World, name: str, transactional_id: str) -> Process:
                     return
                 yield
                 continue
-            at = yield from call(world, 1, fetch_committed)
+            at = yield from world.call(1, fetch_committed)
             if isinstance(at, str):
                 continue
             last, alive = yield from work(world, name, group_epoch, last, at)
@@ -389,10 +326,10 @@ def one_transaction(world: World, name: str, group_epoch: int, transaction: Tran
 
 
 def call_some_times(world: World, bundle: int, method: Callable[..., Any], *arguments: Any) -> Process:
-    answer = yield from call(world, bundle, method, *arguments)
+    answer = yield from world.call(bundle, method, *arguments)
     for _ in range(3):
         if answer in (NOT_OWNER, UNKNOWN) and world.walk.chance(0.8):
-            answer = yield from call(world, bundle, method, *arguments)
+            answer = yield from world.call(bundle, method, *arguments)
     return answer
 
 
@@ -406,7 +343,7 @@ def completer(world: World) -> Process:
             assert known.decided is not None
             done = True
             for bundle, part in sorted(known.parts.items()):
-                answer = yield from call(world, bundle, complete, transaction, known.decided, part)
+                answer = yield from world.call(bundle, complete, transaction, known.decided, part)
                 if answer == MISSING:
                     raise Violation(f"{transaction} is decided, and bundle {bundle} has not what was counted")
                 done = done and answer == DONE
@@ -414,7 +351,7 @@ def completer(world: World) -> Process:
                     done = True
                     break
             if done:
-                yield from call(world, 0, finish, transaction)
+                yield from world.call(0, finish, transaction)
 
 
 def housekeeper(world: World, bundle: int) -> Process:
@@ -425,66 +362,29 @@ def housekeeper(world: World, bundle: int) -> Process:
         staged = [transaction for transaction, kept in state.staged.items() if world.now - kept.at > STAGED_AGE_MAX]
         pending = [transaction for transaction, (at, _) in state.group.pending.items() if world.now - at > STAGED_AGE_MAX]
         for transaction in sorted({*staged, *pending}):
-            if (yield from call(world, 0, ask, transaction)) == ABORT:
-                yield from call(world, bundle, complete, transaction, ABORT, Part(0, False))
+            if (yield from world.call(0, ask, transaction)) == ABORT:
+                yield from world.call(bundle, complete, transaction, ABORT, Part(0, False))
 
 
 def rebalancer(world: World) -> Process:
     while not world.healed:
         for _ in range(world.walk.random.randrange(400)):
             yield
-        yield from call(world, 1, assign, world.walk.random.choice("abc"))
-
-
-@dataclass(slots=True)
-class _Asleep:
-    process: Process
-    until: int = 0
+        yield from world.call(1, assign, world.walk.random.choice("abc"))
 
 
 def run(walk: Walk) -> None:
     world = World(walk)
     workers = [worker(world, name, transactional_id) for name, transactional_id in (("a", "t1"), ("b", "t1"), ("c", "t2"))]
-    started = [*workers, completer(world), completer(world), housekeeper(world, 1), housekeeper(world, 2), rebalancer(world)]
-    processes = [_Asleep(process) for process in started]
-    _step(world, processes, STEPS)
-    world.healed = True
-    for process in processes:
-        process.until = 0
-    assign(world.terms[1], "a")
-    for _, bundle, method, arguments in world.late:
-        method(world.owner(bundle), *arguments)
-    world.late.clear()
-    _step(world, processes, STEPS_AT_REST)
+    processes = [*workers, completer(world), completer(world), housekeeper(world, 1), housekeeper(world, 2), rebalancer(world)]
+    world.run(processes, STEPS, STEPS_AT_REST, sleep=range(200, 4000), on_heal=lambda: assign(world.terms[1], "a"))
     check(world)
-
-
-def _step(world: World, processes: list[_Asleep], steps: int) -> None:
-    walk = world.walk
-    for _ in range(steps):
-        world.now += 1
-        for late in [late for late in world.late if late[0] <= world.now]:
-            world.late.remove(late)
-            walk.saw("a late double of a call")
-            late[2](world.owner(late[1]), *late[3])
-        if not processes:
-            return
-        chosen = walk.random.choice(processes)
-        if chosen.until > world.now:
-            continue
-        if not world.healed and walk.chance(0.004):
-            chosen.until = world.now + walk.random.randrange(200, 4000)
-            continue
-        if not world.healed and walk.chance(0.002):
-            world.claim(walk.random.randrange(3))
-        if next(chosen.process, "ended") == "ended":
-            processes.remove(chosen)
 
 
 def check(world: World) -> None:
     for term in world.terms[1:]:
         if term.state.staged or term.state.group.pending:
-            raise Violation(f"bundle {term.bundle} still holds {list(term.state.staged)} {term.state.group.pending}")
+            raise Violation(f"bundle {term.ledger} still holds {list(term.state.staged)} {term.state.group.pending}")
     unfinished = [name for name, known in world.terms[0].state.known.items() if not known.complete]
     if unfinished:
         raise Violation(f"never completed: {unfinished}")
@@ -492,7 +392,7 @@ def check(world: World) -> None:
     for term in world.terms[1:]:
         visible = term.state.visible
         if visible != list(range(committed)):
-            raise Violation(f"bundle {term.bundle} shows {len(visible)} items, {committed} are committed: {visible[-12:]}")
+            raise Violation(f"bundle {term.ledger} shows {len(visible)} items, {committed} are committed: {visible[-12:]}")
     world.walk.saw("items committed", committed)
 
 
@@ -501,7 +401,7 @@ TRANSACTIONS = Model(
     run,
     MUTANTS,
     (
-        "a bundle changed hands",
+        "a ledger changed hands",
         "an old owner was called",
         "a late double of a call",
         "decided: commit",
