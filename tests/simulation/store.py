@@ -82,7 +82,7 @@ class StoreLine(FaultyStore):
         self._trace = trace
         self._coverage = coverage
         self._stalled_until_s = 0.0
-        self._asked: set[str] = set()  # fences under which this process has asked for permission
+        self._came_late: set[str] = set()  # keys of fenced puts that the store has refused this process
 
     async def _call(self, operation: str, what: str, effect: Callable[[], Awaitable[T]]) -> T:
         if self._weather.naps and self._random.random() < self._weather.naps:
@@ -111,12 +111,15 @@ class StoreLine(FaultyStore):
 
     async def put_fenced(self, puts: FencedPuts, key: str, buffers: Sequence[Buffer]) -> None:
         await self._lie_in_ambush("put", kind_of(key), lambda: self._watched.when_gone(key))
-        await super().put_fenced(puts, key, buffers)
+        try:
+            await super().put_fenced(puts, key, buffers)
+        except FenceClosed:
+            self._came_late.add(key)
+            raise
 
     async def fenced_puts(self, fence: str, keys: Sequence[str], url_life_ms: int) -> FencedPuts:
         if keys:
-            again = fence in self._asked  # its files are built: nothing but the permission keeps them out
-            self._asked.add(fence)
+            again = not self._came_late.isdisjoint(keys)  # its files are built: nothing but the permission keeps them out
             await self._lie_in_ambush("permission", kind_of(keys[0]), lambda: self._watched.when_gone(keys[0]), certainly=again)
         return await super().fenced_puts(fence, keys, url_life_ms)
 

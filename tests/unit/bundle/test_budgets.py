@@ -299,9 +299,10 @@ def test_a_reader_that_goes_away_gives_everything_back(where: str) -> None:
 
 
 @settings(max_examples=20)
-@given(st.randoms(use_true_random=False), st.integers(16, 64))
-def test_whatever_readers_do_the_bound_holds_and_all_comes_back(chance: random.Random, mebibytes: int) -> None:
+@given(st.integers(0, 2**32), st.integers(16, 64))
+def test_whatever_readers_do_the_bound_holds_and_all_comes_back(seed: int, mebibytes: int) -> None:
     """Readers of all speeds, some cancelled at any moment: never above the bound, every one that stays is served, nothing is left."""
+    chance = random.Random(seed)  # not hypothesis' own: it ends an example by an exception, which one of the tasks would take
 
     async def main() -> None:
         budget = AnswerBudget(mebibytes * MIB)
@@ -328,8 +329,11 @@ def test_whatever_readers_do_the_bound_holds_and_all_comes_back(chance: random.R
             await asyncio.sleep(chance.random())
             tasks[number].cancel()
         async with asyncio.timeout(3600):
-            await asyncio.gather(*tasks, return_exceptions=True)
-        assert all(line.answers == 6 for number, line in enumerate(lines) if number not in leaving)
+            ended = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [result for result in ended if isinstance(result, Exception)] == []
+        stayed = [line for number, line in enumerate(lines) if number not in leaving and line.cut_at_s is None]
+        assert all(line.answers == 6 for line in stayed), "an answer that stands for four seconds may be cut, no other"
+        assert len(stayed) >= 10
         assert (budget.taken, budget.waiting, budget.in_line_bytes) == (0, 0, 0)
         assert not any(budget._at_work.values())
         assert not budget._of_connection
