@@ -42,7 +42,7 @@ pages: $(STAMP) ## Generate docs/settings.md, docs/metrics.md and the Grafana da
 	$(PYTHON) -m stateless_broker.metrics.page > docs/metrics.md
 	$(PYTHON) -m infra.grafana.dashboard > infra/grafana/ledgermq.json
 
-test: lint test-fast test-spark ## lint and every test that needs no server (under ten minutes on two cores)
+test: lint test-fast test-spark ## lint and every test that needs no server (a quarter of an hour on two cores)
 
 test-fast: $(STAMP) ## Unit, contract, property and end-to-end tests, without Spark
 	$(PYTHON) -m pytest -m "not spark and not real and not compose" -n $(WORKERS) --dist worksteal tests
