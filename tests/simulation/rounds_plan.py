@@ -48,7 +48,7 @@ def rounds_plan_of(seed: int) -> RoundsPlan:
     r = random.Random(f"storm {seed}")
     if r.random() >= 0.25:
         return plan
-    ambush = Ambush({"parquet": r.choice((0.1, 0.5))}, seconds_max=80.0)
+    ambush = Ambush({"parquet": r.choice((0.1, 0.5))}, seconds_max=80.0, sleepers_max=2)
     return replace(
         plan,
         compactors=4,
