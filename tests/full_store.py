@@ -1,4 +1,4 @@
-"""`FullStore` has room for so many Parquet files, and for all that is small."""
+"""Stores without room: `FullStore` takes some Parquet files and all that is small, `RefusingStore` takes nothing for a while."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import Sequence
 
 from ledger.object_store.contract import Buffer, FencedPuts, ObjectStore
-from ledgermq.errors import StoreFull
+from ledger.object_store.memory import MemoryStore
+from ledgermq.errors import LedgerMQError, StoreFull
 from tests.passing_store import PassingStore
+from tests.virtual_time import virtual_sources
 
 
 class FullStore(PassingStore):
@@ -34,3 +36,21 @@ class _Puts(FencedPuts):
             if self._store.files < 0:
                 raise StoreFull("no space is left", object_key=key)
             await self._inner.put_if_absent(key, buffers)
+
+
+class RefusingStore(PassingStore):
+    """Takes nothing while there is a `refusal`."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStore("", virtual_sources()))
+        self.refusal: LedgerMQError | None = None
+
+    async def put(self, key: str, data: Buffer) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+        await super().put(key, data)
+
+    async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+        await super().put_if_absent(key, buffers)

@@ -15,28 +15,11 @@ from ledger.segment import decode_tail
 from ledgermq.errors import LedgerMQError, StoreFull, StoreUnusable
 from tests.broker.cluster import Cluster, cluster_of, until
 from tests.broker.groups import Outsider, committed_offset
+from tests.full_store import RefusingStore
 from tests.passing_store import PassingStore
 from tests.virtual_time import run_virtual, virtual_sources
 
 BUNDLES = {0, 1, 2}
-
-
-class RefusingStore(PassingStore):
-    """Takes nothing while there is a `refusal`."""
-
-    def __init__(self) -> None:
-        super().__init__(MemoryStore("", virtual_sources()))
-        self.refusal: LedgerMQError | None = None
-
-    async def put(self, key: str, data: Buffer) -> None:
-        if self.refusal is not None:
-            raise self.refusal
-        await super().put(key, data)
-
-    async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
-        if self.refusal is not None:
-            raise self.refusal
-        await super().put_if_absent(key, buffers)
 
 
 class NoReleaseStore(PassingStore):

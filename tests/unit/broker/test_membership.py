@@ -8,11 +8,12 @@ from collections.abc import AsyncIterator
 import pytest
 
 from ledger import keys
-from ledger.object_store.contract import Buffer, ObjectInfo
+from ledger.object_store.contract import ObjectInfo
 from ledger.object_store.memory import MemoryStore
 from ledgermq.errors import LedgerMQError, StoreFull, StoreUnusable, Unauthorized
 from stateless_broker.heartbeat import Heartbeat, decode_heartbeat, encode_heartbeat
 from stateless_broker.membership import Membership, Superseded
+from tests.full_store import RefusingStore
 from tests.passing_store import PassingStore
 from tests.virtual_time import run_virtual, virtual_sources
 
@@ -218,19 +219,6 @@ def test_what_is_no_heartbeat_is_never_read_nor_deleted() -> None:
     run_virtual(scenario)
 
 
-class Refusing(PassingStore):
-    """Takes no heartbeats while there is a `refusal`."""
-
-    def __init__(self) -> None:
-        super().__init__(MemoryStore("", virtual_sources()))
-        self.refusal: LedgerMQError | None = None
-
-    async def put(self, key: str, data: Buffer) -> None:
-        if self.refusal is not None:
-            raise self.refusal
-        await super().put(key, data)
-
-
 REFUSALS = pytest.mark.parametrize("refusal", [StoreFull("no space is left"), StoreUnusable("read-only"), Unauthorized("no permission")])
 
 
@@ -245,7 +233,7 @@ def test_while_the_store_takes_no_heartbeats_silence_proves_nothing(refusal: Led
     """Else every broker of a full bucket would take all others for dead, and refuse their bundles' readers."""
 
     async def scenario() -> None:
-        store = Refusing()
+        store = RefusingStore()
         a, b, c = await joined(store, "a"), await joined(store, "b"), await joined(store, "c")
         await a.look()
         store.refusal = refusal
@@ -267,7 +255,7 @@ def test_when_the_store_takes_heartbeats_again_each_broker_has_time_for_its_next
     """The first that beats would take all others for dead else, by heartbeats that could not be written, and claim their bundles."""
 
     async def scenario() -> None:
-        store = Refusing()
+        store = RefusingStore()
         a, b, c = await joined(store, "a"), await joined(store, "b"), await joined(store, "c")
         await b.look()
         store.refusal = refusal
@@ -290,7 +278,7 @@ def test_when_the_store_takes_heartbeats_again_each_broker_has_time_for_its_next
 
 def test_after_hours_in_a_full_store_brokers_do_not_remove_each_others_heartbeats() -> None:
     async def scenario() -> None:
-        store = Refusing()
+        store = RefusingStore()
         a, b = await joined(store, "a"), await joined(store, "b")
         store.refusal = StoreFull("no space is left")
         for _ in range(20):
