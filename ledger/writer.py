@@ -6,7 +6,7 @@ gets NotOwner, the state is dropped, and nothing is ever served from it again. T
 offsets are given out and sequences judged, and `durable`, which alone may be shown to anybody.
 
 A put that the store certainly refused (it is full, read-only, closed to us) ends no term. Its slot stays empty, so whatever was put
-behind it links to a segment that never was: void, whether it landed or not, and every waiter from that slot on is told that nothing was
+behind it links to a segment that never was: void, whether it landed or not, and every waiter from that slot on fails: nothing was
 stored. Once all puts in flight are settled `issued` goes back to `durable`. Then the term goes on: in the slot that was refused first,
 and past those that its own void segments fill. A put of unknown outcome still ends the term, also behind a refused one.
 """

@@ -7,7 +7,8 @@ Plain readers see a file as soon as it exists, so everything is decided by the p
 a crash, with the same result.
 
 Where the store has no room for a file, or a removed topic is to go, the plan is cut short: its fence is closed, so the files that are
-there are all that there will be, and whoever commits it leaves the others to later plans. Every runner comes to the same result. On S3
+there are all that there will be, and the runner that commits it leaves the others to later plans. Every runner comes to the same
+result. On S3
 no fence closes at once, so there a plan stays open until there is room.
 """
 
@@ -71,7 +72,7 @@ async def run_round(
 
 
 async def cut_open_plan_short(store: ObjectStore, bundle: int, topic_id: int) -> None:
-    """Let no more files be put for the open plan, if it names some of the topic, which is to go. Whoever runs the plan commits the rest."""
+    """Let no more files be put for the open plan, if it names some of the topic, which is to go. Its runner commits the rest."""
     plan = await read_plan(store, bundle, (await newest_checkpoint(store, bundle)).finished_plan + 1)
     if plan is not None and store.fences_close_at_once and any(file.topic_id == topic_id for file in plan.files):
         await cut_short(store, plan)

@@ -1,4 +1,6 @@
-"""When a broker that does not answer is suspected of standing still: whoever waits for it asks another broker who owns the partitions now.
+"""When a broker that does not answer is suspected of standing still.
+
+A caller that waits then asks another broker which one owns the partitions now.
 
 A process that was stopped keeps its connections, so nothing else tells. The questions become rarer the longer the wait.
 """
