@@ -38,7 +38,7 @@ proto: $(STAMP) ## Generate the protobuf modules again
 	$(PYTHON) infra/protobuf.py $(PROTOS)
 
 pages: $(STAMP) ## Generate docs/settings.md, docs/metrics.md and the Grafana dashboard again
-	$(PYTHON) -m stateless_broker.settings_page > docs/settings.md
+	$(PYTHON) -m ledgermq_tools.broker.settings_page > docs/settings.md
 	$(PYTHON) -m stateless_broker.metrics.page > docs/metrics.md
 	$(PYTHON) -m infra.grafana.dashboard > infra/grafana/ledgermq.json
 

@@ -28,7 +28,9 @@ async def open_aiobotocore(location: S3Location) -> AiobotocoreWire:
             region_name=region_of(location, session),
             config=AioConfig(**configuration(location, READERS_MAX + WRITERS_MAX)),
         ).__aenter__()
-    client.meta.events.unregister("before-call.s3", add_expect_header)  # aiohttp would wait for a "100 Continue" without end
+    client.meta.events.unregister(
+        "before-call.s3", add_expect_header
+    )  # aiohttp would wait for a "100 Continue" without end
     return AiobotocoreWire(location.bucket, client)
 
 
@@ -57,7 +59,9 @@ class AiobotocoreWire(S3Wire):
             found = await self._client.head_object(Bucket=self._bucket, Key=name)
         return S3Object(found["ContentLength"], found["ETag"].strip('"'), int(found["LastModified"].timestamp() * 1000))
 
-    async def list_page(self, prefix: str, start_after: str, token: str | None) -> tuple[list[dict[str, Any]], str | None]:
+    async def list_page(
+        self, prefix: str, start_after: str, token: str | None
+    ) -> tuple[list[dict[str, Any]], str | None]:
         place = {"ContinuationToken": token} if token else {"StartAfter": start_after} if start_after else {}
         async with _errors(of_bucket=True):
             page = await self._client.list_objects_v2(Bucket=self._bucket, Prefix=prefix, **place)

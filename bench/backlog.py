@@ -27,7 +27,9 @@ class Backlog:
     def __init__(self, results: Results, rounds: int, scale: float, megabytes: int | None = None) -> None:
         self._results, self._rounds, self._records = results, rounds, int(RECORDS * max(0.5, scale))
         self._megabytes = megabytes or int(BACKLOG_MB * max(0.25, scale))
-        assert self._megabytes * 1_000_000 > load_settings().cache_bytes_max, "a backlog that fits the cache shows nothing"
+        assert self._megabytes * 1_000_000 > load_settings().cache_bytes_max, (
+            "a backlog that fits the cache shows nothing"
+        )
 
     def run(self) -> None:
         with tempfile.TemporaryDirectory(prefix="ledgermq-bench-") as name:
@@ -44,7 +46,9 @@ class Backlog:
                     reader = cluster.start_client("drain", full, seconds=self._records / RATE + 3)
                     self._add(BESIDE, cluster.client("produce", tail, rate=RATE, records=self._records)["latencies_ms"])
                     read = answer(reader)
-                    self._results.add("P10", "the reader's rate", BESIDE, "MB/s", read["records"] / 1000 / read["seconds"])
+                    self._results.add(
+                        "P10", "the reader's rate", BESIDE, "MB/s", read["records"] / 1000 / read["seconds"]
+                    )
             finally:
                 cluster.close()
 

@@ -30,14 +30,14 @@ import pyarrow.parquet as pq
 from crc32c import crc32c
 
 from ledger.blocking import RunBlocking, run_inline
+from ledger.log.segment import Batch
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.file import FileStore
 from ledger.object_store.metered import CountingMeter, MeteredStore
 from ledger.parquet.columns import ROW_GROUP_BYTES, SCHEMA, open_writer
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.report import CompactionReport
-from ledger.parquet.runner import compact_root
-from ledger.segment import Batch
+from ledger.rounds.runner import compact_root
 from ledgermq.protocol.records import SCHEMA as RECORD_SCHEMA
 from ledgermq.protocol.records import encode_batch
 from ledgermq.sources import Sources
@@ -66,7 +66,13 @@ def rows(count: int, value_bytes: int, seed: int) -> pa.RecordBatch:
     key = pa.array(np.char.zfill(r.integers(0, 10**6, count).astype("S8"), 8), pa.binary())
     stamp = pa.array(np.arange(count) + seed * 10**6, pa.timestamp("us", tz="UTC"))
     nulls = {name: pa.nulls(count, RECORD_SCHEMA.field(name).type) for name in ("headers", "tag")}
-    columns = {"key": key, "value": value, "timestamp": stamp, "timestampType": pa.array([0] * count, pa.int32()), **nulls}
+    columns = {
+        "key": key,
+        "value": value,
+        "timestamp": stamp,
+        "timestampType": pa.array([0] * count, pa.int32()),
+        **nulls,
+    }
     return pa.RecordBatch.from_arrays([columns[name] for name in RECORD_SCHEMA.names], schema=RECORD_SCHEMA)
 
 
@@ -85,7 +91,9 @@ async def fill(root: Root, shape: Shape) -> int:
     for segment in batches(shape):
         encoded = [(batch, encode_batch(batch)) for batch in segment]
         total += sum(len(data) for _, data in encoded)
-        entries = [Batch(topic.id, p, batch.num_rows, crc32c(data), 0, 0, data) for p, (batch, data) in enumerate(encoded)]
+        entries = [
+            Batch(topic.id, p, batch.num_rows, crc32c(data), 0, 0, data) for p, (batch, data) in enumerate(encoded)
+        ]
         await append_and_wait(writer, *entries)
     return total
 
@@ -155,7 +163,9 @@ async def measure(shape: Shape, folder: Path, rounds: int) -> dict[str, object]:
             for values, value in ((plain, plain_cpu), (writing, writing_cpu), (ours, cpu), (walls, wall)):
                 values.append(value)
     writes = sum(number for name, number in requests.items() if name in WRITES)
-    reads = sum(requests.values()) - writes - sum(number for name, number in requests.items() if name in DELETES | NOT_SENT)
+    reads = (
+        sum(requests.values()) - writes - sum(number for name, number in requests.items() if name in DELETES | NOT_SENT)
+    )
     cpu, plain_cpu = median(ours), median(plain)
     return {
         "value_bytes": shape.value_bytes,
@@ -172,15 +182,21 @@ async def measure(shape: Shape, folder: Path, rounds: int) -> dict[str, object]:
         "rate_to_plain": round(median(theirs / mine for theirs, mine in zip(plain, ours, strict=True)), 3),
         "requests": {name: number for name, number in requests.items() if number},
         "requests_per_gb": {"write": round(writes / stored * 1e9, 1), "read": round(reads / stored * 1e9, 1)},
-        "dollars_per_tb": round(sum(S3_PRICES.of(name) * number for name, number in requests.items()) / stored * 1e12, 3),
+        "dollars_per_tb": round(
+            sum(S3_PRICES.of(name) * number for name, number in requests.items()) / stored * 1e12, 3
+        ),
     }
 
 
-async def compact(store: ObjectStore, run_blocking: RunBlocking) -> tuple[float, float, CompactionReport, dict[str, int]]:
+async def compact(
+    store: ObjectStore, run_blocking: RunBlocking
+) -> tuple[float, float, CompactionReport, dict[str, int]]:
     """Processor seconds, wall seconds, what was done, requests."""
     sources, meter = Sources(), CountingMeter()
     begun, begun_wall = time.process_time(), time.perf_counter()
-    report = await compact_root(MeteredStore(store, meter), sources, LocalEngine(sources, run_blocking, tasks_at_once=1))
+    report = await compact_root(
+        MeteredStore(store, meter), sources, LocalEngine(sources, run_blocking, tasks_at_once=1)
+    )
     cpu, wall = time.process_time() - begun, time.perf_counter() - begun_wall
     assert not report.failures
     return cpu, wall, report, meter.by_operation()

@@ -19,7 +19,7 @@ import pyarrow as pa
 from bench.compaction import Shape, compact, fill
 from bench.stores import DISTANT, stores
 from ledger.blocking import RunBlocking, run_inline
-from ledger.object_store.open import open_store
+from ledger.root.open import open_store
 from ledgermq.sources import Sources
 from tests.roots import Root
 

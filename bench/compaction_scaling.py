@@ -25,11 +25,11 @@ from crc32c import crc32c
 
 from bench.compaction import TARGET_BYTES, Shape, batches
 from infra import java
+from ledger.log.segment import Batch
 from ledger.object_store.file import FileStore
-from ledger.object_store.open import open_store
 from ledger.parquet.report import CompactionReport
-from ledger.parquet.runner import compact_root
-from ledger.segment import Batch
+from ledger.root.open import open_store
+from ledger.rounds.runner import compact_root
 from ledgermq.protocol.records import encode_batch
 from ledgermq.sources import Sources
 from tests.ledgers import append_and_wait
@@ -50,7 +50,9 @@ async def fill(folder: Path, shape: Shape, bundles: int) -> None:
         root = await Root.open(store, sources, bundles + 1)
         for bundle in range(1, bundles + 1):
             total_bytes = WARM_UP_BYTES if bundle % 2 else shape.total_bytes
-            await fill_bundle(root, bundle, Shape(shape.value_bytes, total_bytes, shape.segment_bytes, shape.partitions))
+            await fill_bundle(
+                root, bundle, Shape(shape.value_bytes, total_bytes, shape.segment_bytes, shape.partitions)
+            )
 
 
 async def fill_bundle(root: Root, bundle: int, shape: Shape) -> None:
@@ -58,7 +60,9 @@ async def fill_bundle(root: Root, bundle: int, shape: Shape) -> None:
     writer = await root.writer(bundle)
     for segment in batches(shape):
         encoded = [(batch.num_rows, encode_batch(batch)) for batch in segment]
-        await append_and_wait(writer, *(Batch(topic.id, p, count, crc32c(data), 0, 0, data) for p, (count, data) in enumerate(encoded)))
+        await append_and_wait(
+            writer, *(Batch(topic.id, p, count, crc32c(data), 0, 0, data) for p, (count, data) in enumerate(encoded))
+        )
 
 
 def cpu_s(sessions: list[int]) -> float:
@@ -126,8 +130,12 @@ def measure(shape: Shape, rounds: int, counts: list[int]) -> dict[str, object]:
         "mb": round(found[counts[0]][0]["mb"]),
         "mb_per_s": {workers: [round(rate, 1) for rate in each] for workers, each in rates.items()},
         "cpu_s": {workers: [round(each["cpu_s"], 2) for each in runs] for workers, runs in found.items()},
-        "mb_per_cpu_s": {workers: [round(each["mb"] / each["cpu_s"], 1) for each in runs] for workers, runs in found.items()},
-        "last_by_first": round(statistics.median(b / a for a, b in zip(rates[counts[0]], rates[counts[-1]], strict=True)), 2),
+        "mb_per_cpu_s": {
+            workers: [round(each["mb"] / each["cpu_s"], 1) for each in runs] for workers, runs in found.items()
+        },
+        "last_by_first": round(
+            statistics.median(b / a for a, b in zip(rates[counts[0]], rates[counts[-1]], strict=True)), 2
+        ),
         "load_average": round(os.getloadavg()[0], 1),
     }
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
-from ledger.object_store.open import open_store
+from ledger.root.open import open_store
 from ledgermq.sources import Sources
 from tests.broker.cluster import Cluster, cluster_of, until
 from tests.broker.counting_store import CountingStore
@@ -121,7 +121,9 @@ async def _until_all_is_held(members: Sequence[Member]) -> None:
 
 
 def _slots(cluster: Cluster) -> int:
-    return sum(owner.opened_slot() for broker in cluster.brokers.values() for owner in broker.ownership.terms.opened.values())
+    return sum(
+        owner.opened_slot() for broker in cluster.brokers.values() for owner in broker.ownership.terms.opened.values()
+    )
 
 
 async def main(commits: int, root: str | None) -> None:

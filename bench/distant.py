@@ -38,7 +38,10 @@ class Line:
         with suppress(OSError):
             up_reader, up_writer = await asyncio.open_connection(self._host, self._port)
             late: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(PIECES_MAX)
-            pumps = [asyncio.create_task(pump) for pump in (_copy(reader, up_writer), self._delay(up_reader, late), _deliver(late, writer))]
+            pumps = [
+                asyncio.create_task(pump)
+                for pump in (_copy(reader, up_writer), self._delay(up_reader, late), _deliver(late, writer))
+            ]
             try:
                 await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
             finally:

@@ -69,7 +69,17 @@ def stream(spark: SparkSession, root: str, folder: str, servers: str, seconds: f
 
     frame = spark.readStream.format("ledgermq").option("root", root).option("topic", TOPIC).load()
     query = frame.writeStream.foreachBatch(note).option("checkpointLocation", folder + "/checkpoint").start()
-    command = [sys.executable, "-m", "bench.freshness", "--produce", servers, "--seconds", str(seconds + WARM_UP_S), "--rate", str(rate)]
+    command = [
+        sys.executable,
+        "-m",
+        "bench.freshness",
+        "--produce",
+        servers,
+        "--seconds",
+        str(seconds + WARM_UP_S),
+        "--rate",
+        str(rate),
+    ]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
     acknowledged: dict[str, float] = json.loads(done.stdout)
     until = time.monotonic() + 60

@@ -33,7 +33,9 @@ class GroupCommit:
 
     def _measure(self, folder: Path, root: str, store: str, spacing_ms: int) -> tuple[float, float]:
         """(median latency in ms at 100 records a second, MB/s at full speed)."""
-        cluster = Cluster(folder, root, 1, *OPTIONS, "--flush-spacing-ms", str(spacing_ms), "--no-background-compaction")
+        cluster = Cluster(
+            folder, root, 1, *OPTIONS, "--flush-spacing-ms", str(spacing_ms), "--no-background-compaction"
+        )
         try:
             topic = cluster.new_topic(PARTITIONS)
             before = cluster.bill()
@@ -45,6 +47,8 @@ class GroupCommit:
         subject = f"{store}, spacing {spacing_ms} ms"
         latency_ms, rate = at(paced["latencies_ms"], 0.5), full["records"] * VALUE_BYTES / 1e6 / full["seconds"]
         self._results.add("GC", "acknowledgement at 100/s, p50", subject, "ms", latency_ms)
-        self._results.add("GC", "PUTs at 100 records a second", subject, "PUT/s", bill.requests["put_if_absent"] / paced["seconds"])
+        self._results.add(
+            "GC", "PUTs at 100 records a second", subject, "PUT/s", bill.requests["put_if_absent"] / paced["seconds"]
+        )
         self._results.add("GC", "produce at full speed", subject, "MB/s", rate)
         return latency_ms, rate

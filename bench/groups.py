@@ -38,7 +38,9 @@ def told(what: str, desk: Desk, costs: list[float]) -> Iterator[None]:
     costs.clear()
     batches, begun_s = len(desk.batches), desk.now_s
     yield
-    written = sum(len(r.key) + len(r.value or b"") for records in desk.batches[batches:] for record in [records] for r in record)
+    written = sum(
+        len(r.key) + len(r.value or b"") for records in desk.batches[batches:] for record in [records] for r in record
+    )
     print(
         f"{what:44} {len(costs):7} calls, {sum(costs):8.3f} s CPU, mean {1e6 * sum(costs) / max(1, len(costs)):9.1f} µs, "
         f"longest {1e3 * max(costs, default=0.0):8.2f} ms; {desk.now_s - begun_s:6.2f} s of protocol time, "
@@ -71,7 +73,10 @@ def main() -> None:
         catalog.create(f"t{number}", options.partitions // options.topics)
     desk = Desk(catalog)
     costs = watch(desk)
-    consumers = [Consumer(desk, "g", f"m{n:04}", topics=list(catalog.topics), assignor=options.assignor) for n in range(options.members)]
+    consumers = [
+        Consumer(desk, "g", f"m{n:04}", topics=list(catalog.topics), assignor=options.assignor)
+        for n in range(options.members)
+    ]
     with told("everybody joins within a second", desk, costs):
         for consumer in consumers:
             consumer.join()

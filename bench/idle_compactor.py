@@ -15,7 +15,7 @@ from ledger.blocking import run_inline
 from ledger.object_store.memory import MemoryStore
 from ledger.object_store.metered import CountingMeter, MeteredStore
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.service import CompactionService, ServiceEvents
+from ledger.rounds.service import CompactionService, ServiceEvents
 from stateless_broker.metrics.store_metrics import S3_PRICES
 from tests.roots import Root
 from tests.virtual_time import run_virtual, virtual_sources

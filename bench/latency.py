@@ -17,7 +17,7 @@ from bench.measures import Curve, Results
 from bench.ours import Cluster
 from bench.percentiles import at
 from bench.stores import FILE, HDFS, MINIO, stores
-from ledger.object_store.open import open_store
+from ledger.root.open import open_store
 from ledgermq.sources import Sources
 
 RATE = 100.0
@@ -37,9 +37,13 @@ class Latency:
         with tempfile.TemporaryDirectory(prefix="ledgermq-bench-") as name, stores(Path(name), *self._stores) as roots:
             for store, new_root in roots.items():
                 with ExitStack() as stack:
-                    subjects: dict[str, Callable[[], list[float]]] = {RAW: partial(raw_latencies, new_root(), self._raw_s)}
+                    subjects: dict[str, Callable[[], list[float]]] = {
+                        RAW: partial(raw_latencies, new_root(), self._raw_s)
+                    }
                     for subject in (OURS,) if store == FILE else (OURS, UNSPACED):
-                        cluster = Cluster(Path(name), new_root(), 1, *(("--flush-spacing-ms", "0") if subject == UNSPACED else ()))
+                        cluster = Cluster(
+                            Path(name), new_root(), 1, *(("--flush-spacing-ms", "0") if subject == UNSPACED else ())
+                        )
                         stack.callback(cluster.close)
                         subjects[subject] = partial(self._acknowledgements, cluster, cluster.new_topic(8))
                     self._store(store, subjects)
@@ -51,13 +55,17 @@ class Latency:
                 latencies_ms = subjects[subject]()
                 found[subject] += latencies_ms
                 for part, which in PARTS:
-                    self._results.add("P4", f"acknowledgement at 100/s, {store}, {which}", subject, "ms", at(latencies_ms, part))
+                    self._results.add(
+                        "P4", f"acknowledgement at 100/s, {store}, {which}", subject, "ms", at(latencies_ms, part)
+                    )
         for subject, every in found.items():
             self._results.curves.append(Curve("P4", store, subject, distribution(sorted(every))))
 
     def _acknowledgements(self, cluster: Cluster, topic: str) -> list[float]:
         """In ms, sorted."""
-        found: list[float] = cluster.client("produce", topic, rate=RATE, records=self._records, value_bytes=100)["latencies_ms"]
+        found: list[float] = cluster.client("produce", topic, rate=RATE, records=self._records, value_bytes=100)[
+            "latencies_ms"
+        ]
         return found
 
 

@@ -43,7 +43,11 @@ class Limits:
             self._add("write of 64 KiB and fsync, p50", "ms", at(writes, 0.5))
             self._add("write of 64 KiB and fsync, p99", "ms", at(writes, 0.99))
             for size in (100, 1000):
-                self._add(f"Arrow encoding, values of {size} B, one core", "MB/s", encoding(size, int(ENCODINGS * self._scale)))
+                self._add(
+                    f"Arrow encoding, values of {size} B, one core",
+                    "MB/s",
+                    encoding(size, int(ENCODINGS * self._scale)),
+                )
             self._add("copy in memory, one core", "GB/s", copying(int(COPIES * self._scale)))
             alone, together = empty_calls(int(CALLS * self._scale))
             self._add("empty gRPC call, p50", "ms", at(alone, 0.5))
@@ -105,7 +109,9 @@ def seconds_of(work: Callable[[], None], count: int) -> float:
 
 def empty_calls(count: int) -> tuple[list[float], float]:
     """(ms of calls one after the other, sorted; calls a second with several on their way), to a server in another process."""
-    with subprocess.Popen([sys.executable, "-m", "bench.limits"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+    with subprocess.Popen(
+        [sys.executable, "-m", "bench.limits"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as server:
         assert server.stdin is not None
         assert server.stdout is not None
         try:

@@ -72,7 +72,11 @@ async def produce(client: Client, topic: str, options: argparse.Namespace) -> di
                 await producer.send_batch(topic, rows)
         await producer.flush()
         seconds, cpu_s = time.perf_counter() - begun_s, time.process_time() - cpu_s
-    records = options.records if options.via in ("send", "spread") else -(-options.records // DISTINCT_VALUES) * DISTINCT_VALUES
+    records = (
+        options.records
+        if options.via in ("send", "spread")
+        else -(-options.records // DISTINCT_VALUES) * DISTINCT_VALUES
+    )
     return {"records": records, "seconds": seconds, "cpu_s": cpu_s, "begun_at_s": begun_at_s}
 
 
@@ -145,7 +149,10 @@ async def send_paced(producer: Producer, topic: str, options: argparse.Namespace
 async def tail(client: Client, topic: str, options: argparse.Namespace) -> dict[str, object]:
     """A consumer that is at the end while records come at `--rate`: how long until they are acknowledged, and until it has them."""
     sent, seen_s = Sent(), dict[int, float]()
-    async with client.producer(linger_ms=options.linger_ms) as producer, client.consumer(topic, start="latest") as consumer:
+    async with (
+        client.producer(linger_ms=options.linger_ms) as producer,
+        client.consumer(topic, start="latest") as consumer,
+    ):
         await producer.send(topic, b"first")  # a process's first call takes some 300 ms: gRPC is imported and connects
         await consumer.wait_ready()
 
@@ -223,11 +230,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("topic")
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--value-bytes", type=int, default=100)
-    parser.add_argument("--via", default="send_batch", choices=["send", "send_many", "send_batch", "spread", "messages", "arrow"])
+    parser.add_argument(
+        "--via", default="send_batch", choices=["send", "send_many", "send_batch", "spread", "messages", "arrow"]
+    )
     parser.add_argument("--direct", default="", help="consume: read segments below this URL without the broker")
     parser.add_argument("--partitions", type=int, default=1, help="with --via spread: so many in turn")
-    parser.add_argument("--warm-up", action="store_true", help="say 'warm' once all partitions have a record, or a start")
-    parser.add_argument("--run-records", type=int, default=1, help="with --via spread: so many to a partition before the next")
+    parser.add_argument(
+        "--warm-up", action="store_true", help="say 'warm' once all partitions have a record, or a start"
+    )
+    parser.add_argument(
+        "--run-records", type=int, default=1, help="with --via spread: so many to a partition before the next"
+    )
     parser.add_argument("--rate", type=float, default=0.0, help="records a second, each waited for by itself")
     parser.add_argument("--megabytes-per-s", type=float, default=0.0, help="with --via spread: no faster than this")
     parser.add_argument("--seconds", type=float, default=10.0, help="of drain")

@@ -62,13 +62,17 @@ class Many:
         clients = int(CLIENTS * max(0.25, self._scale))
         each = min(clients, CLIENTS_A_PROCESS)
         command = [sys.executable, "-m", "bench.crowd", cluster.brokers.addresses, topic, "--clients", str(each)]
-        crowd = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(clients // each)]
+        crowd = [
+            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(clients // each)
+        ]
         try:
             for process in crowd:
                 assert process.stdout is not None
                 if process.stdout.readline() != b"connected\n":
                     raise RuntimeError("a client could not connect")
-            self._results.add("P9", "broker's memory with clients", f"{clients:,} clients", "MiB", cluster.rss_bytes() / MIB)
+            self._results.add(
+                "P9", "broker's memory with clients", f"{clients:,} clients", "MiB", cluster.rss_bytes() / MIB
+            )
         finally:
             for process in crowd:
                 process.communicate(timeout=60)
@@ -83,8 +87,12 @@ class Many:
         before = cluster.bill()
         time.sleep(seconds)
         bill = cluster.bill().since(before)
-        self._results.add("P9", "idle for a minute", SUBJECT, "requests/bundle", bill.beside_heartbeats / bundles * 60 / seconds)
-        self._results.add("P9", "idle for a minute, heartbeats", SUBJECT, "requests/broker", bill.heartbeats * 60 / seconds)
+        self._results.add(
+            "P9", "idle for a minute", SUBJECT, "requests/bundle", bill.beside_heartbeats / bundles * 60 / seconds
+        )
+        self._results.add(
+            "P9", "idle for a minute, heartbeats", SUBJECT, "requests/broker", bill.heartbeats * 60 / seconds
+        )
 
 
 @contextmanager

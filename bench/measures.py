@@ -98,7 +98,9 @@ class Results:
         kept = [replace(run, rows=[row for row in run.rows if row not in measured]) for run in earlier.runs]
         self.kept = [run for run in kept if run.rows]
         rows = {row for run in self.kept for row in run.rows}
-        self.measures = sorted([*self.measures, *(m for m in earlier.measures if m.row in rows)], key=lambda m: _place(m.row))
+        self.measures = sorted(
+            [*self.measures, *(m for m in earlier.measures if m.row in rows)], key=lambda m: _place(m.row)
+        )
         self.curves += [curve for curve in earlier.curves if curve.row in rows]
         if not self.left_out:
             self.left_out = earlier.left_out
@@ -132,7 +134,9 @@ def _place(row: str) -> tuple[int, int]:
     return (0, 0) if row == "raw" else (1, int(number)) if number.isdigit() else (2, 0)
 
 
-def alternate(results: Results, row: str, what: str, unit: str, subjects: Mapping[str, Callable[[], float]], rounds: int) -> None:
+def alternate(
+    results: Results, row: str, what: str, unit: str, subjects: Mapping[str, Callable[[], float]], rounds: int
+) -> None:
     """Each subject once a round, in turn; the order turns around every round, for whoever is first finds a rested machine."""
     for number in range(rounds):
         order = list(subjects)[:: 1 if number % 2 == 0 else -1]
@@ -141,10 +145,19 @@ def alternate(results: Results, row: str, what: str, unit: str, subjects: Mappin
 
 
 def _machine() -> str:
-    cpu = next((line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line), "?")
+    cpu = next(
+        (
+            line.split(":", 1)[1].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if "model name" in line
+        ),
+        "?",
+    )
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return f"{os.cpu_count()} cores ({cpu}), {memory:.0f} GiB, Linux {platform.release()}, Python {platform.python_version()}"
 
 
 def _commit() -> str:
-    return subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
+    return subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    ).stdout.strip()

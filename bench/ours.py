@@ -41,7 +41,9 @@ class Cluster:
         return Bill.of(AdminPort(self.brokers.running[0]))
 
     def start_client(self, what: str, topic: str, **options: object) -> subprocess.Popen[str]:
-        given = ["--" + name.replace("_", "-") + ("" if value is True else f"={value}") for name, value in options.items()]
+        given = [
+            "--" + name.replace("_", "-") + ("" if value is True else f"={value}") for name, value in options.items()
+        ]
         command = [sys.executable, "-m", "bench.load", what, self.brokers.addresses, topic, *given]
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 

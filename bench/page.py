@@ -12,7 +12,21 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import backlog, group_commit, latency, limits, many, parquet, plots, processes, requests, slow, takeover, throughput, visibility
+from bench import (
+    backlog,
+    group_commit,
+    latency,
+    limits,
+    many,
+    parquet,
+    plots,
+    processes,
+    requests,
+    slow,
+    takeover,
+    throughput,
+    visibility,
+)
 from bench.measures import Measure, Results, Run
 from bench.peers import DURABILITY
 from bench.targets import TARGETS, reached
@@ -24,7 +38,20 @@ PLOTS = Path("docs/images")
 BUSY_LOAD = 0.7
 FILE_CHARS = 160
 """Width of the tables where nobody says how wide the terminal is."""
-MEASURES = (limits, throughput, latency, requests, takeover, parquet, visibility, many, backlog, processes, slow, group_commit)
+MEASURES = (
+    limits,
+    throughput,
+    latency,
+    requests,
+    takeover,
+    parquet,
+    visibility,
+    many,
+    backlog,
+    processes,
+    slow,
+    group_commit,
+)
 """Their docstrings begin with the rows that they are about, and are part of the page."""
 HEAD = """\
 Written by `make bench` from `bench/results.json`; every figure of a row was measured by one run. Peers took turns with LedgerMQ,
@@ -38,9 +65,19 @@ A ratio is the median of the ratios of each round, whose values were measured wi
 def write(results: Results, *, page: bool) -> None:
     """To the terminal; with `page` the page and its plots too."""
     console = Console(width=None if sys.stdout.isatty() else FILE_CHARS)
-    table = Table("row", "measure", "subject", "median", "lowest to highest", "unit", title=f"LedgerMQ {results.commit}, {results.date}")
+    table = Table(
+        "row",
+        "measure",
+        "subject",
+        "median",
+        "lowest to highest",
+        "unit",
+        title=f"LedgerMQ {results.commit}, {results.date}",
+    )
     for measure in results.measures:
-        table.add_row(measure.row, measure.what, measure.subject, _number(measure.median), _spread(measure), measure.unit)
+        table.add_row(
+            measure.row, measure.what, measure.subject, _number(measure.median), _spread(measure), measure.unit
+        )
     console.print(table)
     targets = Table("row", "measure", "value", "target", "met", title="Targets")
     for found in reached(results, TARGETS):
@@ -67,7 +104,9 @@ def markdown(results: Results, images: list[str]) -> str:
         f"| {found.target.row} | {found.target.name()} | {found.value} | {found.bound} | {'yes' if found.met else '**no**'} |"
         for found in reached(results, TARGETS)
     ]
-    unmeasured = dict.fromkeys(target.row for target in TARGETS if results.of(target.row, target.what, target.subject) is None)
+    unmeasured = dict.fromkeys(
+        target.row for target in TARGETS if results.of(target.row, target.what, target.subject) is None
+    )
     if unmeasured:
         lines += ["", f"Targets that this run did not measure, or not all: {', '.join(unmeasured)}."]
     for name, (title, _) in plots.PLOTS.items():
@@ -93,7 +132,11 @@ def _runs(results: Results) -> list[str]:
 
 
 def _run(run: Run) -> str:
-    busy = " (others were at work: values are lower than they could be, ratios less certain)" if run.load_before > BUSY_LOAD else ""
+    busy = (
+        " (others were at work: values are lower than they could be, ratios less certain)"
+        if run.load_before > BUSY_LOAD
+        else ""
+    )
     return f"{run.machine}; {run.date}; commit {run.commit}; load before the run {run.load_before}{busy}"
 
 
@@ -110,10 +153,16 @@ def _faster(results: Results) -> list[str]:
     lines = []
     for what, found in throughput.rates(results).items():
         best = max((m.median for m in found if m.subject.startswith(OURS)), default=0.0)
-        better = [f"{m.subject} ({_number(m.median)})" for m in found if m.median > best and not m.subject.startswith(OURS)]
+        better = [
+            f"{m.subject} ({_number(m.median)})" for m in found if m.median > best and not m.subject.startswith(OURS)
+        ]
         if better:
             lines.append(f"* {what}, records a second: {', '.join(better)}; LedgerMQ at best {_number(best)}")
-    return ["Faster than LedgerMQ:", "", *lines, ""] if lines else ["None of them was faster than the fastest way of LedgerMQ.", ""]
+    return (
+        ["Faster than LedgerMQ:", "", *lines, ""]
+        if lines
+        else ["None of them was faster than the fastest way of LedgerMQ.", ""]
+    )
 
 
 def _number(value: float) -> str:

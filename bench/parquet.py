@@ -34,7 +34,9 @@ class Parquet:
     def run(self) -> None:
         for value_bytes in self._value_bytes:
             for _ in range(self._rounds):
-                found = answer_of("bench.compaction", "--megabytes", str(int(MEGABYTES * self._scale)), "--values", str(value_bytes))
+                found = answer_of(
+                    "bench.compaction", "--megabytes", str(int(MEGABYTES * self._scale)), "--values", str(value_bytes)
+                )
                 what = f"segments to Parquet, values of {value_bytes} B"
                 self._results.add("P7", what, COMPACTION, "MB/s of a core", found["compaction_mb_per_cpu_s"])
                 self._results.add("P7", what, PLAIN_WRITE, "MB/s of a core", found["plain_mb_per_cpu_s"])

@@ -29,7 +29,9 @@ def throughput(results: Results, path: Path) -> bool:
     by_panel = [measures[::-1] for measures in panels.values()]
     heights = [BAR_INCHES * len(measures) for measures in by_panel]
     size = (9, sum(heights) + TITLE_INCHES * len(panels))
-    figure, axes = plt.subplots(len(panels), 1, figsize=size, height_ratios=heights, squeeze=False, constrained_layout=True)
+    figure, axes = plt.subplots(
+        len(panels), 1, figsize=size, height_ratios=heights, squeeze=False, constrained_layout=True
+    )
     for axis, what, measures in zip(axes[:, 0], panels, by_panel, strict=True):
         medians = [m.median for m in measures]
         errors = [[m.median - min(m.values) for m in measures], [max(m.values) - m.median for m in measures]]
@@ -47,11 +49,19 @@ def latency(results: Results, path: Path) -> bool:
     stores = list(dict.fromkeys(curve.what for curve in results.curves if curve.row == "P4"))
     if not stores:
         return False
-    figure, axes = plt.subplots(1, len(stores), figsize=(1 + 3.3 * len(stores), 3.4), squeeze=False, sharey=True, constrained_layout=True)
+    figure, axes = plt.subplots(
+        1, len(stores), figsize=(1 + 3.3 * len(stores), 3.4), squeeze=False, sharey=True, constrained_layout=True
+    )
     for axis, store in zip(axes[0], stores, strict=True):
         curves = [curve for curve in results.curves if curve.row == "P4" and curve.what == store]
         for curve, colour in zip(curves, COLOURS, strict=False):
-            axis.plot([x for x, _ in curve.points], [100 * y for _, y in curve.points], color=colour, label=curve.subject, linewidth=1.8)
+            axis.plot(
+                [x for x, _ in curve.points],
+                [100 * y for _, y in curve.points],
+                color=colour,
+                label=curve.subject,
+                linewidth=1.8,
+            )
         axis.set_xscale("log")
         axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axis.xaxis.set_major_formatter(_plain)
@@ -69,18 +79,28 @@ def group_commit(results: Results, path: Path) -> bool:
     curves = [curve for curve in results.curves if curve.row == "GC"]
     if not curves:
         return False
-    figure, axes = plt.subplots(1, len(curves), figsize=(2.4 + 3.3 * len(curves), 3.4), squeeze=False, constrained_layout=True)
+    figure, axes = plt.subplots(
+        1, len(curves), figsize=(2.4 + 3.3 * len(curves), 3.4), squeeze=False, constrained_layout=True
+    )
     for axis, curve in zip(axes[0], curves, strict=True):
         xs, ys = [x for x, _ in curve.points], [y for _, y in curve.points]
         axis.plot(xs, ys, color=OTHERS, linewidth=1)
-        for (x, y), mark, colour in zip(curve.points, curve.marks, plt.get_cmap("viridis_r")(_even(len(xs))), strict=True):
+        for (x, y), mark, colour in zip(
+            curve.points, curve.marks, plt.get_cmap("viridis_r")(_even(len(xs))), strict=True
+        ):
             axis.plot([x], [y], color=colour, marker="o", linestyle="none", label=mark, markersize=7)
         axis.set_xlim(0, max(xs) * 1.15)
         axis.set_ylim(0, max(ys) * 1.15)
         axis.set_xlabel("median acknowledgement, ms", fontsize=9)
         axis.grid(alpha=0.3)
         _dress(axis, curve.subject)
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), fontsize=8, frameon=False, loc="outside right center", title="flush_spacing_ms")
+    figure.legend(
+        *axes[0, 0].get_legend_handles_labels(),
+        fontsize=8,
+        frameon=False,
+        loc="outside right center",
+        title="flush_spacing_ms",
+    )
     axes[0, 0].set_ylabel("MB/s at full speed", fontsize=9)
     return _save(figure, path)
 

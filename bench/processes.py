@@ -38,13 +38,18 @@ class Processes:
                     finally:
                         cluster.close()
         found = [(n, self._results.of("P11", "produce 1000 B, two clients", subject(n))) for n in self._counts]
-        self._results.curves.append(Curve("P11", "produce 1000 B", "LedgerMQ", [(float(n), m.median) for n, m in found if m is not None]))
+        self._results.curves.append(
+            Curve("P11", "produce 1000 B", "LedgerMQ", [(float(n), m.median) for n, m in found if m is not None])
+        )
 
     def _measure(self, cluster: Cluster, name: str) -> None:
         topic = cluster.new_topic(PARTITIONS)
         cpu_s = cluster.cpu_s()
         each = self._records // CLIENTS
-        clients = [cluster.start_client("produce", topic, records=each, value_bytes=VALUE_BYTES, via="send_batch") for _ in range(CLIENTS)]
+        clients = [
+            cluster.start_client("produce", topic, records=each, value_bytes=VALUE_BYTES, via="send_batch")
+            for _ in range(CLIENTS)
+        ]
         made = [answer(client) for client in clients]
         produced_s = cluster.cpu_s() - cpu_s
         read = cluster.client("consume", topic, records=sum(done["records"] for done in made), via="arrow")
@@ -52,4 +57,6 @@ class Processes:
         rate = sum(done["records"] / done["seconds"] for done in made)
         self._results.add("P11", "produce 1000 B, two clients", name, "records/s", rate)
         self._results.add("P11", "brokers' CPU, producing", name, "ms/MB", 1000 * produced_s / megabytes)
-        self._results.add("P11", "brokers' CPU, end to end", name, "ms/MB", 1000 * (cluster.cpu_s() - cpu_s) / megabytes)
+        self._results.add(
+            "P11", "brokers' CPU, end to end", name, "ms/MB", 1000 * (cluster.cpu_s() - cpu_s) / megabytes
+        )

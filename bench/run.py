@@ -58,17 +58,28 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, help=f"{ROUNDS}, or {QUICK_ROUNDS} with --quick")
     parser.add_argument("--peers", default="", help="only those with this in their names, and Kafka")
     parser.add_argument("--backlog-mb", type=int, help="P10: how much the reader drains")
-    parser.add_argument("--keep", action="store_true", help=f"with --only: write, with the other rows as {RESULTS} has them")
-    parser.add_argument("--output", type=Path, help=f"where the results go, else {RESULTS}, or nowhere with --quick or --only")
+    parser.add_argument(
+        "--keep", action="store_true", help=f"with --only: write, with the other rows as {RESULTS} has them"
+    )
+    parser.add_argument(
+        "--output", type=Path, help=f"where the results go, else {RESULTS}, or nowhere with --quick or --only"
+    )
     options = parser.parse_args()
     if os.getloadavg()[0] > BUSY_LOAD:
-        print(f"The machine is busy (load {os.getloadavg()[0]:.1f}): figures will be lower than they could be.", file=sys.stderr)
+        print(
+            f"The machine is busy (load {os.getloadavg()[0]:.1f}): figures will be lower than they could be.",
+            file=sys.stderr,
+        )
     results = Results.begin()
     known = rows(results, options.rounds or (QUICK_ROUNDS if options.quick else ROUNDS), options)
     wanted = set(options.only.split(",")) if options.only else set(known)
     if unknown := wanted - set(known):
-        parser.error(f"no such row: {', '.join(sorted(unknown))}; there are {', '.join(known)} (P1 stands for P1 to P3)")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # or servers would outlive a run that is told to stop
+        parser.error(
+            f"no such row: {', '.join(sorted(unknown))}; there are {', '.join(known)} (P1 stands for P1 to P3)"
+        )
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)
+    )  # or servers would outlive a run that is told to stop
     if options.keep and (options.quick or not RESULTS.exists()):
         parser.error("--keep needs the results of a whole run, and is not for a quick one")
     whole = not options.quick and (options.keep or not options.only)

@@ -51,7 +51,11 @@ async def measure(store: ObjectStore) -> Run:
         "GET 4 MiB": lambda: store.get("bench/large"),
         "GET 64 KiB of 4 MiB": lambda: store.get_range("bench/large", MIB, 64 << 10),
     }
-    return {f"{name}, {at_once} at once": await _timed(step, COUNTS[name], at_once) for name, step in steps.items() for at_once in AT_ONCE}
+    return {
+        f"{name}, {at_once} at once": await _timed(step, COUNTS[name], at_once)
+        for name, step in steps.items()
+        for at_once in AT_ONCE
+    }
 
 
 async def _timed(step: Callable[[], Awaitable[object]], count: int, at_once: int) -> dict[str, float]:
@@ -63,7 +67,9 @@ async def _timed(step: Callable[[], Awaitable[object]], count: int, at_once: int
             await step()
             latencies_ms.append(1000 * (time.perf_counter() - begun_s))
 
-    await asyncio.gather(*(worker(2) for _ in range(at_once)))  # connections and threads are there before the clock runs
+    await asyncio.gather(
+        *(worker(2) for _ in range(at_once))
+    )  # connections and threads are there before the clock runs
     latencies_ms.clear()
     cpu_s = time.process_time()
     await asyncio.gather(*(worker(count // at_once) for _ in range(at_once)))
@@ -99,8 +105,17 @@ def run_rounds(rounds: int) -> dict[str, Run]:
         for number in range(rounds):
             root = f"s3://bench/round-{number}?endpoint={server.endpoint}&region=us-east-1"
             for client in clients if number % 2 == 0 else reversed(clients):
-                command = [sys.executable, "-m", "bench.s3_clients", "--one", client, root.replace("round", f"{client}-round")]
-                done = subprocess.run(command, env=os.environ | keys, capture_output=True, text=True, timeout=ROUND_S_MAX, check=True)
+                command = [
+                    sys.executable,
+                    "-m",
+                    "bench.s3_clients",
+                    "--one",
+                    client,
+                    root.replace("round", f"{client}-round"),
+                ]
+                done = subprocess.run(
+                    command, env=os.environ | keys, capture_output=True, text=True, timeout=ROUND_S_MAX, check=True
+                )
                 found[client].append(json.loads(done.stdout.splitlines()[-1]))
                 print(f"round {number} {client:12} {done.stdout}", end="", file=sys.stderr, flush=True)
     return {client: _medians(runs) for client, runs in found.items()}
@@ -126,7 +141,10 @@ def main() -> None:
     found = run_rounds(given.rounds)
     for client, run in found.items():
         for what, figures in run.items():
-            print(f"{client:12} {what:32} " + "  ".join(f"{name} {value:9.2f}" for name, value in figures.items()), file=sys.stderr)
+            print(
+                f"{client:12} {what:32} " + "  ".join(f"{name} {value:9.2f}" for name, value in figures.items()),
+                file=sys.stderr,
+            )
     print(json.dumps({"rounds": given.rounds, "load": os.getloadavg()[0], "clients": found}))
 
 

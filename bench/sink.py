@@ -36,7 +36,9 @@ def batches(mb: int, value_bytes: int) -> list[pa.RecordBatch]:
     for first in range(0, rows, ROWS_PER_BATCH):
         count = min(ROWS_PER_BATCH, rows - first)
         keys = pa.array([b"%010d" % (first + i) for i in range(count)], pa.binary())
-        values = pa.array([source.randbytes(value_bytes // 2).ljust(value_bytes, b".") for _ in range(count)], pa.binary())
+        values = pa.array(
+            [source.randbytes(value_bytes // 2).ljust(value_bytes, b".") for _ in range(count)], pa.binary()
+        )
         made.append(pa.record_batch({"key": keys, "value": values}))
     return made
 

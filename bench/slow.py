@@ -42,7 +42,15 @@ class Slow:
         topic = cluster.new_topic(PARTITIONS)
         cluster.client("produce", topic, records=RECORDS, value_bytes=VALUE_BYTES, values="random", via="send_batch")
         self._consume(cluster, topic, ALONE)
-        command = [sys.executable, "-m", "bench.slow_readers", cluster.brokers.addresses, topic, "--readers", str(READERS_A_PROCESS)]
+        command = [
+            sys.executable,
+            "-m",
+            "bench.slow_readers",
+            cluster.brokers.addresses,
+            topic,
+            "--readers",
+            str(READERS_A_PROCESS),
+        ]
         count = self._readers // READERS_A_PROCESS
         crowd = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(count)]
         try:
@@ -52,8 +60,17 @@ class Slow:
                     raise RuntimeError("a slow reader could not connect")
             time.sleep(SETTLE_S)
             self._consume(cluster, topic, beside(self._readers))
-            options = {"via": "spread", "partitions": PARTITIONS, "run_records": 64, "values": "random", "value_bytes": VALUE_BYTES}
-            options |= {"records": int(PRODUCE_S * MEGABYTES_PER_S * 1e6 / VALUE_BYTES), "megabytes_per_s": MEGABYTES_PER_S}
+            options = {
+                "via": "spread",
+                "partitions": PARTITIONS,
+                "run_records": 64,
+                "values": "random",
+                "value_bytes": VALUE_BYTES,
+            }
+            options |= {
+                "records": int(PRODUCE_S * MEGABYTES_PER_S * 1e6 / VALUE_BYTES),
+                "megabytes_per_s": MEGABYTES_PER_S,
+            }
             producer, most = cluster.start_client("produce", topic, **options), 0
             while producer.poll() is None:
                 most = max(most, cluster.rss_bytes())

@@ -49,7 +49,9 @@ async def stay(options: argparse.Namespace) -> None:
     events = [asyncio.Event() for _ in range(options.readers)]
     async with asyncio.TaskGroup() as group:
         tasks = [
-            group.create_task(read(options.target.split(",")[0], options.topic, options.partitions, options.bytes_per_s, event.set))
+            group.create_task(
+                read(options.target.split(",")[0], options.topic, options.partitions, options.bytes_per_s, event.set)
+            )
             for event in events
         ]
         for event in events:

@@ -26,9 +26,9 @@ import ledgermq
 from bench import topics
 from bench.load import DISTINCT_VALUES, values
 from bench.spark_session import local_session
-from ledger.object_store.open import open_store
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.runner import compact_root
+from ledger.root.open import open_store
+from ledger.rounds.runner import compact_root
 from ledgermq.sources import Sources
 
 if TYPE_CHECKING:
@@ -55,7 +55,9 @@ def scan(spark: SparkSession, root: str, rounds: int, *, tail: bool) -> dict[str
     options = {"root": root, "topic": TOPIC, "minPartitions": "4"}
     subjects: dict[str, Callable[[], DataFrame]] = {
         "source": lambda: spark.read.format("ledgermq").options(**options).load(),
-        "source_with_schema": lambda: spark.read.format("ledgermq").schema("value BINARY, offset LONG").options(**options).load(),
+        "source_with_schema": lambda: (
+            spark.read.format("ledgermq").schema("value BINARY, offset LONG").options(**options).load()
+        ),
     }
     if not tail:
         subjects["native"] = lambda: spark.read.parquet(f"{root}/parquet/topic={TOPIC}")

@@ -152,7 +152,10 @@ async def _passed(newest_s: dict[int, float], partitions: list[int], stopped_s: 
 
 def _fenced(cluster: Cluster) -> int:
     """Terms that claims of others have ended, so far, on all brokers."""
-    return sum(int(AdminPort(b).metrics().get("ledgermq_terms_ended_total", {}).get(("fenced",), 0)) for b in cluster.brokers.running)
+    return sum(
+        int(AdminPort(b).metrics().get("ledgermq_terms_ended_total", {}).get(("fenced",), 0))
+        for b in cluster.brokers.running
+    )
 
 
 @asynccontextmanager
@@ -227,7 +230,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=300.0, help="how long brokers are stopped and continued")
     parser.add_argument("--every", type=float, default=10.0, help="seconds from one stop to the next")
-    parser.add_argument("--loaded-seconds", type=float, default=120.0, help="how long the machine is loaded; 0 leaves it out")
+    parser.add_argument(
+        "--loaded-seconds", type=float, default=120.0, help="how long the machine is loaded; 0 leaves it out"
+    )
     parser.add_argument("--hogs", type=int, default=4 * (os.cpu_count() or 1), help="processes that only count")
     parser.add_argument("--root", help="an empty root; else a temporary folder")
     parser.add_argument("--json", action="store_true", help="every value as JSON")
@@ -243,7 +248,9 @@ def main() -> None:
             parts = "  ".join(f"{name} {at(values, part):.2f} s" for name, part in PARTS)
             print(f"{what:13} {parts}  ({len(values)} values)")
     print(f"false takeovers while brokers were stopped: {found.false_takeovers}")
-    print(f"false takeovers of {found.loaded_s:g} s under load ({options.hogs} processes that count): {found.false_takeovers_loaded}")
+    print(
+        f"false takeovers of {found.loaded_s:g} s under load ({options.hogs} processes that count): {found.false_takeovers_loaded}"
+    )
 
 
 if __name__ == "__main__":

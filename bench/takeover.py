@@ -44,7 +44,9 @@ class Takeover:
                 cluster = Cluster(folder, (folder / "root").as_uri(), 3)
                 try:
                     topic = cluster.new_topic(PARTITIONS)
-                    cluster.client("produce", topic, records=megabytes * 1000, value_bytes=1000, via="send_batch", values="random")
+                    cluster.client(
+                        "produce", topic, records=megabytes * 1000, value_bytes=1000, via="send_batch", values="random"
+                    )
                     gaps = asyncio.run(kill_and_watch(cluster, topic, self._kills))
                 finally:
                     cluster.close()
@@ -57,8 +59,14 @@ async def kill_and_watch(cluster: Cluster, topic: str, kills: int) -> list[float
     """The longest gap among the partitions of the killed broker, for each kill."""
     acknowledged_s: dict[int, float] = {}
     gaps: list[float] = []
-    async with ledgermq.connect(cluster.brokers.addresses) as client, client.producer() as producer, asyncio.TaskGroup() as group:
-        loops = [group.create_task(_send_on(producer, topic, partition, acknowledged_s)) for partition in range(PARTITIONS)]
+    async with (
+        ledgermq.connect(cluster.brokers.addresses) as client,
+        client.producer() as producer,
+        asyncio.TaskGroup() as group,
+    ):
+        loops = [
+            group.create_task(_send_on(producer, topic, partition, acknowledged_s)) for partition in range(PARTITIONS)
+        ]
         for _ in range(kills):
             await asyncio.sleep(SETTLE_S)
             address, partitions = await _busiest(client, topic)

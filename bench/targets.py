@@ -88,8 +88,13 @@ TARGETS = (
     ),
     *(_most("P5", "PUTs a flush", requests.subject(n), None, 1.0) for n in (1, 10_000)),
     *(_most("P5", "segments put", requests.subject(n), requests.subject(8), 1.05) for n in (1000, 10_000)),
-    *(_most("P6", f"{takeover.WHAT}, p99", takeover.subject(megabytes), None, 1.0) for megabytes in takeover.HISTORY_MB),
-    _most("P6", takeover.WHAT, takeover.subject(max(takeover.HISTORY_MB)), takeover.subject(min(takeover.HISTORY_MB)), 1.2),
+    *(
+        _most("P6", f"{takeover.WHAT}, p99", takeover.subject(megabytes), None, 1.0)
+        for megabytes in takeover.HISTORY_MB
+    ),
+    _most(
+        "P6", takeover.WHAT, takeover.subject(max(takeover.HISTORY_MB)), takeover.subject(min(takeover.HISTORY_MB)), 1.2
+    ),
     Target("P7", "segments to Parquet, values of 1000 B", parquet.COMPACTION, parquet.PLAIN_WRITE, 0.9),
     Target("P7", "segments to Parquet, values of 100 B", parquet.COMPACTION, parquet.PLAIN_WRITE, 0.9),
     *(
@@ -99,7 +104,13 @@ TARGETS = (
     ),
     _most("P8", "acknowledged until in a Spark stream, p99", OURS, None, 1.0),
     *(
-        _most("P8", f"since a record was due, {visibility.RATE:.0f}/s, {part}", visibility.SEEN, visibility.ACKNOWLEDGED, 1.5)
+        _most(
+            "P8",
+            f"since a record was due, {visibility.RATE:.0f}/s, {part}",
+            visibility.SEEN,
+            visibility.ACKNOWLEDGED,
+            1.5,
+        )
         for part in ("p50", "p99")
     ),
     *(_most("P9", f"broker's memory, {load}", many.MANY, None, 1024.0) for load in many.RUNS.values()),

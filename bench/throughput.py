@@ -41,7 +41,9 @@ class Throughput:
             ours = Cluster(folder, (folder / "root").as_uri())
             stack.callback(ours.close)
             (folder / "cold-root").mkdir()
-            cold = Cluster(folder, (folder / "cold-root").as_uri(), 1, "--cache-bytes-max=0", "--no-background-compaction")
+            cold = Cluster(
+                folder, (folder / "cold-root").as_uri(), 1, "--cache-bytes-max=0", "--no-background-compaction"
+            )
             stack.callback(cold.close)
             peers: list[Peer] = []
             if self._peers is not None:
@@ -82,7 +84,9 @@ class Throughput:
                 finally:
                     reading.kill()
 
-        at_once: dict[str, Callable[[], float]] = {f"{OURS} {via}": partial(both, via) for via in ("send", "send_batch")}
+        at_once: dict[str, Callable[[], float]] = {
+            f"{OURS} {via}": partial(both, via) for via in ("send", "send_batch")
+        }
         for peer in peers:
             if isinstance(peer, kafka.Kafka):
                 at_once[peer.subject] = lambda peer=peer: peer.produce_and_consume(peer.new_topic(), records, payloads)  # type: ignore[misc]
@@ -100,7 +104,9 @@ class Throughput:
             )
         for peer in peers:
             consuming[peer.subject] = lambda peer=peer: peer.consume(topics_of_peers[peer.subject], records)["per_s"]
-        alternate(self._results, "P3" if size == 100 else "P1", f"consume {size} B", "records/s", consuming, self._rounds)
+        alternate(
+            self._results, "P3" if size == 100 else "P1", f"consume {size} B", "records/s", consuming, self._rounds
+        )
 
 
 def rates(results: Results) -> dict[str, list[Measure]]:

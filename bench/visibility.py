@@ -40,7 +40,9 @@ class Visibility:
             with tempfile.TemporaryDirectory(prefix="ledgermq-bench-") as name:
                 found = answer_of("bench.freshness", f"file://{name}/root", "--seconds", str(STREAM_SECONDS))
             for which in ("p50", "p99"):
-                self._results.add("P8", f"acknowledged until in a Spark stream, {which}", "LedgerMQ", "s", found[f"{which}_s"])
+                self._results.add(
+                    "P8", f"acknowledged until in a Spark stream, {which}", "LedgerMQ", "s", found[f"{which}_s"]
+                )
 
     def _tail(self, cluster: Cluster) -> None:
         found = cluster.client("tail", cluster.new_topic(PARTITIONS), rate=RATE, records=int(RECORDS * self._scale))

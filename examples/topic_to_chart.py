@@ -61,9 +61,15 @@ spark.sparkContext.setLogLevel("ERROR")
 
 
 def by_hour(records: DataFrame) -> DataFrame:
-    readings = records.select("timestamp", f.from_json(f.col("value").cast("string"), "station STRING, degrees DOUBLE").alias("reading"))
+    readings = records.select(
+        "timestamp", f.from_json(f.col("value").cast("string"), "station STRING, degrees DOUBLE").alias("reading")
+    )
     hour = f.hour("timestamp").alias("hour")
-    return readings.groupBy("reading.station", hour).agg(f.avg("reading.degrees").alias("degrees")).orderBy("station", "hour")
+    return (
+        readings.groupBy("reading.station", hour)
+        .agg(f.avg("reading.degrees").alias("degrees"))
+        .orderBy("station", "hour")
+    )
 
 
 weather = spark.read.format("ledgermq").option("root", ROOT).option("topic", "weather").load()

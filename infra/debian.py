@@ -22,7 +22,10 @@ def install(package: str) -> None:
         return
     print(f"Installing {package} with apt-get …", file=sys.stderr)
     environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    for command in (["apt-get", "update", "-qq"], ["apt-get", "install", "-y", "-qq", "--no-install-recommends", package]):
+    for command in (
+        ["apt-get", "update", "-qq"],
+        ["apt-get", "install", "-y", "-qq", "--no-install-recommends", package],
+    ):
         subprocess.run(command, env=environment, stdout=sys.stderr, check=False, timeout=SECONDS_MAX)
 
 
@@ -63,4 +66,6 @@ def libraries(folder: Path) -> str:
 
 def _run(*command: str, folder: str | None = None) -> str:
     """What it printed; a failure shows in what is missing afterwards."""
-    return subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, text=True, check=False, timeout=SECONDS_MAX).stdout
+    return subprocess.run(
+        command, cwd=folder, stdout=subprocess.PIPE, text=True, check=False, timeout=SECONDS_MAX
+    ).stdout

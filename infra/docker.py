@@ -51,7 +51,10 @@ def is_up() -> bool:
 def compose() -> list[str] | None:
     """The command: Docker's plugin, or docker-compose."""
     for command in (["docker", "compose"], ["docker-compose"]):
-        if shutil.which(command[0]) and subprocess.run([*command, "version"], capture_output=True, timeout=60, check=False).returncode == 0:
+        if (
+            shutil.which(command[0])
+            and subprocess.run([*command, "version"], capture_output=True, timeout=60, check=False).returncode == 0
+        ):
             return command
     return None
 
@@ -67,7 +70,11 @@ def base_image() -> str:
                 shutil.rmtree(Path(root, kept), ignore_errors=True)
             with subprocess.Popen(["tar", "-C", root, "-c", "."], stdout=subprocess.PIPE) as packed:
                 subprocess.run(
-                    ["docker", "import", "-", BASE_IMAGE], stdin=packed.stdout, capture_output=True, timeout=BASE_S_MAX, check=True
+                    ["docker", "import", "-", BASE_IMAGE],
+                    stdin=packed.stdout,
+                    capture_output=True,
+                    timeout=BASE_S_MAX,
+                    check=True,
                 )
             if packed.returncode != 0:
                 raise RuntimeError("tar could not read the whole base system")
@@ -75,14 +82,21 @@ def base_image() -> str:
 
 
 def has_image(name: str) -> bool:
-    return subprocess.run(["docker", "image", "inspect", name], capture_output=True, timeout=60, check=False).returncode == 0
+    return (
+        subprocess.run(["docker", "image", "inspect", name], capture_output=True, timeout=60, check=False).returncode
+        == 0
+    )
 
 
 def build(name: str, folder: Path, arguments: Iterable[str] = ()) -> str:
     """Build `folder` with its Dockerfile; what has not changed comes from the daemon's cache. Raises RuntimeError with what it said."""
     options = [part for argument in arguments for part in ("--build-arg", argument)]
     done = subprocess.run(
-        ["docker", "build", "-t", name, *options, str(folder)], capture_output=True, text=True, timeout=BUILD_S_MAX, check=False
+        ["docker", "build", "-t", name, *options, str(folder)],
+        capture_output=True,
+        text=True,
+        timeout=BUILD_S_MAX,
+        check=False,
     )
     if done.returncode != 0:
         raise RuntimeError(f"image {name} could not be built:\n{done.stdout[-4000:]}{done.stderr[-4000:]}")
@@ -100,7 +114,9 @@ def _start() -> str | None:
             return None
         time.sleep(0.5)
     lines = DAEMON_LOG.read_text(errors="replace").strip().splitlines()
-    return f"the Docker daemon does not start: {lines[-1] if lines else 'it said nothing'} (all of its log: {DAEMON_LOG})"
+    return (
+        f"the Docker daemon does not start: {lines[-1] if lines else 'it said nothing'} (all of its log: {DAEMON_LOG})"
+    )
 
 
 if __name__ == "__main__":

@@ -36,6 +36,11 @@ class GoBinary:
         print(f"Building {self.name} with `go install` (once, {self.minutes} min or so) …", file=sys.stderr)
         CACHE.mkdir(parents=True, exist_ok=True)
         command, environment = ["go", "install", self.module], os.environ | {"GOBIN": str(CACHE)}
-        if subprocess.run(command, env=environment, timeout=BUILD_SECONDS_MAX, stdout=sys.stderr, check=False).returncode != 0:
+        if (
+            subprocess.run(
+                command, env=environment, timeout=BUILD_SECONDS_MAX, stdout=sys.stderr, check=False
+            ).returncode
+            != 0
+        ):
             sys.exit(f"`go install` could not build {self.name}, see above.")
         return CACHE / self.name

@@ -40,7 +40,9 @@ class Hdfs:
     def start(self, *mains: str) -> None:
         for main in mains:
             with self._log(main).open("ab") as log:
-                self.processes[main] = subprocess.Popen(self._command(main), cwd=self.folder, stdout=log, stderr=subprocess.STDOUT)
+                self.processes[main] = subprocess.Popen(
+                    self._command(main), cwd=self.folder, stdout=log, stderr=subprocess.STDOUT
+                )
 
     def kill(self, *mains: str) -> None:
         for main in mains:
@@ -72,7 +74,13 @@ class Hdfs:
         raise RuntimeError("HDFS did not start in time")
 
     def format(self) -> None:
-        subprocess.run(self._command(NAMENODE, "-format", "-nonInteractive"), cwd=self.folder, capture_output=True, timeout=120, check=True)
+        subprocess.run(
+            self._command(NAMENODE, "-format", "-nonInteractive"),
+            cwd=self.folder,
+            capture_output=True,
+            timeout=120,
+            check=True,
+        )
 
     def _log(self, main: str) -> Path:
         return self.folder / f"{main.rpartition('.')[2]}.log"
@@ -80,7 +88,9 @@ class Hdfs:
     def _command(self, main: str, *arguments: str) -> list[str]:
         found = java.installed()
         assert found is not None, "Java is needed: python infra/java.py installs it"
-        classes = os.pathsep.join([str(self.folder / "conf"), str(self.folder / "classes"), f"{maven.jars('hadoop')}/*"])
+        classes = os.pathsep.join(
+            [str(self.folder / "conf"), str(self.folder / "classes"), f"{maven.jars('hadoop')}/*"]
+        )
         return [str(found / "bin" / "java"), "-Xmx512m", "-cp", classes, main, *arguments]
 
 

@@ -25,7 +25,9 @@ def locks() -> dict[Path, str]:
     """Content by file."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    blocks = {canonicalize_name(found[1]): found[0] for found in BLOCK.finditer((ROOT / "requirements.lock").read_text())}
+    blocks = {
+        canonicalize_name(found[1]): found[0] for found in BLOCK.finditer((ROOT / "requirements.lock").read_text())
+    }
     broker = _closure(blocks, [*project["dependencies"], *(line for extra in BROKER_EXTRAS for line in extras[extra])])
     spark = _closure(blocks, extras["spark"]) - broker
     return {FOLDER / "broker.lock": _cut(blocks, broker), FOLDER / "spark.lock": _cut(blocks, spark)}

@@ -46,12 +46,22 @@ def install_by_apt() -> None:
     if shutil.which("apt-get") is None or os.geteuid() != 0:
         return
     say("Installing Java 17 with apt-get …")
-    Path("/usr/share/man/man1").mkdir(parents=True, exist_ok=True)  # slim images lack it, and Java's package fails without it
+    Path("/usr/share/man/man1").mkdir(
+        parents=True, exist_ok=True
+    )  # slim images lack it, and Java's package fails without it
     environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
     for package in ("openjdk-17-jre-headless", "default-jre-headless"):
-        commands = [["apt-get", "update", "-qq"], ["apt-get", "install", "-y", "-qq", "--no-install-recommends", package]]
-        done = [subprocess.run(command, capture_output=True, text=True, env=environment, check=False) for command in commands]
-        if installed() is not None:  # what counts; apt may fail at certificates, which Spark on local files does not need
+        commands = [
+            ["apt-get", "update", "-qq"],
+            ["apt-get", "install", "-y", "-qq", "--no-install-recommends", package],
+        ]
+        done = [
+            subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+            for command in commands
+        ]
+        if (
+            installed() is not None
+        ):  # what counts; apt may fail at certificates, which Spark on local files does not need
             return
         say(done[-1].stderr.strip())
 
@@ -63,7 +73,9 @@ def install_by_library() -> None:
     CACHE.mkdir(parents=True, exist_ok=True)
     try:
         jdk.install("17", jre=True, path=str(CACHE))
-    except Exception as error:  # the library lets urllib's, tarfile's and its own errors through: all mean "not installed"
+    except (
+        Exception
+    ) as error:  # the library lets urllib's, tarfile's and its own errors through: all mean "not installed"
         say(f"that failed: {error}")
 
 

@@ -25,7 +25,16 @@ def jars(name: str) -> Path:
         sys.exit(f"There are no jars in .cache/{name}/, and no Maven (mvn) on PATH to fetch them.")
     print(f"Fetching the jars of {name} with Maven (a minute, once) …", file=sys.stderr)
     pom = Path(__file__).resolve().parent / f"{name}.pom.xml"
-    command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={folder}", "-DincludeScope=runtime"]
+    command = [
+        "mvn",
+        "-q",
+        "-B",
+        "-f",
+        str(pom),
+        "dependency:copy-dependencies",
+        f"-DoutputDirectory={folder}",
+        "-DincludeScope=runtime",
+    ]
     if subprocess.run(command, timeout=SECONDS_MAX, stdout=sys.stderr, check=False).returncode != 0:
         sys.exit(f"Maven could not fetch the jars of {name}, see above.")
     done.touch()

@@ -33,7 +33,14 @@ class Minio:
 
     def command(self, folder: Path) -> list[str]:
         """Starts the server on what `folder` holds."""
-        return [str(BINARY.install()), "server", str(folder), "--address", self.endpoint.removeprefix("http://"), "--quiet"]
+        return [
+            str(BINARY.install()),
+            "server",
+            str(folder),
+            "--address",
+            self.endpoint.removeprefix("http://"),
+            "--quiet",
+        ]
 
     def environment(self) -> dict[str, str]:
         """For the server's process."""
@@ -56,7 +63,9 @@ def running() -> Iterator[Minio]:
         log = Path(folder) / "minio.log"
         with log.open("wb") as output:
             command = server.command(Path(folder) / "data")
-            process = subprocess.Popen(command, env=os.environ | server.environment(), stdout=output, stderr=subprocess.STDOUT)
+            process = subprocess.Popen(
+                command, env=os.environ | server.environment(), stdout=output, stderr=subprocess.STDOUT
+            )
         try:
             _wait_ready(process, server, log)
             yield server

@@ -22,7 +22,9 @@ USER = "ledgermq"
 
 def programs() -> Path | None:
     """The folder of `initdb` and `postgres`, newest version first."""
-    folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda folder: float(folder.parent.name), reverse=True)
+    folders = sorted(
+        Path("/usr/lib/postgresql").glob("*/bin"), key=lambda folder: float(folder.parent.name), reverse=True
+    )
     if found := shutil.which("postgres"):
         folders.append(Path(found).parent)
     return next((folder for folder in folders if (folder / "initdb").exists() and (folder / "postgres").exists()), None)
@@ -34,7 +36,9 @@ def install() -> Path:
         return folder
     debian.install("postgresql")
     if (folder := programs()) is None:
-        sys.exit("There is no PostgreSQL server here (initdb, postgres), and it can only be installed as root on Debian.")
+        sys.exit(
+            "There is no PostgreSQL server here (initdb, postgres), and it can only be installed as root on Debian."
+        )
     return folder
 
 
@@ -48,10 +52,30 @@ def running() -> Iterator[str]:
         if owner is not None:
             shutil.chown(home, owner)
         data = home / "data"
-        command = [str(folder / "initdb"), "-D", str(data), "-U", USER, "--auth=trust", "--no-sync", "--encoding=UTF8", "--locale=C"]
+        command = [
+            str(folder / "initdb"),
+            "-D",
+            str(data),
+            "-U",
+            USER,
+            "--auth=trust",
+            "--no-sync",
+            "--encoding=UTF8",
+            "--locale=C",
+        ]
         subprocess.run(command, user=owner, cwd=home, capture_output=True, check=True, timeout=120)
         port = free_port()
-        server = [str(folder / "postgres"), "-D", str(data), "-p", str(port), "-c", "listen_addresses=127.0.0.1", "-k", str(home)]
+        server = [
+            str(folder / "postgres"),
+            "-D",
+            str(data),
+            "-p",
+            str(port),
+            "-c",
+            "listen_addresses=127.0.0.1",
+            "-k",
+            str(home),
+        ]
         log = home / "log"
         with log.open("wb") as output:
             process = subprocess.Popen(server, user=owner, cwd=home, stdout=output, stderr=subprocess.STDOUT)

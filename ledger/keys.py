@@ -7,7 +7,7 @@
     ledgers/<bundle:04d>/compactions/<plan:020d>
     ledgers/<bundle:04d>/files/<plan:020d>
     ledgers/<bundle:04d>/snapshots/<plan:020d>
-    ledgers/0000/<segments, checkpoints, compactions or snapshots>/<number:020d>.copy    the same bytes again (`ledger.copies`)
+    ledgers/0000/<segments, checkpoints, compactions or snapshots>/<number:020d>.copy    the same bytes again (`ledger.root.copies`)
     parquet/topic=<topic>/partition=<p>/<first:020d>-<last:020d>-<topic id>-<plan>.parquet
     archive/topic=<topic>/partition=<p>/<name as below parquet/>        what retention took, where it archives
     archive/_cluster.json                                  whose archive it is
@@ -26,15 +26,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from ledger.object_store.contract import PASSING
 from ledgermq.errors import InvalidTopicName
 
 CLUSTER = "cluster.json"
 LEDGERS = "ledgers/"
 BROKERS = "brokers/"
-PARQUET = "parquet/"
-FENCES = "parquet/_tmp/"
-SINKS = "sinks/"
-KEYED = "keyed/"
+PARQUET, KEYED, SINKS = PASSING
 ARCHIVE = "archive/"
 ARCHIVE_OWNER = "archive/_cluster.json"
 
@@ -52,7 +50,9 @@ def check_topic_name(name: str) -> str:
     if not name or len(name) > TOPIC_NAME_LENGTH_MAX:
         raise InvalidTopicName(f"a topic name has 1 to {TOPIC_NAME_LENGTH_MAX} characters, this one has {len(name)}")
     if name in (".", "..") or not _TOPIC_NAME.match(name):
-        raise InvalidTopicName(f"topic name {name!r}: only letters, digits, '.', '_' and '-' are allowed, and neither '.' nor '..'")
+        raise InvalidTopicName(
+            f"topic name {name!r}: only letters, digits, '.', '_' and '-' are allowed, and neither '.' nor '..'"
+        )
     return name
 
 

@@ -54,7 +54,9 @@ class Ends:
             return
         if partition not in self.fresh:
             raise Unavailable(f"the end of partition {partition[1]} cannot be told at present", retry_after_ms=RETRY_MS)
-        raise OffsetOutOfRange(f"offset {offset} lies beyond the end of partition {partition[1]}, {self.known[partition]}")
+        raise OffsetOutOfRange(
+            f"offset {offset} lies beyond the end of partition {partition[1]}, {self.known[partition]}"
+        )
 
 
 def check_request(group: Group | None, request: pb.CommitOffsetsRequest, limits: GroupLimits) -> Member | None:
@@ -78,13 +80,19 @@ def resolve(view: TopicsView, named: pb.OffsetCommit | pb.OffsetReset) -> tuple[
     """The partition and the topic's name. Raises UnknownTopic, UnknownPartition."""
     topic = view.by_id(named.topic_id) if named.topic_id else view.by_name(named.topic)
     if topic is None or (named.topic and topic.name != named.topic):
-        raise UnknownTopic(f"there is no topic {named.topic!r}" + (f" with the id {named.topic_id}" if named.topic_id else ""))
+        raise UnknownTopic(
+            f"there is no topic {named.topic!r}" + (f" with the id {named.topic_id}" if named.topic_id else "")
+        )
     if named.partition >= topic.partitions:
-        raise UnknownPartition(f"topic {topic.name!r} has partitions 0 to {topic.partitions - 1}, not {named.partition}")
+        raise UnknownPartition(
+            f"topic {topic.name!r} has partitions 0 to {topic.partitions - 1}, not {named.partition}"
+        )
     return (topic.topic_id, named.partition), topic.name
 
 
-def place(group: Group | None, member: Member | None, view: TopicsView, commit: pb.OffsetCommit) -> tuple[Partition, str]:
+def place(
+    group: Group | None, member: Member | None, view: TopicsView, commit: pb.OffsetCommit
+) -> tuple[Partition, str]:
     """What a member holds is known to be there, even if this broker's catalog is behind."""
     partition = (commit.topic_id, commit.partition)
     if group is not None and member is not None and partition in member.held and not view.is_removed(commit.topic_id):
@@ -96,7 +104,11 @@ def place(group: Group | None, member: Member | None, view: TopicsView, commit: 
 
 def stale(group: Group | None, member: Member | None, partition: Partition, commit: pb.OffsetCommit) -> StaleAssignment:
     whose = "outside of membership" if member is None else f"of member {member.member_id}"
-    now = "" if group is None or member is None or partition not in member.held else f", which is {group.epoch_in_force(partition)} now"
+    now = (
+        ""
+        if group is None or member is None or partition not in member.held
+        else f", which is {group.epoch_in_force(partition)} now"
+    )
     return StaleAssignment(
         f"partition {commit.partition} of {commit.topic} is not {whose} under epoch {commit.epoch}{now}: nothing was committed"
     )
@@ -106,14 +118,18 @@ def check_fields(commit: pb.OffsetCommit) -> None:
     """Raises InvalidRequest."""
     size = len(commit.metadata.encode())
     if size > METADATA_BYTES_MAX:
-        raise InvalidRequest(f"the metadata of a committed offset has at most {METADATA_BYTES_MAX} bytes, this has {size}")
+        raise InvalidRequest(
+            f"the metadata of a committed offset has at most {METADATA_BYTES_MAX} bytes, this has {size}"
+        )
     if not commit.counter:
         raise InvalidRequest("the counter of a commit begins at 1")
     if commit.offset > OFFSET_MAX:
         raise InvalidRequest(f"offset {commit.offset}: the largest is {OFFSET_MAX}")
 
 
-def judge(group: Group, member: Member | None, partition: Partition, commit: pb.OffsetCommit, ends: Ends, limits: GroupLimits) -> bool:
+def judge(
+    group: Group, member: Member | None, partition: Partition, commit: pb.OffsetCommit, ends: Ends, limits: GroupLimits
+) -> bool:
     """Is it to be applied? False: it has been, or a later one has. Raises what its result is to say."""
     if not is_current(group, member, partition, commit):
         raise stale(group, member, partition, commit)
@@ -126,7 +142,9 @@ def judge(group: Group, member: Member | None, partition: Partition, commit: pb.
                 f"partition {commit.partition} of {commit.topic}: {stored.offset} is committed, {commit.offset} would go back"
             )
     elif group.offset_count >= limits.partitions_max:
-        raise ResourceExhausted(f"group {group.name} has committed offsets of {limits.partitions_max} partitions, the most there can be")
+        raise ResourceExhausted(
+            f"group {group.name} has committed offsets of {limits.partitions_max} partitions, the most there can be"
+        )
     ends.check(partition, commit.offset, (stored.offset or 0) if stored is not None else 0)
     return True
 
@@ -147,7 +165,9 @@ def goes_back(stored: OffsetValue, commit: pb.OffsetCommit) -> bool:
 
 def apply(group: Group, partition: Partition, topic: str, commit: pb.OffsetCommit, now_ms: int) -> None:
     """What `judge` let pass."""
-    group.set_offset(partition, OffsetValue(commit.offset, commit.metadata, now_ms, commit.epoch, commit.counter, topic))
+    group.set_offset(
+        partition, OffsetValue(commit.offset, commit.metadata, now_ms, commit.epoch, commit.counter, topic)
+    )
 
 
 def committed(group: Group, partition: Partition, topic: str) -> pb.CommittedPartition:

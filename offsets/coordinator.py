@@ -22,7 +22,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar
 
-from ledgermq.errors import GroupNotEmpty, InvalidRequest, LedgerMQError, ResourceExhausted, UnknownGroup, UnknownPartition, UnknownTopic
+from ledgermq.errors import (
+    GroupNotEmpty,
+    InvalidRequest,
+    LedgerMQError,
+    ResourceExhausted,
+    UnknownGroup,
+    UnknownPartition,
+    UnknownTopic,
+)
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.status import error_to_proto
 from offsets import commits, describe, members, reconcile, resets
@@ -90,7 +98,9 @@ class GroupCoordinator:
 
     # Members
 
-    def heartbeat(self, request: pb.GroupHeartbeatRequest, now_s: float, now_ms: int) -> Decision[pb.GroupHeartbeatResponse]:
+    def heartbeat(
+        self, request: pb.GroupHeartbeatRequest, now_s: float, now_ms: int
+    ) -> Decision[pb.GroupHeartbeatResponse]:
         """All steps. Raises InvalidGroupName, InvalidRequest, UnknownMember, StaticIdInUse, ResourceExhausted.
 
         To hold a long poll: while not `changed_for(…)`, keep the request; when the member is in some decision's `woken`, or the wait
@@ -99,7 +109,9 @@ class GroupCoordinator:
         group = self._group(request.group)
         check_member_name(request.member_id)
         if len(request.owned) > self._limits.partitions_max:
-            raise InvalidRequest(f"a member that owns {len(request.owned)} partitions: at most {self._limits.partitions_max} are possible")
+            raise InvalidRequest(
+                f"a member that owns {len(request.owned)} partitions: at most {self._limits.partitions_max} are possible"
+            )
         if request.step == pb.LEAVE:
             return self._leave(group, request.member_id, now_s, now_ms)
         if request.step == pb.JOIN:
@@ -130,9 +142,15 @@ class GroupCoordinator:
         assert found is not None
         return members.answer(found, member, self._limits)
 
-    def _join(self, group: Group | None, request: pb.GroupHeartbeatRequest, now_s: float, now_ms: int) -> tuple[Group, Member]:
-        if request.owned and (group is None or request.member_id not in group.members or group.members[request.member_id].away):
-            members.member_of(group, request.group, request.member_id)  # it was put out, and has to know before it comes back
+    def _join(
+        self, group: Group | None, request: pb.GroupHeartbeatRequest, now_s: float, now_ms: int
+    ) -> tuple[Group, Member]:
+        if request.owned and (
+            group is None or request.member_id not in group.members or group.members[request.member_id].away
+        ):
+            members.member_of(
+                group, request.group, request.member_id
+            )  # it was put out, and has to know before it comes back
         subscription = read_subscription(request.subscription, self._limits)
         joined = group or self._new_group(request.group, now_ms)
         members.check_join(joined, request.member_id, subscription, self._meanings, self._limits, now_s)
@@ -141,7 +159,9 @@ class GroupCoordinator:
         self._deadlines.note(joined, member.silent_at_s)
         return joined, member
 
-    def _leave(self, group: Group | None, member_id: str, now_s: float, now_ms: int) -> Decision[pb.GroupHeartbeatResponse]:
+    def _leave(
+        self, group: Group | None, member_id: str, now_s: float, now_ms: int
+    ) -> Decision[pb.GroupHeartbeatResponse]:
         """Who is gone already may ask again: its first answer may have been lost."""
         if group is None or member_id not in group.members:
             return Decision([], pb.GroupHeartbeatResponse())
@@ -177,7 +197,9 @@ class GroupCoordinator:
                 self._want(wanted, group, reset.offset, partial(commits.resolve, self._view, reset))
         return list(wanted.values())
 
-    def _want(self, wanted: dict[Partition, EndWanted], group: Group, offset: int, place: Callable[[], tuple[Partition, str]]) -> None:
+    def _want(
+        self, wanted: dict[Partition, EndWanted], group: Group, offset: int, place: Callable[[], tuple[Partition, str]]
+    ) -> None:
         try:
             partition, topic = place()
         except LedgerMQError:
@@ -186,7 +208,9 @@ class GroupCoordinator:
         if offset > max(self._ends.known.get(partition, 0), (stored.offset or 0) if stored is not None else 0):
             wanted[partition] = EndWanted(topic, *partition)
 
-    def commit(self, request: pb.CommitOffsetsRequest, ends: Ends, now_s: float, now_ms: int) -> Decision[pb.CommitOffsetsResponse]:
+    def commit(
+        self, request: pb.CommitOffsetsRequest, ends: Ends, now_s: float, now_ms: int
+    ) -> Decision[pb.CommitOffsetsResponse]:
         """`ends`: those of `ends_needed` that could be told; a commit that needs a missing one gets Unavailable.
 
         For the whole request raises InvalidGroupName, InvalidRequest, UnknownMember, GroupNotEmpty, ResourceExhausted; for each commit
@@ -219,17 +243,25 @@ class GroupCoordinator:
         topic = self._view.by_name(asked.topic)
         known = topic is not None and asked.partition < topic.partitions
         # What a member holds is there, even if this broker's catalog is behind.
-        held = [topic_id for topic_id, name in group.names.items() if name == asked.topic and (topic_id, asked.partition) in group.holders]
+        held = [
+            topic_id
+            for topic_id, name in group.names.items()
+            if name == asked.topic and (topic_id, asked.partition) in group.holders
+        ]
         if topic is not None and (known or topic.topic_id in held):
             return commits.committed(group, (topic.topic_id, asked.partition), asked.topic)
         if held and topic is None:
             return commits.committed(group, (max(held), asked.partition), asked.topic)
         error: LedgerMQError = UnknownTopic(f"there is no topic {asked.topic!r}")
         if topic is not None:
-            error = UnknownPartition(f"topic {topic.name!r} has partitions 0 to {topic.partitions - 1}, not {asked.partition}")
+            error = UnknownPartition(
+                f"topic {topic.name!r} has partitions 0 to {topic.partitions - 1}, not {asked.partition}"
+            )
         return pb.CommittedPartition(topic=asked.topic, partition=asked.partition, error=error_to_proto(error))
 
-    def reset(self, request: pb.ResetOffsetsRequest, ends: Ends, now_s: float, now_ms: int) -> Decision[pb.ResetOffsetsResponse]:
+    def reset(
+        self, request: pb.ResetOffsetsRequest, ends: Ends, now_s: float, now_ms: int
+    ) -> Decision[pb.ResetOffsetsResponse]:
         """Members that hold a partition get it with a new epoch (`woken`). Errors as of `commit`."""
         group = self._group(request.group) or self._new_group(request.group, now_ms)
         commits.check_count(len(request.resets), self._limits)
@@ -273,14 +305,18 @@ class GroupCoordinator:
     def _new_group(self, name: str, now_ms: int, *, checked: bool = True) -> Group:
         """Not among the groups until something of it is to be kept. It begins above every epoch that a deleted group has had."""
         if checked and len(self.state.groups) >= self._limits.groups_max:
-            raise ResourceExhausted(f"there are {self._limits.groups_max} groups, the most there can be", retry_after_ms=members.RETRY_MS)
+            raise ResourceExhausted(
+                f"there are {self._limits.groups_max} groups, the most there can be", retry_after_ms=members.RETRY_MS
+            )
         group = Group(name)
         group.begin(self.state.floor + 1, now_ms)
         return group
 
     def _remove(self, group: Group) -> list[LogRecord]:
         """With all that is kept of it; what it had drawn stays in the floor."""
-        offsets: list[Entry] = [OffsetEntry(group.name, (t, p), None) for t, topic in group.offsets.items() for p in topic]
+        offsets: list[Entry] = [
+            OffsetEntry(group.name, (t, p), None) for t, topic in group.offsets.items() for p in topic
+        ]
         self.state.floor = max(self.state.floor, group.epoch)
         del self.state.groups[group.name]
         entries: list[Entry] = [FloorEntry(self.state.floor), *offsets, GroupEntry(group.name, None)]
@@ -305,7 +341,10 @@ class GroupCoordinator:
         woken: list[tuple[str, str]] = []
         if self._topics_version != self._view.version:
             self._look_at_topics(records, now_s)
-        while len(records) < self._limits.records_max and (group := self._deadlines.pop(self.state.groups, now_s)) is not None:
+        while (
+            len(records) < self._limits.records_max
+            and (group := self._deadlines.pop(self.state.groups, now_s)) is not None
+        ):
             self._look_at(group, now_s, now_ms)
             decision = self._decided(group, None)
             records += decision.records

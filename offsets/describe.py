@@ -12,13 +12,19 @@ def group_state(group: Group) -> pb.GroupState:
     """STABLE: every member holds what it is to hold, and knows it."""
     if not group.members:
         return pb.EMPTY
-    settled = not group.dirty and all(not m.withdrawn and m.seen_epoch >= m.changed_epoch for m in group.members.values())
+    settled = not group.dirty and all(
+        not m.withdrawn and m.seen_epoch >= m.changed_epoch for m in group.members.values()
+    )
     return pb.STABLE if settled else pb.RECONCILING
 
 
 def group_info(group: Group) -> pb.GroupInfo:
     return pb.GroupInfo(
-        group=group.name, state=group_state(group), epoch=group.epoch, assignor=group.assignor, member_count=len(group.members)
+        group=group.name,
+        state=group_state(group),
+        epoch=group.epoch,
+        assignor=group.assignor,
+        member_count=len(group.members),
     )
 
 
@@ -31,7 +37,9 @@ def group_details(group: Group, now_s: float) -> pb.GroupInfo:
 
 def all_committed(group: Group) -> list[pb.CommittedPartition]:
     """Sorted by topic id and partition."""
-    stored = sorted((topic_id, number, value.topic) for topic_id, topic in group.offsets.items() for number, value in topic.items())
+    stored = sorted(
+        (topic_id, number, value.topic) for topic_id, topic in group.offsets.items() for number, value in topic.items()
+    )
     return [committed(group, (topic_id, number), topic) for topic_id, number, topic in stored]
 
 
@@ -57,4 +65,6 @@ def _member_info(group: Group, member: Member, now_s: float) -> pb.MemberInfo:
 
 
 def _given(group: Group, partition: Partition, epoch: int) -> pb.GivenPartition:
-    return pb.GivenPartition(topic=group.names[partition[0]], topic_id=partition[0], partition=partition[1], epoch=epoch)
+    return pb.GivenPartition(
+        topic=group.names[partition[0]], topic_id=partition[0], partition=partition[1], epoch=epoch
+    )

@@ -2,7 +2,7 @@
 removed topics.
 
 Committed offsets are the only copy of what a group has done, so a clock that is wrong must not take them: the caller stamps by the later
-of two clocks and judges by the earlier (`ledger.two_clocks`).
+of two clocks and judges by the earlier (`ledger.root.two_clocks`).
 
 A group that goes leaves its epoch to the floor, from which the next group of any name begins: nothing that was told under an old epoch can
 be in force again. Where only some offsets go, the bare epoch is drawn anew for the same reason.
@@ -30,7 +30,10 @@ def expire(group: Group, limits: GroupLimits, now_ms: int) -> bool:
         return False
     latest_ms = now_ms - limits.retention_ms
     due = [
-        (topic_id, number) for topic_id, topic in group.offsets.items() for number, value in topic.items() if value.commit_ms <= latest_ms
+        (topic_id, number)
+        for topic_id, topic in group.offsets.items()
+        for number, value in topic.items()
+        if value.commit_ms <= latest_ms
     ]
     if len(due) == group.offset_count:
         return True

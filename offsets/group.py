@@ -147,7 +147,9 @@ class Group:
 
     def give(self, member: Member, partition: Partition, topic: str) -> None:
         """Under the decision's epoch. To one who holds it already: it drops what it has of it and begins again."""
-        assert self.holders.get(partition, member.member_id) == member.member_id, f"{partition} is held by another member"
+        assert self.holders.get(partition, member.member_id) == member.member_id, (
+            f"{partition} is held by another member"
+        )
         before = member.held.get(partition)
         member.held[partition] = Held(self.draw(), False)
         self.holders[partition] = member.member_id
@@ -244,8 +246,12 @@ class Group:
 
     def entries(self) -> list[Entry]:
         """All that is persisted of it now."""
-        members: list[Entry] = [MemberEntry(self.name, m.member_id, self.member_value(m)) for m in self.members.values()]
-        offsets = [OffsetEntry(self.name, (t, p), value) for t, topic in self.offsets.items() for p, value in topic.items()]
+        members: list[Entry] = [
+            MemberEntry(self.name, m.member_id, self.member_value(m)) for m in self.members.values()
+        ]
+        offsets = [
+            OffsetEntry(self.name, (t, p), value) for t, topic in self.offsets.items() for p, value in topic.items()
+        ]
         return [GroupEntry(self.name, self.value()), *members, *offsets]
 
     # Replay

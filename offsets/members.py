@@ -24,11 +24,15 @@ def member_of(group: Group | None, name: str, member_id: str) -> Member:
     """One that is there: not put out, not away. Raises UnknownMember."""
     member = None if group is None else group.members.get(member_id)
     if member is None or member.away:
-        raise UnknownMember(f"group {name} has no member {member_id}: it left, was silent for too long, or was never there")
+        raise UnknownMember(
+            f"group {name} has no member {member_id}: it left, was silent for too long, or was never there"
+        )
     return member
 
 
-def check_join(group: Group, member_id: str, subscription: Subscription, meanings: Meanings, limits: GroupLimits, now_s: float) -> None:
+def check_join(
+    group: Group, member_id: str, subscription: Subscription, meanings: Meanings, limits: GroupLimits, now_s: float
+) -> None:
     """Raises StaticIdInUse, ResourceExhausted."""
     holder = group.statics.get(subscription.instance_id) if subscription.instance_id else None
     replaces = holder is not None and group.members[holder].away
@@ -40,11 +44,14 @@ def check_join(group: Group, member_id: str, subscription: Subscription, meaning
             retry_after_ms=wait_ms,
         )
     if member_id not in group.members and not replaces and len(group.members) >= limits.members_max:
-        raise ResourceExhausted(f"group {group.name} has {limits.members_max} members, the most there can be", retry_after_ms=RETRY_MS)
+        raise ResourceExhausted(
+            f"group {group.name} has {limits.members_max} members, the most there can be", retry_after_ms=RETRY_MS
+        )
     size = sum(subscription_bytes(m.subscription) for m in group.members.values() if m.member_id != member_id)
     if size + subscription_bytes(subscription) > limits.subscriptions_bytes_max:
         raise ResourceExhausted(
-            f"the subscriptions of group {group.name} would take more than {limits.subscriptions_bytes_max} bytes", retry_after_ms=RETRY_MS
+            f"the subscriptions of group {group.name} would take more than {limits.subscriptions_bytes_max} bytes",
+            retry_after_ms=RETRY_MS,
         )
     wanted = {topic.topic_id: topic.partitions for topic in meanings.topics(subscription)}
     wanted |= {topic.topic_id: topic.partitions for topic in group.topics.values()}
@@ -55,7 +62,9 @@ def check_join(group: Group, member_id: str, subscription: Subscription, meaning
         )
 
 
-def join(group: Group, member_id: str, subscription: Subscription, owned: Collection[Partition], now_s: float, now_ms: int) -> Member:
+def join(
+    group: Group, member_id: str, subscription: Subscription, owned: Collection[Partition], now_s: float, now_ms: int
+) -> Member:
     """After `check_join`. A member that is there changes its subscription; what it does not own it begins anew, counting from 1."""
     member = group.members.get(member_id)
     if member is not None and not member.away:
@@ -65,7 +74,11 @@ def join(group: Group, member_id: str, subscription: Subscription, owned: Collec
         for partition in member.held.keys() - owned:
             group.renew(member, partition)
         return member
-    before = group.members.get(group.statics.get(subscription.instance_id, ""), member) if subscription.instance_id else member
+    before = (
+        group.members.get(group.statics.get(subscription.instance_id, ""), member)
+        if subscription.instance_id
+        else member
+    )
     if before is not None:
         return _come_back(group, before, member_id, subscription, now_s, now_ms)
     member = Member(member_id, subscription, now_s, group.draw())
@@ -74,7 +87,9 @@ def join(group: Group, member_id: str, subscription: Subscription, owned: Collec
     return member
 
 
-def _come_back(group: Group, before: Member, member_id: str, subscription: Subscription, now_s: float, now_ms: int) -> Member:
+def _come_back(
+    group: Group, before: Member, member_id: str, subscription: Subscription, now_s: float, now_ms: int
+) -> Member:
     """A static member after its restart: it gets what waited for it, under a new epoch, and nobody else notices."""
     waited = [(partition, group.names[partition[0]]) for partition, held in before.held.items() if not held.withdrawn]
     asks_the_same = (before.subscription.topics, before.subscription.topic_pattern, before.subscription.assignor) == (
@@ -100,7 +115,11 @@ def hear(group: Group, member: Member, request: pb.GroupHeartbeatRequest, now_s:
     member.heard_s = now_s
     member.seen_epoch = seen(group, request.seen_epoch)
     owned = owned_by(request)
-    gone = [partition for partition, held in member.held.items() if partition not in owned and held.epoch <= member.seen_epoch]
+    gone = [
+        partition
+        for partition, held in member.held.items()
+        if partition not in owned and held.epoch <= member.seen_epoch
+    ]
     for partition in gone:
         group.release(member, partition)
     if not group.dirty:
@@ -131,7 +150,11 @@ def leave_for_a_while(group: Group, member: Member, now_s: float) -> None:
 
 def put_out(group: Group, now_s: float, now_ms: int) -> list[str]:
     """Who was silent for its session time-out, or has not let go in its time. Their partitions are free at once."""
-    late = [m for m in group.members.values() if m.silent_at_s <= now_s or (m.late_at_s is not None and m.late_at_s <= now_s)]
+    late = [
+        m
+        for m in group.members.values()
+        if m.silent_at_s <= now_s or (m.late_at_s is not None and m.late_at_s <= now_s)
+    ]
     for member in late:
         group.remove(member, now_ms)
     return [member.member_id for member in late]

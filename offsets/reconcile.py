@@ -72,13 +72,21 @@ def compute(group: Group, meanings: Meanings, view: TopicsView) -> None:
 
 
 def _topics(group: Group, meanings: Meanings) -> dict[int, TopicSize]:
-    asked = {(member.subscription.topics, member.subscription.topic_pattern): member.subscription for member in group.members.values()}
+    asked = {
+        (member.subscription.topics, member.subscription.topic_pattern): member.subscription
+        for member in group.members.values()
+    }
     return {topic.topic_id: topic for subscription in asked.values() for topic in meanings.topics(subscription)}
 
 
 def _current(group: Group) -> dict[Partition, str]:
     """Where each partition is on its way to, else where it is: an unfinished move goes on, it does not turn round."""
-    current = {partition: m.member_id for m in group.members.values() for partition, held in m.held.items() if not held.withdrawn}
+    current = {
+        partition: m.member_id
+        for m in group.members.values()
+        for partition, held in m.held.items()
+        if not held.withdrawn
+    }
     return current | {partition: member for partition, member in group.target.items() if member in group.members}
 
 

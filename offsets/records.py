@@ -131,7 +131,9 @@ def encode(entry: Entry) -> LogRecord:
         case MemberEntry(group, member_id, member):
             return LogRecord(f"member/{group}/{member_id}".encode(), None if member is None else _member_bytes(member))
         case OffsetEntry(group, (topic_id, partition), offset):
-            return LogRecord(f"offset/{group}/{topic_id}/{partition}".encode(), None if offset is None else _offset_bytes(offset))
+            return LogRecord(
+                f"offset/{group}/{topic_id}/{partition}".encode(), None if offset is None else _offset_bytes(offset)
+            )
 
 
 def decode(key: bytes, value: bytes | None) -> Entry:
@@ -231,9 +233,14 @@ def _member_of(data: bytes) -> MemberValue:
     held: dict[Partition, Held] = {}
     for topic in member.held:
         if len(topic.partitions) != len(topic.epochs):
-            raise DataDamaged(f"topic {topic.topic!r}: {len(topic.partitions)} partitions and {len(topic.epochs)} epochs")
+            raise DataDamaged(
+                f"topic {topic.topic!r}: {len(topic.partitions)} partitions and {len(topic.epochs)} epochs"
+            )
         withdrawn = set(topic.withdrawn)
-        held |= {(topic.topic_id, p): Held(epoch, p in withdrawn) for p, epoch in zip(topic.partitions, topic.epochs, strict=True)}
+        held |= {
+            (topic.topic_id, p): Held(epoch, p in withdrawn)
+            for p, epoch in zip(topic.partitions, topic.epochs, strict=True)
+        }
     subscription = Subscription(
         topics=tuple(member.topics),
         topic_pattern=member.topic_pattern,

@@ -19,7 +19,9 @@ def check(group: Group, partition: Partition, reset: pb.OffsetReset, ends: Ends,
     """Raises InvalidRequest, OffsetOutOfRange, Unavailable, ResourceExhausted."""
     stored = group.offset_of(partition)
     if stored is None and group.offset_count >= limits.partitions_max:
-        raise ResourceExhausted(f"group {group.name} has committed offsets of {limits.partitions_max} partitions, the most there can be")
+        raise ResourceExhausted(
+            f"group {group.name} has committed offsets of {limits.partitions_max} partitions, the most there can be"
+        )
     if not reset.HasField("offset"):
         return
     if reset.offset > OFFSET_MAX:
@@ -33,4 +35,6 @@ def apply(group: Group, partition: Partition, topic: str, reset: pb.OffsetReset,
     holder = group.holders.get(partition)
     if holder is not None:
         group.renew(group.members[holder], partition)
-    group.set_offset(partition, OffsetValue(reset.offset if reset.HasField("offset") else None, "", now_ms, epoch, 0, topic))
+    group.set_offset(
+        partition, OffsetValue(reset.offset if reset.HasField("offset") else None, "", now_ms, epoch, 0, topic)
+    )

@@ -6,7 +6,17 @@ The order of keys within a batch, or within a snapshot, does not matter: each ke
 from __future__ import annotations
 
 from offsets.group import Group
-from offsets.records import Entry, FloorEntry, GroupEntry, GroupValue, LogRecord, MemberEntry, OffsetEntry, decode, encode
+from offsets.records import (
+    Entry,
+    FloorEntry,
+    GroupEntry,
+    GroupValue,
+    LogRecord,
+    MemberEntry,
+    OffsetEntry,
+    decode,
+    encode,
+)
 
 
 class OffsetsState:

@@ -29,7 +29,9 @@ def read_subscription(asked: pb.GroupSubscription, limits: GroupLimits) -> Subsc
     if bool(asked.topics) == bool(asked.topic_pattern):
         raise InvalidRequest("a member subscribes to topics or to a pattern: one of them, not both")
     if len(asked.topics) > limits.topics_max:
-        raise InvalidRequest(f"{len(asked.topics)} topics in one subscription; at most {limits.topics_max}, a pattern may name more")
+        raise InvalidRequest(
+            f"{len(asked.topics)} topics in one subscription; at most {limits.topics_max}, a pattern may name more"
+        )
     if asked.topic_pattern:
         compile_pattern(asked.topic_pattern, limits)
     if asked.assignor and asked.assignor not in ASSIGNORS:
@@ -53,7 +55,10 @@ def read_subscription(asked: pb.GroupSubscription, limits: GroupLimits) -> Subsc
             limits.session_timeout_ms_max,
         ),
         rebalance_timeout_ms=_within(
-            "rebalance time-out", asked.rebalance_timeout_ms or limits.rebalance_timeout_ms, 1, limits.rebalance_timeout_ms_max
+            "rebalance time-out",
+            asked.rebalance_timeout_ms or limits.rebalance_timeout_ms,
+            1,
+            limits.rebalance_timeout_ms_max,
         ),
     )
     if (size := subscription_bytes(subscription)) > limits.subscription_bytes_max:
@@ -76,7 +81,9 @@ def _within(what: str, value_ms: int, low_ms: int, high_ms: int) -> int:
 def compile_pattern(pattern: str, limits: GroupLimits) -> re2._Regexp:
     """Raises InvalidRequest."""
     if len(pattern) > limits.pattern_chars_max:
-        raise InvalidRequest(f"a topic pattern has at most {limits.pattern_chars_max} characters, this one has {len(pattern)}")
+        raise InvalidRequest(
+            f"a topic pattern has at most {limits.pattern_chars_max} characters, this one has {len(pattern)}"
+        )
     options = re2.Options()
     options.log_errors = False
     options.never_capture = True

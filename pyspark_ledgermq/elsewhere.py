@@ -32,7 +32,11 @@ def source_that_refuses(error: ImportError) -> type[DataSource]:
 
 def wrong_interpreter(cause: str) -> str:
     chosen = os.environ.get("PYSPARK_PYTHON")
-    why = f"PYSPARK_PYTHON names it ({chosen})" if chosen else "PYSPARK_PYTHON is not set, so Spark took python3 from PATH"
+    why = (
+        f"PYSPARK_PYTHON names it ({chosen})"
+        if chosen
+        else "PYSPARK_PYTHON is not set, so Spark took python3 from PATH"
+    )
     version = ".".join(map(str, sys.version_info[:3]))
     return (
         f"Spark runs the source in {sys.executable} (Python {version}), which cannot load ledgermq: {cause}. {why}. "

@@ -19,16 +19,22 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from ledger.blocking import run_inline
+from ledger.log.plan_chain import PlanOvertaken
 from ledger.object_store.contract import FenceClosed, ObjectMissing, ObjectStore, StoreThrottled, StoreUncertain
 from ledger.parquet.engine import TASK_MEMORY_BYTES, OnTaskDone, StoreTask
-from ledger.parquet.plan_chain import PlanOvertaken
 from ledgermq.errors import InvalidConfig, LedgerMQError, Unavailable, from_code
 from ledgermq.sources import Sources
 from spark.session import open_session
 from spark.worker import kept_store, worker
 
 PROGRESS_EVERY_S = 0.25
-_NOT_ON_THE_WIRE: tuple[type[LedgerMQError], ...] = (PlanOvertaken, FenceClosed, ObjectMissing, StoreThrottled, StoreUncertain)
+_NOT_ON_THE_WIRE: tuple[type[LedgerMQError], ...] = (
+    PlanOvertaken,
+    FenceClosed,
+    ObjectMissing,
+    StoreThrottled,
+    StoreUncertain,
+)
 """Errors that no broker sends, but a task may end with."""
 
 
@@ -79,7 +85,9 @@ class SparkEngine:
         Raises what a task raised; Unavailable when Spark gave up; RuntimeError when the session has ended.
         """
         if store.url.startswith("memory://"):
-            raise InvalidConfig(f"{store.url}: Spark's executors are other processes and cannot see it; use --engine local")
+            raise InvalidConfig(
+                f"{store.url}: Spark's executors are other processes and cannot see it; use --engine local"
+            )
         finished = self._context.accumulator([], _Finished())
 
         def run_one(numbered: tuple[int, StoreTask]) -> Any:
@@ -97,7 +105,9 @@ class SparkEngine:
             try:
                 return job.collect()
             finally:
-                _accumulatorRegistry.pop(finished.aid)  # Spark keeps each one for ever; of a job that has ended it tells nothing more
+                _accumulatorRegistry.pop(
+                    finished.aid
+                )  # Spark keeps each one for ever; of a job that has ended it tells nothing more
 
         running = asyncio.create_task(asyncio.to_thread(collect))
         told: set[int] = set()

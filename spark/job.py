@@ -18,16 +18,16 @@ from collections.abc import Sequence
 
 from pyspark.sql import SparkSession
 
-from ledger.commands.compaction_report import compaction_report
-from ledger.commands.compaction_service import parse_interval_s, serve
-from ledger.commands.root import check_bundles, fitting_cluster_of, opened
+from ledger.open_root import check_bundles, fitting_cluster_of, opened
 from ledger.parquet.report import CompactionReport, Progress
-from ledger.parquet.runner import compact_root
+from ledger.rounds.runner import compact_root
 from ledgermq.cli.exit_codes import exit_code
 from ledgermq.cli.options import OutputFormat
 from ledgermq.cli.report import show
 from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
+from ledgermq_tools.ledger.compaction_report import compaction_report
+from ledgermq_tools.ledger.compaction_service import parse_interval_s, serve
 from spark.engine import SparkEngine
 from spark.session import open_session
 
@@ -90,7 +90,9 @@ async def _once(chosen: argparse.Namespace, spark: SparkSession) -> int:
     """Exit status."""
     started = asyncio.get_running_loop().time()
     done = await compact(chosen.root, spark, chosen.bundles or None)
-    show(compaction_report(done, "spark", asyncio.get_running_loop().time() - started, Sources().now_ms()), chosen.output)
+    show(
+        compaction_report(done, "spark", asyncio.get_running_loop().time() - started, Sources().now_ms()), chosen.output
+    )
     if done.failures:
         return exit_code(next(iter(done.failures.values())))
     return 1 if done.parked else 0

@@ -26,4 +26,6 @@ def known_options(given: Mapping[str, str], names: Sequence[str], ignored: Seque
 def check_servers(servers: str) -> None:
     """Raises InvalidConfig: a root URL would be a broker of this very process."""
     if "://" in servers:
-        raise InvalidConfig(f"servers are addresses of brokers, host:port with commas between them, not {servers!r}; a URL is for root")
+        raise InvalidConfig(
+            f"servers are addresses of brokers, host:port with commas between them, not {servers!r}; a URL is for root"
+        )

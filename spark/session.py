@@ -35,7 +35,9 @@ def open_session() -> SparkSession:
             raise
         where = os.environ.get("JAVA_HOME")
         found = f"JAVA_HOME is {where!r}" if where else "JAVA_HOME is not set"
-        raise InvalidConfig(f"Spark did not start: it needs Java 17 or newer, and {found}; --engine local needs none") from error
+        raise InvalidConfig(
+            f"Spark did not start: it needs Java 17 or newer, and {found}; --engine local needs none"
+        ) from error
     for name, value in WORKER_ENVIRONMENT.items():
         spark.sparkContext.environment.setdefault(name, value)
     return spark

@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from ledger.object_store.contract import ObjectStore
-from ledger.object_store.open import open_store
+from ledger.root.open import open_store
 from ledgermq.sources import Sources
 
 STORES_MAX = 4

@@ -27,7 +27,9 @@ class AdminServer:
         self._health = health
         self._render = render
         app = web.Application(client_max_size=1024)
-        app.add_routes([web.get("/livez", self._livez), web.get("/readyz", self._readyz), web.get("/metrics", self._metrics)])
+        app.add_routes(
+            [web.get("/livez", self._livez), web.get("/readyz", self._readyz), web.get("/metrics", self._metrics)]
+        )
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=GRACE_S)
         self.port = 0
 
@@ -38,7 +40,9 @@ class AdminServer:
             await web.TCPSite(self._runner, host, port).start()
         except OSError as error:
             await self._runner.cleanup()
-            raise InvalidConfig(f"cannot listen on {host}:{port} for the admin port: {error.strerror or error}") from error
+            raise InvalidConfig(
+                f"cannot listen on {host}:{port} for the admin port: {error.strerror or error}"
+            ) from error
         self.port = self._runner.addresses[0][1]
         return self.port
 
@@ -50,7 +54,9 @@ class AdminServer:
 
     async def _readyz(self, request: web.Request) -> web.Response:
         found = {"ready": self._health.is_ready, "why": self._health.why_not, "notes": self._health.notes()}
-        return web.Response(status=200 if self._health.is_ready else 503, text=json.dumps(found) + "\n", content_type="application/json")
+        return web.Response(
+            status=200 if self._health.is_ready else 503, text=json.dumps(found) + "\n", content_type="application/json"
+        )
 
     async def _metrics(self, request: web.Request) -> web.Response:
         return web.Response(body=self._render(), headers={"Content-Type": METRICS_TYPE})

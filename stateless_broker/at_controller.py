@@ -23,13 +23,17 @@ A = TypeVar("A")
 class AtController:
     """`address`: of this broker."""
 
-    def __init__(self, address: str, ownership: Ownership, metadata: Metadata, connect: Callable[[str], Connection]) -> None:
+    def __init__(
+        self, address: str, ownership: Ownership, metadata: Metadata, connect: Callable[[str], Connection]
+    ) -> None:
         self._address = address
         self._ownership = ownership
         self._metadata = metadata
         self._connect = connect
 
-    async def run(self, request: R, here: Callable[[], Awaitable[A]], there: Callable[[Connection, R], Awaitable[A]]) -> A:
+    async def run(
+        self, request: R, here: Callable[[], Awaitable[A]], there: Callable[[Connection, R], Awaitable[A]]
+    ) -> A:
         """`here()`, if this broker is the controller or about to be; else passed on, and known here when the answer is given."""
         try:
             async with asyncio.timeout(FORWARD_S_MAX):
@@ -47,7 +51,9 @@ class AtController:
                     address = error.owner
                 return await self._pass_on(request, address, there)
         except TimeoutError:
-            raise DeadlineExceeded(f"the controller has not answered within {FORWARD_S_MAX:g} s; the change may still happen") from None
+            raise DeadlineExceeded(
+                f"the controller has not answered within {FORWARD_S_MAX:g} s; the change may still happen"
+            ) from None
 
     async def _pass_on(self, request: R, address: str, there: Callable[[Connection, R], Awaitable[A]]) -> A:
         passed = type(request)()

@@ -10,11 +10,11 @@ from importlib.metadata import version
 
 from ledger import keys
 from ledger.blocking import RunBlocking
-from ledger.cluster import ClusterSettings, open_cluster
-from ledger.cluster_fit import check_fit
-from ledger.copies import copies_of
+from ledger.fsck.cluster_fit import check_fit
 from ledger.object_store.contract import ObjectStore
-from ledger.two_clocks import TwoClocks
+from ledger.root.cluster import ClusterSettings, open_cluster
+from ledger.root.copies import copies_of
+from ledger.root.two_clocks import TwoClocks
 from ledgermq.protocol.api import BrokerApi, Connector
 from ledgermq.sources import Sources
 from stateless_broker.at_controller import AtController
@@ -61,7 +61,9 @@ class Broker:
         interval_s = settings.heartbeat_interval_s(store.url)
         self._settings = settings
         self._clocks = TwoClocks(store, sources)
-        self.membership = Membership(store, sources, self.broker_id, address, interval_s, settings.peer_address or "", self._clocks.learn)
+        self.membership = Membership(
+            store, sources, self.broker_id, address, interval_s, settings.peer_address or "", self._clocks.learn
+        )
         self.alarms = Alarms()
         self.membership.alarms = self.alarms.now
         self.directory = Directory(cluster.bundles)
@@ -78,7 +80,9 @@ class Broker:
             run_blocking,
         )
         times = _times(settings, interval_s)
-        self.ownership = Ownership(self.membership, self._peers, self.directory, context, sources, times, self._ownership_changed)
+        self.ownership = Ownership(
+            self.membership, self._peers, self.directory, context, sources, times, self._ownership_changed
+        )
         self.alarms.add(self._parked)
         self.alarms.add(self._takes_no_records)
         if (copies := copies_of(store)) is not None:
@@ -147,7 +151,9 @@ class Broker:
             if not self.failed.done():
                 self.failed.set_result(failed.exceptions[0])
 
-    def _put_service_together(self, cluster: ClusterSettings, root_url: str, run_blocking: RunBlocking) -> BrokerService:
+    def _put_service_together(
+        self, cluster: ClusterSettings, root_url: str, run_blocking: RunBlocking
+    ) -> BrokerService:
         settings = self._settings
         topics = Topics(self.metadata, self.ownership)
         self._produce_path = ProducePath(topics, self.ownership, settings.produce_window, run_blocking)
@@ -218,11 +224,15 @@ class Broker:
 
 
 def _times(settings: BrokerSettings, interval_s: float) -> OwnershipTimes:
-    return OwnershipTimes(interval_s, settings.holding_ms / 1000, settings.trouble_retry_ms / 1000, settings.ownership_wait_ms / 1000)
+    return OwnershipTimes(
+        interval_s, settings.holding_ms / 1000, settings.trouble_retry_ms / 1000, settings.ownership_wait_ms / 1000
+    )
 
 
 def _topic_limits(settings: BrokerSettings) -> TopicLimits:
-    return TopicLimits(settings.default_partitions, settings.partitions_max, settings.topics_max, settings.offsets_partitions)
+    return TopicLimits(
+        settings.default_partitions, settings.partitions_max, settings.topics_max, settings.offsets_partitions
+    )
 
 
 def _bundle_limits(settings: BrokerSettings, root_url: str) -> BundleLimits:

@@ -35,7 +35,11 @@ class ConnectionCut:
     def _cut_all(self) -> None:
         peers, self._peers = self._peers, set()
         broken = cut_connections(peers)
-        log.info("connections of readers that take nothing were broken, for others wait", connections=sorted(peers), broken=broken)
+        log.info(
+            "connections of readers that take nothing were broken, for others wait",
+            connections=sorted(peers),
+            broken=broken,
+        )
 
 
 def cut_connections(peers: Collection[str]) -> int:

@@ -14,15 +14,15 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from ledger import keys
-from ledger.archive_location import check_archive_beside
-from ledger.catalog import METADATA, Catalog, Topic, encode_topic_record, topic_key
-from ledger.cluster import ClusterSettings
+from ledger.garbage.removal import remove_topics
+from ledger.log.segment import Batch
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.engine import Engine
-from ledger.parquet.removal import remove_topics
-from ledger.parquet.runner import bring_facts_into_force
-from ledger.segment import Batch
-from ledger.topic_facts import concern_protection
+from ledger.root.cluster import ClusterSettings
+from ledger.rounds.runner import bring_facts_into_force
+from ledger.topics.archive_location import check_archive_beside
+from ledger.topics.catalog import METADATA, Catalog, Topic, encode_topic_record, topic_key
+from ledger.topics.facts import concern_protection
 from ledgermq.errors import LedgerMQError, TopicExists, Unavailable
 from ledgermq.protocol.records import SCHEMA, encode_batch
 from ledgermq.sources import Sources
@@ -65,7 +65,9 @@ class Controller:
         """Raises NotOwner where this broker is not the controller, and what `topic_changes.created` raises."""
 
         def decide(catalog: Catalog) -> Topic:
-            wish = created(catalog, name, partitions, settings, self._cluster.bundles, self.limits, self._sources.now_ms())
+            wish = created(
+                catalog, name, partitions, settings, self._cluster.bundles, self.limits, self._sources.now_ms()
+            )
             check_archive_beside(self._store.url, wish.settings.archive_url)
             return wish
 
@@ -89,7 +91,9 @@ class Controller:
         """
 
         def decide(catalog: Catalog) -> Topic:
-            wish = altered(catalog, name, partitions, change, unset, self._cluster.bundles, self.limits, self._sources.now_ms())
+            wish = altered(
+                catalog, name, partitions, change, unset, self._cluster.bundles, self.limits, self._sources.now_ms()
+            )
             check_archive_beside(self._store.url, wish.settings.archive_url)
             return wish
 
@@ -171,9 +175,7 @@ class Controller:
         done = await asyncio.gather(*(in_bundle(bundle) for bundle in bundles), return_exceptions=True)
         for bundle, error in zip(bundles, done, strict=True):
             if isinstance(error, LedgerMQError):
-                text = (
-                    f"topic {topic.name!r} is changed, but bundle {bundle} cannot be told, so it may not count there yet: {error.message}"
-                )
+                text = f"topic {topic.name!r} is changed, but bundle {bundle} cannot be told, so it may not count there yet: {error.message}"
                 raise Unavailable(text, retry_after_ms=1000, object_key=error.object_key) from error
             if isinstance(error, BaseException):
                 raise error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
-from ledger.catalog import Topic
+from ledger.topics.catalog import Topic
 from ledgermq.errors import InvalidRequest, LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from stateless_broker.bundle.deletion import Before, Deleted
@@ -37,11 +37,15 @@ class DeletionPath:
                 by_bundle.setdefault(bundle, {})[partition] = before
             except LedgerMQError as error:
                 results[partition] = pb.DeletedRecords(error=self._topics.error(error))
-        for found in await asyncio.gather(*(self._in_bundle(topic, *each, dry_run=request.dry_run) for each in by_bundle.items())):
+        for found in await asyncio.gather(
+            *(self._in_bundle(topic, *each, dry_run=request.dry_run) for each in by_bundle.items())
+        ):
             results |= found
         return pb.DeleteRecordsResponse(results=[results[one.partition] for one in request.partitions])
 
-    async def _in_bundle(self, topic: Topic, bundle: int, befores: dict[int, Before], *, dry_run: bool) -> dict[int, pb.DeletedRecords]:
+    async def _in_bundle(
+        self, topic: Topic, bundle: int, befores: dict[int, Before], *, dry_run: bool
+    ) -> dict[int, pb.DeletedRecords]:
         try:
             owner = await self._ownership.owner(bundle)
             found = await owner.delete_records(topic, befores, dry_run=dry_run)

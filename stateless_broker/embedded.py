@@ -10,8 +10,8 @@ import itertools
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from ledger.commands.root import cluster_of, opened
-from ledger.object_store.open import open_store
+from ledger.open_root import cluster_of, opened
+from ledger.root.open import open_store
 from ledgermq.client.grpc_connection import GrpcConnector
 from ledgermq.protocol.api import Connection, Connector
 from ledgermq.sources import Sources
@@ -85,4 +85,8 @@ class _OwnFirst(Connector):
         self._grpc = GrpcConnector()
 
     def connect(self, address: str) -> Connection:
-        return InProcessConnector(self._own).connect(address) if address in self._own.addresses() else self._grpc.connect(address)
+        return (
+            InProcessConnector(self._own).connect(address)
+            if address in self._own.addresses()
+            else self._grpc.connect(address)
+        )

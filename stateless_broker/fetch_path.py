@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
 from ledger import keys
-from ledger.catalog import Topic
+from ledger.topics.catalog import Topic
 from ledgermq.errors import CorruptFrame, InvalidRequest, LedgerMQError, SubscribeNotAccepted
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.batch_header import Buffer
@@ -209,13 +209,23 @@ class FetchPath:
         cursor.high_watermark = header.high_watermark = fetched.high_watermark
         header.log_start = fetched.log_start
         for batch in fetched.batches:
-            assert batch.base_offset + batch.record_count <= fetched.high_watermark, "nobody reads above the high watermark"
-            header.batches.add(base_offset=batch.base_offset, record_count=batch.record_count, length=len(batch.data), crc=batch.crc)
+            assert batch.base_offset + batch.record_count <= fetched.high_watermark, (
+                "nobody reads above the high watermark"
+            )
+            header.batches.add(
+                base_offset=batch.base_offset, record_count=batch.record_count, length=len(batch.data), crc=batch.crc
+            )
             found.data.append(batch.data)
         for located in fetched.located:
             at = located.batch
             assert at.end <= fetched.high_watermark, "nobody reads above the high watermark"
-            header.batches.add(base_offset=at.base_offset, record_count=at.record_count, length=at.length, crc=at.crc, position=at.position)
+            header.batches.add(
+                base_offset=at.base_offset,
+                record_count=at.record_count,
+                length=at.length,
+                crc=at.crc,
+                position=at.position,
+            )
             found.urls.append(located.url)
         if header.batches and logs_debug(__name__):
             self._tell(cursor, header)
@@ -235,12 +245,21 @@ class FetchPath:
     @staticmethod
     def _tell(cursor: _Cursor, header: pb.FetchedPartition) -> None:
         end = header.batches[-1].base_offset + header.batches[-1].record_count
-        log.debug("batches sent", bundle=cursor.bundle, topic=cursor.name, partition=cursor.partition, asked=cursor.offset, end=end)
+        log.debug(
+            "batches sent",
+            bundle=cursor.bundle,
+            topic=cursor.name,
+            partition=cursor.partition,
+            asked=cursor.offset,
+            end=end,
+        )
 
     async def _locate(self, lookup: Lookup, cursor: _Cursor) -> BundleOwner:
         topic, cursor.bundle = await lookup.partition(cursor.name, cursor.partition, cursor.topic_id)
         if not topic.settings.accept_subscribe:
-            raise SubscribeNotAccepted(f"topic {topic.name!r} does not accept fetching at present (accept.subscribe = false)")
+            raise SubscribeNotAccepted(
+                f"topic {topic.name!r} does not accept fetching at present (accept.subscribe = false)"
+            )
         cursor.topic, cursor.topic_id = topic, topic.id
         return await self._ownership.owner(cursor.bundle)
 

@@ -135,7 +135,9 @@ class GrpcServer:
 
 def _check_free(host: str, port: int) -> None:
     """Raises OSError where gRPC could not listen: gRPC's core would print a line of its own about it."""
-    for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE):
+    for family, kind, protocol, _, address in socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    ):
         with socket.socket(family, kind, protocol) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
@@ -186,7 +188,9 @@ class _Metered:
         self._meter.begun(self._method)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         code = self.code or (OK if error is None else CANCELLED)
         self._meter.ended(self._method, code, self._loop.time() - self._begun_s)
         self._ids.clear()
@@ -202,7 +206,9 @@ def _follow_answers(context: Context) -> None:
 
 async def _refuse(method: Method, context: Context, error: Exception, metered: _Metered) -> bytes:
     """End the call with the error; one that is not ours is a bug, which the client learns without our insides."""
-    if isinstance(error, grpc.aio.BaseError):  # gRPC's own: it ends the call already, or the server has stopped under it
+    if isinstance(
+        error, grpc.aio.BaseError
+    ):  # gRPC's own: it ends the call already, or the server has stopped under it
         raise error
     metered.code = error.code if isinstance(error, LedgerMQError) else LedgerMQError.code
     if not isinstance(error, LedgerMQError):

@@ -2,7 +2,7 @@
 
 One PUT and one LIST an interval. Whose ETag or time changed is alive; a body is read only when its ETag is new; whose heartbeat has
 not changed for an hour is removed. Times are this process's monotonic ones: no two machines' clocks are compared. The date of this
-broker's own heartbeat tells the store's time, for no request more (`ledger.two_clocks`).
+broker's own heartbeat tells the store's time, for no request more (`ledger.root.two_clocks`).
 Two processes that announce the same address or id: the later incarnation stays, the other one gets `Superseded` and must stop.
 Must not know: who should own what.
 """
@@ -55,7 +55,9 @@ class Membership:
         on_store_time: Callable[[int, float], None] = lambda store_ms, at_s: None,
     ) -> None:
         """`on_store_time(store_ms, at_s)` is called with what each look shows: see `TwoClocks.learn`."""
-        self.me = Heartbeat(broker=broker_id, address=address, incarnation=0, session=sources.new_id().hex(), peer_address=peer_address)
+        self.me = Heartbeat(
+            broker=broker_id, address=address, incarnation=0, session=sources.new_id().hex(), peer_address=peer_address
+        )
         self.members: dict[str, Member] = {}
         self.interval_s = interval_s
         self.alarms: Callable[[], tuple[str, ...]] = tuple
@@ -84,7 +86,12 @@ class Membership:
         await self.beat({}, {})
 
     async def beat(
-        self, bundles: Mapping[int, int], troubles: Mapping[int, str], releasing: Collection[int] = (), *, leaving: bool = False
+        self,
+        bundles: Mapping[int, int],
+        troubles: Mapping[int, str],
+        releasing: Collection[int] = (),
+        *,
+        leaving: bool = False,
     ) -> None:
         """Announce that this broker lives and what it owns. Raises the store's errors."""
         if self._id_is_taken:
@@ -146,7 +153,10 @@ class Membership:
             name: heartbeat
             for name, heartbeat in others.items()
             if not self._is_rival(heartbeat)
-            and not any(m.heartbeat.address == heartbeat.address and m.heartbeat.supersedes(heartbeat) for m in self.members.values())
+            and not any(
+                m.heartbeat.address == heartbeat.address and m.heartbeat.supersedes(heartbeat)
+                for m in self.members.values()
+            )
         }
         found[self.me.broker] = self.me
         return found
@@ -156,7 +166,11 @@ class Membership:
         if broker == self.me.broker:
             return False
         member = self.members.get(broker)
-        return member is None or has_ended(member.evidence) or stands_still(member.evidence, member.looked_at, self.interval_s)
+        return (
+            member is None
+            or has_ended(member.evidence)
+            or stands_still(member.evidence, member.looked_at, self.interval_s)
+        )
 
     def judged_at(self) -> float:
         """When a look may show that a broker which does not answer stands still; infinity where all answer, or are gone already."""
@@ -164,7 +178,9 @@ class Membership:
         return min((at for at in doubted if at is not None), default=inf)
 
     def _is_gone(self, member: Member) -> bool:
-        return is_gone(member.evidence, member.looked_at, self.interval_s) and not (self._is_refused and self._is_merely_silent(member))
+        return is_gone(member.evidence, member.looked_at, self.interval_s) and not (
+            self._is_refused and self._is_merely_silent(member)
+        )
 
     def _is_merely_silent(self, member: Member) -> bool:
         return not has_ended(member.evidence) and stands_still_at(member.evidence, self.interval_s) is None

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from contextlib import aclosing
 
 from ledger import keys
-from ledger.catalog import METADATA, Catalog, read_catalog
-from ledger.cluster import ClusterSettings
+from ledger.log.shared_run import SharedRun
 from ledger.object_store.contract import ObjectStore
-from ledger.shared_run import SharedRun
+from ledger.root.cluster import ClusterSettings
+from ledger.topics.catalog import METADATA, Catalog, read_catalog
 from ledgermq.errors import LedgerMQError, OffsetOutOfRange, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
@@ -130,7 +130,9 @@ class Metadata:
             async with asyncio.timeout(CATCH_UP_S_MAX):
                 if isinstance(source, BundleOwner):
                     await self.pull(source)
-                    await source.check_fence()  # else a fenced controller that has not noticed would know no newer topic
+                    await (
+                        source.check_fence()
+                    )  # else a fenced controller that has not noticed would know no newer topic
                 elif source is None:
                     await self.load()
                 else:
@@ -196,5 +198,7 @@ class Metadata:
     def _apply(self, base_offset: int, crc: int, data: Buffer) -> None:
         check_crc(data, crc)
         rows = decode_batch(data)
-        for i, (key, value) in enumerate(zip(rows.column("key").to_pylist(), rows.column("value").to_pylist(), strict=True)):
+        for i, (key, value) in enumerate(
+            zip(rows.column("key").to_pylist(), rows.column("value").to_pylist(), strict=True)
+        ):
             self.catalog.apply(base_offset + i, key or b"", value)

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.metered import StoreMeter
-from ledger.object_store.open import open_store
 from ledger.object_store.probe import probe_store
+from ledger.root.open import open_store
 from ledgermq.client.grpc_connection import GrpcConnector
 from ledgermq.sources import Sources
 from stateless_broker.broker import Broker
@@ -72,7 +72,9 @@ class Node:
 
             async def join() -> Broker:
                 await (probe_store(store, sources, attempts_max=1) if wait_for_store else probe_store(store, sources))
-                await asyncio.to_thread(pa.scalar, 0)  # imports pandas, where it is installed: now, not in the first request
+                await asyncio.to_thread(
+                    pa.scalar, 0
+                )  # imports pandas, where it is installed: now, not in the first request
                 address, connector = advertised_address(settings, port), GrpcConnector(request_timeout_s=PEER_TIMEOUT_S)
                 return await Broker.start(store, sources, settings, address, connector, metrics=told.owners)
 
@@ -104,7 +106,9 @@ class Node:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         await self.stop()
 
 

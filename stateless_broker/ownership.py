@@ -208,7 +208,9 @@ class Ownership:
             log.warning("heartbeats of the others cannot be read", error=str(error) or "time-out")
         self._looks_done = self._looks_begun
         others = {name: heartbeat for name, heartbeat in self._membership.present().items() if name != self.me}
-        reached_at = {heartbeat.address: heartbeat.peer_address for heartbeat in others.values() if heartbeat.peer_address}
+        reached_at = {
+            heartbeat.address: heartbeat.peer_address for heartbeat in others.values() if heartbeat.peer_address
+        }
         self._peers.watch({name: heartbeat.address for name, heartbeat in others.items()}, reached_at)
 
     async def _beat(self) -> None:
@@ -239,11 +241,17 @@ class Ownership:
     async def _pause(self) -> None:
         """Until the next interval, or until a look is asked for, tells more of a broker in doubt, or something is to be announced."""
         try:
-            async with asyncio.timeout_at(min(self._looked_at + self.times.interval_s, self._membership.judged_at() + MOMENT_S)):
-                while not (self._look_due or self._beat_due):  # hands that change while a heartbeat is written need another one at once
+            async with asyncio.timeout_at(
+                min(self._looked_at + self.times.interval_s, self._membership.judged_at() + MOMENT_S)
+            ):
+                while not (
+                    self._look_due or self._beat_due
+                ):  # hands that change while a heartbeat is written need another one at once
                     await self._wake.wait()
                     self._wake.clear()
-                    self._decide(may_open=not self._look_due)  # else what that look finds counts: another may have claimed a moment ago
+                    self._decide(
+                        may_open=not self._look_due
+                    )  # else what that look finds counts: another may have claimed a moment ago
         except TimeoutError:
             pass
 
@@ -277,7 +285,9 @@ class Ownership:
     def _decide(self, *, may_open: bool = True) -> None:
         now = asyncio.get_running_loop().time()
         present = self._present()
-        if self._were_present - present.keys():  # whoever is gone may have claimed before, and died before it could say so
+        if (
+            self._were_present - present.keys()
+        ):  # whoever is gone may have claimed before, and died before it could say so
             self.terms.suspect()
         self._were_present = set(present)
         self._directory.update(present, now, self._fights_nobody)
@@ -323,7 +333,9 @@ class Ownership:
         if trouble is not None and now < trouble.retry_at:
             return False
         claims = self._directory.claims[bundle]
-        winner_gone = claims.lost_at is not None and now - claims.lost_at > HANDOVER_AFTER_INTERVALS * self.times.interval_s
+        winner_gone = (
+            claims.lost_at is not None and now - claims.lost_at > HANDOVER_AFTER_INTERVALS * self.times.interval_s
+        )
         return may_claim_back(claims, winner_gone=winner_gone, now=now, holding_s=self.times.holding_s)
 
     def _decide_opened(self, bundle: int, now: float) -> None:

@@ -30,7 +30,9 @@ def place(bundles: Collection[int], live: Collection[str], owners: Mapping[int, 
     wanted = _balance(users, live, owners)
     if keys.METADATA_BUNDLE in bundles:
         owner = owners.get(keys.METADATA_BUNDLE, "")
-        wanted[keys.METADATA_BUNDLE] = owner if owner in live else max(live, key=lambda b: (score(b, keys.METADATA_BUNDLE), b))
+        wanted[keys.METADATA_BUNDLE] = (
+            owner if owner in live else max(live, key=lambda b: (score(b, keys.METADATA_BUNDLE), b))
+        )
     return wanted
 
 

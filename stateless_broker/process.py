@@ -41,7 +41,9 @@ OnReady = Callable[[Node, int | None], None]
 """Called with the node that serves, and its admin port if one is open."""
 
 
-def run_node(url: str, read_settings: Callable[[], BrokerSettings], on_ready: OnReady, *, supervised: bool = False) -> None:
+def run_node(
+    url: str, read_settings: Callable[[], BrokerSettings], on_ready: OnReady, *, supervised: bool = False
+) -> None:
     """Until SIGTERM or SIGINT, or, `supervised`, until the standard input ends; `read_settings` is called again at SIGHUP.
 
     Raises what `Node.start` raises but for a store that does not answer, and the error that ended the broker.
@@ -52,7 +54,9 @@ def run_node(url: str, read_settings: Callable[[], BrokerSettings], on_ready: On
         runner.run(_serve(url, settings, read_settings, on_ready, supervised=supervised))
 
 
-async def _serve(url: str, settings: BrokerSettings, read: Callable[[], BrokerSettings], on_ready: OnReady, *, supervised: bool) -> None:
+async def _serve(
+    url: str, settings: BrokerSettings, read: Callable[[], BrokerSettings], on_ready: OnReady, *, supervised: bool
+) -> None:
     health, metrics = Health(), ProcessMetrics(settings, url)
     node: Node | None = None
 
@@ -69,7 +73,9 @@ async def _serve(url: str, settings: BrokerSettings, read: Callable[[], BrokerSe
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, live.reload)
     configure_logs(settings.log_format, settings.log_level, metrics.lines)
     async with admin_port(settings, health, metrics) as admin:
-        starting = asyncio.create_task(Node.start(url, settings, Sources(), hooks=metrics.hooks, wait_for_store=health), name="start")
+        starting = asyncio.create_task(
+            Node.start(url, settings, Sources(), hooks=metrics.hooks, wait_for_store=health), name="start"
+        )
         node = await unless(stopping, starting)
         if node is None:
             return
@@ -115,7 +121,9 @@ def _notes(node: Node) -> list[str]:
         notes.append(f"no heartbeat has reached the object store for {age_s:.1f} s")
     notes += node.broker.service.problems()
     refused = sorted(node.broker.groups.refused().items())
-    notes += [f"groups of partition {partition} of {keys.OFFSETS_TOPIC}: {error.message}" for partition, error in refused]
+    notes += [
+        f"groups of partition {partition} of {keys.OFFSETS_TOPIC}: {error.message}" for partition, error in refused
+    ]
     return notes
 
 
@@ -146,7 +154,9 @@ async def admin_port(settings: ProcessSettings, health: Health, metrics: Process
     if settings.admin_port is None:
         yield None
         return
-    from stateless_broker.admin_server import AdminServer  # late: half a second that a process without the port need not wait
+    from stateless_broker.admin_server import (
+        AdminServer,
+    )  # late: half a second that a process without the port need not wait
 
     server = AdminServer(health, lambda: metrics.render(is_ready=health.is_ready))
     port = await server.listen(settings.admin_host, settings.admin_port)

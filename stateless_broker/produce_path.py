@@ -15,15 +15,29 @@ from functools import partial
 import pyarrow as pa
 
 from ledger.blocking import RunBlocking
-from ledger.catalog import Topic
-from ledger.producers import ProducerSession
-from ledger.segment import Batch
-from ledgermq.errors import CorruptFrame, InvalidRecord, InvalidRequest, LedgerMQError, MessageTooLarge, NotOwner, PublishNotAccepted
+from ledger.log.producers import ProducerSession
+from ledger.log.segment import Batch
+from ledger.topics.catalog import Topic
+from ledgermq.errors import (
+    CorruptFrame,
+    InvalidRecord,
+    InvalidRequest,
+    LedgerMQError,
+    MessageTooLarge,
+    NotOwner,
+    PublishNotAccepted,
+)
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.batch_header import BatchInfo, check_crc, walk_batch
 from ledgermq.protocol.frames import ProduceFrame
 from ledgermq.protocol.limits import BATCHES_PER_FRAME_MAX, FRAME_PAYLOAD_BYTES_MAX
-from ledgermq.protocol.records import SCHEMA_VERSION, data_bytes_at_most, decode_batch, largest_record_bytes, timestamps_of
+from ledgermq.protocol.records import (
+    SCHEMA_VERSION,
+    data_bytes_at_most,
+    decode_batch,
+    largest_record_bytes,
+    timestamps_of,
+)
 from stateless_broker.bundle.owner import BundleOwner
 from stateless_broker.logs import get_logger, logs_debug
 from stateless_broker.ownership import Ownership
@@ -78,7 +92,9 @@ class ProducePath:
         finally:
             reader.cancel()
 
-    async def _admit_all(self, requests: AsyncIterator[ProduceFrame], waiting: asyncio.Queue[Admitted | Exception | None]) -> None:
+    async def _admit_all(
+        self, requests: AsyncIterator[ProduceFrame], waiting: asyncio.Queue[Admitted | Exception | None]
+    ) -> None:
         end: Exception | None = None
         try:
             async for frame in requests:
@@ -145,7 +161,9 @@ class ProducePath:
         if topic.internal:
             raise PublishNotAccepted(f"topic {topic.name!r} belongs to the system")
         if not topic.settings.accept_publish:
-            raise PublishNotAccepted(f"topic {topic.name!r} does not accept producing at present (accept.publish = false)")
+            raise PublishNotAccepted(
+                f"topic {topic.name!r} does not accept producing at present (accept.publish = false)"
+            )
         if header.schema not in (0, SCHEMA_VERSION):
             raise CorruptFrame(f"record schema {header.schema} is not known, {SCHEMA_VERSION} is")
         check_crc(data, header.crc)
@@ -158,7 +176,10 @@ class ProducePath:
         _check_keys(topic, records)
         if walked.decoded_bytes > topic.settings.max_message_bytes:  # else no record can be larger
             _check_largest_record(topic, records)
-        timestamp_min_us, timestamp_max_us = timestamps_of(records) or (header.timestamp_min_us, header.timestamp_max_us)
+        timestamp_min_us, timestamp_max_us = timestamps_of(records) or (
+            header.timestamp_min_us,
+            header.timestamp_max_us,
+        )
         batch = Batch(
             topic_id=topic.id,
             partition=header.partition,
@@ -202,7 +223,9 @@ def _batches(frame: ProduceFrame) -> list[tuple[pb.ProduceBatch, memoryview]]:
         raise CorruptFrame(
             f"the frame names {sum(header.length for header in headers)} bytes of batches, its payload has {frame.payload_bytes}"
         )
-    if len(frame.payload) == len(headers) and all(len(p) == h.length for p, h in zip(frame.payload, headers, strict=True)):
+    if len(frame.payload) == len(headers) and all(
+        len(p) == h.length for p, h in zip(frame.payload, headers, strict=True)
+    ):
         return [(header, memoryview(piece)) for header, piece in zip(headers, frame.payload, strict=True)]
     payload = memoryview(frame.payload[0] if len(frame.payload) == 1 else b"".join(frame.payload))
     found, at = [], 0
@@ -243,7 +266,9 @@ def _session(header: pb.ProduceBatch, durable: bool) -> ProducerSession | None:
 
 def _check_keys(topic: Topic, records: pa.RecordBatch) -> None:
     if topic.settings.keyed and (without := records.column("key").null_count):
-        raise InvalidRecord(f"{without} records without a key; topic {topic.name!r} is keyed (cleanup.policy) and takes none")
+        raise InvalidRecord(
+            f"{without} records without a key; topic {topic.name!r} is keyed (cleanup.policy) and takes none"
+        )
 
 
 def _check_largest_record(topic: Topic, records: pa.RecordBatch) -> None:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ledger import keys
-from ledger.catalog import Topic
-from ledger.cluster import ClusterSettings
+from ledger.root.cluster import ClusterSettings
+from ledger.topics.catalog import Topic
 from ledgermq.errors import InvalidRequest, LedgerMQError, TopicExists, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
@@ -79,7 +79,9 @@ class BrokerService(GroupCalls, BrokerApi):
 
     async def list_offsets(self, request: pb.ListOffsetsRequest) -> pb.ListOffsetsResponse:
         lookup = self._parts.topics.lookup()
-        return pb.ListOffsetsResponse(results=await _side_by_side(lambda query: self._offset(lookup, query), request.queries))
+        return pb.ListOffsetsResponse(
+            results=await _side_by_side(lambda query: self._offset(lookup, query), request.queries)
+        )
 
     async def open_producer(self, request: pb.OpenProducerRequest) -> pb.OpenProducerResponse:
         lookup = self._parts.topics.lookup()
@@ -105,7 +107,12 @@ class BrokerService(GroupCalls, BrokerApi):
     def problems(self) -> list[str]:
         """Why the cluster is not well, as this broker sees it."""
         membership = self._parts.membership
-        others = [alarm for name, told in membership.present().items() if name != membership.me.broker for alarm in told.alarms]
+        others = [
+            alarm
+            for name, told in membership.present().items()
+            if name != membership.me.broker
+            for alarm in told.alarms
+        ]
         return problems(self._parts.directory, [*membership.alarms(), *others], asyncio.get_running_loop().time())
 
     async def describe_topics(self, request: pb.DescribeTopicsRequest) -> pb.DescribeTopicsResponse:
@@ -115,14 +122,22 @@ class BrokerService(GroupCalls, BrokerApi):
             await self._parts.metadata.catch_up()
         if request.topics:
             lookup = self._parts.topics.lookup()
-            return pb.DescribeTopicsResponse(topics=[await self._describe(lookup, name, request.auto_create) for name in request.topics])
+            return pb.DescribeTopicsResponse(
+                topics=[await self._describe(lookup, name, request.auto_create) for name in request.topics]
+            )
         topics = sorted(self._parts.metadata.catalog.living_topics(), key=lambda topic: topic.name)
-        return pb.DescribeTopicsResponse(topics=[self._parts.topics.info(topic) for topic in topics if not topic.internal])
+        return pb.DescribeTopicsResponse(
+            topics=[self._parts.topics.info(topic) for topic in topics if not topic.internal]
+        )
 
     async def create_topic(self, request: pb.CreateTopicRequest) -> pb.CreateTopicResponse:
         async def here() -> pb.CreateTopicResponse:
-            if request.forwarded and request.name == keys.OFFSETS_TOPIC:  # another broker's wish; nothing about it is the asker's choice
-                return pb.CreateTopicResponse(topic=self._parts.topics.info(await self._parts.controller.create_offsets_topic()))
+            if (
+                request.forwarded and request.name == keys.OFFSETS_TOPIC
+            ):  # another broker's wish; nothing about it is the asker's choice
+                return pb.CreateTopicResponse(
+                    topic=self._parts.topics.info(await self._parts.controller.create_offsets_topic())
+                )
             topic = await self._parts.controller.create_topic(request.name, request.partitions, dict(request.settings))
             return pb.CreateTopicResponse(topic=self._parts.topics.info(topic))
 
@@ -131,7 +146,9 @@ class BrokerService(GroupCalls, BrokerApi):
 
     async def alter_topic(self, request: pb.AlterTopicRequest) -> pb.AlterTopicResponse:
         async def here() -> pb.AlterTopicResponse:
-            topic = await self._parts.controller.alter_topic(request.name, request.partitions, dict(request.set), list(request.unset))
+            topic = await self._parts.controller.alter_topic(
+                request.name, request.partitions, dict(request.set), list(request.unset)
+            )
             return pb.AlterTopicResponse(topic=self._parts.topics.info(topic))
 
         return await self._parts.at_controller.run(request, here, lambda line, passed: line.alter_topic(passed))
@@ -148,7 +165,9 @@ class BrokerService(GroupCalls, BrokerApi):
 
     async def _describe(self, lookup: Lookup, name: str, auto_create: bool) -> pb.TopicInfo:
         try:
-            return self._parts.topics.info(await self._find_or_create(lookup, name, auto_create and self._parts.auto_create_topics()))
+            return self._parts.topics.info(
+                await self._find_or_create(lookup, name, auto_create and self._parts.auto_create_topics())
+            )
         except LedgerMQError as error:
             return pb.TopicInfo(name=name, error=self._parts.topics.error(error))
 

@@ -76,7 +76,9 @@ def settle(kind: type[S], given: Given) -> S:
     try:
         return kind(**{name: given.value_of(name) for name in kind.model_fields if given.origin(name) != "default"})
     except ValidationError as error:
-        raise InvalidConfig("; ".join(_problem(kind, given, problem) for problem in error.errors())) from None  # the cause holds secrets
+        raise InvalidConfig(
+            "; ".join(_problem(kind, given, problem) for problem in error.errors())
+        ) from None  # the cause holds secrets
 
 
 def is_secret(kind: type[BaseSettings], name: str) -> bool:
@@ -94,7 +96,9 @@ def _problem(kind: type[BaseSettings], given: Given, problem: Any) -> str:
     name = ".".join(str(part) for part in problem["loc"])
     value = STARS if name in kind.model_fields and is_secret(kind, name) else repr(shown(problem.get("input")))
     origin = given.origin(name)
-    where = {"flag": "", "environment": f" (from {PREFIX}{name.upper()})", "file": " (from the file)", "default": ""}[origin]
+    where = {"flag": "", "environment": f" (from {PREFIX}{name.upper()})", "file": " (from the file)", "default": ""}[
+        origin
+    ]
     return f"setting {name}: {problem['msg']}, not {value}{where}"
 
 

@@ -59,7 +59,10 @@ def _counted_up(name: str, address: str, number: int) -> str:
 def arguments(flags: Mapping[str, Any]) -> list[str]:
     """Settings by name as options of the command line; None = not given."""
     given = {f"{name.replace('_', '-')}": value for name, value in flags.items() if value is not None}
-    return [("--" if value else "--no-") + name if isinstance(value, bool) else f"--{name}={value}" for name, value in given.items()]
+    return [
+        ("--" if value else "--no-") + name if isinstance(value, bool) else f"--{name}={value}"
+        for name, value in given.items()
+    ]
 
 
 def pause_s(ends_in_a_row: int) -> float:

@@ -28,6 +28,8 @@ async def when_store_answers(step: Callable[[], Awaitable[T]], url: str, health:
         except RetriableError as error:
             waited_s = round(asyncio.get_running_loop().time() - begun_s, 1)
             health.waits(f"waiting for the object store {url}, for {waited_s} s so far: {error.message}")
-            log.warning("waiting for the object store", root=url, waited_s=waited_s, retry_s=pause_s, error=error.message)
+            log.warning(
+                "waiting for the object store", root=url, waited_s=waited_s, retry_s=pause_s, error=error.message
+            )
         await asyncio.sleep(pause_s * sources.random.uniform(0.75, 1.25))
         pause_s = min(PAUSE_S_MAX, 2 * pause_s)

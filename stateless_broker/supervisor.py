@@ -51,7 +51,9 @@ class Sibling:
     async def run(self, *, as_json: bool) -> int:
         """One life; its exit code, negative for a signal. Its own session: Ctrl-C in a terminal reaches the parent alone."""
         self.is_ready = self._reload_when_ready = False
-        self.process = await asyncio.create_subprocess_exec(*self._command, stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True)
+        self.process = await asyncio.create_subprocess_exec(
+            *self._command, stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True
+        )
         assert self.process.stdout is not None
         assert self.process.stderr is not None
         async with asyncio.TaskGroup() as group:

@@ -95,7 +95,9 @@ class Terms:
         """Something has happened behind which a claim may hide: look into the ledger of every bundle, once, soon."""
         for bundle, owner in self.opened.items():
             if bundle not in self._checks:
-                self._checks[bundle] = asyncio.create_task(self._check(bundle, owner), name=f"fence check of bundle {bundle}")
+                self._checks[bundle] = asyncio.create_task(
+                    self._check(bundle, owner), name=f"fence check of bundle {bundle}"
+                )
 
     async def close(self) -> None:
         """Drop everything at once, without a word to anybody."""

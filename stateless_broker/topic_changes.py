@@ -7,9 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ledger import keys
-from ledger.catalog import Catalog, Topic
-from ledger.topic_settings import NAMES, parse_settings, parse_stored_settings
-from ledgermq.errors import InvalidConfig, InvalidRequest, InvalidTopicName, LegalHold, ResourceExhausted, TopicBeingDeleted, TopicExists
+from ledger.topics.catalog import Catalog, Topic
+from ledger.topics.settings import NAMES, parse_settings, parse_stored_settings
+from ledgermq.errors import (
+    InvalidConfig,
+    InvalidRequest,
+    InvalidTopicName,
+    LegalHold,
+    ResourceExhausted,
+    TopicBeingDeleted,
+    TopicExists,
+)
 
 SETTING_CHARS_MAX = 200
 
@@ -23,7 +31,13 @@ class TopicLimits:
 
 
 def created(
-    catalog: Catalog, name: str, partitions: int, settings: Mapping[str, str], bundles: int, limits: TopicLimits, now_ms: int
+    catalog: Catalog,
+    name: str,
+    partitions: int,
+    settings: Mapping[str, str],
+    bundles: int,
+    limits: TopicLimits,
+    now_ms: int,
 ) -> Topic:
     """The new topic; its id is told by the offset of its record. `partitions` 0 = the default.
 
@@ -65,7 +79,9 @@ def altered(
     _check_user_topic(name)
     topic = catalog.living(name)
     if partitions and partitions < topic.partitions:
-        raise InvalidRequest(f"topic {name!r} has {topic.partitions} partitions; their number may only grow, not become {partitions}")
+        raise InvalidRequest(
+            f"topic {name!r} has {topic.partitions} partitions; their number may only grow, not become {partitions}"
+        )
     _check_partitions(partitions or topic.partitions, limits)
     for setting in unset:
         if setting not in NAMES:
@@ -76,7 +92,9 @@ def altered(
     parse_settings(change)
     raw = {key: value for key, value in (topic.raw_settings | dict(change)).items() if key not in unset}
     more = assign(catalog, partitions - topic.partitions, bundles) if partitions else ()
-    return replace(topic, bundles=topic.bundles + more, raw_settings=raw, settings=parse_stored_settings(raw), altered_ms=now_ms)
+    return replace(
+        topic, bundles=topic.bundles + more, raw_settings=raw, settings=parse_stored_settings(raw), altered_ms=now_ms
+    )
 
 
 def deleted(catalog: Catalog, name: str) -> Topic:
@@ -84,7 +102,9 @@ def deleted(catalog: Catalog, name: str) -> Topic:
     _check_user_topic(name)
     topic = catalog.living(name)
     if topic.settings.legal_hold:
-        raise LegalHold(f"topic {name!r} is under legal hold: it cannot be deleted until the setting legal.hold is taken back")
+        raise LegalHold(
+            f"topic {name!r} is under legal hold: it cannot be deleted until the setting legal.hold is taken back"
+        )
     return replace(topic, removed=True)
 
 
@@ -110,7 +130,9 @@ def _check_lengths(settings: Mapping[str, str]) -> None:
     """What is kept for ever in `__metadata` is bounded."""
     for name, value in settings.items():
         if len(value) > SETTING_CHARS_MAX:
-            raise InvalidConfig(f"topic setting {name[:100]!r}: at most {SETTING_CHARS_MAX} characters are allowed, not {len(value)}")
+            raise InvalidConfig(
+                f"topic setting {name[:100]!r}: at most {SETTING_CHARS_MAX} characters are allowed, not {len(value)}"
+            )
 
 
 def _check_partitions(partitions: int, limits: TopicLimits) -> None:

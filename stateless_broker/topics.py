@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ledger.catalog import Topic
+from ledger.topics.catalog import Topic
 from ledgermq.errors import LedgerMQError, UnknownPartition, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.status import error_to_proto
@@ -23,7 +23,9 @@ class Topics:
         return pb.TopicInfo(
             name=topic.name,
             topic_id=topic.id,
-            partitions=[pb.PartitionInfo(bundle=bundle, owner=self._ownership.address_of(bundle)) for bundle in topic.bundles],
+            partitions=[
+                pb.PartitionInfo(bundle=bundle, owner=self._ownership.address_of(bundle)) for bundle in topic.bundles
+            ],
             settings=topic.raw_settings,
             created_ms=topic.created_ms,
         )
@@ -71,5 +73,7 @@ class Lookup:
     def _known(self, name: str, topic_id: int) -> Topic:
         topic = self._metadata.catalog.living(name)
         if topic_id and topic.id != topic_id:
-            raise UnknownTopic(f"topic {name!r} has the id {topic.id}, not {topic_id}: it was deleted and created again")
+            raise UnknownTopic(
+                f"topic {name!r} has the id {topic.id}, not {topic_id}: it was deleted and created again"
+            )
         return topic

@@ -29,7 +29,10 @@ CODEC: Path = (2, 3, 0)
 PAIR = struct.Struct("<qq")
 COLUMNS = len(SCHEMA.names)
 
-_headers = st.lists(st.fixed_dictionaries({"key": st.text(max_size=5) | st.none(), "value": st.binary(max_size=5) | st.none()}), max_size=3)
+_headers = st.lists(
+    st.fixed_dictionaries({"key": st.text(max_size=5) | st.none(), "value": st.binary(max_size=5) | st.none()}),
+    max_size=3,
+)
 _timestamps = st.integers(0, 4_000_000_000_000_000)
 rows_of_records = st.lists(
     st.fixed_dictionaries(
@@ -70,12 +73,21 @@ def nulls_with_content() -> pa.RecordBatch:
 
     def hide(array: pa.Array, valid: list[bool]) -> pa.Array:
         bits = pa.py_buffer(bytes([sum(1 << i for i, shown in enumerate(valid) if shown)]))
-        children = [array.values] if pa.types.is_list(array.type) else [array.field(0), array.field(1)] if array.type.num_fields else []
+        children = (
+            [array.values]
+            if pa.types.is_list(array.type)
+            else [array.field(0), array.field(1)]
+            if array.type.num_fields
+            else []
+        )
         own = array.buffers()[1 : array.type.num_buffers]
         return pa.Array.from_buffers(array.type, len(array), [bits, *own], children=children)
 
     keys = hide(pa.array(["h", "g", "f", "e"]), [True, True, True, False])
-    pairs = hide(pa.StructArray.from_arrays([keys, pa.array([b"12", b"34", b"78", b"56"])], ["key", "value"]), [True, False, True, True])
+    pairs = hide(
+        pa.StructArray.from_arrays([keys, pa.array([b"12", b"34", b"78", b"56"])], ["key", "value"]),
+        [True, False, True, True],
+    )
     headers = hide(pa.ListArray.from_arrays(pa.array([0, 2, 3, 4], pa.int32()), pairs), [True, False, True])
     values = hide(pa.array([b"v", b"v", b"hidden"]), [True, True, False])
     batch = batch_of([{"tag": "t"}, {}, {"key": b"k"}])
@@ -130,7 +142,10 @@ def position(message: bytes | bytearray, path: Path) -> int:
 def vtable_entry(message: bytes | bytearray, table: int, number: int) -> int:
     vtable = table - struct.unpack_from("<i", message, table)[0]
     entry = vtable + 4 + 2 * number
-    if entry >= vtable + struct.unpack_from("<H", message, vtable)[0] or not struct.unpack_from("<H", message, entry)[0]:
+    if (
+        entry >= vtable + struct.unpack_from("<H", message, vtable)[0]
+        or not struct.unpack_from("<H", message, entry)[0]
+    ):
         raise KeyError(number)
     return entry
 
@@ -176,7 +191,26 @@ def mutate(rng: random.Random, data: bytes, other: bytes = b"") -> bytes:
     return bytes(out)
 
 
-_EDGES = (0, 1, -1, 2, 7, 8, 127, 128, 255, 256, 2**15, 2**16 - 1, 2**31 - 1, -(2**31), 2**32 - 1, 2**62, 2**63 - 1, -(2**63))
+_EDGES = (
+    0,
+    1,
+    -1,
+    2,
+    7,
+    8,
+    127,
+    128,
+    255,
+    256,
+    2**15,
+    2**16 - 1,
+    2**31 - 1,
+    -(2**31),
+    2**32 - 1,
+    2**62,
+    2**63 - 1,
+    -(2**63),
+)
 
 
 def _edit(rng: random.Random, out: bytearray, other: bytes) -> None:

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from ledger.catalog import Catalog, Topic
-from ledger.cluster import ClusterSettings
+from ledger.log.segment import Batch
 from ledger.object_store.contract import ObjectStore
-from ledger.segment import Batch
+from ledger.root.cluster import ClusterSettings
+from ledger.topics.catalog import Catalog, Topic
 from ledgermq.protocol.batch_header import check_crc
 from ledgermq.protocol.records import decode_batch
 from ledgermq.sources import Sources
@@ -22,12 +22,18 @@ QUIET = BundleLimits(background_compaction=False)
 
 
 def bundle_context(
-    store: ObjectStore, sources: Sources, limits: BundleLimits = QUIET, metrics: BundleMetrics | None = None, broker: str = "a"
+    store: ObjectStore,
+    sources: Sources,
+    limits: BundleLimits = QUIET,
+    metrics: BundleMetrics | None = None,
+    broker: str = "a",
 ) -> BundleContext:
     catalog = Catalog()
     catalog.topics_by_name[TOPIC.name] = catalog.topics_by_id[TOPIC.id] = TOPIC
     catalog.offset = TOPIC.id + 1
-    cluster = ClusterSettings(producer_states_max=STATES_MAX, cluster_id="test", url_life_ms=1000, parquet_min_age_ms=4000)
+    cluster = ClusterSettings(
+        producer_states_max=STATES_MAX, cluster_id="test", url_life_ms=1000, parquet_min_age_ms=4000
+    )
     return BundleContext(store, sources, cluster, broker, lambda: catalog, limits, metrics or BundleMetrics())
 
 
@@ -44,7 +50,9 @@ async def produce(owner: BundleOwner, *batches: Batch) -> list[int]:
     return list(await asyncio.gather(*owner.produce(batches, durable=True)))
 
 
-async def fetch_values(owner: BundleOwner, partition: int, offset: int = 0, bytes_max: int = 1 << 20, topic: Topic = TOPIC) -> list[bytes]:
+async def fetch_values(
+    owner: BundleOwner, partition: int, offset: int = 0, bytes_max: int = 1 << 20, topic: Topic = TOPIC
+) -> list[bytes]:
     """The values from `offset` to the high watermark; asserts that offsets are dense."""
     values: list[bytes] = []
     while True:

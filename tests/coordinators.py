@@ -125,7 +125,9 @@ def replayed(batches: Iterable[list[LogRecord]], limits: GroupLimits, catalog: C
 class Consumer:
     """A member that keeps to the protocol: takes what it is given at once, lets go what it is told, says so with the next heartbeat."""
 
-    def __init__(self, desk: Desk, group: str, member_id: str, topics: Iterable[str] = ("t",), **subscription: object) -> None:
+    def __init__(
+        self, desk: Desk, group: str, member_id: str, topics: Iterable[str] = ("t",), **subscription: object
+    ) -> None:
         self.desk = desk
         self.group = group
         self.member_id = member_id

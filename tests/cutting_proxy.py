@@ -105,7 +105,9 @@ class CuttingProxy:
         finally:
             await end(*pumps)
 
-    async def _pump(self, direction: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pieces_max: int | None) -> None:
+    async def _pump(
+        self, direction: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pieces_max: int | None
+    ) -> None:
         pieces = 0
         with suppress(OSError):
             while data := await reader.read(PIECE_BYTES):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ledger import keys
-from ledger.checkpoint import newest_checkpoint
-from ledger.fold import PartitionKey
+from ledger.log.checkpoint import newest_checkpoint
+from ledger.log.fold import PartitionKey
+from ledger.log.segment import read_index
 from ledger.object_store.contract import ObjectStore
-from ledger.segment import read_index
 
 
 async def replace_object(store: ObjectStore, key: str, data: bytes) -> None:

@@ -40,7 +40,11 @@ class FaultyStore(ObjectStore):
     """`faults` may be replaced at any time. `calls` counts by operation; `script` forces what the next calls of one do."""
 
     def __init__(
-        self, inner: ObjectStore, sources: Sources, faults: Faults = Faults(), operations: frozenset[str] = WRITES | READS
+        self,
+        inner: ObjectStore,
+        sources: Sources,
+        faults: Faults = Faults(),
+        operations: frozenset[str] = WRITES | READS,
     ) -> None:
         self.inner = inner
         self.url = inner.url
@@ -148,7 +152,9 @@ class FaultyStore(ObjectStore):
         if fault == "before":
             raise StoreUncertain(f"injected before the effect on {what}")
         if fault == "throttle":
-            raise StoreThrottled(f"injected: too many requests ({what})", retry_after_ms=self._random.choice((None, 100)))
+            raise StoreThrottled(
+                f"injected: too many requests ({what})", retry_after_ms=self._random.choice((None, 100))
+            )
 
         if fault == "full":
             raise StoreFull(f"injected: no space is left ({what})")

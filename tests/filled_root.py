@@ -8,10 +8,10 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from ledger import keys
-from ledger.catalog import METADATA, Topic, encode_topic_record, topic_key
-from ledger.cluster import ClusterDefaults, open_cluster
-from ledger.recovery import advance_checkpoint
-from ledger.segment import Batch
+from ledger.log.recovery import advance_checkpoint
+from ledger.log.segment import Batch
+from ledger.root.cluster import ClusterDefaults, open_cluster
+from ledger.topics.catalog import METADATA, Topic, encode_topic_record, topic_key
 from ledgermq.protocol.records import SCHEMA, encode_batch
 from ledgermq.sources import Sources
 from tests.ledgers import STATES_MAX, append_and_wait, batch, own

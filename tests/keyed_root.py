@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 from ledger import keys
 from ledger.blocking import run_inline
-from ledger.catalog import Catalog, Topic
-from ledger.keyed.runner import clean_bundle
 from ledger.keyed.version import KeyedVersion, newest_version
 from ledger.keys import KeyedPlace
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.runner import bring_facts_into_force, compact_bundle
+from ledger.rounds.keyed_runner import clean_bundle
+from ledger.rounds.runner import bring_facts_into_force, compact_bundle
+from ledger.topics.catalog import Catalog, Topic
 from ledgermq.sources import Sources
 from tests.keyed_topics import Pair, Written, put_pairs, read_plain_version
 from tests.roots import Root
@@ -45,11 +45,17 @@ class Keyed:
         clock = Clock()
         sources = Sources(clock, random.Random(1))
         root = await Root.open(MemoryStore("keyed", sources), sources)
-        asked = {"cleanup_policy": "compact,delete", "retention_ms": str(HOUR_MS), "min_cleanable_dirty_ratio": "0"} | settings
+        asked = {
+            "cleanup_policy": "compact,delete",
+            "retention_ms": str(HOUR_MS),
+            "min_cleanable_dirty_ratio": "0",
+        } | settings
         return cls(root, clock, await root.create_topic("t", **asked), Written())
 
     def compaction(self, store: ObjectStore | None = None) -> Compaction:
-        return Compaction(store or self.root.store, self.root.cluster, self.root.sources, LocalEngine(self.root.sources, run_inline))
+        return Compaction(
+            store or self.root.store, self.root.cluster, self.root.sources, LocalEngine(self.root.sources, run_inline)
+        )
 
     async def put(self, *pairs: Pair, age_ms: int = 0) -> None:
         await put_pairs(self.root, self.topic, self.written, pairs, timestamp_ms=self.clock.now_us // 1000 - age_ms)
@@ -59,7 +65,9 @@ class Keyed:
 
     async def clean(self, catalog: Catalog | None = None, store: ObjectStore | None = None) -> int:
         """How many versions were published. `catalog`: of some time ago; `store`: a wrapper of the same objects."""
-        return len(await clean_bundle(self.compaction(store), 1, catalog or await self.root.catalog(), everything=False))
+        return len(
+            await clean_bundle(self.compaction(store), 1, catalog or await self.root.catalog(), everything=False)
+        )
 
     async def alter(self, **settings: str) -> None:
         """Answered: the bundle's newest checkpoint names it."""

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from crc32c import crc32c
 
-from ledger.catalog import Topic
+from ledger.log.segment import Batch
 from ledger.object_store.contract import ObjectStore
-from ledger.segment import Batch
+from ledger.topics.catalog import Topic
 from ledgermq.protocol.records import SCHEMA, encode_batch
 from tests.ledgers import append_and_wait
 from tests.roots import Root
@@ -47,7 +47,9 @@ class Written:
         return {key: row.value for key, row in self.latest(end).items() if row.value is not None}
 
 
-async def put_pairs(root: Root, topic: Topic, written: Written, pairs: Sequence[Pair], partition: int = 0, timestamp_ms: int = 0) -> None:
+async def put_pairs(
+    root: Root, topic: Topic, written: Written, pairs: Sequence[Pair], partition: int = 0, timestamp_ms: int = 0
+) -> None:
     """One batch of records: (key, value)."""
     when = dt.datetime.fromtimestamp(timestamp_ms / 1000, dt.UTC)
     rows = [{"key": key, "value": value, "timestamp": when, "timestampType": 0} for key, value in pairs]
@@ -102,7 +104,9 @@ def judge_version(written: Written, end: int, rows: Sequence[Row]) -> None:
     assert not offsets or offsets[-1] < end, (offsets[-1], end)
     keyed = [row for row in rows if row.key is not None]
     keys = [row.key for row in keyed]
-    assert len(keys) == len(set(keys)), f"a key is there twice: {sorted(k for k in keys if keys.count(k) > 1 and k is not None)}"
+    assert len(keys) == len(set(keys)), (
+        f"a key is there twice: {sorted(k for k in keys if keys.count(k) > 1 and k is not None)}"
+    )
     latest = written.latest(end)
     for row in keyed:
         assert row.key is not None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ledger.checkpoint import decode_checkpoint
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.log.checkpoint import decode_checkpoint
+from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import Buffer
-from ledger.recovery import advance_checkpoint
 from tests.passing_store import PassingStore
 from tests.roots import Root
 
@@ -27,6 +27,8 @@ class LateCheckpoint(PassingStore):
             if self._is_it(checkpoint):
                 self.came_late = True
                 for _ in range(2):
-                    await advance_checkpoint(self.inner, checkpoint.bundle, self._root.sources, self._root.cluster.producer_states_max)
+                    await advance_checkpoint(
+                        self.inner, checkpoint.bundle, self._root.sources, self._root.cluster.producer_states_max
+                    )
                 await self.inner.delete([key])
         await super().put_if_absent(key, buffers)

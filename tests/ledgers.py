@@ -8,11 +8,11 @@ import datetime as dt
 import pyarrow as pa
 from crc32c import crc32c
 
-from ledger.history import read_history
+from ledger.log.history import read_history
+from ledger.log.producers import ProducerSession
+from ledger.log.segment import Batch
+from ledger.log.writer import Append, LedgerWriter, claim
 from ledger.object_store.contract import ObjectStore
-from ledger.producers import ProducerSession
-from ledger.segment import Batch
-from ledger.writer import Append, LedgerWriter, claim
 from ledgermq.protocol.records import SCHEMA, decode_batch, encode_batch
 from ledgermq.sources import Sources
 
@@ -27,7 +27,11 @@ def encode_values(values: list[bytes], timestamp_ms: int = 0, compression: str =
 
 
 def batch(
-    *values: bytes, topic_id: int = TOPIC_ID, partition: int = 0, producer: ProducerSession | None = None, timestamp_ms: int = 0
+    *values: bytes,
+    topic_id: int = TOPIC_ID,
+    partition: int = 0,
+    producer: ProducerSession | None = None,
+    timestamp_ms: int = 0,
 ) -> Batch:
     data = encode_values(list(values), timestamp_ms)
     us = timestamp_ms * 1000
@@ -54,7 +58,9 @@ async def append_and_wait(writer: LedgerWriter, *batches: Batch) -> list[int]:
     return list(await asyncio.gather(*append(writer, *batches)))
 
 
-async def read_values(store: ObjectStore, partition: int = 0, bundle: int = 1, topic_id: int = TOPIC_ID) -> dict[int, bytes]:
+async def read_values(
+    store: ObjectStore, partition: int = 0, bundle: int = 1, topic_id: int = TOPIC_ID
+) -> dict[int, bytes]:
     """What any reader sees: offset → value, of the segments that are not trimmed; asserts that no offset is there twice."""
     from ledger import keys
 

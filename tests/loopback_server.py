@@ -31,7 +31,9 @@ async def serving(serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], 
     finally:
         for listening in server.sockets:
             asyncio.get_running_loop().remove_reader(listening.fileno())
-        await _a_few_turns()  # what was accepted a moment ago comes to `connected`; a server that is closed before leaves it open for ever
+        await (
+            _a_few_turns()
+        )  # what was accepted a moment ago comes to `connected`; a server that is closed before leaves it open for ever
         server.close()
         await end(*running)
         await _a_few_turns()  # and is closed

@@ -28,7 +28,13 @@ def main(sink: Path, checkpoint: Path, trigger: str, options: dict[str, str]) ->
         reader.prepareForTriggerAvailableNow()
     number = max((int(file.name) for file in ends.iterdir() if file.name.isdigit()), default=-1)
     if number >= 0 and not (done / str(number)).exists():
-        run(reader, executor, position(ends, reader, number - 1), position(ends, reader, number), sink / f"{number:06d}.json")
+        run(
+            reader,
+            executor,
+            position(ends, reader, number - 1),
+            position(ends, reader, number),
+            sink / f"{number:06d}.json",
+        )
         put(done / str(number), "{}")
     while True:
         start = position(ends, reader, number)

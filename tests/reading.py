@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ledger.blocking import run_inline
-from ledger.fold import PartitionKey
+from ledger.log.fold import PartitionKey
+from ledger.log.stored_batch import StoredBatch
 from ledger.object_store.contract import ObjectStore
-from ledger.reader import LedgerReader
-from ledger.stored_batch import StoredBatch
+from ledger.view.reader import LedgerReader
 from ledgermq.protocol.batch_header import check_crc
 from ledgermq.protocol.records import decode_batch
 from tests.ledgers import STATES_MAX
 
 
-async def opened_reader(store: ObjectStore, bundle: int = 1, index_batches_max: int = 10_000, recent_bytes_max: int = 0) -> LedgerReader:
+async def opened_reader(
+    store: ObjectStore, bundle: int = 1, index_batches_max: int = 10_000, recent_bytes_max: int = 0
+) -> LedgerReader:
     bounds = {"index_batches_max": index_batches_max, "recent_bytes_max": recent_bytes_max}
     reader = LedgerReader(store, bundle, STATES_MAX, run_blocking=run_inline, **bounds)
     await reader.open()
@@ -34,7 +36,9 @@ def rows_of(batches: Sequence[StoredBatch], offset: int) -> dict[int, bytes]:
     return found
 
 
-async def read_to_end(reader: LedgerReader, key: PartitionKey, offset: int = 0, bytes_max: int = 1 << 20) -> dict[int, bytes]:
+async def read_to_end(
+    reader: LedgerReader, key: PartitionKey, offset: int = 0, bytes_max: int = 1 << 20
+) -> dict[int, bytes]:
     found: dict[int, bytes] = {}
     while batches := await reader.read(key, offset, bytes_max):
         found |= rows_of(batches, offset)

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 
 class RootCommand:
-    """Called with arguments: exit code, stdout, stderr. `module`: of `ledger.commands`, named as its command."""
+    """Called with arguments: exit code, stdout, stderr. `module`: of `ledgermq_tools.ledger`, named as its command."""
 
     def __init__(self, module: ModuleType) -> None:
         self._name = module.__name__.rpartition(".")[2]

@@ -12,18 +12,18 @@ from crc32c import crc32c
 
 from ledger import keys
 from ledger.blocking import run_inline
-from ledger.catalog import METADATA, Catalog, Topic, encode_topic_record, read_catalog, removed, topic_key
-from ledger.checkpoint import newest_checkpoint, partition_of
-from ledger.cluster import CHECKSUM, ClusterDefaults, ClusterSettings, checksum_of, open_cluster
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.history import read_history
+from ledger.log.checkpoint import newest_checkpoint, partition_of
+from ledger.log.history import read_history
+from ledger.log.segment import Batch
+from ledger.log.writer import LedgerWriter, claim
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.report import CompactionReport
-from ledger.parquet.runner import compact_root
-from ledger.segment import Batch
-from ledger.topic_settings import parse_settings
-from ledger.writer import LedgerWriter, claim
+from ledger.root.cluster import CHECKSUM, ClusterDefaults, ClusterSettings, checksum_of, open_cluster
+from ledger.rounds.runner import compact_root
+from ledger.topics.catalog import METADATA, Catalog, Topic, encode_topic_record, read_catalog, removed, topic_key
+from ledger.topics.settings import parse_settings
 from ledgermq.errors import DataDamaged
 from ledgermq.protocol.records import SCHEMA, decode_batch, encode_batch
 from ledgermq.sources import Sources
@@ -51,7 +51,9 @@ class Root:
 
     async def writer(self, bundle: int) -> LedgerWriter:
         if bundle not in self.writers or self.writers[bundle].lost is not None:
-            self.writers[bundle], _ = await claim(self.store, bundle, "test", self.sources, self.cluster.producer_states_max)
+            self.writers[bundle], _ = await claim(
+                self.store, bundle, "test", self.sources, self.cluster.producer_states_max
+            )
         return self.writers[bundle]
 
     async def put_internal(self, topic: Topic, key: bytes, value: bytes | None, partition: int = 0) -> int:
@@ -70,7 +72,9 @@ class Root:
     async def alter_topic(self, name: str, **settings: str) -> None:
         topic = self.topics[name]
         raw = topic.raw_settings | {key.replace("_", "."): value for key, value in settings.items()}
-        self.topics[name] = replace(topic, raw_settings=raw, settings=parse_settings(raw), altered_ms=self.sources.now_ms())
+        self.topics[name] = replace(
+            topic, raw_settings=raw, settings=parse_settings(raw), altered_ms=self.sources.now_ms()
+        )
         await self.put_internal(METADATA, topic_key(name), encode_topic_record(self.topics[name]))
 
     async def remove_topic(self, name: str) -> None:
@@ -80,7 +84,9 @@ class Root:
         """One segment with these batches: (partition, values)."""
         topic = self.topics[name]
         writer = await self.writer(topic.bundles[batches[0][0]])
-        await append_and_wait(writer, *(batch(*v, topic_id=topic.id, partition=p, timestamp_ms=timestamp_ms) for p, v in batches))
+        await append_and_wait(
+            writer, *(batch(*v, topic_id=topic.id, partition=p, timestamp_ms=timestamp_ms) for p, v in batches)
+        )
         for partition, values in batches:
             self.produced.setdefault((name, partition), []).extend(values)
 
@@ -129,7 +135,9 @@ async def read_segments(root: Root, name: str) -> dict[tuple[str, int], dict[int
         for slot in (await read_history(root.store, bundle, root.cluster.producer_states_max)).segments:
             for entry in slot.index.batches:
                 if entry.topic_id == topic.id:
-                    data = await root.store.get_range(keys.segment(bundle, slot.index.slot), entry.position, entry.length)
+                    data = await root.store.get_range(
+                        keys.segment(bundle, slot.index.slot), entry.position, entry.length
+                    )
                     rows = found.setdefault((name, entry.partition), {})
                     rows |= dict(enumerate(decode_batch(data).column("value").to_pylist(), entry.base_offset))
     return found

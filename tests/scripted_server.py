@@ -29,7 +29,11 @@ class Answer:
 
     def head(self, length: int) -> bytes:
         date = formatdate(usegmt=True) if self.date is None else self.date
-        lines = [f"HTTP/1.1 {self.status} Scripted", f"Content-Length: {length}", *(f"{k}: {v}" for k, v in self.headers.items())]
+        lines = [
+            f"HTTP/1.1 {self.status} Scripted",
+            f"Content-Length: {length}",
+            *(f"{k}: {v}" for k, v in self.headers.items()),
+        ]
         if date:
             lines.append(f"Date: {date}")
         return "\r\n".join(lines).encode() + b"\r\n\r\n"
@@ -83,7 +87,9 @@ class _Handler(BaseRequestHandler):
                 return None
             data += part
         head, _, body = data.partition(b"\r\n\r\n")
-        lengths = [int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")]
+        lengths = [
+            int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")
+        ]
         left = (lengths[0] if lengths else 0) - len(body)
         while left > 0 and (part := self.request.recv(65536)):
             left -= len(part)

@@ -49,7 +49,9 @@ async def place_of(cluster: Cluster, faults: Faults = NO_FAULTS) -> AsyncIterato
     sources = virtual_sources(next(cluster.client_seeds))
     store: ObjectStore = ResilientStore(FaultyStore(cluster.store, sources, faults), sources)
     options = SinkOptions("a:1", batch_bytes_max=200, buffer_bytes_max=2000, delivery_timeout_s=20)
-    async with Client(InProcessConnector(cluster.network), ["a:1", "b:1"], ClientSettings(timeout_s=20), sources) as client:
+    async with Client(
+        InProcessConnector(cluster.network), ["a:1", "b:1"], ClientSettings(timeout_s=20), sources
+    ) as client:
         yield Place(client, store, sources, options)
 
 

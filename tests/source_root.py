@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ledger.commands.root import root_url
-from ledger.object_store.open import open_store
+from ledger.open_root import root_url
+from ledger.root.open import open_store
 from ledgermq.sources import Sources
 from tests.roots import Root
 

@@ -32,7 +32,10 @@ class SparkCluster:
     @property
     def environment(self) -> dict[str, str]:
         """For a driver: its executors have one core each."""
-        return environment() | {"MASTER": self.url, "PYSPARK_SUBMIT_ARGS": "--conf spark.executor.memory=512m pyspark-shell"}
+        return environment() | {
+            "MASTER": self.url,
+            "PYSPARK_SUBMIT_ARGS": "--conf spark.executor.memory=512m pyspark-shell",
+        }
 
     def executors(self) -> list[int]:
         """Process ids of the executors that run now."""
@@ -48,7 +51,13 @@ class SparkCluster:
 
 def environment() -> dict[str, str]:
     home = Path(pyspark.__file__).parent
-    return {**os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, **NO_REST}
+    return {
+        **os.environ,
+        "SPARK_HOME": str(home),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+        **NO_REST,
+    }
 
 
 def processes() -> Iterator[tuple[int, int, str]]:
@@ -69,7 +78,17 @@ def spark_cluster(folder: Path, workers: int, memory: str = "700m") -> Iterator[
     port = free_port()
     url = f"spark://127.0.0.1:{port}"
     with ExitStack() as stack:
-        _start(stack, folder / "master.log", MASTER, "--host", "127.0.0.1", "--port", str(port), "--webui-port", str(free_port()))
+        _start(
+            stack,
+            folder / "master.log",
+            MASTER,
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(port),
+            "--webui-port",
+            str(free_port()),
+        )
         _wait(folder / "master.log", "Starting Spark master at")
         started = []
         for number in range(workers):
@@ -85,7 +104,12 @@ def _start(stack: ExitStack, log: Path, main: str, *arguments: str) -> subproces
     command = [str(Path(pyspark.__file__).parent / "bin" / "spark-class"), main, *arguments]
     with log.open("wb") as output:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment(), start_new_session=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment(),
+            start_new_session=True,
         )
     stack.callback(_end, process)
     return process

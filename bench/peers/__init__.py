@@ -46,7 +46,9 @@ def opened(stack: ExitStack, folder: Path, like: str = "") -> tuple[list[Peer], 
     broker = stack.enter_context(kafka.running(_made(folder, "kafka")))
     wanted = OTHERS | {confluent.SUBJECT: lambda _: confluent.running(broker)}
     unasked = {subject: "it was not asked for" for subject in wanted if like.lower() not in subject.lower()}
-    others, failed = started(stack, folder, {subject: running for subject, running in wanted.items() if subject not in unasked})
+    others, failed = started(
+        stack, folder, {subject: running for subject, running in wanted.items() if subject not in unasked}
+    )
     left_out = LEFT_OUT | unasked | failed
     for subject, why in left_out.items():
         print(f"left out: {subject}: {why}", file=sys.stderr)

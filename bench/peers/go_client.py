@@ -96,7 +96,13 @@ class GoPeer:
 
     def _run(self, what: str, topic: str, *options: str) -> dict[str, float]:
         where = ("-peer", self.peer, "-address", f"127.0.0.1:{self.port}", "-topic", topic, "-streams", str(STREAMS))
-        done = subprocess.run([str(built()), *where, "-do", what, *options], capture_output=True, text=True, timeout=RUN_S_MAX, check=False)
+        done = subprocess.run(
+            [str(built()), *where, "-do", what, *options],
+            capture_output=True,
+            text=True,
+            timeout=RUN_S_MAX,
+            check=False,
+        )
         if done.returncode != 0:
             raise RuntimeError(f"{self.peer}: {what} failed:\n{done.stderr[-2000:]}")
         found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])

@@ -28,7 +28,10 @@ DURABILITY = "fsync of each batch before the acknowledgement"
 RUN_S_MAX = 300.0
 JOIN_S_MAX = 60.0
 PRODUCER = ("acks=all", "linger.ms=5", "batch.size=262144", "buffer.memory=67108864", "enable.idempotence=true")
-_SENT = re.compile(r"^(\d+) records sent, ([\d.]+) records/sec .*? ([\d.]+) ms avg latency.*? (\d+) ms 50th.*? (\d+) ms 99th", re.MULTILINE)
+_SENT = re.compile(
+    r"^(\d+) records sent, ([\d.]+) records/sec .*? ([\d.]+) ms avg latency.*? (\d+) ms 50th.*? (\d+) ms 99th",
+    re.MULTILINE,
+)
 
 
 @dataclass
@@ -73,7 +76,9 @@ class Kafka:
     def produce_and_consume(self, topic: str, records: int, payloads: Path) -> float:
         """Records a second, from the first one sent until a consumer that had joined its group before has read the last one."""
         group = f"both-{topic}"
-        command = _command("org.apache.kafka.tools.ConsumerPerformance", *self._reader(topic, records), "--group", group)
+        command = _command(
+            "org.apache.kafka.tools.ConsumerPerformance", *self._reader(topic, records), "--group", group
+        )
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | {"TZ": "UTC"}) as reader:
             try:
                 self._wait_for_members(group)
@@ -99,7 +104,9 @@ class Kafka:
                 raise RuntimeError(f"no member of {group} after {JOIN_S_MAX:.0f} s")
 
     def run(self, main: str, *arguments: str) -> str:
-        done = subprocess.run(_command(main, *arguments), capture_output=True, text=True, timeout=RUN_S_MAX, check=False)
+        done = subprocess.run(
+            _command(main, *arguments), capture_output=True, text=True, timeout=RUN_S_MAX, check=False
+        )
         if done.returncode != 0:
             raise RuntimeError(f"{main} failed:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
         return done.stdout

@@ -39,11 +39,15 @@ class Peer(Protocol):
 
 
 @contextmanager
-def served(command: Sequence[str], port: int, log: Path, environment: Mapping[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
+def served(
+    command: Sequence[str], port: int, log: Path, environment: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
     """The server process, from when it listens on `port` until the end of the block; then it is killed, for nobody needs its data."""
     with log.open("wb") as output:
         given = os.environ | dict(environment or {})
-        process = subprocess.Popen(command, cwd=log.parent, env=given, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
+        process = subprocess.Popen(
+            command, cwd=log.parent, env=given, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
     try:
         _wait(process, port, log)
         yield process

@@ -64,7 +64,12 @@ def _end_names(programs: rabbitmq.Programs, port: int) -> None:
     """Erlang's name server leaves the process group of the node that started it, and does not end while it thinks that the node lives."""
     epmd = next(programs.erlang.glob("erts-*/bin/epmd"))
     for _ in range(END_TRIES_MAX):
-        if subprocess.run([str(epmd), "-port", str(port), "-kill"], capture_output=True, check=False, timeout=30).returncode == 0:
+        if (
+            subprocess.run(
+                [str(epmd), "-port", str(port), "-kill"], capture_output=True, check=False, timeout=30
+            ).returncode
+            == 0
+        ):
             return
         time.sleep(0.2)
     raise RuntimeError(f"Erlang's name server on port {port} does not end")

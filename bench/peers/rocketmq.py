@@ -56,7 +56,18 @@ class RocketMQ:
         return _rate(self._run("consume", topic, str(records)))
 
     def _run(self, what: str, topic: str, *options: str) -> dict[str, float]:
-        command = _java(self.home, "512m", "Client", what, self.servers, self.broker, topic, str(STREAMS), *options, classes=self.classes)
+        command = _java(
+            self.home,
+            "512m",
+            "Client",
+            what,
+            self.servers,
+            self.broker,
+            topic,
+            str(STREAMS),
+            *options,
+            classes=self.classes,
+        )
         done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_S_MAX, check=False)
         if done.returncode != 0:
             raise RuntimeError(f"RocketMQ: {what} failed:\n{done.stdout[-1000:]}\n{done.stderr[-2000:]}")
@@ -72,7 +83,11 @@ def _rate(found: dict[str, float]) -> dict[str, float]:
 def running(folder: Path) -> Iterator[RocketMQ]:
     """`folder` takes the data and the logs."""
     classes = folder / "classes"
-    subprocess.run([_compiler(), "-d", str(classes), "-cp", f"{maven.jars('rocketmq')}/*", str(SOURCE)], check=True, timeout=RUN_S_MAX)
+    subprocess.run(
+        [_compiler(), "-d", str(classes), "-cp", f"{maven.jars('rocketmq')}/*", str(SOURCE)],
+        check=True,
+        timeout=RUN_S_MAX,
+    )
     names_port, port, replication_port = free_port(), free_port(), free_port()
     names = _settings(folder / "names.conf", {"listenPort": names_port, "bindAddress": "127.0.0.1"})
     broker = _settings(
@@ -122,7 +137,9 @@ def _compiler() -> str:
         debian.install(JDK)
         found = _found_compiler()
     if found is None:
-        raise RuntimeError("there is no Java compiler (javac) beside Java, and it can only be installed as root on Debian")
+        raise RuntimeError(
+            "there is no Java compiler (javac) beside Java, and it can only be installed as root on Debian"
+        )
     return found
 
 

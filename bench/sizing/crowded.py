@@ -54,7 +54,9 @@ class _Crowd:
         return Crowded(1000 * at(found, 0.5), 1000 * found[-1], [await task for task in flood])
 
     async def _flood(self, name: str) -> float:
-        rows = pa.record_batch({"value": pa.array([random.Random(SEED).randbytes(VALUE_BYTES)] * BATCH_RECORDS, pa.binary())})
+        rows = pa.record_batch(
+            {"value": pa.array([random.Random(SEED).randbytes(VALUE_BYTES)] * BATCH_RECORDS, pa.binary())}
+        )
         client, sent = self._broker.client(name), 0
         async with client.producer(compression="none") as producer:
             while not self._over.is_set():

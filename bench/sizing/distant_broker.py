@@ -46,7 +46,9 @@ class DistantBroker:
         sources = self._world.sources(NAME)
         distant = DistantStore(MemoryStore(sources=self._world.sources("store")), random.Random(SEED))
         store = ResilientStore(MeteredStore(distant, self.meter), sources)
-        broker = await Broker.start(store, sources, self._settings, NAME, self._network.connector(NAME, TIMEOUT_S), run_inline)
+        broker = await Broker.start(
+            store, sources, self._settings, NAME, self._network.connector(NAME, TIMEOUT_S), run_inline
+        )
         self._network.listen(NAME, process, broker.service)
 
     def process(self, name: str) -> Process:

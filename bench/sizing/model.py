@@ -94,7 +94,9 @@ def cluster_for(demand: Demand, costs: Costs) -> Cluster:
     )
 
 
-def monthly_bill(demand: Demand, cluster: Cluster, costs: Costs, request_dollars_per_s_a_broker: float, prices: Prices) -> MonthlyBill:
+def monthly_bill(
+    demand: Demand, cluster: Cluster, costs: Costs, request_dollars_per_s_a_broker: float, prices: Prices
+) -> MonthlyBill:
     """`request_dollars_per_s_a_broker`: of what one broker asks of the store, as observed. Cores are paid for whether busy or not."""
     seconds = HOURS_A_MONTH * 3600
     terabytes = demand.megabytes_per_s * seconds / 1e6
@@ -108,7 +110,9 @@ def monthly_bill(demand: Demand, cluster: Cluster, costs: Costs, request_dollars
 
 
 def _cores(demand: Demand, costs: Costs, brokers: int) -> float:
-    each_ms = _at(costs.produce_ms_per_mb, math.ceil(demand.partitions / brokers)) + demand.readers * costs.read_ms_per_mb
+    each_ms = (
+        _at(costs.produce_ms_per_mb, math.ceil(demand.partitions / brokers)) + demand.readers * costs.read_ms_per_mb
+    )
     return demand.megabytes_per_s * each_ms / 1000
 
 

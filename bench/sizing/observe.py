@@ -79,15 +79,21 @@ class _Observation:
             sent_bytes = await self._send(producer, self._load.seconds)
             seconds = self._loop.time() - begun_s
         await client.close()
-        requests = {name: (count - before.get(name, 0)) / seconds for name, count in self._broker.meter.by_operation().items()}
+        requests = {
+            name: (count - before.get(name, 0)) / seconds for name, count in self._broker.meter.by_operation().items()
+        }
         found = sorted(self._latencies_s)
         puts = requests["put_if_absent"]
-        return Observed(1000 * at(found, 0.5), 1000 * at(found, 0.99), puts, sent_bytes / 1e6 / (puts * seconds), requests)
+        return Observed(
+            1000 * at(found, 0.5), 1000 * at(found, 0.99), puts, sent_bytes / 1e6 / (puts * seconds), requests
+        )
 
     async def _send(self, producer: Producer, seconds: float) -> int:
         """Bytes of values; ends when all are acknowledged."""
         chance = random.Random(SEED)
-        rows = pa.record_batch({"value": pa.array([chance.randbytes(VALUE_BYTES) for _ in range(RUN_RECORDS)], pa.binary())})
+        rows = pa.record_batch(
+            {"value": pa.array([chance.randbytes(VALUE_BYTES) for _ in range(RUN_RECORDS)], pa.binary())}
+        )
         runs = round(self._load.megabytes_per_s * 1e6 * seconds / (RUN_RECORDS * VALUE_BYTES))
         begun_s = self._loop.time()
         async with asyncio.TaskGroup() as group:

@@ -17,7 +17,17 @@ from bench.measures import Results
 from bench.page import PLOTS, RESULTS
 from bench.plots import bundle
 from bench.sizing.crowded import crowded
-from bench.sizing.model import BUNDLES_A_BROKER, BUSY, Cluster, Costs, Demand, MonthlyBill, Prices, cluster_for, monthly_bill
+from bench.sizing.model import (
+    BUNDLES_A_BROKER,
+    BUSY,
+    Cluster,
+    Costs,
+    Demand,
+    MonthlyBill,
+    Prices,
+    cluster_for,
+    monthly_bill,
+)
 from bench.sizing.observe import Load, Observed, observe
 
 PAGE = Path("docs/sizing.md")
@@ -90,7 +100,9 @@ def costs_of(results: Results) -> Costs:
     def median(row: str, what: str, subject: str) -> float:
         found = results.of(row, what, subject)
         if found is None:
-            raise NotMeasured(f"{RESULTS} has no {what!r} of {subject}: python -m bench.run --only {row} --keep measures it")
+            raise NotMeasured(
+                f"{RESULTS} has no {what!r} of {subject}: python -m bench.run --only {row} --keep measures it"
+            )
         return found.median
 
     by_partitions = {number: requests.subject(number) for number in requests.PARTITIONS if number > 1}
@@ -126,7 +138,9 @@ def table(demands: Sequence[Demand], costs: Costs, prices: Prices) -> list[str]:
         "partitions of a broker": [f"{c.partitions_a_broker:,}" for _, c, *_ in found],
         "bundles": [f"{c.bundles}" for _, c, *_ in found],
         "MB/s of a bundle": [f"{c.megabytes_per_s_a_bundle:,.2f}" for _, c, *_ in found],
-        "acknowledged, p50 / p99 ms": [f"{o.acknowledged_ms_p50:,.0f} / {o.acknowledged_ms_p99:,.0f}" for _, _, o, _ in found],
+        "acknowledged, p50 / p99 ms": [
+            f"{o.acknowledged_ms_p50:,.0f} / {o.acknowledged_ms_p99:,.0f}" for _, _, o, _ in found
+        ],
         "segments a second, all brokers": [f"{o.puts_per_s * c.brokers:,.0f}" for _, c, o, _ in found],
         "MB of a segment": [f"{o.put_megabytes:,.2f}" for _, _, o, _ in found],
         "requests of brokers, $ a month": [f"{b.write_requests:,.0f}" for *_, b in found],
@@ -181,7 +195,10 @@ def _segments_per_tb(rate: float, seen: Observed) -> float:
 
 def markdown(results: Results, costs: Costs, prices: Prices) -> str:
     seen = sweep()
-    bundle([(rate, o.acknowledged_ms_p50, o.acknowledged_ms_p99, _segments_per_tb(rate, o)) for rate, o in seen], PLOTS / PLOT)
+    bundle(
+        [(rate, o.acknowledged_ms_p50, o.acknowledged_ms_p99, _segments_per_tb(rate, o)) for rate, o in seen],
+        PLOTS / PLOT,
+    )
     used = [(rows, run) for run in results.runs if (rows := [row for row in run.rows if row in USED])]
     alike = len({run.machine for _, run in used}) == 1
     return TEXT.format(
@@ -195,7 +212,9 @@ def markdown(results: Results, costs: Costs, prices: Prices) -> str:
         median_ms=1000 * MEDIAN_S,
         p99_ms=1000 * P99_S,
         runs="; ".join(f"{', '.join(rows)} on {run.machine}, {run.date}" for rows, run in used),
-        unlike="" if alike else ". Their cores are not alike, and yet those of brokers and of compaction are added here",
+        unlike=""
+        if alike
+        else ". Their cores are not alike, and yet those of brokers and of compaction are added here",
         swept="\n".join(swept(seen)),
         plot=PLOT,
         crowds="\n".join(crowds()),
@@ -210,7 +229,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--readers", type=int, default=1, help="consumers of everything (default: 1)")
     parser.add_argument("--kept-tb", type=float, default=0.0, help="kept, in TB")
     parser.add_argument("--core-hour", type=float, default=usual.core_hour, help="dollars (default: %(default)s)")
-    parser.add_argument("--tb-month", type=float, default=usual.tb_month, help="dollars for storage (default: %(default)s)")
+    parser.add_argument(
+        "--tb-month", type=float, default=usual.tb_month, help="dollars for storage (default: %(default)s)"
+    )
     options = parser.parse_args(arguments)
     prices = Prices(options.core_hour, options.tb_month)
     results = Results.load(RESULTS)

@@ -16,7 +16,9 @@ BLUE, GREY, INK = "#2a6f97", "#c9d6df", "#22313f"
 
 
 def draw(answer: Answer, airlines: dict[str, str], path: Path) -> None:
-    plt.rcParams.update({"font.size": 10, "text.color": INK, "axes.labelcolor": INK, "xtick.color": INK, "ytick.color": INK})
+    plt.rcParams.update(
+        {"font.size": 10, "text.color": INK, "axes.labelcolor": INK, "xtick.color": INK, "ytick.color": INK}
+    )
     figure, (left, right) = plt.subplots(1, 2, figsize=(14, 6.2), gridspec_kw={"width_ratios": [1, 1.1]})
     figure.suptitle("How late do flights leave New York?", x=0.01, ha="left", fontsize=16, fontweight="bold")
     subtitle = (
@@ -47,7 +49,9 @@ def _by_hour(axes: Axes, answer: Answer) -> None:
     table = answer.by_hour[answer.by_hour["departed"] > 0]
     axes.bar(table["hour"], table["mean_delay"], color=BLUE, width=0.8)
     for hour, mean in zip(table["hour"], table["mean_delay"], strict=True):
-        axes.annotate(f"{mean:.1f}", (hour, max(mean, 0)), xytext=(0, 3), textcoords="offset points", ha="center", fontsize=8)
+        axes.annotate(
+            f"{mean:.1f}", (hour, max(mean, 0)), xytext=(0, 3), textcoords="offset points", ha="center", fontsize=8
+        )
     axes.set_xticks(table["hour"])
     axes.set_title("By scheduled hour of departure", loc="left", fontweight="bold")
     axes.set_ylabel("mean departure delay, minutes")
@@ -63,4 +67,10 @@ def _plain(axes: Axes, grid: str) -> None:
 
 def _short(airline: str) -> str:
     """Without the legal form, which says nothing in a chart."""
-    return airline.removesuffix(" Inc.").removesuffix(" Co.").removesuffix(" Corporation").removesuffix(" Airlines").strip()
+    return (
+        airline.removesuffix(" Inc.")
+        .removesuffix(" Co.")
+        .removesuffix(" Corporation")
+        .removesuffix(" Airlines")
+        .strip()
+    )

@@ -74,7 +74,9 @@ def stop_leftovers(folder: Path) -> None:
     """Brokers of an earlier run that was itself killed: they would go on writing into the new root."""
     pids = folder / "pids"
     for pid in pids.read_text().split() if pids.exists() and shutil.which("ps") else ():
-        command = subprocess.run(["ps", "-p", pid, "-o", "command="], capture_output=True, text=True, check=False).stdout
+        command = subprocess.run(
+            ["ps", "-p", pid, "-o", "command="], capture_output=True, text=True, check=False
+        ).stdout
         if f"{LEDGERMQ} broker" in command:
             os.kill(int(pid), signal.SIGKILL)
     pids.unlink(missing_ok=True)

@@ -66,7 +66,9 @@ class Check:
         if self._seen[number]:
             raise WrongData(f"flight {number} came twice")
         if number <= self._last_of_key.get(message.key, -1):
-            raise WrongData(f"flight {number} of carrier {message.key!r} came after flight {self._last_of_key[message.key]}")
+            raise WrongData(
+                f"flight {number} of carrier {message.key!r} came after flight {self._last_of_key[message.key]}"
+            )
         if message.offset != self._next_offset.get(message.partition, 0):
             raise WrongData(f"partition {message.partition} has a gap before offset {message.offset}")
         self._seen[number] = 1

@@ -46,7 +46,9 @@ class Answer:
 def ask_spark(parquet: str, settings: dict[str, str]) -> Answer:
     """`parquet`: the folder `parquet/` of the cluster's root. `settings`: what Spark needs to reach it."""
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    spark = SparkSession.builder.master("local[2]").appName("flight delays").config(map=SESSION | settings).getOrCreate()
+    spark = (
+        SparkSession.builder.master("local[2]").appName("flight delays").config(map=SESSION | settings).getOrCreate()
+    )
     try:
         records = spark.read.parquet(parquet).where("topic = 'flights'")
         rows = records.select(sql.from_json(sql.col("value").cast("string"), ROW).alias("row")).select("row.*")
@@ -68,7 +70,9 @@ def ask_pandas(table: pd.DataFrame) -> Answer:
 
 def _grouped_by_pandas(table: pd.DataFrame, group: str) -> pd.DataFrame:
     grouped = table.groupby(group, sort=True)["dep_delay"]
-    return pd.DataFrame({"flights": grouped.size(), "departed": grouped.count(), "mean_delay": grouped.mean()}).reset_index()
+    return pd.DataFrame(
+        {"flights": grouped.size(), "departed": grouped.count(), "mean_delay": grouped.mean()}
+    ).reset_index()
 
 
 def difference(spark: Answer, pandas: Answer) -> str | None:

@@ -31,7 +31,9 @@ class Flights:
 def load() -> Flights:
     table = pd.read_csv(_data_file("flights.csv.zip"))
     airlines = pd.read_csv(_data_file("airlines.csv"))
-    numbered = table.convert_dtypes().assign(**{NUMBER: range(len(table))})  # whole numbers stay whole beside missing ones
+    numbered = table.convert_dtypes().assign(
+        **{NUMBER: range(len(table))}
+    )  # whole numbers stay whole beside missing ones
     values = numbered.to_json(orient="records", lines=True).encode().splitlines()
     keys = [carrier.encode() for carrier in table["carrier"]]
     return Flights(table, dict(zip(airlines["carrier"], airlines["name"], strict=True)), keys, values)

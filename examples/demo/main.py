@@ -66,7 +66,9 @@ def main(root: Root) -> None:
 async def through_the_brokers(cluster: Cluster, flights: Flights) -> tuple[Produced, Consumed, Shared]:
     async with ledgermq.connect(cluster.target) as client:
         await client.create_topic(TOPIC, partitions=PARTITIONS)
-        console.print(f"[bold]2[/] Producing to topic {TOPIC} ({PARTITIONS} partitions), idempotently; half-way, kill -9")
+        console.print(
+            f"[bold]2[/] Producing to topic {TOPIC} ({PARTITIONS} partitions), idempotently; half-way, kill -9"
+        )
         with progress_bar() as progress:
             produced = await produce(client, flights, cluster.kill, progress)
         outage = produced.outage
@@ -78,7 +80,9 @@ async def through_the_brokers(cluster: Cluster, flights: Flights) -> tuple[Produ
         with progress_bar() as progress:
             consumed = await consume(client, len(flights), progress)
         console.print(f"  [green]yes[/]: {consumed.records:,} flights, none lost, none twice, none out of order")
-        console.print(f"[bold]4[/] Consuming it again as a group of {len(MEMBERS)} processes; on the way, kill -9 of one of them")
+        console.print(
+            f"[bold]4[/] Consuming it again as a group of {len(MEMBERS)} processes; on the way, kill -9 of one of them"
+        )
         with progress_bar() as progress:
             shared = await share(client, cluster.target, TOPIC, FOLDER, progress)
         console.print(
@@ -90,12 +94,16 @@ async def through_the_brokers(cluster: Cluster, flights: Flights) -> tuple[Produ
 
 def ask(root: Root, flights: Flights) -> delays.Answer:
     """Spark's answer, if pandas gives the same."""
-    console.print("[bold]6[/] Mean delays with nothing but spark.read.parquet, compared with pandas on the original CSV")
+    console.print(
+        "[bold]6[/] Mean delays with nothing but spark.read.parquet, compared with pandas on the original CSV"
+    )
     with console.status("Spark reads the Parquet files …"), stderr_to(FOLDER / "spark.log"):
         answer = delays.ask_spark(root.parquet, root.spark_settings)
     if (difference := delays.difference(answer, delays.ask_pandas(flights.table))) is not None:
         raise WrongData(f"Spark and pandas differ: {difference}")
-    console.print(f"  [green]equal[/]: {len(answer.by_carrier)} carriers and {len(answer.by_hour)} hours, to the last bit")
+    console.print(
+        f"  [green]equal[/]: {len(answer.by_carrier)} carriers and {len(answer.by_hour)} hours, to the last bit"
+    )
     return answer
 
 
@@ -120,7 +128,9 @@ def tell(
 
 
 def delay_table(answer: delays.Answer) -> Table:
-    table = Table(title="Mean departure delay by carrier", title_justify="left", box=None, header_style="dim", pad_edge=False)
+    table = Table(
+        title="Mean departure delay by carrier", title_justify="left", box=None, header_style="dim", pad_edge=False
+    )
     for column in ("carrier", "flights", "departed", "mean delay, min"):
         table.add_column(column, justify="left" if column == "carrier" else "right")
     for row in answer.by_carrier.sort_values("mean_delay", ascending=False).itertuples():
@@ -136,9 +146,14 @@ def figures(produced: Produced, consumed: Consumed, shared: Shared, compacted: C
     table.add_row("gap after the kill", f"{produced.outage.gap_s:.2f} s")
     table.add_row("consumed and checked", f"{consumed.records_per_s:,.0f} records/s")
     waits = f"{SESSION_TIMEOUT_S:g} s; by default {GroupSettings().session_timeout_s:g} s"
-    table.add_row(f"partitions of a killed group member went on after (session time-out {waits})", f"{shared.gap_s:.2f} s")
+    table.add_row(
+        f"partitions of a killed group member went on after (session time-out {waits})", f"{shared.gap_s:.2f} s"
+    )
     segments = f"{compacted.segment_bytes / 1e6:,.1f} MB of segments"
-    table.add_row(f"Parquet compaction of {segments}, mostly Spark's start of tasks (rates: docs/spark.md)", f"{compacted.seconds:.1f} s")
+    table.add_row(
+        f"Parquet compaction of {segments}, mostly Spark's start of tasks (rates: docs/spark.md)",
+        f"{compacted.seconds:.1f} s",
+    )
     sizes = (produced.bytes, compacted.segment_bytes, compacted.parquet_bytes)
     table.add_row("values → segments → Parquet", " → ".join(f"{size / 1e6:,.1f}" for size in sizes) + " MB")
     table.add_row("the whole demo", f"{seconds:,.0f} s")
@@ -147,7 +162,9 @@ def figures(produced: Produced, consumed: Consumed, shared: Shared, compacted: C
 
 def try_next(root: Root) -> list[str]:
     """Commands that work as they stand, in the folder where the demo ran."""
-    python = f"import pandas; print(pandas.read_parquet('{root.parquet}', partitioning=None).groupby('partition').size())"
+    python = (
+        f"import pandas; print(pandas.read_parquet('{root.parquet}', partitioning=None).groupby('partition').size())"
+    )
     return [
         f".venv/bin/ledgermq consume {TOPIC} --target '{root.url}' --from earliest --max 10 --format table",
         f".venv/bin/ledgermq group describe {GROUP} --target '{root.url}'",

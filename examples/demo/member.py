@@ -24,14 +24,21 @@ async def main(target: str, name: str) -> None:
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    settings = {"client_id": name, "session_timeout_s": SESSION_TIMEOUT_S, "heartbeat_wait_s": 0.5, "commit_interval_ms": 200}
+    settings = {
+        "client_id": name,
+        "session_timeout_s": SESSION_TIMEOUT_S,
+        "heartbeat_wait_s": 0.5,
+        "commit_interval_ms": 200,
+    }
     async with ledgermq.connect(target) as client, client.consumer(TOPIC, group=GROUP, **settings) as consumer:
         await consumer.wait_ready()
         print("ready", flush=True)
         await asyncio.to_thread(sys.stdin.readline)  # until all have their share: one alone would be done too soon
         while not stopped.is_set():
             for partition, offsets in runs(await consumer.fetch(FETCH_RECORDS_MAX, timeout=0.5)).items():
-                sys.stdout.write(f"{partition} {offsets[0]} {len(offsets)}\n")  # one write: a kill leaves no part of a line
+                sys.stdout.write(
+                    f"{partition} {offsets[0]} {len(offsets)}\n"
+                )  # one write: a kill leaves no part of a line
                 sys.stdout.flush()
         await consumer.drain()
 

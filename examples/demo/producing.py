@@ -89,7 +89,9 @@ class Produced:
         return self.records / self.seconds
 
 
-async def produce(client: ledgermq.Client, flights: Flights, kill: Callable[[str], None], progress: Progress) -> Produced:
+async def produce(
+    client: ledgermq.Client, flights: Flights, kill: Callable[[str], None], progress: Progress
+) -> Produced:
     """`kill`: ends the broker at an address. On return every record is acknowledged; raises if one could not be stored."""
     bar = progress.add_task("Producing", total=len(flights), note="")
     watch = Watch(lambda stored: progress.update(bar, completed=stored))

@@ -39,7 +39,10 @@ class Root:
         query = parse_qs(urlsplit(self.url).query)
         settings = {"spark.jars.packages": HADOOP_AWS}
         if "endpoint" in query:
-            settings |= {"spark.hadoop.fs.s3a.endpoint": query["endpoint"][0], "spark.hadoop.fs.s3a.path.style.access": "true"}
+            settings |= {
+                "spark.hadoop.fs.s3a.endpoint": query["endpoint"][0],
+                "spark.hadoop.fs.s3a.path.style.access": "true",
+            }
         if "region" in query:
             settings["spark.hadoop.fs.s3a.endpoint.region"] = query["region"][0]
         return settings

@@ -59,7 +59,9 @@ class Coverage:
         """Raises WrongData for what is not in the topic."""
         seen = self._seen.get(partition, bytearray())
         if not 0 <= first <= first + count <= len(seen):
-            raise WrongData(f"member {member} was given offsets {first} to {first + count - 1} of partition {partition}")
+            raise WrongData(
+                f"member {member} was given offsets {first} to {first + count - 1} of partition {partition}"
+            )
         before = sum(seen[first : first + count])
         seen[first : first + count] = b"\x01" * count
         self.handled += count - before
@@ -87,7 +89,9 @@ class Group:
                 readers = [tasks.create_task(self._member(name)) for name in MEMBERS]
                 await self._begin_together()
                 while self.coverage.missing:
-                    progress.update(bar, completed=self.coverage.handled, note=f"member {self.killed} killed" if self.killed else "")
+                    progress.update(
+                        bar, completed=self.coverage.handled, note=f"member {self.killed} killed" if self.killed else ""
+                    )
                     if not self.killed and self._is_under_way:
                         self._kill()
                     if time.monotonic() - self.heard_at > SILENCE_S_MAX:
@@ -117,13 +121,23 @@ class Group:
             group = await self._client.groups.describe(GROUP)
         except ledgermq.errors.UnknownGroup:
             return False
-        return len(group.members) == len(MEMBERS) and all(member.owned for member in group.members) and group.summary.state == "stable"
+        return (
+            len(group.members) == len(MEMBERS)
+            and all(member.owned for member in group.members)
+            and group.summary.state == "stable"
+        )
 
     async def _member(self, name: str) -> None:
         script = Path(__file__).with_name("member.py")
         with (self._folder / f"member-{name}.log").open("wb") as log:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, str(script), self._target, name, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=log
+                sys.executable,
+                str(script),
+                self._target,
+                name,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log,
             )
         self._processes[name] = process
         assert process.stdout is not None
@@ -140,7 +154,9 @@ class Group:
 
     @property
     def _is_under_way(self) -> bool:
-        return self.coverage.handled >= self.coverage.missing / 2 and len(set(self.coverage.holders.values())) == len(MEMBERS)
+        return self.coverage.handled >= self.coverage.missing / 2 and len(set(self.coverage.holders.values())) == len(
+            MEMBERS
+        )
 
     def _kill(self) -> None:
         self.killed = max(MEMBERS, key=self.coverage.missing_of)
@@ -169,4 +185,6 @@ async def share(client: ledgermq.Client, target: str, topic: str, folder: Path, 
         raise WrongData(f"the group's lag is {lag}, though its members have stopped at the end")
     if not group.resumed_at:
         raise WrongData(f"no member was killed early enough to be missed: {group.killed or 'none'}")
-    return Shared(coverage.handled, coverage.again, group.killed, len(group.lost), group.resumed_at - group.killed_at, lag)
+    return Shared(
+        coverage.handled, coverage.again, group.killed, len(group.lost), group.resumed_at - group.killed_at, lag
+    )

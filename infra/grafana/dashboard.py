@@ -80,7 +80,9 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel("Bytes in, by topic", ((top(rate("produced_bytes_total", "topic")), "{{topic}}"),), "Bps"),
         Panel("Bytes out, by topic", ((top(rate("fetched_bytes_total", "topic")), "{{topic}}"),), "Bps"),
         Panel("Calls, by how they ended", ((or_zero(rate("calls_total", "code")), "{{code}}"),), "cps"),
-        Panel("Unary calls, 99th percentile", ((or_zero(quantile(0.99, "call_seconds", "method")), "{{method}}"),), "s"),
+        Panel(
+            "Unary calls, 99th percentile", ((or_zero(quantile(0.99, "call_seconds", "method")), "{{method}}"),), "s"
+        ),
         Panel("Open streams", ((f"sum by (method) ({metric('open_streams')})", "{{method}}"),)),
     ),
     "Durability": (
@@ -97,8 +99,14 @@ ROWS: dict[str, tuple[Panel, ...]] = {
     ),
     "Object store": (
         Panel("Requests", ((rate("store_requests_total", "operation"), "{{operation}}"),), "reqps"),
-        Panel("Requests that did not go well", ((rate("store_requests_total", "outcome", outcome='!="OK"'), "{{outcome}}"),), "reqps"),
-        Panel("Requests, 99th percentile", ((quantile(0.99, "store_request_seconds", "operation"), "{{operation}}"),), "s"),
+        Panel(
+            "Requests that did not go well",
+            ((rate("store_requests_total", "outcome", outcome='!="OK"'), "{{outcome}}"),),
+            "reqps",
+        ),
+        Panel(
+            "Requests, 99th percentile", ((quantile(0.99, "store_request_seconds", "operation"), "{{operation}}"),), "s"
+        ),
         Panel(
             "Damaged objects of bundle 0, in an hour",
             ((f"sum by (outcome) (increase({metric('damaged_objects_total')}[1h]))", "{{outcome}}"),),
@@ -115,7 +123,11 @@ ROWS: dict[str, tuple[Panel, ...]] = {
     "Ownership": (
         Panel("Bundles owned", ((metric("owned_bundles"), "{{instance}}"),)),
         Panel("Claims", ((rate("claims_total", "outcome"), "{{outcome}}"),), "cps"),
-        Panel("Terms ended", ((rate("terms_ended_total", "why"), "{{why}}"), (rate("takeovers_total", "job"), "takeovers")), "cps"),
+        Panel(
+            "Terms ended",
+            ((rate("terms_ended_total", "why"), "{{why}}"), (rate("takeovers_total", "job"), "takeovers")),
+            "cps",
+        ),
         Panel("Taking a bundle over", quantiles("claim_seconds"), "s"),
         Panel("Brokers alive, as each sees it", ((metric("live_brokers"), "{{instance}}"),)),
         Panel("Age of the last heartbeat", ((metric("heartbeat_age_seconds"), "{{instance}}"),), "s"),
@@ -141,23 +153,34 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             ),
         ),
         Panel(
-            "Oldest record that is not in Parquet", ((f"max by (bundle) ({metric('compaction_lag_seconds')})", "bundle {{bundle}}"),), "s"
+            "Oldest record that is not in Parquet",
+            ((f"max by (bundle) ({metric('compaction_lag_seconds')})", "bundle {{bundle}}"),),
+            "s",
         ),
         Panel(
-            "Bytes that are not in Parquet", ((f"sum by (bundle) ({metric('compaction_backlog_bytes')})", "bundle {{bundle}}"),), "bytes"
+            "Bytes that are not in Parquet",
+            ((f"sum by (bundle) ({metric('compaction_backlog_bytes')})", "bundle {{bundle}}"),),
+            "bytes",
         ),
-        Panel("Segments that are not trimmed", ((f"max by (bundle) ({metric('untrimmed_segments')})", "bundle {{bundle}}"),)),
+        Panel(
+            "Segments that are not trimmed",
+            ((f"max by (bundle) ({metric('untrimmed_segments')})", "bundle {{bundle}}"),),
+        ),
         Panel("Records compacted", ((rate("compacted_records_total"), "{{instance}}"),), "cps"),
         Panel(
             "Rounds in brokers",
-            ((metric("background_rounds_under_way"), "{{instance}}"), (metric("background_rounds_allowed"), "{{instance}}: allowed")),
+            (
+                (metric("background_rounds_under_way"), "{{instance}}"),
+                (metric("background_rounds_allowed"), "{{instance}}: allowed"),
+            ),
         ),
         Panel("Background work that failed", ((rate("upkeep_failures_total", "work"), "{{work}}"),), "cps"),
         Panel("Checkpoints", ((rate("checkpoints_total"), "{{instance}}"),), "cps"),
     ),
     "Groups": (
         Panel(
-            "Lag, by group and topic", ((or_zero(top(f"max by (group, topic) ({metric('group_lag_records')})")), "{{group}} {{topic}}"),)
+            "Lag, by group and topic",
+            ((or_zero(top(f"max by (group, topic) ({metric('group_lag_records')})")), "{{group}} {{topic}}"),),
         ),
         Panel("Members", ((or_zero(top(f"max by (group) ({metric('group_members')})")), "{{group}}"),)),
     ),
@@ -177,7 +200,13 @@ def dashboard() -> dict[str, Any]:
         "schemaVersion": 39,
         "refresh": "10s",
         "time": {"from": "now-1h", "to": "now"},
-        "templating": {"list": [_source(), _variable("job", "ledgermq_ready"), _variable("instance", 'ledgermq_ready{job=~"$job"}')]},
+        "templating": {
+            "list": [
+                _source(),
+                _variable("job", "ledgermq_ready"),
+                _variable("instance", 'ledgermq_ready{job=~"$job"}'),
+            ]
+        },
         "panels": list(_panels()),
     }
 
@@ -196,12 +225,21 @@ def queries() -> list[str]:
 def _panels() -> Iterator[dict[str, Any]]:
     number, top_edge = 1, 0
     for title, panels in ROWS.items():
-        yield {"id": number, "type": "row", "title": title, "collapsed": False, "panels": [], "gridPos": _place(0, top_edge, WIDTH, 1)}
+        yield {
+            "id": number,
+            "type": "row",
+            "title": title,
+            "collapsed": False,
+            "panels": [],
+            "gridPos": _place(0, top_edge, WIDTH, 1),
+        }
         number, top_edge = number + 1, top_edge + 1
         per_row = 6 if panels[0].kind == "stat" else PER_ROW
         height, width = (STAT_HEIGHT if panels[0].kind == "stat" else HEIGHT), WIDTH // per_row
         for place, panel in enumerate(panels):
-            yield _panel(number, panel, _place(width * (place % per_row), top_edge + height * (place // per_row), width, height))
+            yield _panel(
+                number, panel, _place(width * (place % per_row), top_edge + height * (place // per_row), width, height)
+            )
             number += 1
         top_edge += height * -(-len(panels) // per_row)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ledger import keys
-from ledger.catalog import Catalog, read_catalog
-from ledger.cluster import ClusterSettings
 from ledger.fsck.ledger_check import LedgerView
 from ledger.fsck.problem import Problems
 from ledger.object_store.contract import ObjectStore
+from ledger.root.cluster import ClusterSettings
+from ledger.topics.catalog import Catalog, read_catalog
 
 
 async def check_catalog(store: ObjectStore, cluster: ClusterSettings, problems: Problems) -> Catalog | None:
@@ -20,7 +20,11 @@ async def check_catalog(store: ObjectStore, cluster: ClusterSettings, problems: 
     for topic in catalog.topics_by_id.values() if catalog is not None else ():
         wrong = [bundle for bundle in topic.bundles if bundle >= cluster.bundles]
         if wrong:
-            problems.damage(keys.ledger(wrong[0]), "UNKNOWN_BUNDLE", f"topic {topic.name} has partitions in it, the cluster does not")
+            problems.damage(
+                keys.ledger(wrong[0]),
+                "UNKNOWN_BUNDLE",
+                f"topic {topic.name} has partitions in it, the cluster does not",
+            )
         if not topic.bundles:
             problems.damage(keys.ledger(keys.METADATA_BUNDLE), "BAD_TOPIC", f"topic {topic.name} has no partitions")
     return catalog
@@ -29,14 +33,22 @@ async def check_catalog(store: ObjectStore, cluster: ClusterSettings, problems: 
 def check_partitions(catalog: Catalog, views: Sequence[LedgerView], problems: Problems) -> None:
     """A partition's records lie in the bundle that its topic names, and nowhere else."""
     for view in views:
-        for topic_id, partition in sorted(view.ends.keys() | {(e.topic_id, e.partition) for index in view.valid for e in index.batches}):
+        for topic_id, partition in sorted(
+            view.ends.keys() | {(e.topic_id, e.partition) for index in view.valid for e in index.batches}
+        ):
             topic = catalog.topics_by_id.get(topic_id)
             where = f"topic id {topic_id} partition {partition}"
             if topic is None:
                 if topic_id >= catalog.offset:
-                    problems.damage(keys.ledger(view.bundle), "UNKNOWN_TOPIC", f"{where}: {keys.METADATA_TOPIC} never named it")
+                    problems.damage(
+                        keys.ledger(view.bundle), "UNKNOWN_TOPIC", f"{where}: {keys.METADATA_TOPIC} never named it"
+                    )
             elif partition >= topic.partitions:
-                problems.damage(keys.ledger(view.bundle), "UNKNOWN_PARTITION", f"{where}: {topic.name} has {topic.partitions} partitions")
+                problems.damage(
+                    keys.ledger(view.bundle),
+                    "UNKNOWN_PARTITION",
+                    f"{where}: {topic.name} has {topic.partitions} partitions",
+                )
             elif topic.bundles[partition] != view.bundle:
                 text = f"{where}: {topic.name} has it in bundle {topic.bundles[partition]}"
                 problems.damage(keys.ledger(view.bundle), "WRONG_BUNDLE", text)

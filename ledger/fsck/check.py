@@ -11,12 +11,9 @@ from dataclasses import dataclass, field
 
 from ledger import keys
 from ledger.blocking import RunBlocking
-from ledger.checkpoint import newest_checkpoint
-from ledger.cluster import BUNDLES_AT_ONCE, ClusterSettings
-from ledger.cluster_fit import contradictions
-from ledger.copies import CopyingStore
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.fsck.catalog_check import check_catalog, check_partitions, removed_ids
+from ledger.fsck.cluster_fit import contradictions
 from ledger.fsck.copy_check import check_copies
 from ledger.fsck.keyed_check import KeyedCheck
 from ledger.fsck.ledger_check import LedgerView, check_ledger
@@ -25,7 +22,10 @@ from ledger.fsck.offset_check import check_offsets, check_put_ids, check_sequenc
 from ledger.fsck.parquet_check import ParquetCheck
 from ledger.fsck.problem import Problem, Problems, Severity
 from ledger.fsck.round_check import check_rounds
+from ledger.log.checkpoint import newest_checkpoint
 from ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledger.root.cluster import BUNDLES_AT_ONCE, ClusterSettings
+from ledger.root.copies import CopyingStore
 from ledgermq.errors import DataDamaged, FormatNotSupported
 from ledgermq.tasks import all_of
 
@@ -69,7 +69,9 @@ async def check_root(
     store = CopyingStore(plain, logs=False)
     contradicted = Problems()
     for text in await contradictions(store, cluster):
-        contradicted.damage(keys.CLUSTER, "CONTRADICTED", f"{text}; the rest was not checked: put the right {keys.CLUSTER} back first")
+        contradicted.damage(
+            keys.CLUSTER, "CONTRADICTED", f"{text}; the rest was not checked: put the right {keys.CLUSTER} back first"
+        )
     if contradicted.all:
         return Checked(problems=contradicted.all)
     for attempt in range(1, ATTEMPTS_MAX + 1):
@@ -84,7 +86,11 @@ async def check_root(
             continue
         is_quiet = before == await _numbers(store, cluster)
         if not is_quiet and attempt == ATTEMPTS_MAX:
-            problems.note(keys.CLUSTER, "NOT_QUIET", "checkpoints were put while this was checked; some of it may be of two moments")
+            problems.note(
+                keys.CLUSTER,
+                "NOT_QUIET",
+                "checkpoints were put while this was checked; some of it may be of two moments",
+            )
         if is_quiet or attempt == ATTEMPTS_MAX or problems.worst in (None, Severity.NOTE):
             checked.problems = problems.all
             return checked
@@ -102,10 +108,17 @@ async def _numbers(store: ObjectStore, cluster: ClusterSettings) -> list[int | N
 
 
 async def _check_once(
-    store: CopyingStore, cluster: ClusterSettings, quick: bool, on_bundle: OnBundle, run_blocking: RunBlocking, problems: Problems
+    store: CopyingStore,
+    cluster: ClusterSettings,
+    quick: bool,
+    on_bundle: OnBundle,
+    run_blocking: RunBlocking,
+    problems: Problems,
 ) -> Checked:
     if not cluster.has_checksum:
-        problems.note(keys.CLUSTER, "NO_CHECKSUM", "it is from before there were checksums: keep a copy of it elsewhere")
+        problems.note(
+            keys.CLUSTER, "NO_CHECKSUM", "it is from before there were checksums: keep a copy of it elsewhere"
+        )
     checked = Checked(objects=await check_names(store.inner, cluster.bundles, problems))
     parquet = [info async for info in store.list(keys.PARQUET)]
     keyed = [info async for info in store.list(keys.KEYED)]
@@ -128,9 +141,13 @@ async def _check_once(
         check_partitions(catalog, views, problems)
     if len(views) == cluster.bundles:  # else nobody can say which files count
         checkpoints = [view.checkpoint for view in views]
-        await ParquetCheck(store, cluster.cluster_id, live, checkpoints, problems, run_blocking).run(parquet, quick=quick)
+        await ParquetCheck(store, cluster.cluster_id, live, checkpoints, problems, run_blocking).run(
+            parquet, quick=quick
+        )
         if catalog is not None:
-            await KeyedCheck(store, cluster.cluster_id, problems, run_blocking).run(keyed, catalog, checkpoints, quick=quick)
+            await KeyedCheck(store, cluster.cluster_id, problems, run_blocking).run(
+                keyed, catalog, checkpoints, quick=quick
+            )
     checked.parquet_files = len(parquet)
     checked.records = sum(_end(view) for view in views)
     return checked

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ledger import keys
-from ledger.checkpoint import newest_checkpoint
-from ledger.copies import CopyingStore, fault_of, read_or_none
 from ledger.fsck.problem import Problems
-from ledger.mend import PAIRS_AT_ONCE, is_needed, list_pairs
+from ledger.log.checkpoint import newest_checkpoint
 from ledger.object_store.contract import ObjectStore
+from ledger.root.copies import CopyingStore, fault_of, read_or_none
+from ledger.root.mend import PAIRS_AT_ONCE, is_needed, list_pairs
 from ledgermq.errors import DataDamaged, FormatNotSupported
 from ledgermq.tasks import all_of
 
@@ -31,13 +31,17 @@ async def _check_pair(store: ObjectStore, key: str, problems: Problems) -> None:
             await _check_orphan(store, key, copy, copy_fault, problems)
         return
     if fault is not None:
-        with_copy = "missing" if copy is None else "damaged too" if copy_fault else f"sound and read instead of it; {MEND}"
+        with_copy = (
+            "missing" if copy is None else "damaged too" if copy_fault else f"sound and read instead of it; {MEND}"
+        )
         problems.damage(key, fault.code, f"{_text(fault, key)}; its second copy is {with_copy}")
     if copy is None:
         return  # if the original is sound, the owner of bundle 0 makes a copy: an older release has put it, or its writer was cut off
     if copy_fault is not None:
         which = "damaged too" if fault else f"sound; {MEND}"
-        problems.damage(copy_key, copy_fault.code, f"{_text(copy_fault, key)}; it is the second copy, the original is {which}")
+        problems.damage(
+            copy_key, copy_fault.code, f"{_text(copy_fault, key)}; it is the second copy, the original is {which}"
+        )
     elif fault is None and original != copy:
         problems.damage(key, "COPY_DIFFERS", f"it is not the one that was put first, which its second copy is; {MEND}")
 
@@ -51,7 +55,9 @@ async def _check_orphan(
         return
     with problems.collecting(key):
         if is_needed(key, copy, await newest_checkpoint(CopyingStore(store, logs=False), keys.METADATA_BUNDLE)):
-            problems.damage(key, "OBJECT_MISSING", f"it is missing; its second copy is sound and read instead of it; {MEND}")
+            problems.damage(
+                key, "OBJECT_MISSING", f"it is missing; its second copy is sound and read instead of it; {MEND}"
+            )
         else:
             problems.untidy(copy_key, "UNREFERENCED", "its original was deleted")
 

@@ -8,7 +8,6 @@ from functools import partial
 
 from ledger import keys
 from ledger.blocking import RunBlocking
-from ledger.catalog import Catalog
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.fsck.parquet_rows import read_rows
 from ledger.fsck.problem import Problems
@@ -17,6 +16,7 @@ from ledger.keyed.version import KeyedFile, KeyedVersion, newest_version, read_v
 from ledger.keys import KeyedName, KeyedPlace
 from ledger.object_store.contract import ObjectInfo, ObjectStore
 from ledger.parquet.stored_file import read_footer
+from ledger.topics.catalog import Catalog
 
 
 @dataclass(slots=True)
@@ -34,27 +34,38 @@ class KeyedCheck:
         self._problems = problems
         self._run_blocking = run_blocking
 
-    async def run(self, listed: Iterable[ObjectInfo], catalog: Catalog, checkpoints: Sequence[fmt.Checkpoint], *, quick: bool) -> None:
+    async def run(
+        self, listed: Iterable[ObjectInfo], catalog: Catalog, checkpoints: Sequence[fmt.Checkpoint], *, quick: bool
+    ) -> None:
         """`listed`: of `keyed/`, from before the checkpoints were read."""
         places: dict[KeyedPlace, _Listed] = {}
         for info in listed:
             if (name := keys.parse_keyed(info.key)) is not None:
                 found = places.setdefault(name.place, _Listed())
                 (found.files if name.is_file else found.versions).append((name, info))
-        counters = {KeyedPlace(part.topic_id, part.partition): part for checkpoint in checkpoints for part in checkpoint.partitions}
+        counters = {
+            KeyedPlace(part.topic_id, part.partition): part
+            for checkpoint in checkpoints
+            for part in checkpoint.partitions
+        }
         for place, part in counters.items():
             if part.parquet_start > part.log_start:
                 places.setdefault(place, _Listed())
         for place, found in places.items():
             if catalog.is_removed(place.topic_id, catalog.offset):
                 newest_ms = max((info.modified_ms for _, info in (*found.versions, *found.files)), default=0)
-                text, used_ms = "the topic of these versions was removed", max(checkpoint.created_ms for checkpoint in checkpoints)
+                text, used_ms = (
+                    "the topic of these versions was removed",
+                    max(checkpoint.created_ms for checkpoint in checkpoints),
+                )
                 self._problems.leftover(place.folder, "REMOVED_TOPIC", text, put_ms=newest_ms, used_ms=used_ms)
                 continue
             with self._problems.collecting(place.folder):
                 await self._check_place(place, found, counters.get(place), quick=quick)
 
-    async def _check_place(self, place: KeyedPlace, listed: _Listed, part: fmt.PartitionCheckpoint | None, *, quick: bool) -> None:
+    async def _check_place(
+        self, place: KeyedPlace, listed: _Listed, part: fmt.PartitionCheckpoint | None, *, quick: bool
+    ) -> None:
         newest = await newest_version(self._store, place)
         end = newest.version.end if newest is not None else 0
         if part is not None and part.log_start < part.parquet_start and end < part.parquet_start:
@@ -70,16 +81,22 @@ class KeyedCheck:
             with self._problems.collecting(info.key):
                 named |= {file.key for file in (await read_version(self._store, place, name.number)).files}
         await self._check_files(newest.version, quick=quick)
-        self._unreferenced(listed, named | {file.key for file in newest.version.files}, newest.version.number, newest.published_ms)
+        self._unreferenced(
+            listed, named | {file.key for file in newest.version.files}, newest.version.number, newest.published_ms
+        )
 
     def _unreferenced(self, listed: _Listed, named: set[str], newest: int, newest_ms: int) -> None:
         for name, info in listed.files:
             if info.key in named:
                 continue
             if name.number <= newest:
-                self._problems.leftover(info.key, "UNREFERENCED", "no version names it", put_ms=info.modified_ms, used_ms=newest_ms)
+                self._problems.leftover(
+                    info.key, "UNREFERENCED", "no version names it", put_ms=info.modified_ms, used_ms=newest_ms
+                )
             else:
-                self._problems.note(info.key, "UNPUBLISHED", f"it is of a round that has not published version {name.number}")
+                self._problems.note(
+                    info.key, "UNPUBLISHED", f"it is of a round that has not published version {name.number}"
+                )
 
     async def _check_files(self, version: KeyedVersion, *, quick: bool) -> None:
         seen: set[bytes] = set()
@@ -89,9 +106,17 @@ class KeyedCheck:
                 footer = await read_footer(self._store, file.key)
                 note = KeyedNote.decode(footer.metadata)
                 if note is None or note.cluster != self._cluster_id:
-                    self._problems.damage(file.key, "FOREIGN_FILE", "it is no file of a keyed partition of this cluster")
-                elif info.size != file.size or (note.rows, note.first, note.last) != (footer.num_rows, file.first, file.last):
-                    self._problems.damage(file.key, "WRONG_LIST", f"size, rows or offsets are not as {version.key} says")
+                    self._problems.damage(
+                        file.key, "FOREIGN_FILE", "it is no file of a keyed partition of this cluster"
+                    )
+                elif info.size != file.size or (note.rows, note.first, note.last) != (
+                    footer.num_rows,
+                    file.first,
+                    file.last,
+                ):
+                    self._problems.damage(
+                        file.key, "WRONG_LIST", f"size, rows or offsets are not as {version.key} says"
+                    )
                 elif not quick:
                     data = await self._store.get(file.key)
                     problem = await self._run_blocking(partial(_find_wrong_rows, data, file, version, seen))

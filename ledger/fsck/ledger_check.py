@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ledger import keys
-from ledger.checkpoint import check_successor, decode_checkpoint, newest_checkpoint
-from ledger.fold import PartitionKey
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.fsck.problem import Problems
 from ledger.fsck.segment_check import check_segment
-from ledger.numbered import list_numbered
+from ledger.log.checkpoint import check_successor, decode_checkpoint, newest_checkpoint
+from ledger.log.fold import PartitionKey
+from ledger.log.numbered import list_numbered
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq.tasks import all_of
 
@@ -87,18 +87,27 @@ async def _read_segments(store: ObjectStore, view: LedgerView, problems: Problem
 def _check_presence(view: LedgerView, problems: Problems) -> None:
     checkpoint = view.checkpoint
     expected = checkpoint.trim_slot
-    for slot in [*sorted(slot for slot in view.present if expected <= slot <= checkpoint.state.slot), checkpoint.state.slot + 1]:
+    for slot in [
+        *sorted(slot for slot in view.present if expected <= slot <= checkpoint.state.slot),
+        checkpoint.state.slot + 1,
+    ]:
         if slot > expected:
             which = "it is" if slot == expected + 1 else f"slots {expected} to {slot - 1} are"
-            view.damage(problems, expected, "MISSING_SEGMENT", f"{which} missing, and the trim slot is {checkpoint.trim_slot}")
+            view.damage(
+                problems, expected, "MISSING_SEGMENT", f"{which} missing, and the trim slot is {checkpoint.trim_slot}"
+            )
         if slot <= checkpoint.state.slot and slot not in view.indexes:
             view.whole = False
         expected = slot + 1
     for claim in checkpoint.state.claims:
         index = view.indexes.get(claim.slot)
-        if claim.slot not in view.present or (index is not None and (index.kind, index.epoch) != (fmt.CLAIM, claim.epoch)):
+        if claim.slot not in view.present or (
+            index is not None and (index.kind, index.epoch) != (fmt.CLAIM, claim.epoch)
+        ):
             problems.damage(
-                keys.segment(view.bundle, claim.slot), "MISSING_CLAIM", f"the claim of epoch {claim.epoch} is not there: its fence is gone"
+                keys.segment(view.bundle, claim.slot),
+                "MISSING_CLAIM",
+                f"the claim of epoch {claim.epoch} is not there: its fence is gone",
             )
 
 
@@ -133,7 +142,11 @@ def _fold_newer(view: LedgerView, problems: Problems) -> None:
             epoch, writer, last = index.epoch, index.writer, index.put_id
             view.valid.append(index)
         else:
-            problems.note(keys.segment(view.bundle, slot), "VOID_SEGMENT", f"of epoch {index.epoch}; every reader passes it over")
+            problems.note(
+                keys.segment(view.bundle, slot), "VOID_SEGMENT", f"of epoch {index.epoch}; every reader passes it over"
+            )
         slot += 1
     for later in sorted(slot_after for slot_after in view.present if slot_after > slot):
-        problems.note(keys.segment(view.bundle, later), "AFTER_GAP", f"slot {slot} is empty; when it is filled, this one is void")
+        problems.note(
+            keys.segment(view.bundle, later), "AFTER_GAP", f"slot {slot} is empty; when it is filled, this one is void"
+        )

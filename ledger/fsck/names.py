@@ -23,7 +23,11 @@ async def check_names(store: ObjectStore, bundles: int, problems: Problems) -> i
 def _check_name(key: str, bundles: int, problems: Problems) -> None:
     if keys.parse_archived(key) is not None or keys.parse_keyed(key) is not None:
         return
-    if key in (keys.CLUSTER, keys.ARCHIVE_OWNER) or keys.parse_broker(key) is not None or keys.parse_sink(key) is not None:
+    if (
+        key in (keys.CLUSTER, keys.ARCHIVE_OWNER)
+        or keys.parse_broker(key) is not None
+        or keys.parse_sink(key) is not None
+    ):
         return
     if keys.original_of(key) is not None:
         return
@@ -39,6 +43,12 @@ def _check_parquet_name(key: str, problems: Problems) -> None:
     if keys.parse_parquet(key) is not None:
         return
     if any(part.startswith(("_", ".")) for part in key.split("/")):
-        problems.untidy(key, "FOREIGN_OBJECT", "no LedgerMQ process puts an object of this name; readers of Parquet pass it over")
+        problems.untidy(
+            key, "FOREIGN_OBJECT", "no LedgerMQ process puts an object of this name; readers of Parquet pass it over"
+        )
     else:
-        problems.damage(key, "FOREIGN_OBJECT", "Spark reads every file here: this one is either counted as records or breaks the query")
+        problems.damage(
+            key,
+            "FOREIGN_OBJECT",
+            "Spark reads every file here: this one is either counted as records or breaks the query",
+        )

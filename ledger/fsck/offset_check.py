@@ -6,11 +6,11 @@ Safety invariants 1, 2, 3 and 6, told from indexes and checkpoint alone.
 from __future__ import annotations
 
 from ledger import keys
-from ledger.checkpoint import partitions_by_key
-from ledger.fold import PartitionKey
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.fsck.ledger_check import LedgerView
 from ledger.fsck.problem import Problems
+from ledger.log.checkpoint import partitions_by_key
+from ledger.log.fold import PartitionKey
 
 
 def check_offsets(view: LedgerView, dropped: set[int], problems: Problems) -> None:
@@ -52,28 +52,46 @@ def _check_first(entry: fmt.BatchEntry, object_key: str, covered: int, is_droppe
 
 def _check_next(entry: fmt.BatchEntry, object_key: str, expected: int, problems: Problems) -> None:
     if entry.base_offset > expected:
-        problems.damage(object_key, "OFFSET_GAP", f"{_partition(entry)}: offsets {expected} to {entry.base_offset - 1} are in no segment")
+        problems.damage(
+            object_key,
+            "OFFSET_GAP",
+            f"{_partition(entry)}: offsets {expected} to {entry.base_offset - 1} are in no segment",
+        )
     elif entry.base_offset < expected:
         text = f"offsets {entry.base_offset} to {expected - 1} are in an earlier segment or batch too"
         problems.damage(object_key, "OFFSET_DOUBLED", f"{_partition(entry)}: {text}")
 
 
-def _check_end(view: LedgerView, key: PartitionKey, end: int, running: dict[PartitionKey, int], covered: int, problems: Problems) -> None:
+def _check_end(
+    view: LedgerView, key: PartitionKey, end: int, running: dict[PartitionKey, int], covered: int, problems: Problems
+) -> None:
     checkpoint_key = keys.checkpoint(view.bundle, view.checkpoint.number)
     where = f"topic id {key[0]} partition {key[1]}"
     if key in running and running[key] != end:
-        problems.damage(checkpoint_key, "WRONG_END", f"{where} is said to end at {end}, its segments end at {running[key]}")
+        problems.damage(
+            checkpoint_key, "WRONG_END", f"{where} is said to end at {end}, its segments end at {running[key]}"
+        )
     elif key not in running and end > covered:
-        problems.damage(checkpoint_key, "OFFSET_GAP", f"{where}: offsets {covered} to {end - 1} are neither in Parquet nor in a segment")
+        problems.damage(
+            checkpoint_key,
+            "OFFSET_GAP",
+            f"{where}: offsets {covered} to {end - 1} are neither in Parquet nor in a segment",
+        )
     if covered > end and covered != _log_start(view, key):
-        problems.damage(checkpoint_key, "WRONG_END", f"{where}: Parquet is said to reach offset {covered}, the partition ends at {end}")
+        problems.damage(
+            checkpoint_key,
+            "WRONG_END",
+            f"{where}: Parquet is said to reach offset {covered}, the partition ends at {end}",
+        )
 
 
 def _log_start(view: LedgerView, key: PartitionKey) -> int:
     return next((part.log_start for part in view.checkpoint.partitions if (part.topic_id, part.partition) == key), 0)
 
 
-def _check_unknown(view: LedgerView, running: dict[PartitionKey, int], ends: dict[PartitionKey, int], problems: Problems) -> None:
+def _check_unknown(
+    view: LedgerView, running: dict[PartitionKey, int], ends: dict[PartitionKey, int], problems: Problems
+) -> None:
     """Segments up to the checkpoint hold a partition that the checkpoint does not know."""
     for key in running.keys() - ends.keys():
         text = f"it does not know topic id {key[0]} partition {key[1]}, which its segments hold"

@@ -15,7 +15,7 @@ from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.fsck.parquet_rows import read_rows
 from ledger.fsck.problem import Problems
 from ledger.keys import ParquetName
-from ledger.object_store.contract import ObjectInfo, ObjectMissing, ObjectStore
+from ledger.object_store.contract import FENCES, ObjectInfo, ObjectMissing, ObjectStore
 from ledger.parquet.columns import FooterNote
 from ledger.parquet.stored_file import read_footer
 
@@ -90,7 +90,9 @@ class ParquetCheck:
         said = (note.topic_id, note.partition, note.first_offset, note.last_offset, note.plan)
         named = (name.topic_id, name.partition, name.first_offset, name.last_offset, name.plan)
         if said != named:
-            self._problems.damage(key, "WRONG_NAME", f"its footer says topic id, partition, offsets and plan {said}, its name {named}")
+            self._problems.damage(
+                key, "WRONG_NAME", f"its footer says topic id, partition, offsets and plan {said}, its name {named}"
+            )
         expected = 0 if note.failed else name.last_offset + 1 - name.first_offset
         if footer.num_rows != expected:
             self._problems.damage(key, "WRONG_ROWS", f"it has {footer.num_rows} rows, not {expected}")
@@ -106,14 +108,20 @@ class ParquetCheck:
                 text, used_ms = "no list of Parquet files names it", self._newest_ms.get(note.bundle, 0)
                 self._problems.leftover(key, "UNREFERENCED", text, put_ms=file.info.modified_ms, used_ms=used_ms)
             else:
-                self._problems.damage(key, "UNPLANNED", f"plan {note.plan} of bundle {note.bundle} is not open, or does not name it")
+                self._problems.damage(
+                    key, "UNPLANNED", f"plan {note.plan} of bundle {note.bundle} is not open, or does not name it"
+                )
         elif (listed := self._live[key]) is not None:
             if (listed.first_offset, listed.last_offset) != (file.name.first_offset, file.name.last_offset):
-                self._problems.damage(key, "WRONG_LIST", f"the list says offsets {listed.first_offset} to {listed.last_offset}")
+                self._problems.damage(
+                    key, "WRONG_LIST", f"the list says offsets {listed.first_offset} to {listed.last_offset}"
+                )
             if listed.size != file.info.size:
                 self._problems.damage(key, "WRONG_SIZE", f"it has {file.info.size} bytes, the list says {listed.size}")
             if note.failed:
-                self._problems.damage(key, "WRONG_LIST", "it stands for a batch that cannot be read, and is listed as if it held records")
+                self._problems.damage(
+                    key, "WRONG_LIST", "it stands for a batch that cannot be read, and is listed as if it held records"
+                )
 
     async def _check_rows(self, file: _File) -> None:
         data = await self._store.get(file.info.key)
@@ -130,7 +138,9 @@ class ParquetCheck:
             files.sort(key=lambda file: (file.name.first_offset, file.name.last_offset))
             for before, after in pairwise(files):
                 if after.name.first_offset <= before.name.last_offset:
-                    text = f"{topic}/{partition}: readers of Parquet see its records twice, {before.info.key} overlaps it"
+                    text = (
+                        f"{topic}/{partition}: readers of Parquet see its records twice, {before.info.key} overlaps it"
+                    )
                     self._problems.damage(after.info.key, "RANGES_OVERLAP", text)
                 elif after.name.first_offset > before.name.last_offset + 1:
                     first, last = before.name.last_offset + 1, after.name.first_offset - 1
@@ -140,11 +150,14 @@ class ParquetCheck:
     async def _check_fences(self) -> None:
         for name in await self._store.list_fences():
             fence = keys.parse_fence(name)
-            object_key = f"{keys.FENCES}{name}"
+            object_key = f"{FENCES}{name}"
             if fence is None:
                 self._problems.untidy(object_key, "FOREIGN_OBJECT", "no LedgerMQ process makes a fence of this name")
             elif fence.plan <= self._finished.get(fence.bundle, 0):
-                text, used_ms = f"plan {fence.plan} is finished, its fence is not closed yet", self._newest_ms[fence.bundle]
+                text, used_ms = (
+                    f"plan {fence.plan} is finished, its fence is not closed yet",
+                    self._newest_ms[fence.bundle],
+                )
                 self._problems.leftover(object_key, "OPEN_FENCE", text, put_ms=0, used_ms=used_ms)
 
 

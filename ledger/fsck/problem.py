@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import IntEnum
 
-from ledger.damage import CollectingDamage
+from ledger.root.damage import CollectingDamage
 
 OVERDUE_AFTER_GRACES = 2
 """What was of use until just now is taken after the grace of garbage collection, and by its next pass: as long again."""

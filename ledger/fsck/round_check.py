@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from ledger import keys
-from ledger.checkpoint import partition_of
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.fsck.ledger_check import LedgerView
 from ledger.fsck.problem import Problems
-from ledger.numbered import list_numbered
+from ledger.log.checkpoint import partition_of
+from ledger.log.numbered import list_numbered
+from ledger.log.plan_chain import decode_plan
+from ledger.log.snapshot import decode_snapshot
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.pages import PageReader, decode_page
-from ledger.parquet.plan_chain import decode_plan
-from ledger.snapshot import decode_snapshot
 
 
 async def check_rounds(store: ObjectStore, view: LedgerView, problems: Problems) -> dict[str, fmt.ParquetFile | None]:
@@ -24,7 +24,9 @@ async def check_rounds(store: ObjectStore, view: LedgerView, problems: Problems)
     await _check_snapshot(store, view, problems)
     for part in view.checkpoint.partitions:
         if part.HasField("parked"):
-            where = f"topic id {part.topic_id} partition {part.partition} waits for repair since plan {part.parked.plan}"
+            where = (
+                f"topic id {part.topic_id} partition {part.partition} waits for repair since plan {part.parked.plan}"
+            )
             problems.damage(part.parked.object_key, "PARKED", f"{where}: {part.parked.reason}")
         for lost in part.lost:
             where = f"topic id {part.topic_id} partition {part.partition}, offsets {lost.first_offset} to {lost.last_offset}"
@@ -39,7 +41,11 @@ async def _check_plans(store: ObjectStore, view: LedgerView, problems: Problems)
         with problems.collecting(info.key):
             plan = decode_plan(await store.get(info.key), info.key)
             if number > finished + 1:
-                problems.damage(info.key, "PLAN_AHEAD", f"plan {finished} is the last that is finished, so only {finished + 1} may be open")
+                problems.damage(
+                    info.key,
+                    "PLAN_AHEAD",
+                    f"plan {finished} is the last that is finished, so only {finished + 1} may be open",
+                )
             elif number == finished + 1:
                 live.update({file.key: None for file in plan.files if file.key})
                 _check_slots(view, plan, info.key, problems)
@@ -53,7 +59,9 @@ def _check_slots(view: LedgerView, plan: fmt.CompactionPlan, key: str, problems:
         if slot.slot not in view.present:
             problems.damage(keys.segment(view.bundle, slot.slot), "MISSING_SEGMENT", f"{key} is open and names it")
         elif index is not None and index.put_id != slot.put_id:
-            problems.damage(keys.segment(view.bundle, slot.slot), "OTHER_SEGMENT", f"{key} is open and names another put")
+            problems.damage(
+                keys.segment(view.bundle, slot.slot), "OTHER_SEGMENT", f"{key} is open and names another put"
+            )
 
 
 async def _check_lists(store: ObjectStore, view: LedgerView, problems: Problems) -> dict[str, fmt.ParquetFile | None]:
@@ -105,7 +113,9 @@ async def _check_snapshot(store: ObjectStore, view: LedgerView, problems: Proble
             text = f"snapshot {in_force} is in force"
             problems.leftover(info.key, "UNREFERENCED", text, put_ms=info.modified_ms, used_ms=checkpoint.created_ms)
     if in_force and in_force not in found:
-        problems.damage(keys.snapshot(view.bundle, in_force), "OBJECT_MISSING", "the newest checkpoint says that it is in force")
+        problems.damage(
+            keys.snapshot(view.bundle, in_force), "OBJECT_MISSING", "the newest checkpoint says that it is in force"
+        )
 
 
 def _check_snapshot_ends(checkpoint: fmt.Checkpoint, snapshot: fmt.Snapshot, key: str, problems: Problems) -> None:

@@ -7,14 +7,16 @@ from itertools import pairwise
 from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.fsck.problem import Problems
+from ledger.log.segment import SlotIndex, decode_tail, first_batch_position, read_index
 from ledger.object_store.contract import ObjectStore
-from ledger.segment import SlotIndex, decode_tail, first_batch_position, read_index
 from ledgermq.errors import CorruptFrame, MessageTooLarge
 from ledgermq.protocol.batch_header import check_crc
 from ledgermq.protocol.records import END_OF_STREAM, decode_batch, schema_prefix
 
 
-async def check_segment(store: ObjectStore, bundle: int, slot: int, problems: Problems, *, quick: bool) -> SlotIndex | None:
+async def check_segment(
+    store: ObjectStore, bundle: int, slot: int, problems: Problems, *, quick: bool
+) -> SlotIndex | None:
     """Its index; None where that cannot be read. `quick`: the batches are not read. Raises ObjectMissing."""
     key = keys.segment(bundle, slot)
     with problems.collecting(key):
@@ -40,7 +42,9 @@ def check_layout(index: fmt.SegmentIndex, problems: Problems) -> None:
     position = first_batch_position()
     for number, entry in enumerate(index.batches):
         if entry.position != position:
-            problems.damage(key, "BAD_INDEX", f"batch {number} is said to begin at byte {entry.position}, not {position}")
+            problems.damage(
+                key, "BAD_INDEX", f"batch {number} is said to begin at byte {entry.position}, not {position}"
+            )
         position = entry.position + entry.length
         if entry.record_count == 0:
             problems.damage(key, "BAD_INDEX", f"batch {number} has no records")

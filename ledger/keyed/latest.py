@@ -28,7 +28,11 @@ class LatestOffsets:
 def latest_of(parts: Sequence[pa.Table]) -> LatestOffsets:
     """`parts`: columns key (binary) and offset (int64)."""
     schema = pa.schema([("key", pa.large_binary()), ("offset", pa.int64())])
-    whole = pa.concat_tables([part.select(["key", "offset"]).cast(schema) for part in parts]) if parts else schema.empty_table()
+    whole = (
+        pa.concat_tables([part.select(["key", "offset"]).cast(schema) for part in parts])
+        if parts
+        else schema.empty_table()
+    )
     known = whole.filter(pc.is_valid(whole.column("key")))
     last = known.group_by("key", use_threads=False).aggregate([("offset", "max")])
     return LatestOffsets(_one(last.column("key")), _one(last.column("offset_max")))

@@ -3,7 +3,7 @@
 The dirty part is the log from the base version's end on, whole files of Parquet; a record of the base or of the dirty part stays if the
 dirty part holds no later one of its key. Besides, these go: records below the log start, tombstones that have been in a version for
 `delete.retention.ms`, and, with `compact,delete`, what is older than `retention.ms`. With `delete.when` that is judged as of the last of
-its times, once, by what was in Parquet then: as retention judges the log (`ledger.parquet.retention`).
+its times, once, by what was in Parquet then: as retention judges the log (`ledger.garbage.retention`).
 
 Of a topic that is keyed no more only whole files go that are below the log start, and nothing is read; where the topic archives, only what
 was deleted on demand, for versions go to no archive.
@@ -16,11 +16,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from ledger.deletion_times import last_time_ms
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keyed.version import NUMBER_MAX, KeyedFile, KeyedVersion, Published, aged_end, earlier_of, nothing_yet
 from ledger.keys import KeyedPlace
-from ledger.topic_settings import TopicSettings
+from ledger.topics.deletion_times import last_time_ms
+from ledger.topics.settings import TopicSettings
 
 DIRTY_RECORDS_MAX = 8 * 1024 * 1024
 """Of one round: every task holds their keys in memory, some 100 bytes each where keys have 40."""
@@ -98,13 +98,17 @@ def make_cleaning_plan(
         groups=(),
         dirty=dirty,
         floor=_floor(counters, settings),
-        aged_end=max(base.tombstones_to, aged_end(earlier, settings.delete_retention_ms, now_ms)) if settings.keyed else base.tombstones_to,
+        aged_end=max(base.tombstones_to, aged_end(earlier, settings.delete_retention_ms, now_ms))
+        if settings.keyed
+        else base.tombstones_to,
         expired_us=max(0, judged_ms - settings.retention_ms) * 1000 if judged_ms else 0,
         expired_ms=max(base.expired_ms, judged_ms),
         earlier=earlier,
     )
     if not settings.keyed:
-        is_lost = published is None and counters.log_start < counters.parquet_start  # then these files are all that there is
+        is_lost = (
+            published is None and counters.log_start < counters.parquet_start
+        )  # then these files are all that there is
         return None if is_lost else _plan_of_left(plan, abandoned)
     expires = not settings.delete_when or judged_ms > base.expired_ms
     if not _is_due(plan, ripe, settings, everything, expires):
@@ -139,7 +143,9 @@ def _ripe(log: Iterable[fmt.ParquetFile], written_ms_max: int, judged_ms: int) -
     for file in log:
         if (file.timestamp_max_us // 1000 or file.committed_ms) > written_ms_max:
             return
-        yield CleaningInput(file.key, file.first_offset, file.last_offset, file.size, expires=file.committed_ms <= judged_ms)
+        yield CleaningInput(
+            file.key, file.first_offset, file.last_offset, file.size, expires=file.committed_ms <= judged_ms
+        )
 
 
 def _some(ripe: Iterable[CleaningInput]) -> Iterable[CleaningInput]:
@@ -153,7 +159,9 @@ def _some(ripe: Iterable[CleaningInput]) -> Iterable[CleaningInput]:
         yield file
 
 
-def _is_due(plan: CleaningPlan, ripe: Sequence[CleaningInput], settings: TopicSettings, everything: bool, expires: bool) -> bool:
+def _is_due(
+    plan: CleaningPlan, ripe: Sequence[CleaningInput], settings: TopicSettings, everything: bool, expires: bool
+) -> bool:
     """`expires`: what is too old in the base goes."""
     if everything and ripe:
         return True
@@ -163,11 +171,17 @@ def _is_due(plan: CleaningPlan, ripe: Sequence[CleaningInput], settings: TopicSe
         return True
     if any(file.last < plan.floor for file in base.files):
         return True
-    if plan.aged_end > base.tombstones_to and any(file.tombstones and file.first < plan.aged_end for file in base.files):
+    if plan.aged_end > base.tombstones_to and any(
+        file.tombstones and file.first < plan.aged_end for file in base.files
+    ):
         return True
     at_once = everything or settings.delete_when
     slack_us = 0 if at_once else settings.retention_ms * 100  # a tenth of it: not for every record that grows too old
-    return expires and plan.expired_us > 0 and any(0 < file.timestamp_min_us < plan.expired_us - slack_us for file in base.files)
+    return (
+        expires
+        and plan.expired_us > 0
+        and any(0 < file.timestamp_min_us < plan.expired_us - slack_us for file in base.files)
+    )
 
 
 def _grouped(inputs: Iterable[CleaningInput], bytes_max: int) -> Iterable[tuple[CleaningInput, ...]]:

@@ -20,11 +20,11 @@ from crc32c import crc32c
 from ledger.blocking import RunBlocking
 from ledger.keyed.version import KeyedFile, KeyedVersion, newest_version
 from ledger.keys import KeyedPlace
+from ledger.log.stored_batch import StoredBatch
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.parquet.columns import SCHEMA as PARQUET_SCHEMA
 from ledger.parquet.row_group import read_columns
 from ledger.parquet.stored_file import read_footer
-from ledger.stored_batch import StoredBatch
 from ledgermq.errors import DataDamaged, Unavailable
 from ledgermq.protocol.records import SCHEMA, Compression, encode_batch
 
@@ -96,7 +96,10 @@ class KeyedReader:
         if known is None or known.end < border:
             newest = await newest_version(self._store, place)
             if newest is None or newest.version.end < border:
-                raise DataDamaged(f"{place.folder}: the log begins at {border}, no version holds what was before", object_key=place.folder)
+                raise DataDamaged(
+                    f"{place.folder}: the log begins at {border}, no version holds what was before",
+                    object_key=place.folder,
+                )
             known = self._keep(newest.version)
         self._versions.move_to_end(place)
         return known
@@ -110,11 +113,13 @@ class KeyedReader:
     async def _look_again(self, version: KeyedVersion, missing: ObjectMissing) -> None:
         newest = await newest_version(self._store, version.place)
         if newest is None or newest.version.number == version.number:
-            raise DataDamaged(f"{missing.message}, and {version.key} names it", object_key=missing.object_key) from missing
+            raise DataDamaged(
+                f"{missing.message}, and {version.key} names it", object_key=missing.object_key
+            ) from missing
         self._keep(newest.version)
 
     async def candidate(self, place: KeyedPlace, offset: int, border: int, timestamp_us: int) -> tuple[int, int] | None:
-        """The next range of offsets that may hold a record of this time or a later one: first and end. As `ledger.time_search` asks."""
+        """The next range of offsets that may hold a record of this time or a later one: first and end. As `ledger.log.time_search` asks."""
         version = await self.version(place, border)
         for file in version.files:
             if file.last >= offset and file.first < border and file.timestamp_max_us >= timestamp_us:
@@ -151,7 +156,10 @@ class KeyedReader:
                 table = await read_columns(self._store, file.key, footer, number, names, self._run_blocking)
                 found = await self._run_blocking(partial(_decoded, table))
                 self._groups[file.key, number] = found
-                while len(self._groups) > 1 and sum(group.rows.nbytes for group in self._groups.values()) > DECODED_BYTES_MAX:
+                while (
+                    len(self._groups) > 1
+                    and sum(group.rows.nbytes for group in self._groups.values()) > DECODED_BYTES_MAX
+                ):
                     self._groups.popitem(last=False)
             self._groups.move_to_end((file.key, number))
         return found

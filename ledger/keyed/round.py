@@ -13,20 +13,20 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ledger import keys
-from ledger.catalog import Topic
-from ledger.checkpoint import newest_checkpoint, partition_of
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keyed.plan import CleaningPlan, make_cleaning_plan
-from ledger.keyed.report import CleaningReport
 from ledger.keyed.task import CleaningOutcome, CleaningTask
 from ledger.keyed.version import KeyedVersion, Published, encode_version, newest_version
 from ledger.keys import KeyedPlace
+from ledger.log.checkpoint import newest_checkpoint, partition_of
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.object_store.settle import PutOutcome, settle_put
 from ledger.parquet.compaction import Compaction
+from ledger.parquet.keyed_report import CleaningReport
 from ledger.parquet.pages import PageReader
-from ledger.topic_facts import may_remove
-from ledger.two_clocks import TwoClocks
+from ledger.root.two_clocks import TwoClocks
+from ledger.topics.catalog import Topic
+from ledger.topics.facts import may_remove
 from ledgermq.errors import DataDamaged, Unavailable
 from ledgermq.sources import Sources
 
@@ -87,11 +87,15 @@ async def clean_partition(
 async def _abandoned(compaction: Compaction, place: KeyedPlace) -> frozenset[int]:
     """Numbers for which files were put `parquet_min_age` ago. Looked at before the newest version: files that it names are not above it."""
     limit_ms = await compaction.store.store_time_ms() - compaction.cluster.parquet_min_age_ms
-    old = [keys.parse_keyed(info.key) async for info in compaction.store.list(place.files) if info.modified_ms <= limit_ms]
+    old = [
+        keys.parse_keyed(info.key) async for info in compaction.store.list(place.files) if info.modified_ms <= limit_ms
+    ]
     return frozenset(name.number for name in old if name is not None)
 
 
-async def _look(store: ObjectStore, topic: Topic, partition: int) -> tuple[Published | None, fmt.Checkpoint, list[fmt.ParquetFile]]:
+async def _look(
+    store: ObjectStore, topic: Topic, partition: int
+) -> tuple[Published | None, fmt.Checkpoint, list[fmt.ParquetFile]]:
     """The newest version, the newest checkpoint, and the log above the version's end: of one moment, or so that nobody can tell.
 
     Of a topic that is keyed no more, without the log: nothing of it is to be cleaned.
@@ -115,7 +119,9 @@ def _bytes_of(plan: CleaningPlan) -> int:
     return sum(each.size for group in plan.groups for each in group)
 
 
-async def _run(compaction: Compaction, bundle: int, plan: CleaningPlan, topic: Topic, on_done: OnCleaned) -> CleaningReport | None:
+async def _run(
+    compaction: Compaction, bundle: int, plan: CleaningPlan, topic: Topic, on_done: OnCleaned
+) -> CleaningReport | None:
     store, sources = compaction.store, compaction.sources
     attempt, number = sources.new_id(), plan.base.number + 1
     tasks = [
@@ -168,7 +174,9 @@ def check_version(plan: CleaningPlan, version: KeyedVersion) -> None:
     base = plan.base
     for name in ("end", "tombstones_to", "expired_ms"):
         if getattr(version, name) < getattr(base, name):
-            raise AssertionError(f"{version.key}: {name} would go back from {getattr(base, name)} to {getattr(version, name)}")
+            raise AssertionError(
+                f"{version.key}: {name} would go back from {getattr(base, name)} to {getattr(version, name)}"
+            )
     start = base.end
     for each in plan.dirty:
         if each.first > max(start, plan.floor):
@@ -186,10 +194,14 @@ async def _publish(store: ObjectStore, version: KeyedVersion, sources: Sources) 
     return outcome is PutOutcome.WON
 
 
-async def _explain(store: ObjectStore, place: KeyedPlace, bundle: int, plan: CleaningPlan, missing: ObjectMissing) -> None:
+async def _explain(
+    store: ObjectStore, place: KeyedPlace, bundle: int, plan: CleaningPlan, missing: ObjectMissing
+) -> None:
     """A file was gone that version n, or the log above it, must have. Raises DataDamaged unless others have gone on meanwhile."""
     newest = await newest_version(store, place)
     counters = partition_of(await newest_checkpoint(store, bundle), place.topic_id, place.partition)
     if (newest.version.number if newest is not None else 0) > plan.base.number or counters.log_start > plan.floor:
         return
-    raise DataDamaged(f"{missing.message}, and {plan.base.key} is still the newest version", object_key=missing.object_key) from missing
+    raise DataDamaged(
+        f"{missing.message}, and {plan.base.key} is still the newest version", object_key=missing.object_key
+    ) from missing

@@ -137,7 +137,9 @@ class _Run:
             raise DataDamaged(f"{each.key}: it has {footer.num_rows} rows, not {expected}", object_key=each.key)
         return footer
 
-    async def _columns(self, each: CleaningInput, footer: pq.FileMetaData, names: Sequence[str]) -> AsyncIterator[pa.Table]:
+    async def _columns(
+        self, each: CleaningInput, footer: pq.FileMetaData, names: Sequence[str]
+    ) -> AsyncIterator[pa.Table]:
         for number in range(footer.num_row_groups):
             yield await read_columns(self.store, each.key, footer, number, names, self.run_blocking)
 
@@ -158,7 +160,9 @@ class _Run:
             found += pc.is_null(table.column("value")).chunks
         return pa.chunked_array(found, pa.bool_())
 
-    def _decide(self, rows: pa.Table, dead: pa.ChunkedArray | None, latest: LatestOffsets, expires: bool) -> pa.ChunkedArray:
+    def _decide(
+        self, rows: pa.Table, dead: pa.ChunkedArray | None, latest: LatestOffsets, expires: bool
+    ) -> pa.ChunkedArray:
         compute: Any = pc
         offsets = rows.column("offset")
         gone = compute.invert(latest.survivors(rows.column("key"), offsets))
@@ -188,7 +192,9 @@ class _Run:
                 part = found.stays.slice(at, count)
                 at += count
                 if _count(part):
-                    table = await read_columns(self.store, found.each.key, found.footer, number, SCHEMA.names, self.run_blocking)
+                    table = await read_columns(
+                        self.store, found.each.key, found.footer, number, SCHEMA.names, self.run_blocking
+                    )
                     yield await self.run_blocking(partial(table.filter, part))
 
     async def _put(self, key: str, data: NewFile, note: KeyedNote) -> KeyedFile:
@@ -215,7 +221,9 @@ def described(footer: pq.FileMetaData, key: str, size: int) -> KeyedFile:
     note = KeyedNote.decode(footer.metadata)
     if note is None or footer.num_rows != note.rows:
         raise DataDamaged(f"{key}: it is no file of a keyed partition, or lacks rows", object_key=key)
-    return KeyedFile(key, note.first, note.last, note.rows, note.tombstones, size, note.timestamp_min_us, note.timestamp_max_us)
+    return KeyedFile(
+        key, note.first, note.last, note.rows, note.tombstones, size, note.timestamp_min_us, note.timestamp_max_us
+    )
 
 
 def _count(mask: pa.ChunkedArray) -> int:

@@ -19,7 +19,7 @@ from typing import Any
 from crc32c import crc32c
 
 from ledger.keys import KeyedPlace
-from ledger.numbered import list_numbered
+from ledger.log.numbered import list_numbered
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq.errors import DataDamaged, FormatNotSupported, Unavailable
 
@@ -86,7 +86,9 @@ class KeyedVersion:
         for before, after in pairwise(self.files):
             if after.first <= before.last:
                 raise ValueError(f"{after.key} overlaps {before.key}")
-        if any(file.first > file.last or file.rows < 1 for file in self.files) or (self.files and self.files[-1].last >= self.end):
+        if any(file.first > file.last or file.rows < 1 for file in self.files) or (
+            self.files and self.files[-1].last >= self.end
+        ):
             raise ValueError("its files do not fit its end")
 
 

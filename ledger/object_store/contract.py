@@ -27,6 +27,11 @@ from ledgermq.errors import LedgerMQError, RetriableError
 
 Buffer = bytes | bytearray | memoryview
 
+FENCES = "parquet/_tmp/"
+"""Folder of the stores' own: what is put under a fence stays below it until the put is whole."""
+PASSING = ("parquet/", "keyed/", "sinks/")
+"""Folders of topics and queries lie below these. Stores that have real folders remove the empty ones there."""
+
 
 class AlreadyExists(LedgerMQError):
     code = "OBJECT_EXISTS"

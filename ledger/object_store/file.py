@@ -23,8 +23,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
-from ledger.keys import FENCES, KEYED, PARQUET, SINKS
 from ledger.object_store.contract import (
+    FENCES,
+    PASSING,
     Buffer,
     FenceClosed,
     FencedPuts,
@@ -40,8 +41,6 @@ from ledger.object_store.names import TEMPORARY, check_fence, check_key, check_p
 from ledgermq.errors import InvalidRequest, LedgerMQError, StoreUnusable
 from ledgermq.sources import Sources
 
-PASSING = (PARQUET, KEYED, SINKS)
-"""Below them folders are of topics and of queries, and go with what is in them."""
 READERS_MAX = 8
 WRITERS_MAX = 8
 TEMPORARY_AGE_MS_MAX = 3_600_000
@@ -166,7 +165,9 @@ class FileStore(ObjectStore):
         """For this module's `FencedPuts`."""
         size_bytes = sum(memoryview(buffer).nbytes for buffer in buffers)
         spend = partial(self._reserve.spend_half, size_bytes=size_bytes)
-        await self._write(key, lambda: _create_fenced(self._disk, key, self._new_temp(folder), path, buffers), spend=spend)
+        await self._write(
+            key, lambda: _create_fenced(self._disk, key, self._new_temp(folder), path, buffers), spend=spend
+        )
 
     def _path(self, key: str) -> Path:
         return self._root / check_key(key)
@@ -213,7 +214,9 @@ class FileStore(ObjectStore):
             self._clock.touch()
         return self._clock.stat().st_mtime_ns // 1_000_000
 
-    def _create(self, key: str, temp: Path, path: Path, buffers: Sequence[Buffer], before_link: Callable[[], None] | None = None) -> None:
+    def _create(
+        self, key: str, temp: Path, path: Path, buffers: Sequence[Buffer], before_link: Callable[[], None] | None = None
+    ) -> None:
         with _in_temporary(self._root):
             write_temp(temp, buffers, before_link)
         with _in_target(key):

@@ -176,7 +176,9 @@ class Disk:
             try:
                 path.mkdir(exist_ok=True)
             except (FileNotFoundError, NotADirectoryError) as e:
-                raise StoreUnusable(f"cannot make the folder {path}: {e.strerror}; choose another root", object_key=str(path)) from e
+                raise StoreUnusable(
+                    f"cannot make the folder {path}: {e.strerror}; choose another root", object_key=str(path)
+                ) from e
             self._fsync_folder(path.parent)
         if not self.root.is_dir():
             raise StoreUnusable(f"{self.root} is a file; the root has to be a folder", object_key=str(self.root))
@@ -255,7 +257,9 @@ class Disk:
 
     def make_durable(self, paths: Sequence[Path]) -> None:
         """Names of files that others have linked. Having no temporary name proves nothing where its fence may have been closed."""
-        for folder in dict.fromkeys(above for path in paths for above in path.parents if above.is_relative_to(self.root)):
+        for folder in dict.fromkeys(
+            above for path in paths for above in path.parents if above.is_relative_to(self.root)
+        ):
             self._fsync_folder(folder)
 
     def remove_all(self, paths: Sequence[Path]) -> None:

@@ -58,7 +58,9 @@ class Reserve:
         except OSError as error:
             if error.errno not in FULL or not self._give_back():
                 raise
-            return step()  # also where another has just given it back: there is room now that the first try may not have had
+            return (
+                step()
+            )  # also where another has just given it back: there is room now that the first try may not have had
 
     def spend_half(self, step: Callable[[], T], size_bytes: int) -> T:
         """The same, but at least half of the reserve stays free. Raises StoreFull."""

@@ -26,8 +26,8 @@ from urllib.parse import unquote, urlsplit
 
 from hdfs_native import Client, FileStatus, WriteOptions
 
-from ledger.keys import FENCES
 from ledger.object_store.contract import (
+    FENCES,
     Buffer,
     FenceClosed,
     FencedPuts,
@@ -61,7 +61,9 @@ def open_hdfs(url: str, sources: Sources) -> HdfsStore:
     """
     parts = urlsplit(url)
     if not parts.netloc or not parts.path.startswith("/"):
-        raise InvalidConfig(f"root URL {url!r}: an HDFS URL names a NameNode or a name service, and a folder: hdfs://host:8020/folder")
+        raise InvalidConfig(
+            f"root URL {url!r}: an HDFS URL names a NameNode or a name service, and a folder: hdfs://host:8020/folder"
+        )
     if parts.query or parts.fragment:
         raise InvalidConfig(f"root URL {url!r}: an HDFS URL has neither '?' nor '#'")
     try:
@@ -94,7 +96,9 @@ class HdfsStore(ObjectStore):
         try:
             await self._write(key, partial(self._create, self._new_temp(), path, buffers))
         except ObjectMissing as error:
-            raise StoreUncertain(f"{key}: {error.message}: a folder or its temporary file is not there", object_key=key) from error
+            raise StoreUncertain(
+                f"{key}: {error.message}: a folder or its temporary file is not there", object_key=key
+            ) from error
 
     async def put(self, key: str, data: Buffer) -> None:
         path = self._path(key)

@@ -9,7 +9,12 @@ from ledger.object_store.contract import AlreadyExists, ObjectMissing, StoreThro
 from ledgermq.errors import InvalidRequest, LedgerMQError, StoreFull, Unauthorized
 
 TEXT_CHARS_MAX = 300
-_MISSING = ("FileNotFoundException", "PathIsNotDirectoryException", "ParentNotDirectoryException", "LeaseExpiredException")
+_MISSING = (
+    "FileNotFoundException",
+    "PathIsNotDirectoryException",
+    "ParentNotDirectoryException",
+    "LeaseExpiredException",
+)
 _IN_THE_WAY = "(is not a directory)"
 """Told as a refusal of access when a file stands where the path has a folder."""
 _REFUSED = ("AccessControlException", "AuthenticationException", "InvalidToken", "SaslException", "AccessDenied")
@@ -25,7 +30,9 @@ def hdfs_errors(what: str) -> Iterator[None]:
     except LedgerMQError:
         raise
     except BaseException as error:
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":  # what the client's Rust half dies of
+        if (
+            not isinstance(error, Exception) and type(error).__name__ != "PanicException"
+        ):  # what the client's Rust half dies of
             raise
         raise hdfs_error(what, error) from error
 
@@ -35,7 +42,11 @@ def hdfs_error(what: str, error: BaseException) -> LedgerMQError:
     text = str(error).partition("\n")[0].partition("\\n")[0][:TEXT_CHARS_MAX]
     if isinstance(error, FileExistsError):
         return AlreadyExists(f"object {what} exists", object_key=what)
-    if isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError) or _names(text, _MISSING) or _IN_THE_WAY in text:
+    if (
+        isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError)
+        or _names(text, _MISSING)
+        or _IN_THE_WAY in text
+    ):
         return ObjectMissing(f"no object {what}", object_key=what)
     if isinstance(error, PermissionError) or _names(text, _REFUSED):
         return Unauthorized(f"HDFS refuses access to {what}: {text}", object_key=what)

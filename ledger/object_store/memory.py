@@ -10,7 +10,15 @@ from bisect import bisect_right, insort
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
-from ledger.object_store.contract import AlreadyExists, Buffer, FenceClosed, FencedPuts, ObjectInfo, ObjectMissing, ObjectStore
+from ledger.object_store.contract import (
+    AlreadyExists,
+    Buffer,
+    FenceClosed,
+    FencedPuts,
+    ObjectInfo,
+    ObjectMissing,
+    ObjectStore,
+)
 from ledger.object_store.names import check_fence, check_key, check_prefix, is_shown
 from ledgermq.errors import InvalidRequest
 from ledgermq.sources import Sources

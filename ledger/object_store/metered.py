@@ -23,7 +23,7 @@ class StoreMeter(Protocol):
         """`operation`: a method of ObjectStore, or ``fenced_put``. `outcome`: OK, CANCELLED, FAILED or an error's wire code."""
 
     def object_damaged(self, key: str, outcome: str) -> None:
-        """An object with a second copy was found damaged. `outcome`: one of `ledger.copies.OUTCOMES`."""
+        """An object with a second copy was found damaged. `outcome`: one of `ledger.root.copies.OUTCOMES`."""
 
 
 @dataclass

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from ledger.keys import FENCES
+from ledger.object_store.contract import FENCES
 from ledgermq.errors import InvalidRequest
 
 KEY_LENGTH_MAX = 900
@@ -26,7 +26,9 @@ _OWN = (FENCES, TEMPORARY + "/")
 def check_key(key: str) -> str:
     """A key that may be read, put and deleted. Raises InvalidRequest."""
     if len(key) > KEY_LENGTH_MAX or not _KEY.match(key):
-        raise InvalidRequest(f"object key {key!r}: parts of letters, digits, '.', '_', '=' and '-', joined by '/', are needed")
+        raise InvalidRequest(
+            f"object key {key!r}: parts of letters, digits, '.', '_', '=' and '-', joined by '/', are needed"
+        )
     if key.startswith(_OWN):
         raise InvalidRequest(f"object key {key!r} belongs to the store itself")
     return key

@@ -14,7 +14,15 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import suppress
 
-from ledger.object_store.contract import Buffer, FenceClosed, FencedPuts, ObjectInfo, ObjectMissing, ObjectStore, StoreUncertain
+from ledger.object_store.contract import (
+    Buffer,
+    FenceClosed,
+    FencedPuts,
+    ObjectInfo,
+    ObjectMissing,
+    ObjectStore,
+    StoreUncertain,
+)
 from ledger.object_store.names import check_fence, check_key, check_prefix, is_shown
 from ledger.object_store.s3_client import S3Client, date_ms, signed_ms
 from ledger.object_store.s3_errors import contract_errors, error_of, is_expired, refused
@@ -31,7 +39,9 @@ CLOCKS_APART_PARTS = 3
 async def open_s3(url: str) -> S3Store:
     """Sends nothing yet. Raises InvalidConfig, Unauthorized (no credentials)."""
     location = parse_s3_url(url)
-    client = await asyncio.to_thread(S3Client, location, READERS_MAX + WRITERS_MAX)  # reads files, perhaps asks a metadata service
+    client = await asyncio.to_thread(
+        S3Client, location, READERS_MAX + WRITERS_MAX
+    )  # reads files, perhaps asks a metadata service
     return await store_of(location, client)
 
 
@@ -91,10 +101,14 @@ class S3Store(ObjectStore):
                 entries, token = await self._wire.list_page(self._root + prefix, start, token)
             for entry in entries:
                 if entry["Key"] <= last:
-                    raise StoreUnusable(f"the object store does not list in ascending order: {entry['Key']!r} after {last!r}")
+                    raise StoreUnusable(
+                        f"the object store does not list in ascending order: {entry['Key']!r} after {last!r}"
+                    )
                 last = entry["Key"]
                 key = last.removeprefix(self._root)
-                if key and is_shown(key) and not key.endswith("/"):  # some tools put empty objects where a file system has folders
+                if (
+                    key and is_shown(key) and not key.endswith("/")
+                ):  # some tools put empty objects where a file system has folders
                     modified_ms = int(entry["LastModified"].timestamp() * 1000)
                     yield ObjectInfo(key, entry["Size"], entry["ETag"].strip('"'), modified_ms)
             if token is None:

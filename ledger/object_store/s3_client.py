@@ -73,13 +73,17 @@ class S3Client:
         self.bucket = location.bucket
         self.region = str(self._botocore.meta.region_name)
         self.ca_bundle: str | None = session.get_config_variable("ca_bundle")
-        self.proxy = get_environ_proxies(self._botocore.meta.endpoint_url).get(urlsplit(self._botocore.meta.endpoint_url).scheme)
+        self.proxy = get_environ_proxies(self._botocore.meta.endpoint_url).get(
+            urlsplit(self._botocore.meta.endpoint_url).scheme
+        )
         self._http = _pool(self.proxy, self.ca_bundle, connections_max)
 
     def presign(self, operation: str, life_s: int = URL_LIFE_S, **parameters: str) -> str:
         """`operation` as botocore names it: get_object, put_object, head_object, delete_object, head_bucket."""
         with botocore_errors():
-            url = self._botocore.generate_presigned_url(operation, Params={"Bucket": self.bucket, **parameters}, ExpiresIn=life_s)
+            url = self._botocore.generate_presigned_url(
+                operation, Params={"Bucket": self.bucket, **parameters}, ExpiresIn=life_s
+            )
             return str(url)
 
     def send(
@@ -124,7 +128,9 @@ class S3Client:
     def delete_objects(self, names: Sequence[str]) -> None:
         """At most 1,000. Raises what the first one that failed says."""
         with botocore_errors(of_bucket=True):
-            answer = self._botocore.delete_objects(Bucket=self.bucket, Delete={"Objects": [{"Key": name} for name in names], "Quiet": True})
+            answer = self._botocore.delete_objects(
+                Bucket=self.bucket, Delete={"Objects": [{"Key": name} for name in names], "Quiet": True}
+            )
         tell_failed(answer.get("Errors", []))
 
     def close(self) -> None:
@@ -232,7 +238,9 @@ def _refused(error: ClientError) -> S3Refused:
     answer = error.response.get("ResponseMetadata", {})
     said = error.response.get("Error", {})
     status, headers = answer.get("HTTPStatusCode", 500), answer.get("HTTPHeaders", {})
-    found = S3Refused(status, str(said.get("Code", "")), str(said.get("Message", "")), retry_after_ms(headers.get("retry-after", "")))
+    found = S3Refused(
+        status, str(said.get("Code", "")), str(said.get("Message", "")), retry_after_ms(headers.get("retry-after", ""))
+    )
     if is_skewed(found):
         found.ahead_ms = ahead_ms(headers.get("date", ""))
     return found

@@ -19,10 +19,19 @@ from ledger.object_store.contract import AlreadyExists, ObjectMissing, StoreThro
 from ledger.object_store.s3_wire import S3RangesIgnored, S3Refused, S3Silent
 from ledgermq.errors import LedgerMQError, StoreFull, StoreUnusable, Unauthorized
 
-_THROTTLED = frozenset({"SlowDown", "SlowDownRead", "SlowDownWrite", "TooManyRequests", "ThrottlingException", "RequestLimitExceeded"})
+_THROTTLED = frozenset(
+    {"SlowDown", "SlowDownRead", "SlowDownWrite", "TooManyRequests", "ThrottlingException", "RequestLimitExceeded"}
+)
 _TIMED_OUT = frozenset({"RequestTimeout", "IncompleteBody", "OperationAborted", "ConditionalRequestConflict"})
 _CREDENTIALS = frozenset(
-    {"ExpiredToken", "InvalidToken", "TokenRefreshRequired", "InvalidAccessKeyId", "SignatureDoesNotMatch", "AuthorizationHeaderMalformed"}
+    {
+        "ExpiredToken",
+        "InvalidToken",
+        "TokenRefreshRequired",
+        "InvalidAccessKeyId",
+        "SignatureDoesNotMatch",
+        "AuthorizationHeaderMalformed",
+    }
 )
 _SKEWED = frozenset({"RequestTimeTooSkewed", "RequestInTheFuture", "RequestExpired"})
 _SKEWED_SIGNED = re.compile(r"not valid yet|not yet valid|has expired", re.IGNORECASE)
@@ -54,7 +63,9 @@ def retry_after_ms(text: str) -> int | None:
 
 def is_skewed(answer: S3Refused) -> bool:
     """Whether the store refuses because our clock is not its clock."""
-    return answer.code in _SKEWED or (answer.code == "AccessDenied" and _SKEWED_SIGNED.search(answer.message) is not None)
+    return answer.code in _SKEWED or (
+        answer.code == "AccessDenied" and _SKEWED_SIGNED.search(answer.message) is not None
+    )
 
 
 def ahead_ms(date: str) -> int | None:
@@ -84,7 +95,9 @@ def contract_errors(key: str, *, puts: bool = False) -> Iterator[None]:
             raise StoreUnusable(f"{key}: no such bucket, or no S3 server: {error}", object_key=key) from None
         raise error from None
     except S3Silent as silence:
-        raise StoreUncertain(f"{key}: no answer from the object store ({silence.reason})", object_key=key) from silence.__cause__
+        raise StoreUncertain(
+            f"{key}: no answer from the object store ({silence.reason})", object_key=key
+        ) from silence.__cause__
     except S3RangesIgnored:
         raise StoreUnusable(f"{key}: the object store ignores ranges", object_key=key) from None
 
@@ -101,7 +114,10 @@ def error_of(key: str, answer: S3Refused) -> LedgerMQError:
     if status == 412:
         return AlreadyExists(f"object {key} exists", object_key=key)
     if is_skewed(answer):
-        return Unauthorized(f"{_clock_is(answer.ahead_ms)}: set this machine's clock, best by NTP, and start again; {said}", object_key=key)
+        return Unauthorized(
+            f"{_clock_is(answer.ahead_ms)}: set this machine's clock, best by NTP, and start again; {said}",
+            object_key=key,
+        )
     if status in (401, 403) or code in _CREDENTIALS:
         return Unauthorized(f"wrong or insufficient credentials: {said}", object_key=key)
     if code in _TIMED_OUT or status in (307, 408, 409) or (status >= 500 and status != 501):

@@ -54,11 +54,15 @@ def parse_s3_url(url: str) -> S3Location:
     except ValueError as error:
         raise InvalidConfig(f"root URL {_shown(url)!r}: {error}") from error
     if "@" in parts.netloc:
-        raise InvalidConfig("credentials do not belong in a root URL: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE")
+        raise InvalidConfig(
+            "credentials do not belong in a root URL: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
+        )
     if not _BUCKET.match(parts.netloc):
         raise InvalidConfig(f"root URL {_shown(url)!r}: {parts.netloc!r} is not the name of a bucket")
     if parts.netloc.endswith(_DIRECTORY_BUCKET):
-        raise InvalidConfig(f"root URL {_shown(url)!r}: directory buckets list keys in no order, take a general-purpose bucket")
+        raise InvalidConfig(
+            f"root URL {_shown(url)!r}: directory buckets list keys in no order, take a general-purpose bucket"
+        )
     prefix = unquote(parts.path).strip("/")
     if len(prefix) > PREFIX_LENGTH_MAX or not _PREFIX.match(prefix) or {".", ".."} & set(prefix.split("/")):
         raise InvalidConfig(

@@ -52,7 +52,9 @@ class ObstoreWire(S3Wire):
     def __init__(self, client: S3Client, signed: SignedWire) -> None:
         self._signed = signed
         self._reads = _open(client, READERS_MAX, silence_s=s3_wire.SILENCE_S_MAX)
-        self._puts = _open(client, WRITERS_MAX, silence_s=None)  # its clock would start with the body, not when that has left
+        self._puts = _open(
+            client, WRITERS_MAX, silence_s=None
+        )  # its clock would start with the body, not when that has left
 
     async def put(self, name: str, buffers: Sequence[Buffer], *, only_if_absent: bool) -> None:
         views = [memoryview(buffer).cast("B") for buffer in buffers if len(buffer)]
@@ -75,9 +77,13 @@ class ObstoreWire(S3Wire):
     async def head(self, name: str) -> S3Object:
         async with self._errors():
             found = await self._reads.head_async(name)
-        return S3Object(found["size"], (found["e_tag"] or "").strip('"'), int(found["last_modified"].timestamp() * 1000))
+        return S3Object(
+            found["size"], (found["e_tag"] or "").strip('"'), int(found["last_modified"].timestamp() * 1000)
+        )
 
-    async def list_page(self, prefix: str, start_after: str, token: str | None) -> tuple[list[dict[str, Any]], str | None]:
+    async def list_page(
+        self, prefix: str, start_after: str, token: str | None
+    ) -> tuple[list[dict[str, Any]], str | None]:
         return await self._signed.list_page(prefix, start_after, token)
 
     async def delete(self, names: Sequence[str]) -> None:

@@ -42,7 +42,9 @@ class SignedWire(S3Wire):
     async def head(self, name: str) -> S3Object:
         return await self._read(partial(self._head, name))
 
-    async def list_page(self, prefix: str, start_after: str, token: str | None) -> tuple[list[dict[str, Any]], str | None]:
+    async def list_page(
+        self, prefix: str, start_after: str, token: str | None
+    ) -> tuple[list[dict[str, Any]], str | None]:
         return await self._read(partial(self._client.list_page, prefix, start_after, token))
 
     async def delete(self, names: Sequence[str]) -> None:
@@ -81,7 +83,9 @@ class SignedWire(S3Wire):
         _expect(self._client.send("PUT", url, ONLY_IF_ABSENT if only_if_absent else None, buffers), 200)
 
     def _get(self, name: str, wanted: str | None) -> bytes:
-        answer = self._client.send("GET", self._client.presign("get_object", Key=name), {"Range": wanted} if wanted else None)
+        answer = self._client.send(
+            "GET", self._client.presign("get_object", Key=name), {"Range": wanted} if wanted else None
+        )
         if wanted and answer.status == 200 and answer.body:
             raise S3RangesIgnored
         return _expect(answer, 200, 206).body

@@ -76,7 +76,9 @@ class S3Wire(Protocol):
 
     async def head(self, name: str) -> S3Object: ...
 
-    async def list_page(self, prefix: str, start_after: str, token: str | None) -> tuple[list[dict[str, Any]], str | None]:
+    async def list_page(
+        self, prefix: str, start_after: str, token: str | None
+    ) -> tuple[list[dict[str, Any]], str | None]:
         """Up to 1,000 entries (Key, Size, ETag, LastModified) and the token of the next page."""
 
     async def delete(self, names: Sequence[str]) -> None:

@@ -14,13 +14,13 @@ from functools import partial
 from typing import Self
 
 from ledger import keys
-from ledger.cluster import read_cluster
 from ledger.keys import ParquetName
 from ledger.object_store.contract import ObjectMissing, ObjectStore
-from ledger.object_store.open import open_store
 from ledger.object_store.settle import PutOutcome, settle_put
 from ledger.parquet.archive_owner import check_owner, mark
 from ledger.parquet.footer_checksum import check_whole
+from ledger.root.cluster import read_cluster
+from ledger.root.open import open_store
 from ledgermq.errors import DataDamaged, Unavailable
 from ledgermq.sources import Sources
 
@@ -87,8 +87,12 @@ async def _holds(store: ObjectStore, key: str, data: bytes) -> bool:
     return True
 
 
-async def archived_files(archive: ObjectStore, topic: str, topic_id: int, partition: int) -> list[tuple[ParquetName, int]]:
+async def archived_files(
+    archive: ObjectStore, topic: str, topic_id: int, partition: int
+) -> list[tuple[ParquetName, int]]:
     """What an archive holds of a partition, by offset, with sizes in bytes."""
     prefix = keys.archived(keys.parquet_partition(topic, partition))
-    found = [(name, info.size) async for info in archive.list(prefix) if (name := keys.parse_archived(info.key)) is not None]
+    found = [
+        (name, info.size) async for info in archive.list(prefix) if (name := keys.parse_archived(info.key)) is not None
+    ]
     return sorted((each for each in found if each[0].topic_id == topic_id), key=lambda each: each[0].first_offset)

@@ -55,7 +55,8 @@ def decode_mark(data: bytes) -> str:
             raise ValueError("it is not the mark of an archive of LedgerMQ")
         if found["format_version"] != FORMAT_VERSION:
             raise FormatNotSupported(
-                f"{key}: it has format version {found['format_version']}, this software reads version {FORMAT_VERSION}", object_key=key
+                f"{key}: it has format version {found['format_version']}, this software reads version {FORMAT_VERSION}",
+                object_key=key,
             )
         cluster_id = found["cluster_id"]
         if not isinstance(cluster_id, str) or not cluster_id or not cluster_id.isascii():

@@ -16,12 +16,12 @@ import pyarrow as pa
 
 from ledger import keys
 from ledger.blocking import RunBlocking
-from ledger.catalog import Topic
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keys import ParquetName
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.parquet.archive import archived_files
 from ledger.parquet.reader import ParquetCache
+from ledger.topics.catalog import Topic
 
 OpenStore = Callable[[str], Awaitable[ObjectStore]]
 """The archive at a URL; empty: in the cluster's own root."""
@@ -48,13 +48,17 @@ class ArchivedFile:
 class ArchiveReader:
     """Of all archives of one cluster; calls may run side by side. `store`: the cluster's own."""
 
-    def __init__(self, store: ObjectStore, open_store: OpenStore, run_blocking: RunBlocking = asyncio.to_thread) -> None:
+    def __init__(
+        self, store: ObjectStore, open_store: OpenStore, run_blocking: RunBlocking = asyncio.to_thread
+    ) -> None:
         self._store = store
         self._open = open_store
         self._run_blocking = run_blocking
         self._caches: dict[str, ParquetCache] = {}
 
-    async def files_before(self, topic: Topic, part: fmt.PartitionCheckpoint, live: Sequence[fmt.ParquetFile]) -> list[ArchivedFile]:
+    async def files_before(
+        self, topic: Topic, part: fmt.PartitionCheckpoint, live: Sequence[fmt.ParquetFile]
+    ) -> list[ArchivedFile]:
         """What is kept of a partition below its log start, ascending; there may be gaps, where a topic did not archive at that time.
 
         `live`: the files that the newest checkpoint lists. Raises the store's errors.

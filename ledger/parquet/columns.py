@@ -62,7 +62,11 @@ class FooterNote:
 
     def encode(self) -> dict[bytes, bytes]:
         found = {name: getattr(self, name) for name in self.__slots__}
-        return {_METADATA_KEY: json.dumps({"format": 1, "checksum": BLANK, "body_checksum": BLANK, **found}, sort_keys=True).encode()}
+        return {
+            _METADATA_KEY: json.dumps(
+                {"format": 1, "checksum": BLANK, "body_checksum": BLANK, **found}, sort_keys=True
+            ).encode()
+        }
 
     @classmethod
     def decode(cls, metadata: dict[bytes, bytes] | None) -> FooterNote | None:
@@ -79,7 +83,9 @@ class FooterNote:
         return all(getattr(self, name) == getattr(other, name) for name in names)
 
 
-def note_of_file(file: fmt.PlannedFile, plan: fmt.CompactionPlan, cluster_id: str, failed: str = "", damaged: str = "") -> FooterNote:
+def note_of_file(
+    file: fmt.PlannedFile, plan: fmt.CompactionPlan, cluster_id: str, failed: str = "", damaged: str = ""
+) -> FooterNote:
     """`damaged`: the object that holds the batch which cannot be read."""
     return FooterNote(
         cluster=cluster_id,
@@ -113,7 +119,9 @@ class ParquetBuilder:
         skip = max(0, self._file.first_offset - base_offset)
         rows = min(batch.num_rows, self._file.last_offset + 1 - base_offset) - skip
         if rows <= 0 or base_offset + skip != self._next:  # safety invariants 2, 3 and 8
-            raise AssertionError(f"{self._file.key}: offset {self._next} is next, the batch has {batch.num_rows} rows from {base_offset}")
+            raise AssertionError(
+                f"{self._file.key}: offset {self._next} is next, the batch has {batch.num_rows} rows from {base_offset}"
+            )
         batch = batch.slice(skip, rows)
         self._waiting.append(batch)
         self._small = self._small + 1 if rows < SMALL_BATCH_ROWS else 0

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ledger.checkpoint import Move, partitions_by_key, replace_partitions
-from ledger.fold import PartitionKey
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.log.checkpoint import Move, partitions_by_key, replace_partitions
+from ledger.log.fold import PartitionKey
 from ledger.parquet.stored_file import StoredFile
 
 
-def commit_move(plan: fmt.CompactionPlan, stored: Sequence[StoredFile], *, fence_lost: bool = False, snapshot_bytes: int = 0) -> Move:
+def commit_move(
+    plan: fmt.CompactionPlan, stored: Sequence[StoredFile], *, fence_lost: bool = False, snapshot_bytes: int = 0
+) -> Move:
     """Declines where the plan is not the next one to finish. `stored`: every file of the plan as it stands in the store.
 
     `fence_lost`: nobody can ever put another file of the plan, so those that are not in `stored` are left to later plans; those of removed
@@ -25,7 +27,9 @@ def commit_move(plan: fmt.CompactionPlan, stored: Sequence[StoredFile], *, fence
         if draft.finished_plan != plan.number - 1:
             return False
         if draft.state.slot < plan.last_slot:
-            raise AssertionError(f"bundle {plan.bundle}: it ends at slot {draft.state.slot}, plan {plan.number} at {plan.last_slot}")
+            raise AssertionError(
+                f"bundle {plan.bundle}: it ends at slot {draft.state.slot}, plan {plan.number} at {plan.last_slot}"
+            )
         parts = partitions_by_key(draft)
         trim_slot = plan.trim_slot
         removed = {note.topic_id for note in draft.removed_topics}
@@ -56,7 +60,9 @@ def commit_move(plan: fmt.CompactionPlan, stored: Sequence[StoredFile], *, fence
     return move
 
 
-def _counters(parts: dict[PartitionKey, fmt.PartitionCheckpoint], topic_id: int, partition: int) -> fmt.PartitionCheckpoint:
+def _counters(
+    parts: dict[PartitionKey, fmt.PartitionCheckpoint], topic_id: int, partition: int
+) -> fmt.PartitionCheckpoint:
     """A copy, kept in `parts`."""
     known = parts.get((topic_id, partition))
     counters = fmt.PartitionCheckpoint(topic_id=topic_id, partition=partition)
@@ -75,13 +81,22 @@ def _finish(counters: fmt.PartitionCheckpoint, plan: fmt.CompactionPlan, file: f
         if is_first:
             counters.parquet_start = file.first_offset
     elif counters.log_start <= file.last_offset or not is_first:
-        raise AssertionError(f"plan {plan.number} drops offsets up to {file.last_offset}, the log starts at {counters.log_start}")
+        raise AssertionError(
+            f"plan {plan.number} drops offsets up to {file.last_offset}, the log starts at {counters.log_start}"
+        )
     counters.parquet_end = file.last_offset + 1
     if not file.key:
         counters.parquet_start = counters.parquet_end
 
 
-def _park(counters: fmt.PartitionCheckpoint, plan: fmt.CompactionPlan, file: fmt.PlannedFile, outcome: StoredFile) -> None:
+def _park(
+    counters: fmt.PartitionCheckpoint, plan: fmt.CompactionPlan, file: fmt.PlannedFile, outcome: StoredFile
+) -> None:
     counters.parked.CopyFrom(
-        fmt.Parked(plan=plan.number, first_slot=file.slots[0], object_key=outcome.note.damaged_object, reason=outcome.note.failed)
+        fmt.Parked(
+            plan=plan.number,
+            first_slot=file.slots[0],
+            object_key=outcome.note.damaged_object,
+            reason=outcome.note.failed,
+        )
     )

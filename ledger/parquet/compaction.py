@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ledger.cluster import ClusterSettings
-from ledger.keyed.settled import SettledPartitions
+from ledger.log.segment_indexes import SegmentIndexes
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.engine import Engine
 from ledger.parquet.report import OnProgress
-from ledger.segment_indexes import SegmentIndexes
+from ledger.parquet.settled import SettledPartitions
+from ledger.root.cluster import ClusterSettings
 from ledgermq.sources import Sources
 
 

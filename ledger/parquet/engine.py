@@ -78,5 +78,7 @@ class LocalEngine:
             return outcome
 
         outcomes = await all_of(run_one(task) for task in tasks)
-        await self._run_blocking(pa.default_memory_pool().release_unused)  # else it stays with the process until the next round
+        await self._run_blocking(
+            pa.default_memory_pool().release_unused
+        )  # else it stays with the process until the next round
         return outcomes

@@ -19,14 +19,14 @@ from crc32c import crc32c
 
 from ledger import keys
 from ledger.blocking import RunBlocking
-from ledger.fold import PartitionKey
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.log.fold import PartitionKey
+from ledger.log.plan_chain import refuse, require_open
+from ledger.log.segment import decode_tail
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.parquet.columns import ParquetBuilder
 from ledger.parquet.lost import decode_stored, is_lost, rows_in_place
 from ledger.parquet.plan import end_of
-from ledger.parquet.plan_chain import refuse, require_open
-from ledger.segment import decode_tail
 from ledgermq.errors import CorruptFrame, DataDamaged, MessageTooLarge
 from ledgermq.tasks import end
 
@@ -73,7 +73,9 @@ class _Group:
     def wanted(self, index: fmt.SegmentIndex) -> list[tuple[fmt.PlannedFile, fmt.BatchEntry]]:
         files = self.slots[index.slot]
         found = [(files.get((entry.topic_id, entry.partition)), entry) for entry in index.batches]
-        return [(f, e) for f, e in found if f is not None and end_of(e) > f.first_offset and e.base_offset <= f.last_offset]
+        return [
+            (f, e) for f, e in found if f is not None and end_of(e) > f.first_offset and e.base_offset <= f.last_offset
+        ]
 
     def take(self, pieces: Iterable[_Piece], object_key: str) -> None:
         """Blocking: check, decode and add. A file with a batch that cannot be read fails, the others go on."""
@@ -88,7 +90,9 @@ class _Group:
                     self._add(piece, rows_in_place(piece.entry, object_key))
                     continue
                 self.builders.pop(key, None)
-                self.failures[key] = Built(piece.file, None, f"batch at byte {piece.entry.position}: {error.message}", object_key)
+                self.failures[key] = Built(
+                    piece.file, None, f"batch at byte {piece.entry.position}: {error.message}", object_key
+                )
                 continue
             self._add(piece, batch)
         while sum(builder.pending_bytes for builder in self.builders.values()) > self.pending_bytes_max:
@@ -119,7 +123,9 @@ async def build_group(
     Raises PlanOvertaken, DataDamaged, the store's errors.
     """
     group = _Group(files, indexes, pending_bytes_max)
-    async with aclosing(_read_ahead(store, plan, [slot for slot in plan.slots if slot.slot in group.slots], group)) as reads:
+    async with aclosing(
+        _read_ahead(store, plan, [slot for slot in plan.slots if slot.slot in group.slots], group)
+    ) as reads:
         async for slot, pieces in reads:
             await run_blocking(partial(group.take, pieces, keys.segment(plan.bundle, slot.slot)))
     for built in group.built():
@@ -149,7 +155,9 @@ async def _read_ahead(
         await end(*(read for _, read in reads))
 
 
-async def _read_slot(store: ObjectStore, plan: fmt.CompactionPlan, slot: fmt.PlannedSlot, group: _Group) -> list[_Piece]:
+async def _read_slot(
+    store: ObjectStore, plan: fmt.CompactionPlan, slot: fmt.PlannedSlot, group: _Group
+) -> list[_Piece]:
     """An index that is known already is believed where all checksums in it fit: else damage, or another segment, is there."""
     key = keys.segment(plan.bundle, slot.slot)
     try:
@@ -169,7 +177,9 @@ async def _read_slot(store: ObjectStore, plan: fmt.CompactionPlan, slot: fmt.Pla
         raise await refuse(store, plan, key, "it is missing") from error
 
 
-async def _read_pieces(store: ObjectStore, key: str, wanted: Sequence[tuple[fmt.PlannedFile, fmt.BatchEntry]]) -> list[_Piece]:
+async def _read_pieces(
+    store: ObjectStore, key: str, wanted: Sequence[tuple[fmt.PlannedFile, fmt.BatchEntry]]
+) -> list[_Piece]:
     if not wanted:
         return []
     start = min(entry.position for _, entry in wanted)

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from ledger import keys
-from ledger.checkpoint import partitions_by_key
-from ledger.envelope import ObjectKind, seal, unseal
-from ledger.fold import PartitionKey
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.log.checkpoint import partitions_by_key
+from ledger.log.envelope import ObjectKind, seal, unseal
+from ledger.log.fold import PartitionKey
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.settle import PutOutcome, settle_put
 from ledger.parquet.stored_file import StoredFile
@@ -94,11 +94,14 @@ def check_run(files: Sequence[fmt.ParquetFile], counters: fmt.PartitionCheckpoin
     if files and files[-1].last_offset + 1 != counters.parquet_end:
         last = files[-1].key
         raise DataDamaged(
-            f"{last} is the last Parquet file, the checkpoint says that Parquet ends at {counters.parquet_end}", object_key=last
+            f"{last} is the last Parquet file, the checkpoint says that Parquet ends at {counters.parquet_end}",
+            object_key=last,
         )
 
 
-async def build_page(pages: PageReader, base: fmt.Checkpoint, plan: fmt.CompactionPlan, stored: Sequence[StoredFile]) -> fmt.FilePage:
+async def build_page(
+    pages: PageReader, base: fmt.Checkpoint, plan: fmt.CompactionPlan, stored: Sequence[StoredFile]
+) -> fmt.FilePage:
     """The page of a plan: its files that did not fail, with older pages merged in. `base` has finished the plan before."""
     page = fmt.FilePage(bundle=plan.bundle, plan=plan.number, put_id=plan.put_id)
     counters = partitions_by_key(base)
@@ -122,7 +125,9 @@ def _listed(file: StoredFile, plan: fmt.CompactionPlan) -> fmt.ParquetFile:
     )
 
 
-async def _merged(pages: PageReader, counters: fmt.PartitionCheckpoint | None, new: fmt.ParquetFile) -> fmt.PartitionFiles:
+async def _merged(
+    pages: PageReader, counters: fmt.PartitionCheckpoint | None, new: fmt.ParquetFile
+) -> fmt.PartitionFiles:
     parsed = keys.parse_parquet(new.key)
     assert parsed is not None
     key = (parsed.topic_id, parsed.partition)
@@ -138,7 +143,9 @@ async def _merged(pages: PageReader, counters: fmt.PartitionCheckpoint | None, n
             break
         files[:0] = live
         previous = part.previous_page if live and live[0].first_offset > counters.parquet_start else 0
-    return fmt.PartitionFiles(topic_id=key[0], partition=key[1], files=files, previous_page=previous, previous_count=previous_count)
+    return fmt.PartitionFiles(
+        topic_id=key[0], partition=key[1], files=files, previous_page=previous, previous_count=previous_count
+    )
 
 
 async def put_page(store: ObjectStore, page: fmt.FilePage, sources: Sources) -> None:

@@ -18,12 +18,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from ledger import keys
-from ledger.catalog import Catalog, Topic
-from ledger.checkpoint import partitions_by_key
-from ledger.fold import PartitionKey
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.history import History
-from ledger.topic_removal import note_of
+from ledger.log.checkpoint import partitions_by_key
+from ledger.log.fold import PartitionKey
+from ledger.log.history import History
+from ledger.topics.catalog import Catalog, Topic
+from ledger.topics.removal import note_of
 from ledgermq.errors import Unavailable
 
 INTERNAL_TARGET_BYTES = 8 * 1024 * 1024
@@ -74,7 +74,10 @@ def needs_newer_catalog(history: History, catalog: Catalog) -> bool:
     """Read the catalog again before planning: the ledger is ahead of it."""
     if catalog.offset < history.checkpoint.metadata_offset:
         return True
-    return any(entry.topic_id >= catalog.offset and entry.topic_id not in catalog.topics_by_id for _, _, entry in _batches(history))
+    return any(
+        entry.topic_id >= catalog.offset and entry.topic_id not in catalog.topics_by_id
+        for _, _, entry in _batches(history)
+    )
 
 
 def fate_of(topic_id: int, checkpoint: fmt.Checkpoint, catalog: Catalog) -> Fate:
@@ -163,7 +166,11 @@ def _batches(history: History) -> Iterator[tuple[int, int, fmt.BatchEntry]]:
 def _joins(backlog: Backlog, everything: bool, now_ms: int) -> bool:
     assert backlog.topic is not None
     settings = backlog.topic.settings
-    return everything or backlog.bytes >= settings.parquet_target_bytes or backlog.is_older_than(now_ms - settings.parquet_max_lag_ms)
+    return (
+        everything
+        or backlog.bytes >= settings.parquet_target_bytes
+        or backlog.is_older_than(now_ms - settings.parquet_max_lag_ms)
+    )
 
 
 def _worth_emptying(history: History, backlogs: dict[PartitionKey, Backlog]) -> int:
@@ -235,7 +242,9 @@ def _trim_slot(history: History, plan: fmt.CompactionPlan, backlogs: dict[Partit
     return max(history.checkpoint.trim_slot, min(needed, default=history.state.slot + 1))
 
 
-def _is_due(history: History, plan: fmt.CompactionPlan, backlogs: dict[PartitionKey, Backlog], everything: bool, now_ms: int) -> bool:
+def _is_due(
+    history: History, plan: fmt.CompactionPlan, backlogs: dict[PartitionKey, Backlog], everything: bool, now_ms: int
+) -> bool:
     internal = [backlog for backlog in backlogs.values() if backlog.fate is Fate.INTERNAL]
     if plan.files or (everything and internal):
         return True
@@ -276,16 +285,22 @@ def check_plan(history: History, plan: fmt.CompactionPlan, backlogs: dict[Partit
     for part in plan.internal:
         backlog = backlogs[part.topic_id, part.partition]
         if backlog.batches[0][2].base_offset > backlog.counters.parquet_end:
-            raise AssertionError(f"bundle {plan.bundle} plan {plan.number}: {part.topic}-{part.partition} would lose records")
+            raise AssertionError(
+                f"bundle {plan.bundle} plan {plan.number}: {part.topic}-{part.partition} would lose records"
+            )
     for file in plan.files:
         counters = backlogs[file.topic_id, file.partition].counters
         drops = file.first_offset != counters.parquet_end
         if drops and (counters.parquet_start < counters.parquet_end or file.first_offset > counters.log_start):
-            raise AssertionError(f"bundle {plan.bundle} plan {plan.number}: {file.key} would leave a gap after {counters.parquet_end}")
+            raise AssertionError(
+                f"bundle {plan.bundle} plan {plan.number}: {file.key} would leave a gap after {counters.parquet_end}"
+            )
     for key, backlog in backlogs.items():
         end = max(covered.get(key, 0), backlog.counters.parquet_end)
         lost = [slot for slot, _, entry in backlog.batches if slot < plan.trim_slot and end_of(entry) > end]
         if lost and backlog.fate is not Fate.DROP:
-            raise AssertionError(f"bundle {plan.bundle} plan {plan.number} would trim slot {lost[0]}, partition {key} still needs it")
+            raise AssertionError(
+                f"bundle {plan.bundle} plan {plan.number} would trim slot {lost[0]}, partition {key} still needs it"
+            )
     if not history.checkpoint.trim_slot <= plan.trim_slot <= plan.last_slot + 1:
         raise AssertionError(f"bundle {plan.bundle} plan {plan.number}: trim slot {plan.trim_slot} is out of bounds")

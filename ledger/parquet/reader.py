@@ -21,16 +21,16 @@ from crc32c import crc32c
 
 from ledger import keys
 from ledger.blocking import RunBlocking
-from ledger.checkpoint import partition_of
-from ledger.fold import PartitionKey
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.log.checkpoint import partition_of
+from ledger.log.fold import PartitionKey
+from ledger.log.stored_batch import StoredBatch
+from ledger.log.time_search import first_time_at
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.columns import SCHEMA as COLUMNS
 from ledger.parquet.pages import PageReader
 from ledger.parquet.row_group import open_row_group, read_columns, read_row_group
 from ledger.parquet.stored_file import read_footer
-from ledger.stored_batch import StoredBatch
-from ledger.time_search import first_time_at
 from ledgermq.errors import DataDamaged, OffsetOutOfRange
 from ledgermq.protocol.records import Compression, encode_batch
 
@@ -51,7 +51,10 @@ class ParquetCache:
     """Of one store. Everything in it is immutable; the bounds are on counts and decoded bytes."""
 
     def __init__(
-        self, store: ObjectStore, run_blocking: RunBlocking = asyncio.to_thread, decoded_bytes_max: int = DECODED_BYTES_MAX
+        self,
+        store: ObjectStore,
+        run_blocking: RunBlocking = asyncio.to_thread,
+        decoded_bytes_max: int = DECODED_BYTES_MAX,
     ) -> None:
         self._store = store
         self._run_blocking = run_blocking
@@ -70,7 +73,9 @@ class ParquetCache:
         footer, number, first = await self._find(key, file_first, offset)
         return await self._group(key, footer, number, first)
 
-    async def rows(self, file: fmt.ParquetFile, offset: int, columns: Sequence[str]) -> AsyncGenerator[tuple[int, pa.RecordBatch], None]:
+    async def rows(
+        self, file: fmt.ParquetFile, offset: int, columns: Sequence[str]
+    ) -> AsyncGenerator[tuple[int, pa.RecordBatch], None]:
         """The same, not kept: from `offset` on, piece by piece. Raises ObjectMissing, DataDamaged; while they come, DataDamaged."""
         footer, number, at = await self._find(file.key, file.first_offset, offset)
         pieces = await open_row_group(self._store, file.key, footer, number, columns, self._run_blocking)
@@ -111,7 +116,9 @@ class ParquetCache:
             if offset < end:
                 return footer, number, first
             first = end
-        raise DataDamaged(f"{key}: it ends at offset {first - 1}, the file list says that it holds {offset}", object_key=key)
+        raise DataDamaged(
+            f"{key}: it ends at offset {first - 1}, the file list says that it holds {offset}", object_key=key
+        )
 
     async def _footer(self, key: str) -> pq.FileMetaData:
         if key not in self._footers:
@@ -135,7 +142,9 @@ class ParquetCache:
         while len(self._groups) > 1 and sum(group.bytes for group in self._groups.values()) > self._decoded_bytes_max:
             self._groups.popitem(last=False)
 
-    async def encode(self, group: _RowGroup, offset: int, bytes_max: int, end: int, compression: Compression) -> list[StoredBatch]:
+    async def encode(
+        self, group: _RowGroup, offset: int, bytes_max: int, end: int, compression: Compression
+    ) -> list[StoredBatch]:
         return list(await self._run_blocking(partial(_encode, group, offset, bytes_max, end, compression)))
 
 
@@ -177,18 +186,26 @@ async def read_parquet_rows(
     return await cache.rows(await _file_at(cache, bundle, checkpoint, key, offset), offset, columns)
 
 
-async def _file_at(cache: ParquetCache, bundle: int, checkpoint: fmt.Checkpoint, key: PartitionKey, offset: int) -> fmt.ParquetFile:
+async def _file_at(
+    cache: ParquetCache, bundle: int, checkpoint: fmt.Checkpoint, key: PartitionKey, offset: int
+) -> fmt.ParquetFile:
     """The file that holds an offset."""
     counters = partition_of(checkpoint, *key)
     if not counters.parquet_start <= offset < counters.parquet_end:
-        raise OffsetOutOfRange(f"Parquet holds offsets {counters.parquet_start} to {counters.parquet_end - 1}, not {offset}")
+        raise OffsetOutOfRange(
+            f"Parquet holds offsets {counters.parquet_start} to {counters.parquet_end - 1}, not {offset}"
+        )
     files = await cache.pages(bundle).files_from(counters, offset)
     if not files:  # as of an internal topic, which has a snapshot instead
-        raise DataDamaged(f"bundle {bundle}: no Parquet file is listed for topic id {key[0]} partition {key[1]}, offset {offset}")
+        raise DataDamaged(
+            f"bundle {bundle}: no Parquet file is listed for topic id {key[0]} partition {key[1]}, offset {offset}"
+        )
     file = files[0]
     parsed = keys.parse_parquet(file.key)
     if parsed is None or (parsed.topic_id, parsed.partition) != key or file.first_offset > offset:
-        raise DataDamaged(f"{file.key} is listed for topic id {key[0]} partition {key[1]}, offset {offset}", object_key=file.key)
+        raise DataDamaged(
+            f"{file.key} is listed for topic id {key[0]} partition {key[1]}, offset {offset}", object_key=file.key
+        )
     return file
 
 

@@ -15,14 +15,14 @@ from dataclasses import dataclass, field
 
 from ledger import keys
 from ledger.blocking import RunBlocking
-from ledger.checkpoint import Move, newest_checkpoint
-from ledger.cluster import ClusterSettings
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.history import read_history
+from ledger.log.checkpoint import Move, newest_checkpoint
+from ledger.log.history import read_history
+from ledger.log.recovery import bring_into_force
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.parquet.lost import decode_stored, is_lost
 from ledger.parquet.plan import end_of
-from ledger.recovery import bring_into_force
+from ledger.root.cluster import ClusterSettings
 from ledgermq.errors import CorruptFrame, DataDamaged, MessageTooLarge
 from ledgermq.sources import Sources
 
@@ -75,7 +75,11 @@ def repair_move(before: fmt.PartitionCheckpoint, damaged: Sequence[fmt.LostRecor
     def move(draft: fmt.Checkpoint) -> bool:
         for part in draft.partitions:
             if (part.topic_id, part.partition) == (before.topic_id, before.partition):
-                if not part.HasField("parked") or part.parked != before.parked or part.parquet_end != before.parquet_end:
+                if (
+                    not part.HasField("parked")
+                    or part.parked != before.parked
+                    or part.parquet_end != before.parquet_end
+                ):
                     return False
                 part.ClearField("parked")
                 _note_lost(part, damaged)
@@ -101,12 +105,18 @@ async def _find_damaged(
     found = []
     for segment in history.segments:
         for entry in segment.index.batches:
-            if (entry.topic_id, entry.partition) != (part.topic_id, part.partition) or end_of(entry) <= part.parquet_end:
+            if (entry.topic_id, entry.partition) != (part.topic_id, part.partition) or end_of(
+                entry
+            ) <= part.parquet_end:
                 continue
             key = keys.segment(bundle, segment.index.slot)
             why = "" if is_lost(entry, part.lost) else await _why_unreadable(store, key, entry, run_blocking)
             if why:
-                found.append(fmt.LostRecords(first_offset=entry.base_offset, last_offset=end_of(entry) - 1, object_key=key, reason=why))
+                found.append(
+                    fmt.LostRecords(
+                        first_offset=entry.base_offset, last_offset=end_of(entry) - 1, object_key=key, reason=why
+                    )
+                )
     return found
 
 

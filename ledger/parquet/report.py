@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ledger.keyed.report import CleaningReport
+from ledger.parquet.keyed_report import CleaningReport
 from ledgermq.errors import LedgerMQError
 
 

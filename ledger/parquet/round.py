@@ -17,29 +17,35 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from ledger.catalog import Catalog, read_catalog
-from ledger.checkpoint import newest_checkpoint
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.history import read_history
+from ledger.log.checkpoint import newest_checkpoint
+from ledger.log.history import read_history
+from ledger.log.plan_chain import PlanOvertaken, cut_short, fence_of, put_plan, read_plan, require_open
+from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import FenceClosed, ObjectMissing, ObjectStore
 from ledger.parquet.columns import note_of_file
 from ledger.parquet.commit import commit_move
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.pages import PageReader, build_page, put_page
 from ledger.parquet.plan import make_plan, needs_newer_catalog
-from ledger.parquet.plan_chain import PlanOvertaken, cut_short, fence_of, put_plan, read_plan, require_open
 from ledger.parquet.report import OnProgress, ParkedFile, Progress, RoundReport
 from ledger.parquet.snapshot_build import build_snapshot, put_snapshot
 from ledger.parquet.stored_file import StoredFile, read_stored_file
 from ledger.parquet.task import CompactionTask, TaskOutcome, split_plan
-from ledger.recovery import advance_checkpoint
+from ledger.topics.catalog import Catalog, read_catalog
 from ledgermq.errors import StoreFull, Unavailable
 
 ATTEMPTS_MAX = 20
 
 
 async def run_round(
-    compaction: Compaction, bundle: int, catalog: Catalog, *, everything: bool, barrier: bool = False, only_internal: bool = False
+    compaction: Compaction,
+    bundle: int,
+    catalog: Catalog,
+    *,
+    everything: bool,
+    barrier: bool = False,
+    only_internal: bool = False,
 ) -> RoundReport | None:
     """Finish the open plan of the bundle, or make the next one and finish that; None where nothing is due.
 
@@ -51,7 +57,9 @@ async def run_round(
     loop = asyncio.get_running_loop()
     for _ in range(ATTEMPTS_MAX):
         begun_s = loop.time()
-        plan = await _open_plan(compaction, bundle, catalog, everything=everything, barrier=barrier, only_internal=only_internal)
+        plan = await _open_plan(
+            compaction, bundle, catalog, everything=everything, barrier=barrier, only_internal=only_internal
+        )
         if plan is None:
             return None
         try:
@@ -136,13 +144,17 @@ async def _files_there(compaction: Compaction, plan: fmt.CompactionPlan) -> list
 async def _run_tasks(compaction: Compaction, plan: fmt.CompactionPlan) -> list[StoredFile]:
     store, engine = compaction.store, compaction.engine
     tasks = split_plan(plan, store.url, compaction.cluster, engine.parallel, compaction.known, engine.memory_bytes)
-    compaction.sources.random.shuffle(tasks)  # rivals begin with different files, and find the others' done when they come to them
+    compaction.sources.random.shuffle(
+        tasks
+    )  # rivals begin with different files, and find the others' done when they come to them
     tell = _Teller(plan, compaction.on_progress)
     outcomes = await engine.run(store, tasks, tell.done) if tasks else []
     return [stored for outcome in outcomes for stored in outcome.files]
 
 
-async def _commit(compaction: Compaction, plan: fmt.CompactionPlan, stored: Sequence[StoredFile], *, fence_lost: bool) -> bool:
+async def _commit(
+    compaction: Compaction, plan: fmt.CompactionPlan, stored: Sequence[StoredFile], *, fence_lost: bool
+) -> bool:
     """Snapshot and page first, then the checkpoint that names them. False: another process finished the plan.
 
     Another process's task may have put a file and not made it durable; closing the fence hides that.
@@ -170,7 +182,9 @@ def _report(plan: fmt.CompactionPlan, stored: Sequence[StoredFile], seconds: flo
     topics = {file.key: file.topic for file in plan.files}
     done = [file for file in stored if not file.note.failed]
     parked = [
-        ParkedFile(topics[file.key], file.note.partition, file.note.damaged_object, file.note.failed) for file in stored if file.note.failed
+        ParkedFile(topics[file.key], file.note.partition, file.note.damaged_object, file.note.failed)
+        for file in stored
+        if file.note.failed
     ]
     return RoundReport(
         bundle=plan.bundle,
@@ -189,7 +203,9 @@ class _Teller:
         self._on_progress = on_progress
         files = [file for file in plan.files if file.key]
         records = sum(file.last_offset + 1 - file.first_offset for file in files)
-        self._totals = Progress(plan.bundle, plan.number, 0, len(files), 0, records, 0, sum(file.source_bytes for file in files))
+        self._totals = Progress(
+            plan.bundle, plan.number, 0, len(files), 0, records, 0, sum(file.source_bytes for file in files)
+        )
         self._files = self._records = self._bytes = 0
         self._tell()
 
@@ -203,5 +219,14 @@ class _Teller:
         if self._on_progress is not None:
             t = self._totals
             self._on_progress(
-                Progress(t.bundle, t.plan, self._files, t.files_total, self._records, t.records_total, self._bytes, t.source_bytes_total)
+                Progress(
+                    t.bundle,
+                    t.plan,
+                    self._files,
+                    t.files_total,
+                    self._records,
+                    t.records_total,
+                    self._bytes,
+                    t.source_bytes_total,
+                )
             )

@@ -69,7 +69,9 @@ async def open_row_group(
     return pieces()
 
 
-async def _fetch(store: ObjectStore, key: str, footer: pq.FileMetaData, number: int, columns: Sequence[str]) -> list[tuple[int, Buffer]]:
+async def _fetch(
+    store: ObjectStore, key: str, footer: pq.FileMetaData, number: int, columns: Sequence[str]
+) -> list[tuple[int, Buffer]]:
     runs = _runs_of(footer.row_group(number), columns)
     data = await asyncio.gather(*(store.get_range(key, start, length) for start, length in runs))
     return [(start, each) for (start, _), each in zip(runs, data, strict=True)]
@@ -131,7 +133,9 @@ class _Parts(io.RawIOBase):
         raise OSError(f"byte {self._at} was not fetched")
 
 
-def _decode(footer: pq.FileMetaData, number: int, columns: Sequence[str], parts: Sequence[tuple[int, Buffer]], key: str) -> pa.Table:
+def _decode(
+    footer: pq.FileMetaData, number: int, columns: Sequence[str], parts: Sequence[tuple[int, Buffer]], key: str
+) -> pa.Table:
     with _damage(key, number):
         table = _opened(footer, parts).read_row_group(number, columns=list(columns), use_threads=False).select(columns)
         table.validate(full=True)
@@ -147,7 +151,9 @@ def _decoded(
     schema = pa.schema([SCHEMA.field(name) for name in columns])
     count = 0
     with _damage(key, number):
-        for batch in _opened(footer, parts).iter_batches(rows, row_groups=[number], columns=schema.names, use_threads=False):
+        for batch in _opened(footer, parts).iter_batches(
+            rows, row_groups=[number], columns=schema.names, use_threads=False
+        ):
             batch.validate(full=True)
             count += batch.num_rows
             yield batch.select(schema.names).cast(schema)

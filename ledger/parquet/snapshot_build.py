@@ -7,14 +7,14 @@ from collections.abc import Collection
 from itertools import pairwise
 
 from ledger import keys
-from ledger.fold import PartitionKey
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.internal_topic import decode_internal
+from ledger.log.fold import PartitionKey
+from ledger.log.internal_topic import decode_internal
+from ledger.log.plan_chain import refuse
+from ledger.log.snapshot import InternalRecord, clean, decode_snapshot, encode_snapshot, records_of
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.object_store.settle import PutOutcome, settle_put
 from ledger.parquet.group_build import read_planned_index
-from ledger.parquet.plan_chain import refuse
-from ledger.snapshot import InternalRecord, clean, decode_snapshot, encode_snapshot, records_of
 from ledgermq.errors import DataDamaged, Unavailable
 from ledgermq.sources import Sources
 
@@ -34,7 +34,9 @@ async def build_snapshot(store: ObjectStore, plan: fmt.CompactionPlan) -> fmt.Sn
     needed = {slot for part in plan.internal for slot in part.slots}
     slots = [slot for slot in (*plan.lagging, *plan.slots) if slot.slot in needed]
     for i in range(0, len(slots), PARALLEL_READS):
-        window = await asyncio.gather(*(_read_slot(store, plan, slot, wanted.keys()) for slot in slots[i : i + PARALLEL_READS]))
+        window = await asyncio.gather(
+            *(_read_slot(store, plan, slot, wanted.keys()) for slot in slots[i : i + PARALLEL_READS])
+        )
         for found in window:
             for partition, record in found:
                 if record.offset >= starts[partition]:
@@ -85,7 +87,10 @@ def _part(key: PartitionKey, end: int, records: list[InternalRecord]) -> fmt.Sna
             raise AssertionError(f"internal partition {key}: offset {after.offset} comes after {before.offset}")
     if records and records[-1].offset >= end:
         raise AssertionError(f"internal partition {key}: offset {records[-1].offset} lies behind the end {end}")
-    kept = [fmt.SnapshotRecord(offset=r.offset, key=r.key, value=r.value, timestamp_us=r.timestamp_us) for r in clean(records)]
+    kept = [
+        fmt.SnapshotRecord(offset=r.offset, key=r.key, value=r.value, timestamp_us=r.timestamp_us)
+        for r in clean(records)
+    ]
     return fmt.SnapshotPartition(topic_id=key[0], partition=key[1], end=end, records=kept)
 
 

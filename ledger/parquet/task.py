@@ -18,18 +18,18 @@ from dataclasses import dataclass
 from functools import partial
 
 from ledger.blocking import RunBlocking
-from ledger.cluster import ClusterSettings
-from ledger.fold import PartitionKey
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.log.fold import PartitionKey
+from ledger.log.plan_chain import fence_of, require_open
+from ledger.log.segment_indexes import SegmentIndexes
 from ledger.object_store.contract import AlreadyExists, FenceClosed, FencedPuts, ObjectStore, StoreUncertain
 from ledger.object_store.settle import pause_before_retry
 from ledger.parquet.columns import FooterNote, empty_file, note_of_file
 from ledger.parquet.engine import TASK_MEMORY_BYTES
 from ledger.parquet.group_build import build_group
 from ledger.parquet.new_file import NewFile
-from ledger.parquet.plan_chain import fence_of, require_open
 from ledger.parquet.stored_file import StoredFile, describe, parse_footer, read_stored_file
-from ledger.segment_indexes import SegmentIndexes
+from ledger.root.cluster import ClusterSettings
 from ledgermq.errors import Unavailable
 from ledgermq.sources import Sources
 from ledgermq.tasks import all_of, end
@@ -108,21 +108,36 @@ def split_plan(
         source_bytes = sum(file.source_bytes for file in group)
         data = part.SerializeToString(deterministic=True)
         tasks.append(
-            CompactionTask(store_url, cluster.cluster_id, cluster.url_life_ms, data, len(group), source_bytes, indexes, memory_bytes // 2)
+            CompactionTask(
+                store_url,
+                cluster.cluster_id,
+                cluster.url_life_ms,
+                data,
+                len(group),
+                source_bytes,
+                indexes,
+                memory_bytes // 2,
+            )
         )
     return tasks
 
 
-def _cut(plan: fmt.CompactionPlan, group: Sequence[fmt.PlannedFile], slots: dict[int, fmt.PlannedSlot]) -> fmt.CompactionPlan:
+def _cut(
+    plan: fmt.CompactionPlan, group: Sequence[fmt.PlannedFile], slots: dict[int, fmt.PlannedSlot]
+) -> fmt.CompactionPlan:
     read = sorted({slot for file in group for slot in file.slots})
-    return fmt.CompactionPlan(bundle=plan.bundle, number=plan.number, put_id=plan.put_id, files=group, slots=[slots[slot] for slot in read])
+    return fmt.CompactionPlan(
+        bundle=plan.bundle, number=plan.number, put_id=plan.put_id, files=group, slots=[slots[slot] for slot in read]
+    )
 
 
 def _known_entries(
     plan: fmt.CompactionPlan, slots: Iterable[fmt.PlannedSlot], known: SegmentIndexes
 ) -> dict[PartitionKey, dict[int, list[fmt.BatchEntry]]]:
     """By partition and slot, of the slots whose index is known."""
-    found: dict[PartitionKey, dict[int, list[fmt.BatchEntry]]] = {(file.topic_id, file.partition): {} for file in plan.files if file.key}
+    found: dict[PartitionKey, dict[int, list[fmt.BatchEntry]]] = {
+        (file.topic_id, file.partition): {} for file in plan.files if file.key
+    }
     for slot in slots:
         index = known.find_put(plan.bundle, slot.slot, slot.put_id)
         for entry in index.index.batches if index is not None else ():
@@ -131,7 +146,9 @@ def _known_entries(
     return found
 
 
-def _known_indexes(part: fmt.CompactionPlan, entries: dict[PartitionKey, dict[int, list[fmt.BatchEntry]]]) -> Iterator[bytes]:
+def _known_indexes(
+    part: fmt.CompactionPlan, entries: dict[PartitionKey, dict[int, list[fmt.BatchEntry]]]
+) -> Iterator[bytes]:
     """As many as may travel with a task, of what it reads of a slot."""
     size_bytes = 0
     partitions = [entries.get((file.topic_id, file.partition), {}) for file in part.files]
@@ -144,7 +161,9 @@ def _known_indexes(part: fmt.CompactionPlan, entries: dict[PartitionKey, dict[in
             yield data
 
 
-async def run_task(task: CompactionTask, store: ObjectStore, sources: Sources, run_blocking: RunBlocking) -> TaskOutcome:
+async def run_task(
+    task: CompactionTask, store: ObjectStore, sources: Sources, run_blocking: RunBlocking
+) -> TaskOutcome:
     """Raises PlanOvertaken, DataDamaged (naming the object), Unavailable, the store's errors."""
     return await _Run(task, store, sources, run_blocking).run()
 
@@ -172,7 +191,9 @@ class _Run:
         puts: dict[asyncio.Task[StoredFile], int] = {}
         try:
             async with aclosing(
-                build_group(self.store, self.plan, files, self.task.indexes, self.run_blocking, self.task.pending_bytes_max)
+                build_group(
+                    self.store, self.plan, files, self.task.indexes, self.run_blocking, self.task.pending_bytes_max
+                )
             ) as group:
                 async for built in group:
                     note = self._note(built.file, built.failed, built.damaged_object)

@@ -50,7 +50,9 @@ async def _groups(client: ledgermq.Client) -> Iterable[str]:
     return [group.name for group in await client.groups.list()]
 
 
-def _found(context: typer.Context, incomplete: str, ask: Callable[[ledgermq.Client], Awaitable[Iterable[str]]]) -> list[str]:
+def _found(
+    context: typer.Context, incomplete: str, ask: Callable[[ledgermq.Client], Awaitable[Iterable[str]]]
+) -> list[str]:
     target = context.params.get("target") or os.environ.get("LEDGERMQ_TARGET") or DEFAULT_TARGET
     if "://" in str(target):
         return []  # an embedded broker is too much for a key press
@@ -62,5 +64,8 @@ def _found(context: typer.Context, incomplete: str, ask: Callable[[ledgermq.Clie
 
 
 async def _names(target: str, ask: Callable[[ledgermq.Client], Awaitable[Iterable[str]]]) -> Iterable[str]:
-    async with asyncio.timeout(COMPLETION_TIMEOUT_S), ledgermq.connect(target, timeout_s=COMPLETION_TIMEOUT_S) as client:
+    async with (
+        asyncio.timeout(COMPLETION_TIMEOUT_S),
+        ledgermq.connect(target, timeout_s=COMPLETION_TIMEOUT_S) as client,
+    ):
         return await ask(client)

@@ -33,7 +33,9 @@ From = Annotated[
         "Default: latest; with --until-end or --group earliest.",
     ),
 ]
-UntilEnd = Annotated[bool, typer.Option("--until-end", "-e", help="Stop at the offsets that were the ends when the command began.")]
+UntilEnd = Annotated[
+    bool, typer.Option("--until-end", "-e", help="Stop at the offsets that were the ends when the command began.")
+]
 Max = Annotated[int | None, typer.Option("--max", "-n", min=1, help="Stop after so many messages.")]
 Form = Annotated[MessageFormat, typer.Option("--format", "-f", help="How to print a message.")]
 Group = Annotated[
@@ -48,9 +50,15 @@ Group = Annotated[
 ]
 Direct = Annotated[
     str,
-    typer.Option("--direct", metavar="URL", help="Read old segments below this URL, as file:///root/of/the/cluster, without the broker."),
+    typer.Option(
+        "--direct",
+        metavar="URL",
+        help="Read old segments below this URL, as file:///root/of/the/cluster, without the broker.",
+    ),
 ]
-PartitionList = Annotated[list[int] | None, typer.Option("--partition", "-p", min=0, help="Only this partition; repeatable.")]
+PartitionList = Annotated[
+    list[int] | None, typer.Option("--partition", "-p", min=0, help="Only this partition; repeatable.")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -76,8 +84,12 @@ async def consume(
         client = session.client
         if group is not None:
             if partition or isinstance(start, int | dict):
-                raise InvalidRequest("a group shares out the partitions and keeps the offsets; `ledgermq group reset` moves them")
-            await client.describe_topic(topic)  # a member would wait for a topic that does not exist, and for brokers, for ever
+                raise InvalidRequest(
+                    "a group shares out the partitions and keeps the offsets; `ledgermq group reset` moves them"
+                )
+            await client.describe_topic(
+                topic
+            )  # a member would wait for a topic that does not exist, and for brokers, for ever
             session.progress = session.while_in_trouble
             settings: dict[str, Any] = {
                 "direct_reads": direct,
@@ -106,11 +118,17 @@ async def print_as_member(
         messages = await member.fetch(min(left, FETCH_RECORDS_MAX), timeout=FETCH_WAIT_S)
         printer.write(messages)
         left -= len(messages)
-        if ends is not None and not messages and all(offset >= ends.get(at.partition, 0) for at, offset in member.positions().items()):
+        if (
+            ends is not None
+            and not messages
+            and all(offset >= ends.get(at.partition, 0) for at, offset in member.positions().items())
+        ):
             return
 
 
-async def chosen_partitions(client: ledgermq.Client, topic: str, wanted: list[int] | None, started: Iterable[int]) -> list[int]:
+async def chosen_partitions(
+    client: ledgermq.Client, topic: str, wanted: list[int] | None, started: Iterable[int]
+) -> list[int]:
     """All of them unless some are wanted. `started`: those that --from names. Raises UnknownTopic, UnknownPartition, InvalidRequest."""
     count = len((await client.describe_topic(topic)).partitions)
     for number in [*(wanted or ()), *started]:
@@ -134,7 +152,9 @@ class Printer:
         self._out.flush()
 
 
-async def print_messages(consumer: ledgermq.Consumer, printer: Printer, max_messages: int | None, *, until_end: bool) -> None:
+async def print_messages(
+    consumer: ledgermq.Consumer, printer: Printer, max_messages: int | None, *, until_end: bool
+) -> None:
     """Until the ends of now, the number, or for ever. What comes above an end in the meantime is not printed."""
     ends = {end.partition: offset for end, offset in (await consumer.end_offsets()).items()} if until_end else None
     if ends is not None:
@@ -151,7 +171,9 @@ def check_within(consumer: ledgermq.Consumer, ends: Mapping[int, int]) -> None:
     """Raises OffsetOutOfRange for a start beyond the end, as reading on from there would."""
     for at, position in consumer.positions().items():
         if position > ends.get(at.partition, position):
-            raise OffsetOutOfRange(f"{at.topic}-{at.partition}: offset {position} is asked for, the log ends at {ends[at.partition]}")
+            raise OffsetOutOfRange(
+                f"{at.topic}-{at.partition}: offset {position} is asked for, the log ends at {ends[at.partition]}"
+            )
 
 
 def reached(consumer: ledgermq.Consumer, ends: Mapping[int, int]) -> bool:

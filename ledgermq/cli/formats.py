@@ -40,7 +40,9 @@ def formatter(form: MessageFormat, width: int) -> tuple[bytes, Formatter]:
         return b"", _jsonl
     if form is MessageFormat.CSV:
         return _csv_line(COLUMNS), _csv
-    return _table_line("PARTITION", "OFFSET", "TIMESTAMP", "KEY", "VALUE", width), lambda message: _table(message, width)
+    return _table_line("PARTITION", "OFFSET", "TIMESTAMP", "KEY", "VALUE", width), lambda message: _table(
+        message, width
+    )
 
 
 def _jsonl(message: ledgermq.Message) -> bytes:
@@ -81,7 +83,9 @@ def _csv_line(fields: tuple[Any, ...]) -> bytes:
 
 def _table(message: ledgermq.Message, width: int) -> bytes:
     value = "–" if message.value is None else _readable(message.value)
-    return _table_line(message.partition, message.offset, _timestamp(message) or "–", _readable(message.key), value, width)
+    return _table_line(
+        message.partition, message.offset, _timestamp(message) or "–", _readable(message.key), value, width
+    )
 
 
 def _table_line(partition: object, offset: object, timestamp: object, key: str, value: str, width: int) -> bytes:

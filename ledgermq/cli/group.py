@@ -24,21 +24,32 @@ from ledgermq.client.groups.descriptions import GroupDescription
 from ledgermq.client.groups.resets import PlannedReset, Where
 from ledgermq.errors import InvalidRequest
 
-Name = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the consumer group.", autocompletion=complete_group)]
+Name = Annotated[
+    str, typer.Argument(metavar="GROUP", help="Name of the consumer group.", autocompletion=complete_group)
+]
 Topics = Annotated[
     list[str] | None,
-    typer.Option("--topic", help="All partitions of this topic; repeatable. Default: all committed.", autocompletion=complete_topic),
+    typer.Option(
+        "--topic",
+        help="All partitions of this topic; repeatable. Default: all committed.",
+        autocompletion=complete_topic,
+    ),
 ]
-Partitions = Annotated[list[str] | None, typer.Option("--partition", "-p", metavar="TOPIC:N", help="Only this partition; repeatable.")]
+Partitions = Annotated[
+    list[str] | None, typer.Option("--partition", "-p", metavar="TOPIC:N", help="Only this partition; repeatable.")
+]
 To = Annotated[
     str | None,
     typer.Option(
-        "--to", metavar="WHERE", help="earliest, latest (skips the backlog), a time (2026-11-21T07:30:00.125), an age (15m) or an offset."
+        "--to",
+        metavar="WHERE",
+        help="earliest, latest (skips the backlog), a time (2026-11-21T07:30:00.125), an age (15m) or an offset.",
     ),
 ]
 ShiftBy = Annotated[int | None, typer.Option("--shift", metavar="N", help="N records on, or back: --shift=-100.")]
 FromGroup = Annotated[
-    str | None, typer.Option("--like", metavar="GROUP", help="To what another group has committed.", autocompletion=complete_group)
+    str | None,
+    typer.Option("--like", metavar="GROUP", help="To what another group has committed.", autocompletion=complete_group),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Only show what would change.")]
 File = Annotated[Path, typer.Argument(metavar="FILE", help="JSON file.")]
@@ -61,7 +72,10 @@ def register(app: typer.Typer) -> None:
 
 
 async def list_groups(
-    target: Target = DEFAULT_TARGET, output: Output = OutputFormat.TABLE, timeout_s: Timeout = DEFAULT_TIMEOUT_S, debug: Debug = False
+    target: Target = DEFAULT_TARGET,
+    output: Output = OutputFormat.TABLE,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    debug: Debug = False,
 ) -> None:
     """List the consumer groups."""
     async with connected(target, timeout_s) as client:
@@ -69,7 +83,10 @@ async def list_groups(
     if not groups and output is OutputFormat.TABLE:
         notes().print("There is no consumer group yet.")
         return
-    rows = [{"group": g.name, "state": g.state, "members": g.members, "assignor": g.assignor, "epoch": g.epoch} for g in groups]
+    rows = [
+        {"group": g.name, "state": g.state, "members": g.members, "assignor": g.assignor, "epoch": g.epoch}
+        for g in groups
+    ]
     show(Report("", tables=[Rows("groups", LIST_COLUMNS, rows)]), output)
 
 
@@ -115,7 +132,9 @@ async def reset(
     where = chosen_where(to, shift, like)
     async with connected_session(target, timeout_s) as session:
         client = session.client
-        planned = await client.groups.plan_reset(name, where, topic or (), [parse_partition(text) for text in partition or ()])
+        planned = await client.groups.plan_reset(
+            name, where, topic or (), [parse_partition(text) for text in partition or ()]
+        )
         show(Report("", tables=[Rows("resets", RESET_COLUMNS, reset_rows(planned))]), output)
         if all(each.before is None for each in planned):
             notes().print(f"Group {name} has committed nothing there so far.")
@@ -130,7 +149,11 @@ async def reset(
 
 
 async def delete(
-    name: Name, yes: Yes = False, target: Target = DEFAULT_TARGET, timeout_s: Timeout = DEFAULT_TIMEOUT_S, debug: Debug = False
+    name: Name,
+    yes: Yes = False,
+    target: Target = DEFAULT_TARGET,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    debug: Debug = False,
 ) -> None:
     """Delete a group that has no members, with all that it has committed."""
     if not yes:
@@ -141,7 +164,11 @@ async def delete(
 
 
 async def export_offsets(
-    name: Name, file: File, target: Target = DEFAULT_TARGET, timeout_s: Timeout = DEFAULT_TIMEOUT_S, debug: Debug = False
+    name: Name,
+    file: File,
+    target: Target = DEFAULT_TARGET,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    debug: Debug = False,
 ) -> None:
     """Write what a group has committed to a JSON file."""
     async with connected(target, timeout_s) as client:
@@ -195,7 +222,9 @@ def chosen_where(to: str | None, shift: int | None, like: str | None) -> Where:
     """Raises InvalidRequest."""
     given = [option for option, value in (("--to", to), ("--shift", shift), ("--like", like)) if value is not None]
     if len(given) != 1:
-        raise InvalidRequest(f"say where to, by one of --to, --shift and --like{', not ' + ' and '.join(given) if given else ''}")
+        raise InvalidRequest(
+            f"say where to, by one of --to, --shift and --like{', not ' + ' and '.join(given) if given else ''}"
+        )
     if shift is not None:
         return ledgermq.Shift(shift)
     if like is not None:
@@ -219,7 +248,11 @@ def read_offsets(file: Path) -> dict[ledgermq.TopicPartition, tuple[int, int]]:
     try:
         entries = json.loads(file.read_text())["offsets"]
         found = {
-            ledgermq.TopicPartition(str(e["topic"]), _whole(e["partition"])): (_whole(e["topic_id"]), _whole(e["offset"])) for e in entries
+            ledgermq.TopicPartition(str(e["topic"]), _whole(e["partition"])): (
+                _whole(e["topic_id"]),
+                _whole(e["offset"]),
+            )
+            for e in entries
         }
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise InvalidRequest(f"{file} is not what `ledgermq group export` writes: {error!r}") from error
@@ -265,7 +298,9 @@ def offset_rows(found: GroupDescription, lags: dict[ledgermq.TopicPartition, led
                 "lag": lag.messages if lag else None,
                 "lag_seconds": None if lag is None or lag.seconds is None else round(lag.seconds, 3),
                 "member": holders.get(at),
-                "committed_at": committed_at.isoformat(timespec="milliseconds").replace("+00:00", "Z") if committed_at else None,
+                "committed_at": committed_at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+                if committed_at
+                else None,
             }
         )
     return rows

@@ -44,7 +44,9 @@ class Shape:
     def check(self, form: InputFormat) -> None:
         """Raises InvalidRequest for what the format does not know."""
         if form is InputFormat.LINES and (self.key or self.value):
-            raise InvalidRequest("--key and --value name fields of jsonl or columns of csv; for lines there is --key-separator")
+            raise InvalidRequest(
+                "--key and --value name fields of jsonl or columns of csv; for lines there is --key-separator"
+            )
         if form is not InputFormat.LINES and self.key_separator:
             raise InvalidRequest(f"--key-separator is for lines; for {form.value} there is --key")
         if self.key_separator == "":
@@ -93,7 +95,9 @@ def _from_jsonl(source: LineSource, shape: Shape, skip: int) -> Iterator[InputRe
             continue
         row = _parse(text, source)
         if not isinstance(row, dict):
-            raise InvalidRecord(f"{source.where()}: a JSON object is needed, this is {text[:40].decode(errors='replace')!r}")
+            raise InvalidRecord(
+                f"{source.where()}: a JSON object is needed, this is {text[:40].decode(errors='replace')!r}"
+            )
         key = _field(row, shape.key, source) if shape.key else None
         value = _field(row, shape.value, source) if shape.value else text
         yield InputRecord(value, key)
@@ -113,7 +117,9 @@ def _field(row: dict[str, Any], name: str, source: LineSource) -> bytes | None:
     if value is None:
         return None
     try:
-        return (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))).encode()
+        return (
+            value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        ).encode()
     except (UnicodeEncodeError, RecursionError) as error:
         raise InvalidRecord(f"{source.where()}: field {name!r} is no text: {error}") from error
 

@@ -46,7 +46,9 @@ def _show_version(wanted: bool) -> None:
 
 
 def _root(
-    shown: Annotated[bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Print the version and end.")] = False,
+    shown: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Print the version and end.")
+    ] = False,
 ) -> None:
     """LedgerMQ: a message broker with nothing durable but an object-store bucket, whose topics plain Spark reads as Parquet files."""
 
@@ -68,7 +70,10 @@ def _register_missing(app: typer.Typer, name: str, extra: str, error: ImportErro
     @app.command(name, add_help_option=False, context_settings=ANYTHING)
     def missing() -> None:
         """Not installed here: run it to see which extra of the package it needs."""
-        notes().print(rf"[bold red]error[/] \[NOT_INSTALLED] {error} [dim](hint: pip install 'ledgermq\[{extra}]')[/]", soft_wrap=True)
+        notes().print(
+            rf"[bold red]error[/] \[NOT_INSTALLED] {error} [dim](hint: pip install 'ledgermq\[{extra}]')[/]",
+            soft_wrap=True,
+        )
         raise typer.Exit(1)
 
 

@@ -30,7 +30,10 @@ Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="How to pri
 Timeout = Annotated[
     float,
     typer.Option(
-        "--timeout", min=0.1, metavar="SECONDS", help="How long the command may take. consume, produce: how long to wait for an answer."
+        "--timeout",
+        min=0.1,
+        metavar="SECONDS",
+        help="How long the command may take. consume, produce: how long to wait for an answer.",
     ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]

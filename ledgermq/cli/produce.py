@@ -47,22 +47,41 @@ class Compression(StrEnum):
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="Topic to send to.", autocompletion=complete_topic)]
 File = Annotated[
     Path | None,
-    typer.Argument(metavar="FILE", help="What to send; stdin if left out, or '-'.", exists=True, dir_okay=False, allow_dash=True),
+    typer.Argument(
+        metavar="FILE", help="What to send; stdin if left out, or '-'.", exists=True, dir_okay=False, allow_dash=True
+    ),
 ]
 Form = Annotated[InputFormat, typer.Option("--format", "-f", help="How to read the input.")]
-Key = Annotated[str | None, typer.Option("--key", "-k", metavar="FIELD", help="jsonl: field, csv: column that is the key.")]
-Value = Annotated[
-    str | None, typer.Option("--value", metavar="FIELD", help="jsonl: field, csv: column that is the value; else the whole row.")
+Key = Annotated[
+    str | None, typer.Option("--key", "-k", metavar="FIELD", help="jsonl: field, csv: column that is the key.")
 ]
-Separator = Annotated[str | None, typer.Option("--key-separator", metavar="TEXT", help="lines: what stands between key and value.")]
-Header = Annotated[list[str] | None, typer.Option("--header", "-H", metavar="KEY=VALUE", help="For every record; repeatable.")]
+Value = Annotated[
+    str | None,
+    typer.Option("--value", metavar="FIELD", help="jsonl: field, csv: column that is the value; else the whole row."),
+]
+Separator = Annotated[
+    str | None, typer.Option("--key-separator", metavar="TEXT", help="lines: what stands between key and value.")
+]
+Header = Annotated[
+    list[str] | None, typer.Option("--header", "-H", metavar="KEY=VALUE", help="For every record; repeatable.")
+]
 Tag = Annotated[str | None, typer.Option("--tag", help="For every record.")]
-Partition = Annotated[int | None, typer.Option("--partition", "-p", min=0, help="Send all to this partition; else the key decides.")]
+Partition = Annotated[
+    int | None, typer.Option("--partition", "-p", min=0, help="Send all to this partition; else the key decides.")
+]
 AcksOption = Annotated[Acks, typer.Option("--acks", help="When a record counts as sent: stored, or only received.")]
 Skip = Annotated[
-    int, typer.Option("--skip", min=0, metavar="LINES", help="Leave out the first lines: go on where a run that was interrupted has ended.")
+    int,
+    typer.Option(
+        "--skip",
+        min=0,
+        metavar="LINES",
+        help="Leave out the first lines: go on where a run that was interrupted has ended.",
+    ),
 ]
-CompressionOption = Annotated[Compression, typer.Option("--compression", "-z", help="Of the batches; auto: lz4 where it pays.")]
+CompressionOption = Annotated[
+    Compression, typer.Option("--compression", "-z", help="Of the batches; auto: lz4 where it pays.")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -133,7 +152,9 @@ Lines = Iterator[tuple[int, ledgermq.Record]]
 """Records, each with the number of its last line."""
 
 
-async def send_all(session: Session, producer: ledgermq.Producer, topic: str, source: LineSource, records: Lines, sent: Sent) -> None:
+async def send_all(
+    session: Session, producer: ledgermq.Producer, topic: str, source: LineSource, records: Lines, sent: Sent
+) -> None:
     """Raises the first error of a record, or of the input. What was read before it is sent all the same."""
     is_begun = False
     with progress_of_bytes() if source.size else progress_of_items() as bar:
@@ -143,7 +164,9 @@ async def send_all(session: Session, producer: ledgermq.Producer, topic: str, so
             async for piece in in_pieces(source, records, PIECE_RECORDS):
                 if not is_begun:
                     await send_piece(producer, topic, source, piece[:1], sent)
-                    await flush(producer, sent)  # the topic is known now: a record that is too large is found before later ones are sent
+                    await flush(
+                        producer, sent
+                    )  # the topic is known now: a record that is too large is found before later ones are sent
                     piece, is_begun = piece[1:], True
                 await send_piece(producer, topic, source, piece, sent)
                 sent.raise_failure()
@@ -161,11 +184,17 @@ async def send_all(session: Session, producer: ledgermq.Producer, topic: str, so
 
 
 async def send_piece(
-    producer: ledgermq.Producer, topic: str, source: LineSource, piece: Iterable[tuple[int, ledgermq.Record]], sent: Sent
+    producer: ledgermq.Producer,
+    topic: str,
+    source: LineSource,
+    piece: Iterable[tuple[int, ledgermq.Record]],
+    sent: Sent,
 ) -> None:
     for line, record in piece:
         try:
-            delivery = producer.send(topic, record.value, record.key, record.headers, record.tag, None, record.partition)
+            delivery = producer.send(
+                topic, record.value, record.key, record.headers, record.tag, None, record.partition
+            )
         except (InvalidRecord, MessageTooLarge) as error:
             raise at_line(error, source.name, line) from error
         sent.add(delivery, line)
@@ -192,7 +221,12 @@ def parse_headers(pairs: Iterable[str] | None) -> Iterator[tuple[str, bytes]]:
 
 def produce_report(topic: str, sent: Sent) -> Report:
     rows = [
-        {"partition": partition, "records": run.records, "first_offset": run.first_offset, "last_offset": run.last_offset}
+        {
+            "partition": partition,
+            "records": run.records,
+            "first_offset": run.first_offset,
+            "last_offset": run.last_offset,
+        }
         for partition, run in sorted(sent.partitions.items())
     ]
     facts = {"topic": topic, "records": sent.records}

@@ -80,7 +80,9 @@ def _print_for_people(report: Report, console: Console) -> None:
 
 
 def _table(rows: Rows) -> Table:
-    table = Table(title=_words(rows.name), title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
+    table = Table(
+        title=_words(rows.name), title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim"
+    )
     numeric = {column for column in rows.columns if all(isinstance(row.get(column), (int, float)) for row in rows.rows)}
     for column in rows.columns:
         table.add_column(_words(column), justify="right" if column in numeric else "left", overflow="fold")
@@ -95,7 +97,9 @@ def _print_findings(findings: Sequence[Finding], console: Console) -> None:
         return
     console.print(f"[bold red]{len(findings)} finding{'s' if len(findings) > 1 else ''}[/]")
     for finding in findings:
-        console.print(rf"  [red]{escape(text(finding.object_key))}[/]  \[{finding.code}] {escape(text(finding.problem))}")
+        console.print(
+            rf"  [red]{escape(text(finding.object_key))}[/]  \[{finding.code}] {escape(text(finding.problem))}"
+        )
 
 
 def text(value: Any) -> str:
@@ -113,7 +117,11 @@ def text(value: Any) -> str:
 
 def _printable(shown: str) -> str:
     """Names in a bucket may be anything: what is no text, or would move a terminal's cursor, is shown as its escape."""
-    return shown if shown.isprintable() else "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown)
+    return (
+        shown
+        if shown.isprintable()
+        else "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown)
+    )
 
 
 def _words(name: str) -> str:

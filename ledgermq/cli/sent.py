@@ -70,7 +70,9 @@ class Sent:
 
     def unknown(self) -> int:
         """Records that may or may not be stored."""
-        return sum(delivery.done() and isinstance(delivery.exception(), OutcomeUnknown) for delivery, _ in self._waiting)
+        return sum(
+            delivery.done() and isinstance(delivery.exception(), OutcomeUnknown) for delivery, _ in self._waiting
+        )
 
     def summary(self, ended_by: str) -> str:
         """One sentence or two for a run that did not come to its end: what is stored, and how to go on."""

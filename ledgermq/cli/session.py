@@ -87,7 +87,9 @@ class Session:
         if reason not in self._told:
             self._told.add(reason)
             left_s = max(0.0, self._since_s + self._timeout_s - now)
-            self.console.print(f"waiting for {self._place}: {reason}; gives up in {left_s:.0f} s", markup=False, soft_wrap=True)
+            self.console.print(
+                f"waiting for {self._place}: {reason}; gives up in {left_s:.0f} s", markup=False, soft_wrap=True
+            )
 
     def _reason(self) -> str:
         if self.trouble is None:
@@ -153,5 +155,7 @@ def parse_target(target: str) -> str:
     if target.startswith(("/", "./", "../")) or Path(target).is_dir():
         return Path(target).absolute().as_uri()
     if os.sep in target or ":" not in target:
-        raise InvalidConfig(f"{target!r} is no broker address (host:port) and no folder; ./{target} is one that may be made")
+        raise InvalidConfig(
+            f"{target!r} is no broker address (host:port) and no folder; ./{target} is one that may be made"
+        )
     return target

@@ -37,5 +37,7 @@ def parse_start(text: str, now: datetime, option: str = "--from") -> Start:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise InvalidRequest(f"{option} {text!r}: give earliest, latest, a time, an age as 15m, an offset, or partition:offset,…") from None
+        raise InvalidRequest(
+            f"{option} {text!r}: give earliest, latest, a time, an age as 15m, an offset, or partition:offset,…"
+        ) from None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -22,12 +22,17 @@ def register(app: typer.Typer) -> None:
 
 
 async def status(
-    target: Target = DEFAULT_TARGET, output: Output = OutputFormat.TABLE, timeout_s: Timeout = DEFAULT_TIMEOUT_S, debug: Debug = False
+    target: Target = DEFAULT_TARGET,
+    output: Output = OutputFormat.TABLE,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    debug: Debug = False,
 ) -> None:
     """Brokers, bundles and their owners; is the cluster well? Exit code 3 when it is not: `problems` says why, and what to do."""
     async with connected(target, timeout_s) as client:
         cluster = await client.describe_cluster()
-        if is_root_url(target):  # the broker of this command has just started: it is given a moment to take what it should own
+        if is_root_url(
+            target
+        ):  # the broker of this command has just started: it is given a moment to take what it should own
             until = asyncio.get_running_loop().time() + OWN_BROKER_S
             while cluster.problems and asyncio.get_running_loop().time() < until:
                 await asyncio.sleep(0.1)
@@ -49,10 +54,19 @@ def status_report(cluster: ledgermq.ClusterDescription, topics: int) -> Report:
         "controller": cluster.controller,
         "topics": topics,
     }
-    owned = {broker.address: sum(bundle.owner == broker.address for bundle in cluster.bundles) for broker in cluster.brokers}
-    brokers = [{"broker": b.id, "address": b.address, "alive": b.alive, "owned_bundles": owned[b.address]} for b in cluster.brokers]
+    owned = {
+        broker.address: sum(bundle.owner == broker.address for bundle in cluster.bundles) for broker in cluster.brokers
+    }
+    brokers = [
+        {"broker": b.id, "address": b.address, "alive": b.alive, "owned_bundles": owned[b.address]}
+        for b in cluster.brokers
+    ]
     bundles = [{"bundle": b.bundle, "owner": b.owner, "epoch": b.epoch, "trouble": b.trouble} for b in cluster.bundles]
     columns = ("bundle", "owner", "epoch", "trouble") if troubled else ("bundle", "owner", "epoch")
     problems = Rows("problems", ("problem",), [{"problem": problem} for problem in cluster.problems], if_any=True)
-    tables = [problems, Rows("brokers", ("broker", "address", "alive", "owned_bundles"), brokers), Rows("bundles", columns, bundles)]
+    tables = [
+        problems,
+        Rows("brokers", ("broker", "address", "alive", "owned_bundles"), brokers),
+        Rows("bundles", columns, bundles),
+    ]
     return Report("", facts, tables)

@@ -10,7 +10,15 @@ import sys
 from contextlib import suppress
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
 
 def end_quietly_at_broken_pipes() -> None:
@@ -50,7 +58,13 @@ def notes() -> Console:
 def progress_of_bytes(console: Console | None = None) -> Progress:
     """For work of a known number of bytes. Gone when it is done; shown only on a terminal."""
     shown = console or notes()
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TextColumn("{task.fields[note]}"), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TextColumn("{task.fields[note]}"),
+        TimeElapsedColumn(),
+    )
     return Progress(*columns, console=shown, transient=True, disable=not shown.is_terminal)
 
 

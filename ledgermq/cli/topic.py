@@ -22,7 +22,9 @@ from ledgermq.errors import InvalidConfig, InvalidRequest, TopicExists
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.", autocompletion=complete_topic)]
 NewName = Annotated[str, typer.Argument(metavar="TOPIC", help="1 to 249 of letters, digits, '.', '_' and '-'.")]
 Partitions = Annotated[int, typer.Option("--partitions", "-p", min=0, help="How many; 0 = the cluster's default.")]
-Grow = Annotated[int, typer.Option("--partitions", "-p", min=0, help="New number of partitions; it can only grow. 0 = unchanged.")]
+Grow = Annotated[
+    int, typer.Option("--partitions", "-p", min=0, help="New number of partitions; it can only grow. 0 = unchanged.")
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
@@ -34,12 +36,18 @@ Settings = Annotated[
     ),
 ]
 Unset = Annotated[
-    list[str] | None, typer.Option("--unset", metavar="NAME", help="Back to the default; repeatable.", autocompletion=complete_setting)
+    list[str] | None,
+    typer.Option("--unset", metavar="NAME", help="Back to the default; repeatable.", autocompletion=complete_setting),
 ]
-IfNotExists = Annotated[bool, typer.Option("--if-not-exists", help="A topic that exists already is no error; it stays as it is.")]
+IfNotExists = Annotated[
+    bool, typer.Option("--if-not-exists", help="A topic that exists already is no error; it stays as it is.")
+]
 
 BeforeOffset = Annotated[
-    str | None, typer.Option("--before-offset", metavar="OFFSET", help="Records below it: an offset, partition:offset,… or latest (all).")
+    str | None,
+    typer.Option(
+        "--before-offset", metavar="OFFSET", help="Records below it: an offset, partition:offset,… or latest (all)."
+    ),
 ]
 BeforeTime = Annotated[
     str | None,
@@ -49,7 +57,9 @@ BeforeTime = Annotated[
         help="Records before the first one of this time or later: 2026-11-21T07:30, or an age as 7d.",
     ),
 ]
-OfPartitions = Annotated[list[int] | None, typer.Option("--partition", "-p", min=0, help="Only this partition; repeatable. Default: all.")]
+OfPartitions = Annotated[
+    list[int] | None, typer.Option("--partition", "-p", min=0, help="Only this partition; repeatable. Default: all.")
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be deleted, delete nothing.")]
 
 LIST_COLUMNS = ("topic", "partitions", "settings", "created")
@@ -91,7 +101,10 @@ async def create(
 
 
 async def list_topics(
-    target: Target = DEFAULT_TARGET, output: Output = OutputFormat.TABLE, timeout_s: Timeout = DEFAULT_TIMEOUT_S, debug: Debug = False
+    target: Target = DEFAULT_TARGET,
+    output: Output = OutputFormat.TABLE,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    debug: Debug = False,
 ) -> None:
     """List the topics."""
     async with connected(target, timeout_s) as client:
@@ -116,7 +129,13 @@ async def describe(
         starts = await client.list_offsets(name, "earliest")
         ends = await client.list_offsets(name, "latest")
     rows = [
-        {"partition": number, "bundle": part.bundle, "owner": part.owner, "log_start": starts.get(number), "end": ends.get(number)}
+        {
+            "partition": number,
+            "bundle": part.bundle,
+            "owner": part.owner,
+            "log_start": starts.get(number),
+            "end": ends.get(number),
+        }
         for number, part in enumerate(found.partitions)
     ]
     facts = topic_facts(found) | {"records": sum(ends.values()) - sum(starts.values())}
@@ -143,7 +162,11 @@ async def alter(
 
 
 async def delete(
-    name: Name, yes: Yes = False, target: Target = DEFAULT_TARGET, timeout_s: Timeout = DEFAULT_TIMEOUT_S, debug: Debug = False
+    name: Name,
+    yes: Yes = False,
+    target: Target = DEFAULT_TARGET,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    debug: Debug = False,
 ) -> None:
     """Delete a topic with all its records."""
     if not yes:
@@ -172,14 +195,21 @@ async def delete_records(
     async with connected(target, timeout_s) as client:
         found = await client.delete_records(name, before, partitions, dry_run=dry_run)
     rows = [
-        {"partition": number, "log_start_before": one.log_start_before, "log_start": one.log_start, "records": one.records}
+        {
+            "partition": number,
+            "log_start_before": one.log_start_before,
+            "log_start": one.log_start,
+            "records": one.records,
+        }
         for number, one in sorted(found.items())
     ]
     facts = {"topic": name, "records": sum(one.records for one in found.values()), "dry_run": dry_run}
     show(Report("", facts, [Rows("partition_list", DELETED_COLUMNS, rows)]), output)
 
 
-def parse_before(offset: str | None, time: str | None, now: datetime) -> int | Literal["end"] | datetime | dict[int, int]:
+def parse_before(
+    offset: str | None, time: str | None, now: datetime
+) -> int | Literal["end"] | datetime | dict[int, int]:
     """Raises InvalidRequest."""
     if (offset is None) == (time is None):
         raise InvalidRequest("say up to where, by either --before-offset or --before-time")

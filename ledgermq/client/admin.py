@@ -6,7 +6,13 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
 from ledgermq.client.connections import Connections
-from ledgermq.client.descriptions import ClusterDescription, TopicDescription, check_topic_name, cluster_description, topic_description
+from ledgermq.client.descriptions import (
+    ClusterDescription,
+    TopicDescription,
+    check_topic_name,
+    cluster_description,
+    topic_description,
+)
 from ledgermq.client.routing import Routing
 from ledgermq.durations import find_duration_ms
 from ledgermq.errors import InvalidConfig, TopicExists, UnknownTopic
@@ -23,7 +29,9 @@ class Admin:
     async def create_topic(
         self, name: str, partitions: int, settings: Mapping[str, object], *, if_not_exists: bool = False
     ) -> TopicDescription:
-        request = pb.CreateTopicRequest(name=check_topic_name(name), partitions=_whole("partitions", partitions), settings=_texts(settings))
+        request = pb.CreateTopicRequest(
+            name=check_topic_name(name), partitions=_whole("partitions", partitions), settings=_texts(settings)
+        )
         attempts = 0
 
         async def create(connection: Connection) -> pb.TopicInfo:
@@ -46,7 +54,9 @@ class Admin:
         return topic_description(info)
 
     async def list_topics(self) -> list[TopicDescription]:
-        answer = await self._connections.ask(lambda at: at.describe_topics(pb.DescribeTopicsRequest()), self._connections.deadline())
+        answer = await self._connections.ask(
+            lambda at: at.describe_topics(pb.DescribeTopicsRequest()), self._connections.deadline()
+        )
         return [topic_description(info) for info in answer.topics if not info.HasField("error")]
 
     async def describe_topic(self, name: str) -> TopicDescription:
@@ -65,7 +75,9 @@ class Admin:
             return info
         raise UnknownTopic(f"there is no topic {name!r}")
 
-    async def alter_topic(self, name: str, partitions: int, settings: Mapping[str, object], unset: Iterable[str]) -> TopicDescription:
+    async def alter_topic(
+        self, name: str, partitions: int, settings: Mapping[str, object], unset: Iterable[str]
+    ) -> TopicDescription:
         request = pb.AlterTopicRequest(
             name=check_topic_name(name),
             partitions=_whole("partitions", partitions),
@@ -94,7 +106,9 @@ class Admin:
 
     async def describe_cluster(self) -> ClusterDescription:
         request = pb.DescribeClusterRequest()
-        return cluster_description(await self._connections.ask(lambda at: at.describe_cluster(request), self._connections.deadline()))
+        return cluster_description(
+            await self._connections.ask(lambda at: at.describe_cluster(request), self._connections.deadline())
+        )
 
 
 def _whole(name: str, number: int) -> int:

@@ -42,7 +42,9 @@ class AtOwners(Generic[A]):
                 continue
             wait_s = backoff.next_s(last.retry_after_ms)
             if asyncio.get_running_loop().time() + wait_s >= deadline:
-                names = ", ".join(f"{topic}/{partition}" for topic, partition in missing if (topic, partition) not in found)
+                names = ", ".join(
+                    f"{topic}/{partition}" for topic, partition in missing if (topic, partition) not in found
+                )
                 raise Unavailable(f"no answer in time about {names}: {last}") from last
             await asyncio.sleep(wait_s)
             for topic in {partition.topic for partition in missing if partition not in found}:
@@ -57,7 +59,9 @@ class AtOwners(Generic[A]):
                 if partition >= count:
                     raise UnknownPartition(f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}")
 
-    async def _round(self, missing: Sequence[TopicPartition], found: dict[TopicPartition, A], deadline: float) -> LedgerMQError | None:
+    async def _round(
+        self, missing: Sequence[TopicPartition], found: dict[TopicPartition, A], deadline: float
+    ) -> LedgerMQError | None:
         """Ask each owner once, all at the same time. Returns the last error that a retry may cure."""
         by_owner: dict[str, list[TopicPartition]] = {}
         last: LedgerMQError | None = None
@@ -92,6 +96,8 @@ class AtOwners(Generic[A]):
             last = result
             if not last.retriable:
                 raise last
-            named = last.owner if isinstance(last, NotOwner) else None  # whoever cannot serve it may be an owner of before
+            named = (
+                last.owner if isinstance(last, NotOwner) else None
+            )  # whoever cannot serve it may be an owner of before
             self._routing.redirected(asked.topic, asked.partition, named, refused_by=owner)
         return last

@@ -35,7 +35,14 @@ from ledgermq.client.producing.given_sessions import GivenSessions, open_session
 from ledgermq.client.producing.partition_queue import Session
 from ledgermq.client.producing.producer import Producer
 from ledgermq.client.routing import Routing
-from ledgermq.client.settings import ClientSettings, ConsumerSettings, GroupSettings, ProducerSettings, TableSettings, settings_from
+from ledgermq.client.settings import (
+    ClientSettings,
+    ConsumerSettings,
+    GroupSettings,
+    ProducerSettings,
+    TableSettings,
+    settings_from,
+)
 from ledgermq.client.tables.table import Table
 from ledgermq.client.target import is_root_url, open_embedded, parse_addresses
 from ledgermq.errors import InvalidConfig, LedgerMQError, ResourceExhausted
@@ -73,7 +80,12 @@ class Client:
         self._made: list[Producer | Consumer | GroupConsumer | Table] = []
 
     async def create_topic(
-        self, name: str, partitions: int = 0, settings: Mapping[str, object] | None = None, *, if_not_exists: bool = False
+        self,
+        name: str,
+        partitions: int = 0,
+        settings: Mapping[str, object] | None = None,
+        *,
+        if_not_exists: bool = False,
     ) -> TopicDescription:
         """`partitions=0`: the cluster's default. `settings`: topic settings by their names, as {"retention.ms": 3600000}; those in
         milliseconds also as a duration ("5d", or a timedelta). `if_not_exists`: a topic that exists is left as it is, and described.
@@ -104,7 +116,12 @@ class Client:
         await self._admin.delete_topic(name)
 
     async def delete_records(
-        self, topic: str, before: Before | Mapping[int, Before], partitions: Iterable[int] | None = None, *, dry_run: bool = False
+        self,
+        topic: str,
+        before: Before | Mapping[int, Before],
+        partitions: Iterable[int] | None = None,
+        *,
+        dry_run: bool = False,
     ) -> dict[int, DeletedRecords]:
         """Delete records for ever, from the log's beginning up to `before`: by partition, where its log begins from now on.
 
@@ -139,12 +156,16 @@ class Client:
         self._made.append(producer)
         return producer
 
-    async def open_sessions(self, producer_id: bytes, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Session]:
+    async def open_sessions(
+        self, producer_id: bytes, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, Session]:
         """How a producer of this identity (16 bytes) stands: to be kept before its first batch, and asked again by a process that goes on.
 
         Raises UnknownTopic, UnknownPartition, Unavailable.
         """
-        return await open_sessions(self._connections, self._routing, producer_id, partitions, self._connections.deadline())
+        return await open_sessions(
+            self._connections, self._routing, producer_id, partitions, self._connections.deadline()
+        )
 
     def resumed_producer(self, sessions: Mapping[TopicPartition, Session], **settings: Any) -> Producer:
         """Goes on with these sessions, by `send_encoded` alone; see `given_sessions`. Raises InvalidConfig."""
@@ -205,7 +226,9 @@ class Client:
             made = self._plain_consumer(topics, partitions, start, "latest" if until_end else end, settings)
         else:
             if until_end or end is not None:
-                raise InvalidConfig("a member of a group reads without end; leave out either group, or end and until_end")
+                raise InvalidConfig(
+                    "a member of a group reads without end; leave out either group, or end and until_end"
+                )
             made = self._group_consumer(topics, partitions, start, group, settings)
         self._made.append(made)
         return made
@@ -240,7 +263,12 @@ class Client:
         return pa.concat_tables([TABLE_SCHEMA.empty_table(), *tables])
 
     def _plain_consumer(
-        self, topics: Topics, partitions: Iterable[int] | None, start: Start, end: Start | None, settings: dict[str, Any]
+        self,
+        topics: Topics,
+        partitions: Iterable[int] | None,
+        start: Start,
+        end: Start | None,
+        settings: dict[str, Any],
     ) -> Consumer:
         names, pattern = topics_of(topics)
         if pattern:
@@ -249,7 +277,9 @@ class Client:
         parsed = settings_from(ConsumerSettings, settings)
         return Consumer(self._connections, self._routing, self._offsets, names, chosen, start, end, parsed)
 
-    def _group_consumer(self, topics: Topics, partitions: object, start: object, group: str, settings: dict[str, Any]) -> GroupConsumer:
+    def _group_consumer(
+        self, topics: Topics, partitions: object, start: object, group: str, settings: dict[str, Any]
+    ) -> GroupConsumer:
         if partitions is not None:
             raise InvalidConfig("a group shares out the partitions itself; leave out either partitions or group")
         rule = check_rule(start, self._connections.now())
@@ -258,7 +288,9 @@ class Client:
             raise InvalidConfig("a broadcast reads topics by their names, not by a pattern")
         reset = parsed.auto_offset_reset if "auto_offset_reset" in settings else rule
         out_of_range: At | None = None if reset == "error" else reset
-        return GroupConsumer(self._connections, self._routing, self._offsets, self._sources, group, topics, rule, out_of_range, parsed)
+        return GroupConsumer(
+            self._connections, self._routing, self._offsets, self._sources, group, topics, rule, out_of_range, parsed
+        )
 
     def handler(self, topics: Topics, *, group: str, **settings: Any) -> Callable[[HandlerFunction], Handler]:
         """Declare a function that handles the messages of a group; `run_handlers` runs it.
@@ -279,7 +311,9 @@ class Client:
 
         return declare
 
-    async def run_handlers(self, *handlers: Handler, stop: asyncio.Event | None = None, drain_timeout_s: float = 30.0) -> None:
+    async def run_handlers(
+        self, *handlers: Handler, stop: asyncio.Event | None = None, drain_timeout_s: float = 30.0
+    ) -> None:
         """Run the handlers given, or all that were declared, until cancelled, or until `stop` is set.
 
         With `stop` nothing more is begun, what is being handled is finished (at most for `drain_timeout_s`; then DeadlineExceeded) and
@@ -348,7 +382,9 @@ class Client:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         await (self.close() if kind is None else self.abort())
 
 
@@ -370,5 +406,7 @@ async def connect(target: str, *, sources: Sources | None = None, **settings: An
             client = Client(embedded.connector, embedded.addresses, parsed, sources, threads)
         else:
             addresses = parse_addresses(target)
-            client = Client(GrpcConnector(request_timeout_s=parsed.attempt_timeout_s), addresses, parsed, sources, threads)
+            client = Client(
+                GrpcConnector(request_timeout_s=parsed.attempt_timeout_s), addresses, parsed, sources, threads
+            )
         yield await stack.enter_async_context(client)

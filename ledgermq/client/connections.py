@@ -16,7 +16,15 @@ from ledgermq.client.backoff import Backoff
 from ledgermq.client.home import Home
 from ledgermq.client.record import datetime_of
 from ledgermq.client.settings import ClientSettings
-from ledgermq.errors import DeadlineExceeded, InvalidConfig, LedgerMQError, NotOwner, ResourceExhausted, RetriableError, Unavailable
+from ledgermq.errors import (
+    DeadlineExceeded,
+    InvalidConfig,
+    LedgerMQError,
+    NotOwner,
+    ResourceExhausted,
+    RetriableError,
+    Unavailable,
+)
 from ledgermq.protocol.api import Connection, Connector
 from ledgermq.sources import Sources
 
@@ -148,11 +156,15 @@ class Connections:
             return
         if isinstance(last, ResourceExhausted):
             raise last
-        raise Unavailable(f"no broker of {', '.join(self.candidates())} answered in time; the last said: {last}") from last
+        raise Unavailable(
+            f"no broker of {', '.join(self.candidates())} answered in time; the last said: {last}"
+        ) from last
 
     def candidates(self, avoid: str | None = None) -> list[str]:
         """All brokers known: first the one that answered last, in the end the one to avoid."""
-        return sorted([*self._bootstrap, *self._learned], key=lambda address: (address == avoid, address != self._last_good))
+        return sorted(
+            [*self._bootstrap, *self._learned], key=lambda address: (address == avoid, address != self._last_good)
+        )
 
     async def close(self) -> None:
         self.home.check()

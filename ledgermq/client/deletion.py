@@ -37,7 +37,9 @@ class Deletion:
         self._connections = connections
         self._routing = routing
 
-    async def delete(self, topic: str, befores: Mapping[int, Before], *, dry_run: bool, deadline: float) -> dict[int, DeletedRecords]:
+    async def delete(
+        self, topic: str, befores: Mapping[int, Before], *, dry_run: bool, deadline: float
+    ) -> dict[int, DeletedRecords]:
         """By partition. Raises OffsetOutOfRange, LegalHold, UnknownTopic, UnknownPartition, InvalidRequest, Unavailable."""
         wanted = {partition: _wanted(partition, before) for partition, before in befores.items()}
 
@@ -51,7 +53,9 @@ class Deletion:
         return {partition: found[TopicPartition(topic, partition)] for partition in befores}
 
 
-def chosen_befores(before: Before | Mapping[int, Before], partitions: Iterable[int] | None, count: int) -> dict[int, Before]:
+def chosen_befores(
+    before: Before | Mapping[int, Before], partitions: Iterable[int] | None, count: int
+) -> dict[int, Before]:
     """For each partition that is meant. Raises InvalidRequest, UnknownPartition."""
     if isinstance(before, Mapping):
         if partitions is not None:
@@ -60,7 +64,9 @@ def chosen_befores(before: Before | Mapping[int, Before], partitions: Iterable[i
     else:
         befores = dict.fromkeys(range(count) if partitions is None else partitions, before)
         if isinstance(before, int) and len(befores) > 1:
-            raise InvalidRequest(f"offset {before} means another record in each of {len(befores)} partitions: choose one")
+            raise InvalidRequest(
+                f"offset {before} means another record in each of {len(befores)} partitions: choose one"
+            )
     if not befores:
         raise InvalidRequest("no partition was chosen")
     for partition in befores:
@@ -80,4 +86,8 @@ def _wanted(partition: int, before: Before) -> pb.RecordsToDelete:
 
 
 def _told(result: pb.DeletedRecords) -> DeletedRecords | LedgerMQError:
-    return error_from_proto(result.error) if result.HasField("error") else DeletedRecords(result.log_start_before, result.log_start)
+    return (
+        error_from_proto(result.error)
+        if result.HasField("error")
+        else DeletedRecords(result.log_start_before, result.log_start)
+    )

@@ -83,19 +83,25 @@ def check_topic_name(name: object) -> str:
 
 
 def topic_description(info: pb.TopicInfo) -> TopicDescription:
-    partitions = tuple(PartitionDescription(number, part.bundle, part.owner) for number, part in enumerate(info.partitions))
+    partitions = tuple(
+        PartitionDescription(number, part.bundle, part.owner) for number, part in enumerate(info.partitions)
+    )
     return TopicDescription(info.name, info.topic_id, partitions, dict(info.settings), info.created_ms)
 
 
 def cluster_description(answer: pb.DescribeClusterResponse) -> ClusterDescription:
     problems = list(answer.problems)
     if not problems:  # a broker of an earlier release tells troubles only
-        problems = [f"bundle {bundle.bundle} is in trouble: {bundle.trouble}" for bundle in answer.bundles if bundle.trouble]
+        problems = [
+            f"bundle {bundle.bundle} is in trouble: {bundle.trouble}" for bundle in answer.bundles if bundle.trouble
+        ]
     return ClusterDescription(
         answer.cluster_id,
         answer.root,
         tuple(BrokerDescription(broker.id, broker.address, broker.alive) for broker in answer.brokers),
-        tuple(BundleDescription(bundle.bundle, bundle.owner, bundle.epoch, bundle.trouble) for bundle in answer.bundles),
+        tuple(
+            BundleDescription(bundle.bundle, bundle.owner, bundle.epoch, bundle.trouble) for bundle in answer.bundles
+        ),
         answer.version,
         answer.controller,
         tuple(problems),

@@ -40,7 +40,9 @@ class Home:
         if self._loop is None:
             self._loop, self.thread = running, threading.get_ident()
         elif running is not self._loop:
-            raise UsedElsewhere("this client belongs to another event loop; make a client in each event loop, or use ledgermq.sync")
+            raise UsedElsewhere(
+                "this client belongs to another event loop; make a client in each event loop, or use ledgermq.sync"
+            )
 
 
 def _leave_all() -> None:

@@ -28,8 +28,13 @@ class Offsets:
         """Every partition's answer. Raises UnknownTopic, UnknownPartition, …, Unavailable."""
 
         async def ask(at: BrokerApi, partitions: Sequence[TopicPartition]) -> list[int | LedgerMQError]:
-            answer = await at.list_offsets(pb.ListOffsetsRequest(queries=[_query(each, wanted[each]) for each in partitions]))
-            return [error_from_proto(result.error) if result.HasField("error") else result.offset for result in answer.results]
+            answer = await at.list_offsets(
+                pb.ListOffsetsRequest(queries=[_query(each, wanted[each]) for each in partitions])
+            )
+            return [
+                error_from_proto(result.error) if result.HasField("error") else result.offset
+                for result in answer.results
+            ]
 
         return await AtOwners(self._connections, self._routing, ask).find(list(wanted), deadline)
 

@@ -47,7 +47,9 @@ def datetime_of(timestamp_us: int) -> datetime:
 def microseconds_of(timestamp: datetime) -> int:
     """Raises InvalidRecord for a datetime without a time zone: it would mean another moment on another machine."""
     if timestamp.tzinfo is None:
-        raise InvalidRecord(f"timestamp {timestamp.isoformat()} has no time zone; use datetime.now(UTC) or microseconds since the epoch")
+        raise InvalidRecord(
+            f"timestamp {timestamp.isoformat()} has no time zone; use datetime.now(UTC) or microseconds since the epoch"
+        )
     return (timestamp - _EPOCH) // _MICROSECOND
 
 
@@ -69,7 +71,9 @@ def _utf8(what: str, text: str) -> bytes:
         raise InvalidRecord(f"the {what} is no valid Unicode text: {error}") from error
 
 
-def row_of(value: Any, key: Any, headers: Headers | None, tag: str | None, timestamp: datetime | int | None, now_us: int) -> Row:
+def row_of(
+    value: Any, key: Any, headers: Headers | None, tag: str | None, timestamp: datetime | int | None, now_us: int
+) -> Row:
     """Raises InvalidRecord, naming what is wrong."""
     if type(value) is not bytes:
         value = as_bytes("value", value)
@@ -96,7 +100,9 @@ def _checked_timestamp(timestamp: Any) -> int:
     if isinstance(timestamp, datetime):
         return microseconds_of(timestamp)
     if isinstance(timestamp, bool) or not isinstance(timestamp, int):
-        raise InvalidRecord(f"the timestamp is {type(timestamp).__name__}; a datetime or microseconds since the epoch are needed")
+        raise InvalidRecord(
+            f"the timestamp is {type(timestamp).__name__}; a datetime or microseconds since the epoch are needed"
+        )
     if not _TIMESTAMP_MIN_US <= timestamp <= _TIMESTAMP_MAX_US:
         raise InvalidRecord(f"timestamp {timestamp} µs is outside of the years 1 to 9999")
     return timestamp

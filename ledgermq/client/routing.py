@@ -88,7 +88,9 @@ class Routing:
         found = self._topics.get(topic)
         return found if found is not None else await self.refresh(topic, deadline, auto_create=auto_create)
 
-    async def refresh(self, topic: str, deadline: float, *, auto_create: bool = False, avoid: str | None = None) -> TopicRoute:
+    async def refresh(
+        self, topic: str, deadline: float, *, auto_create: bool = False, avoid: str | None = None
+    ) -> TopicRoute:
         """Ask the brokers now, `avoid` last; callers at the same time share one question."""
         check_topic_name(topic)
         task = self._asking.get(topic)
@@ -132,7 +134,9 @@ class Routing:
         known = self._topics.get(info.name)
         if known is not None and known.topic_id > info.topic_id and not self.is_old(known):
             return known
-        route = TopicRoute(info.name, info.topic_id, len(info.partitions), dict(info.settings), asyncio.get_running_loop().time())
+        route = TopicRoute(
+            info.name, info.topic_id, len(info.partitions), dict(info.settings), asyncio.get_running_loop().time()
+        )
         if known is not None and known.topic_id != info.topic_id:
             self.forget(info.name)
         self._topics[info.name] = route

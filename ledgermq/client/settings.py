@@ -89,7 +89,9 @@ class ProducerSettings:
     """Ask for topics that do not exist to be made, where the cluster allows it."""
 
     def __post_init__(self) -> None:
-        _above_zero(self, "delivery_timeout_s", "request_timeout_s", "batch_bytes_max", "request_bytes_max", "buffer_bytes_max")
+        _above_zero(
+            self, "delivery_timeout_s", "request_timeout_s", "batch_bytes_max", "request_bytes_max", "buffer_bytes_max"
+        )
         _one_of(self, "acks", "durable", "received")
         _one_of(self, "compression", "auto", "none", "lz4", "zstd")
         _one_of(self, "when_full", "wait", "fail")
@@ -135,7 +137,9 @@ class TableSettings(ConsumerSettings):
 
     def __post_init__(self) -> None:
         ConsumerSettings.__post_init__(self)
-        _one_of(self, "auto_offset_reset", "error")  # a table that went on elsewhere would not be one: it reads everything again
+        _one_of(
+            self, "auto_offset_reset", "error"
+        )  # a table that went on elsewhere would not be one: it reads everything again
         _above_zero(self, "table_bytes_max")
 
 
@@ -200,7 +204,9 @@ class GroupSettings(ConsumerSettings):
         _between(self, "acked_ahead_max", 1, 10_000_000)
         for name in ("instance_id", "rack", "client_id"):
             if not isinstance(getattr(self, name), str) or len(getattr(self, name)) > NAME_CHARS_MAX:
-                raise InvalidConfig(f"{name} is text of at most {NAME_CHARS_MAX} characters, not {getattr(self, name)!r}")
+                raise InvalidConfig(
+                    f"{name} is text of at most {NAME_CHARS_MAX} characters, not {getattr(self, name)!r}"
+                )
         for name in ("on_assigned", "on_revoked", "on_lost"):
             if getattr(self, name) is not None and not callable(getattr(self, name)):
                 raise InvalidConfig(f"{name} is a function of a list of partitions, not {getattr(self, name)!r}")

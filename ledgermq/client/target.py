@@ -33,8 +33,16 @@ def parse_addresses(target: str) -> list[str]:
     addresses = [part.strip() for part in target.split(",") if part.strip()]
     for address in addresses:
         host, colon, port = address.rpartition(":")
-        if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536 or any(c.isspace() or c in "/@" for c in host):
-            raise InvalidConfig(f"{address!r} is no broker address; host:port is needed, or a root URL as file:///data/cluster")
+        if (
+            not colon
+            or not host
+            or not port.isdecimal()
+            or not 0 < int(port) < 65536
+            or any(c.isspace() or c in "/@" for c in host)
+        ):
+            raise InvalidConfig(
+                f"{address!r} is no broker address; host:port is needed, or a root URL as file:///data/cluster"
+            )
     if not addresses:
         raise InvalidConfig("no target is given; use host:port[,host:port] or a root URL as file:///data/cluster")
     return addresses
@@ -49,6 +57,8 @@ async def open_embedded(url: str, *, must_exist: bool) -> Embedded:
         try:
             opened = cast(Callable[..., Awaitable[Embedded]], entry.load())
         except ImportError as error:
-            raise InvalidConfig(f'{url} needs a broker in this process: pip install "ledgermq[broker]" ({error})') from error
+            raise InvalidConfig(
+                f'{url} needs a broker in this process: pip install "ledgermq[broker]" ({error})'
+            ) from error
         return await opened(url, must_exist=must_exist)
     raise InvalidConfig(f'{url} needs a broker in this process: pip install "ledgermq[broker]"')

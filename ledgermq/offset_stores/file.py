@@ -67,7 +67,9 @@ class FileOffsetStore:
         try:
             document = json.loads(text)
             if document["version"] != VERSION:
-                raise FormatNotSupported(f"offset file {self._path} is of version {document['version']}, this is for version {VERSION}")
+                raise FormatNotSupported(
+                    f"offset file {self._path} is of version {document['version']}, this is for version {VERSION}"
+                )
             return dict(map(_row, document["offsets"]))
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise DataDamaged(f"offset file {self._path} cannot be read: {error!r}") from error

@@ -57,11 +57,15 @@ def committed(row: Row | None, entry: OffsetEntry, now_ms: int) -> Row:
         if row.epoch == entry.given.epoch and entry.counter <= row.counter:
             return row
         if row.offset is not None and entry.offset < row.offset:
-            raise CommitGoesBack(f"{_name(entry.given)}: {row.offset} is committed already, {entry.offset} would go back")
+            raise CommitGoesBack(
+                f"{_name(entry.given)}: {row.offset} is committed already, {entry.offset} would go back"
+            )
     return Row(entry.given.epoch, entry.counter, entry.offset, entry.metadata, now_ms)
 
 
-def load_rows(rows: MutableMapping[RowKey, Row], group: str, partitions: Iterable[GivenPartition]) -> dict[TopicPartition, StoredOffset]:
+def load_rows(
+    rows: MutableMapping[RowKey, Row], group: str, partitions: Iterable[GivenPartition]
+) -> dict[TopicPartition, StoredOffset]:
     """Fence and read. Raises StaleAssignment; then nothing has changed."""
     changed = {key_of(group, given): (given, fenced(rows.get(key_of(group, given)), given)) for given in partitions}
     rows.update({key: row for key, (_, row) in changed.items()})
@@ -84,7 +88,9 @@ def commit_rows(
 
 def _check_epoch(row: Row, given: GivenPartition) -> None:
     if given.epoch < row.epoch:
-        raise StaleAssignment(f"{_name(given)} was given to another member under epoch {row.epoch}; this one had it under {given.epoch}")
+        raise StaleAssignment(
+            f"{_name(given)} was given to another member under epoch {row.epoch}; this one had it under {given.epoch}"
+        )
 
 
 def _name(given: GivenPartition) -> str:

@@ -13,7 +13,20 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from sqlalchemy import BigInteger, Column, ColumnElement, Connection, Engine, Integer, MetaData, String, Table, insert, select, update
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    Connection,
+    Engine,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    insert,
+    select,
+    update,
+)
 from sqlalchemy.exc import IntegrityError, OperationalError, SQLAlchemyError
 
 from ledgermq.client.descriptions import TopicPartition
@@ -68,11 +81,15 @@ class SqlOffsetStore:
         where an earlier transaction has stored these messages, whose end was not known: then they are done.
         """
         now_ms = self._sources.now_ms()
-        for entry in sorted(entries, key=lambda entry: entry.given.partition):  # in one order, so that members do not block each other
+        for entry in sorted(
+            entries, key=lambda entry: entry.given.partition
+        ):  # in one order, so that members do not block each other
             before = self._commit_one(transaction, group, entry, now_ms)
             if before is not None and before.offset is not None and entry.offset <= before.offset:
                 at = entry.given.partition
-                raise CommitGoesBack(f"{at.topic}/{at.partition}: {before.offset} is stored already, with the results of all below it")
+                raise CommitGoesBack(
+                    f"{at.topic}/{at.partition}: {before.offset} is stored already, with the results of all below it"
+                )
 
     def _commit_one(self, transaction: Connection, group: str, entry: OffsetEntry, now_ms: int) -> Row | None:
         """The row before."""
@@ -124,7 +141,12 @@ class SqlOffsetStore:
         }
         columns = self._table.c
         if before is None:
-            names = {"group_name": key.group, "topic": key.topic, "topic_id": key.topic_id, "partition_number": key.partition}
+            names = {
+                "group_name": key.group,
+                "topic": key.topic,
+                "topic_id": key.topic_id,
+                "partition_number": key.partition,
+            }
             transaction.execute(insert(self._table).values(**names, **values))
             return
         unchanged = (columns.epoch == before.epoch, columns.counter == before.counter)

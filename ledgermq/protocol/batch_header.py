@@ -82,10 +82,16 @@ def _walk(view: memoryview, decoded_bytes_max: int) -> BatchInfo:
     marker, metadata_length = _PREFIX.unpack_from(view)
     body_start = _PREFIX.size + metadata_length
     _require(marker == 0xFFFFFFFF and body_start <= len(view), "it is not an Arrow IPC message")
-    _require(body_start % ALIGNMENT == 0 and len(view) % ALIGNMENT == 0, f"its parts do not end on multiples of {ALIGNMENT} bytes")
+    _require(
+        body_start % ALIGNMENT == 0 and len(view) % ALIGNMENT == 0,
+        f"its parts do not end on multiples of {ALIGNMENT} bytes",
+    )
     message = _Table.root(view[_PREFIX.size : body_start])
     version = message.u8(0)
-    _require(version == _V5 or (version == _V4 and not message.has(4)), f"metadata version {version + 1}, or custom metadata in version 4")
+    _require(
+        version == _V5 or (version == _V4 and not message.has(4)),
+        f"metadata version {version + 1}, or custom metadata in version 4",
+    )
     _require(message.u8(1) == RECORD_BATCH, f"it is message type {message.u8(1)}, not a record batch")
     body = view[body_start:]
     _require(message.i64(3) == len(body), f"its body has {len(body)} bytes, the header says {message.i64(3)}")
@@ -98,7 +104,9 @@ def _walk(view: memoryview, decoded_bytes_max: int) -> BatchInfo:
     lengths = _decoded_lengths(body, buffers, codec != "none")
     decoded = sum(lengths)
     if decoded > decoded_bytes_max:
-        raise MessageTooLarge(f"a record batch that decodes to {decoded} bytes; at most {decoded_bytes_max} are allowed")
+        raise MessageTooLarge(
+            f"a record batch that decodes to {decoded} bytes; at most {decoded_bytes_max} are allowed"
+        )
     _check_rows(rows, nodes, lengths)
     return BatchInfo(rows, decoded, codec)
 

@@ -73,7 +73,9 @@ def encode_batch(batch: pa.RecordBatch, compression: Compression = "none") -> by
     return bytes(stream[len(schema_prefix()) : stream.size - len(END_OF_STREAM)])
 
 
-def decode_batch(data: Buffer, decoded_bytes_max: int = DECODED_BYTES_MAX, walked: BatchInfo | None = None) -> pa.RecordBatch:
+def decode_batch(
+    data: Buffer, decoded_bytes_max: int = DECODED_BYTES_MAX, walked: BatchInfo | None = None
+) -> pa.RecordBatch:
     """The batch, fully validated; its buffers may be views of `data`. Raises CorruptFrame, MessageTooLarge.
 
     `walked`: what `walk_batch` has said of these very bytes, so that they need not be walked again.
@@ -118,7 +120,9 @@ def record_bytes(batch: pa.RecordBatch) -> pa.Array:
     if headers.null_count == len(headers):
         return sizes
     pair_keys, pair_values = headers.values.flatten()
-    up_to = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(pc.add(_length(pair_keys), _length(pair_values)))])
+    up_to = pa.concat_arrays(
+        [pa.array([0], pa.int64()), pc.cumulative_sum(pc.add(_length(pair_keys), _length(pair_values)))]
+    )
     extra = pc.subtract(up_to.take(headers.offsets[1:]), up_to.take(headers.offsets[:-1]))
     return pc.add(sizes, pc.if_else(headers.is_valid(), extra, 0))  # a null list may have pairs all the same
 

@@ -113,7 +113,9 @@ async def abort(context: grpc.aio.ServicerContext[bytes, bytes], error: LedgerMQ
 
 def error_from_rpc(error: grpc.aio.AioRpcError, address: str) -> LedgerMQError:
     """What a failed call to the broker at `address` means."""
-    return error_from_status(error.code(), error.details() or "", cast(Trailers, error.trailing_metadata() or ()), address)
+    return error_from_status(
+        error.code(), error.details() or "", cast(Trailers, error.trailing_metadata() or ()), address
+    )
 
 
 def error_from_status(code: grpc.StatusCode, details: str, trailing: Trailers, address: str) -> LedgerMQError:

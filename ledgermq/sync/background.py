@@ -43,7 +43,9 @@ class Background:
     def _check(self) -> None:
         self.home.check_process()
         if threading.get_ident() == self._thread.ident:
-            raise UsedElsewhere("an asynchronous function of this client's own event loop cannot wait for the client: use a plain function")
+            raise UsedElsewhere(
+                "an asynchronous function of this client's own event loop cannot wait for the client: use a plain function"
+            )
         if self.loop.is_closed():
             raise Unavailable("the client is closed")
 

@@ -39,7 +39,9 @@ _open: set[Client] = set()
 
 def _in_threads(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Callbacks may call the client, which waits for the event loop: they must not stand on it."""
-    return {name: _in_thread(value) if name in CALLBACKS and callable(value) else value for name, value in settings.items()}
+    return {
+        name: _in_thread(value) if name in CALLBACKS and callable(value) else value for name, value in settings.items()
+    }
 
 
 def _in_thread(callback: Callable[..., object]) -> Callable[..., Awaitable[object]]:
@@ -54,7 +56,11 @@ class Client:
     """See `ledgermq.Client`. Use it in a `with` block, or call `close()` at the end."""
 
     def __init__(
-        self, background: Background, connection: AbstractAsyncContextManager[ledgermq.Client], inner: ledgermq.Client, sources: Sources
+        self,
+        background: Background,
+        connection: AbstractAsyncContextManager[ledgermq.Client],
+        inner: ledgermq.Client,
+        sources: Sources,
     ) -> None:
         self._background = background
         self._connection = connection
@@ -69,7 +75,12 @@ class Client:
         _open.add(self)
 
     def create_topic(
-        self, name: str, partitions: int = 0, settings: Mapping[str, object] | None = None, *, if_not_exists: bool = False
+        self,
+        name: str,
+        partitions: int = 0,
+        settings: Mapping[str, object] | None = None,
+        *,
+        if_not_exists: bool = False,
     ) -> ledgermq.TopicDescription:
         """See `ledgermq.Client.create_topic`."""
         return self._background.run(self._inner.create_topic(name, partitions, settings, if_not_exists=if_not_exists))
@@ -93,7 +104,12 @@ class Client:
         self._background.run(self._inner.delete_topic(name))
 
     def delete_records(
-        self, topic: str, before: Before | Mapping[int, Before], partitions: Iterable[int] | None = None, *, dry_run: bool = False
+        self,
+        topic: str,
+        before: Before | Mapping[int, Before],
+        partitions: Iterable[int] | None = None,
+        *,
+        dry_run: bool = False,
     ) -> dict[int, ledgermq.DeletedRecords]:
         """See `ledgermq.Client.delete_records`."""
         return self._background.run(self._inner.delete_records(topic, before, partitions, dry_run=dry_run))
@@ -145,7 +161,9 @@ class Client:
         """See `ledgermq.Client.consumer`."""
         inner = cast(Any, self._inner.consumer)
         given = _in_threads(settings)
-        made = self._background.run(as_coroutine(lambda: inner(topics, partitions, start, group, end=end, until_end=until_end, **given)))
+        made = self._background.run(
+            as_coroutine(lambda: inner(topics, partitions, start, group, end=end, until_end=until_end, **given))
+        )
         return Consumer(self._background, made) if group is None else GroupConsumer(self._background, made)
 
     def read_arrow(
@@ -159,7 +177,9 @@ class Client:
         **settings: Any,
     ) -> pa.Table:
         """See `ledgermq.Client.read_arrow`."""
-        return self._background.run(self._inner.read_arrow(topic, start, end, partitions, bytes_max=bytes_max, **settings))
+        return self._background.run(
+            self._inner.read_arrow(topic, start, end, partitions, bytes_max=bytes_max, **settings)
+        )
 
     def table(self, topic: str, **settings: Any) -> Table:
         """See `ledgermq.Client.table`."""
@@ -169,7 +189,9 @@ class Client:
         """See `ledgermq.Client.handler`; the function, and `on_failure`, run in threads."""
         return self._inner.handler(topics, group=group, **_in_threads(settings))
 
-    def run_handlers(self, *handlers: ledgermq.Handler, stop: threading.Event | None = None, drain_timeout_s: float = 30.0) -> None:
+    def run_handlers(
+        self, *handlers: ledgermq.Handler, stop: threading.Event | None = None, drain_timeout_s: float = 30.0
+    ) -> None:
         """See `ledgermq.Client.run_handlers`; blocks until `stop`, or until Ctrl-C."""
         self._background.run(run_until(self._inner, handlers, stop, drain_timeout_s))
 
@@ -217,7 +239,9 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if kind is None:
             self.close()
         else:
@@ -240,7 +264,10 @@ def _warn_of_lost_records() -> None:
     """At the end of the process, when it is too late to send them."""
     for client in list(_open):
         if lost := client.unanswered_records():
-            _log.warning("%d records may not be stored: a client of ledgermq.sync was not closed; use `with`, or call close()", lost)
+            _log.warning(
+                "%d records may not be stored: a client of ledgermq.sync was not closed; use `with`, or call close()",
+                lost,
+            )
 
 
 atexit.register(_warn_of_lost_records)

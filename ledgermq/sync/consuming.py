@@ -47,7 +47,9 @@ class _Ahead(Generic[M]):
         return {partition: message.offset for partition, message in self.first().items()}
 
     def drop(self, partition: int | None, topic: str | None) -> None:
-        self.messages = deque(m for m in self.messages if partition not in (None, m.partition) or topic not in (None, m.topic))
+        self.messages = deque(
+            m for m in self.messages if partition not in (None, m.partition) or topic not in (None, m.topic)
+        )
 
 
 class Consumer:
@@ -126,7 +128,9 @@ class Consumer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
 
@@ -256,5 +260,7 @@ class GroupConsumer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._background.run(self._inner.__aexit__(kind, error, trace))

@@ -46,7 +46,9 @@ class GroupAdmin:
         """Move committed offsets; members that run go on from the new ones. Return what failed, by partition."""
         return self._background.run(self._inner.reset(group, planned))
 
-    def commit(self, group: str, offsets: Mapping[TopicPartition, tuple[int, int]]) -> Mapping[TopicPartition, LedgerMQError]:
+    def commit(
+        self, group: str, offsets: Mapping[TopicPartition, tuple[int, int]]
+    ) -> Mapping[TopicPartition, LedgerMQError]:
         """Commit the progress of a job that is no member of any group. `offsets`: (topic id, the next record to read)."""
         return self._background.run(self._inner.commit(group, offsets))
 

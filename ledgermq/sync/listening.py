@@ -50,11 +50,15 @@ class Listener:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
 
-async def run_until(inner: ledgermq.Client, handlers: tuple[ledgermq.Handler, ...], stop: threading.Event | None, drain_s: float) -> None:
+async def run_until(
+    inner: ledgermq.Client, handlers: tuple[ledgermq.Handler, ...], stop: threading.Event | None, drain_s: float
+) -> None:
     """`run_handlers` with an event of another thread."""
     stopped = asyncio.Event()
 

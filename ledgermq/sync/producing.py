@@ -80,7 +80,9 @@ class Producer:
         size = row_bytes(row)
         delivery = Delivery(self)
         if self._inner.settings.when_full == "fail":
-            delivery.inner = self._background.run(as_coroutine(lambda: self._inner.add_row(topic, row, size, partition)))
+            delivery.inner = self._background.run(
+                as_coroutine(lambda: self._inner.add_row(topic, row, size, partition))
+            )
             return delivery
         self._inbox.append((topic, row, size, partition, delivery))
         self._inbox_bytes += size + ROW_OVERHEAD_BYTES
@@ -89,7 +91,9 @@ class Producer:
             self._background.run(self._hand_over_and_wait())
         elif not self._handing_over:
             self._handing_over = True
-            self._background.loop.call_soon_threadsafe(self._background.loop.call_later, HANDED_OVER_AFTER_S, self.hand_over)
+            self._background.loop.call_soon_threadsafe(
+                self._background.loop.call_later, HANDED_OVER_AFTER_S, self.hand_over
+            )
         return delivery
 
     def wait_for(self, delivery: Delivery, timeout_s: float | None) -> None:
@@ -102,7 +106,9 @@ class Producer:
                 async with asyncio.timeout(timeout_s):
                     await delivery.inner.wait()
             except TimeoutError as error:
-                raise DeadlineExceeded(f"the record is not stored after {timeout_s} s; it is still on its way") from error
+                raise DeadlineExceeded(
+                    f"the record is not stored after {timeout_s} s; it is still on its way"
+                ) from error
 
         self._background.run(wait())
 
@@ -128,7 +134,9 @@ class Producer:
             deliveries.append(self.send(topic, fields.value, *fields[1:]))
         return deliveries
 
-    def send_batch(self, topic: str, batch: pa.RecordBatch, *, partition: int | None = None) -> list[ledgermq.BatchResult]:
+    def send_batch(
+        self, topic: str, batch: pa.RecordBatch, *, partition: int | None = None
+    ) -> list[ledgermq.BatchResult]:
         """Store the rows of an Arrow batch and wait until they are. Raises InvalidRecord, MessageTooLarge, … and what happened to them."""
 
         async def send() -> list[ledgermq.BatchResult]:
@@ -180,7 +188,9 @@ class Producer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if kind is None:
             self.close()
         else:

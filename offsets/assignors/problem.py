@@ -56,7 +56,10 @@ class Problem:
             if topic.topic_id in subscribers:
                 alike.setdefault(tuple(subscribers[topic.topic_id]), []).append(topic)
         members = list(by_subscription.values())
-        return [SubscriberClass(_merged([members[number] for number in numbers]), topics) for numbers, topics in alike.items()]
+        return [
+            SubscriberClass(_merged([members[number] for number in numbers]), topics)
+            for numbers, topics in alike.items()
+        ]
 
     def rack_of(self, topic: TopicSize, partition: int) -> str:
         return "" if self.rack is None else self.rack(topic, partition)

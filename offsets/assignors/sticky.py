@@ -66,7 +66,10 @@ def _place(problem: Problem, alike: SubscriberClass, mine: dict[str, list[Partit
 
 def _balance(alike: SubscriberClass, mine: dict[str, list[Partition]], loads: Loads) -> int:
     """Returns how many have moved. The last ones of a member move first, so that an answer is the same again."""
-    least, most = LeastLoaded(loads, mine), MostLoaded(loads, (member for member, partitions in mine.items() if partitions))
+    least, most = (
+        LeastLoaded(loads, mine),
+        MostLoaded(loads, (member for member, partitions in mine.items() if partitions)),
+    )
     moves = 0
     while (giver := most.first()) is not None:
         taker = least.first()

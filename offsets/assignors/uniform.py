@@ -90,7 +90,12 @@ def _fill(
 
 
 def _fill_near(
-    problem: Problem, topic: TopicSize, room: dict[str, int], free: set[int], by_id: dict[str, Candidate], target: Target
+    problem: Problem,
+    topic: TopicSize,
+    room: dict[str, int],
+    free: set[int],
+    by_id: dict[str, Candidate],
+    target: Target,
 ) -> None:
     """What can go to a member of its rack goes there."""
     near: dict[str, list[str]] = {}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import ledgermq
 from ledger.object_store.contract import ObjectStore
-from ledger.object_store.open import open_store
+from ledger.root.open import open_store
 from ledgermq.client.client import Client
 from ledgermq.sources import Sources
 from spark.shared_root import shared_root

@@ -54,8 +54,12 @@ def check_columns(schema: StructType, topic: str) -> None:
             continue
         if field.name not in _TYPES:
             raise InvalidRecord(f"column {field.name!r} ({field.dataType.simpleString()}): {_hint(field.name)}")
-        if not isinstance(field.dataType, _TYPES[field.name]) or (field.name == "headers" and not _is_headers(field.dataType)):
-            raise InvalidRecord(f"column {field.name} is {field.dataType.simpleString()}; {_WANTED[field.name]} is needed")
+        if not isinstance(field.dataType, _TYPES[field.name]) or (
+            field.name == "headers" and not _is_headers(field.dataType)
+        ):
+            raise InvalidRecord(
+                f"column {field.name} is {field.dataType.simpleString()}; {_WANTED[field.name]} is needed"
+            )
     twice = [name for name in names if names.count(name) > 1]
     if twice:
         raise InvalidRecord(f"there are two columns {twice[0]!r}")

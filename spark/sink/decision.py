@@ -72,7 +72,9 @@ def encode(decision: Decision) -> bytes:
         {
             "name": name,
             "id": topic_id,
-            "opened_slots": {str(p): slot for (topic, p), slot in sorted(decision.opened_slots.items()) if topic == name},
+            "opened_slots": {
+                str(p): slot for (topic, p), slot in sorted(decision.opened_slots.items()) if topic == name
+            },
         }
         for name, topic_id in sorted(decision.topics.items())
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ledger import keys
-from ledger.sweep.staged_rows import STAGED_AGE_MS
+from ledger.garbage.staged_rows import STAGED_AGE_MS
 from ledgermq.errors import Unavailable
 from spark.sink.cluster import Place, opened
 from spark.sink.decision import Decision, decide, read_decision
@@ -42,12 +42,18 @@ async def _check_age(place: Place, write: str, epoch: int, messages: Sequence[St
     By the store's clock alone, as garbage collection judges: neither the driver's nor an executor's may let gone rows be decided.
     """
     wanted = {key for message in messages for key in message.objects}
-    dates = [info.modified_ms async for info in place.store.list(keys.sink_staged_of(write, epoch)) if info.key in wanted]
+    dates = [
+        info.modified_ms async for info in place.store.list(keys.sink_staged_of(write, epoch)) if info.key in wanted
+    ]
     if len(dates) < len(wanted):
-        raise Unavailable(f"{len(wanted) - len(dates)} objects with staged rows are gone; nothing is written: begin again")
+        raise Unavailable(
+            f"{len(wanted) - len(dates)} objects with staged rows are gone; nothing is written: begin again"
+        )
     age_ms = await place.store.store_time_ms() - min(dates, default=0)
     if age_ms > STAGED_AGE_MS // 2:
-        raise Unavailable(f"rows were staged {age_ms // 3_600_000} hours ago, which is too long; nothing is written: begin again")
+        raise Unavailable(
+            f"rows were staged {age_ms // 3_600_000} hours ago, which is too long; nothing is written: begin again"
+        )
 
 
 async def wanted_decision(place: Place, messages: Sequence[Staged]) -> Decision:

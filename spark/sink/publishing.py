@@ -65,7 +65,10 @@ async def publish(place: Place, write: str, epoch: int, decision: Decision) -> N
             if (records := sum(session.next_sequence for session in stored.values())) > most_stored:
                 attempts_left, most_stored = ATTEMPTS_MAX, records
             await _Publisher(place, decision, names).run(
-                {each: Session(decision.put_id, opened[each], next_sequence=found.next_sequence) for each, found in stored.items()}
+                {
+                    each: Session(decision.put_id, opened[each], next_sequence=found.next_sequence)
+                    for each, found in stored.items()
+                }
             )
             break
         except (UnknownProducer, ObjectMissing) as error:
@@ -133,8 +136,12 @@ class _Publisher:
         if end <= stored:
             return
         if sequence < stored:
-            raise DataDamaged(f"{name}/{staged.partition}: {stored} records are stored, which is amid a batch of {sequence} to {end - 1}")
-        self._waiting.append(await producer.send_encoded(name, staged.topic_id, staged.partition, staged.batch, sequence))
+            raise DataDamaged(
+                f"{name}/{staged.partition}: {stored} records are stored, which is amid a batch of {sequence} to {end - 1}"
+            )
+        self._waiting.append(
+            await producer.send_encoded(name, staged.topic_id, staged.partition, staged.batch, sequence)
+        )
         while self._waiting and self._waiting[0].settled:
             self._waiting.popleft().raise_error()
 
@@ -155,7 +162,9 @@ async def _mark_done(store: ObjectStore, sources: Sources, write: str, epoch: in
     """Raises Unavailable, the store's errors: without the mark nothing of the epoch may be deleted."""
     mark = b'{"done_ms": %d, "put_id": "%s"}\n' % (sources.now_ms(), sources.new_id().hex().encode())
     if await settle_put(store, keys.sink_done_epoch(write, epoch), [mark], sources=sources) is PutOutcome.UNKNOWN:
-        raise Unavailable(f"epoch {epoch} of {write} is published, and it cannot be told whether the mark of that was put: begin again")
+        raise Unavailable(
+            f"epoch {epoch} of {write} is published, and it cannot be told whether the mark of that was put: begin again"
+        )
 
 
 async def clean_up(store: ObjectStore, write: str, epoch: int) -> None:

@@ -16,7 +16,14 @@ import pyarrow.compute as pc
 
 from ledgermq.client.producing.arrow_rows import conform
 from ledgermq.client.routing import TopicRoute
-from ledgermq.errors import InvalidRecord, InvalidTopicName, MessageTooLarge, PublishNotAccepted, UnknownPartition, UnknownTopic
+from ledgermq.errors import (
+    InvalidRecord,
+    InvalidTopicName,
+    MessageTooLarge,
+    PublishNotAccepted,
+    UnknownPartition,
+    UnknownTopic,
+)
 from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
 from ledgermq.protocol.records import HEADERS, record_bytes
 from ledgermq.sources import Sources
@@ -78,7 +85,9 @@ class RowRouter:
         try:
             return conform(pa.RecordBatch.from_arrays(columns, names=names), self._sources.now_us())
         except InvalidRecord as error:
-            raise InvalidRecord(f"rows {self._row} to {self._row + batch.num_rows - 1} of this task: {error.message}") from error
+            raise InvalidRecord(
+                f"rows {self._row} to {self._row + batch.num_rows - 1} of this task: {error.message}"
+            ) from error
 
     def _by_topic(self, batch: pa.RecordBatch) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
         if self._topic:
@@ -87,7 +96,9 @@ class RowRouter:
         names = batch.column("topic")
         if names.null_count:
             row = int(pc.index(names.is_null(), True).as_py())
-            raise InvalidRecord(f"row {self._row + row} of this task: column topic is null, and the option topic is not given")
+            raise InvalidRecord(
+                f"row {self._row + row} of this task: column topic is null, and the option topic is not given"
+            )
         coded = names.dictionary_encode()
         codes = coded.indices.to_numpy()
         for code, name in enumerate(coded.dictionary.to_pylist()):
@@ -100,7 +111,9 @@ class RowRouter:
         except (UnknownTopic, InvalidTopicName) as error:
             raise UnknownTopic(f"{where}: there is no topic {name!r}") from error
         if name.startswith("__") or found.settings.get("accept.publish") == "false":
-            raise PublishNotAccepted(f"{where}: topic {name!r} takes no records (it belongs to the system, or accept.publish = false)")
+            raise PublishNotAccepted(
+                f"{where}: topic {name!r} takes no records (it belongs to the system, or accept.publish = false)"
+            )
         return found
 
     def _check_keys(self, topic: TopicRoute, rows: pa.RecordBatch, chosen: npt.NDArray[np.int64]) -> None:
@@ -109,7 +122,9 @@ class RowRouter:
         without = rows.column("key").is_null().to_numpy(zero_copy_only=False)[chosen]
         if without.any():
             row = int(chosen[int(without.argmax())])
-            raise InvalidRecord(f"row {self._row + row} of this task: column key is null; topic {topic.name} is keyed (cleanup.policy)")
+            raise InvalidRecord(
+                f"row {self._row + row} of this task: column key is null; topic {topic.name} is keyed (cleanup.policy)"
+            )
 
     def _check_sizes(self, topic: TopicRoute, rows: pa.RecordBatch, chosen: npt.NDArray[np.int64]) -> None:
         most = min(topic.record_bytes_max, FRAME_PAYLOAD_BYTES_MAX - RECORD_FRAME_BYTES)
@@ -168,7 +183,9 @@ class _Partitions:
     numbers: npt.NDArray[np.int64]
 
 
-def _groups(numbers: npt.NDArray[np.int64], chosen: npt.NDArray[np.int64]) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
+def _groups(
+    numbers: npt.NDArray[np.int64], chosen: npt.NDArray[np.int64]
+) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
     order = np.argsort(numbers, kind="stable")
     found, starts = np.unique(numbers[order], return_index=True)
     for number, part in zip(found, np.split(chosen[order], starts[1:]), strict=True):

@@ -28,7 +28,9 @@ def note_topic(topics: dict[str, int], name: str, topic_id: int) -> None:
     Raises Unavailable.
     """
     if topics.setdefault(name, topic_id) != topic_id:
-        raise Unavailable(f"topic {name} was deleted and made again while rows for it were staged; nothing is written: begin again")
+        raise Unavailable(
+            f"topic {name} was deleted and made again while rows for it were staged; nothing is written: begin again"
+        )
 
 
 @dataclass

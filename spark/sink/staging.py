@@ -1,6 +1,6 @@
 """Staged rows: what a task has made ready for topics, in the store, where no reader looks for it.
 
-An object of staged rows has the layout of a segment (`ledger.segment`): batches as producers would send them, an index that says for which
+An object of staged rows has the layout of a segment (`ledger.log.segment`): batches as producers would send them, an index that says for which
 topic id and partition each is, a trailer. Bundle, slot and kind are 0: it belongs to no ledger, and no fold would take it.
 Invariant: an object is named by the put id that is drawn for it, put once, and never changed; it counts only if a decision names it.
 """
@@ -16,9 +16,9 @@ from crc32c import crc32c
 
 from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.log.segment import decode_tail, encode_segment, first_batch_position
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.settle import PutOutcome, settle_put
-from ledger.segment import decode_tail, encode_segment, first_batch_position
 from ledgermq.client.producing.given_sessions import EncodedBatch
 from ledgermq.errors import DataDamaged, FormatNotSupported, LedgerMQError, MessageTooLarge, Unavailable
 from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
@@ -116,7 +116,9 @@ def _encoded(routed: Routed, compression: Compression) -> bytes:
         data = encode_batch(routed.rows)  # what does not compress grows a little
     if len(data) > FRAME_PAYLOAD_BYTES_MAX:
         place = f"{routed.topic.name}/{routed.partition}"
-        raise MessageTooLarge(f"a row for {place} makes a batch of {len(data)} bytes; a request holds {FRAME_PAYLOAD_BYTES_MAX}")
+        raise MessageTooLarge(
+            f"a row for {place} makes a batch of {len(data)} bytes; a request holds {FRAME_PAYLOAD_BYTES_MAX}"
+        )
     return data
 
 

@@ -72,7 +72,9 @@ async def send(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Sent:
         async for routed in _collected(options, client, sources, drawn(batches)):
             sent.records += routed.rows.num_rows
             waiting.append(await _send(producer, routed))
-            while waiting and (len(waiting) > waiting_max or all(batch.outcome.settled for batch in waiting[0].batches)):
+            while waiting and (
+                len(waiting) > waiting_max or all(batch.outcome.settled for batch in waiting[0].batches)
+            ):
                 await waiting.popleft()
         for delivery in waiting:
             await delivery
@@ -80,7 +82,9 @@ async def send(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Sent:
 
 
 async def _send(producer: Producer, routed: Routed) -> BatchDelivery:
-    return await producer.send_batch(routed.topic.name, routed.rows.drop_columns(["timestampType"]), partition=routed.partition)
+    return await producer.send_batch(
+        routed.topic.name, routed.rows.drop_columns(["timestampType"]), partition=routed.partition
+    )
 
 
 async def drawn(batches: Iterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:

@@ -67,7 +67,13 @@ class StagingWriter(DataSourceArrowWriter):
     def commit(self, messages: Messages) -> None:
         try:
             asyncio.run(
-                commit(self.options, self.name, self.options.write_epoch, _staged(messages), repeatable=bool(self.options.write_id))
+                commit(
+                    self.options,
+                    self.name,
+                    self.options.write_epoch,
+                    _staged(messages),
+                    repeatable=bool(self.options.write_id),
+                )
             )
         except LedgerMQError as error:
             text = f"{error.message}. The rows are kept; the same write with writeId={self.name!r} goes on where this one stopped"
@@ -125,5 +131,7 @@ def _place() -> tuple[str, int]:
     query = context.getLocalProperty(_QUERY) if context is not None else None
     epoch = context.getLocalProperty(_BATCH) if context is not None else None
     if not query or not epoch:
-        raise InvalidConfig("this Spark does not tell tasks their query and micro-batch; only delivery=atLeastOnce is possible")
+        raise InvalidConfig(
+            "this Spark does not tell tasks their query and micro-batch; only delivery=atLeastOnce is possible"
+        )
     return query, int(epoch)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from ledger.catalog import Topic
-from ledger.checkpoint import newest_checkpoint, partition_of
-from ledger.fold import PartitionKey
+from ledger.log.checkpoint import newest_checkpoint, partition_of
+from ledger.log.fold import PartitionKey
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.archive_read import ArchivedFile, ArchiveReader
 from ledger.parquet.pages import PageReader
-from ledger.range_read import OffsetRange
-from ledger.reader import LedgerReader
+from ledger.topics.catalog import Topic
+from ledger.view.range_read import OffsetRange
+from ledger.view.reader import LedgerReader
 
 
 class ArchivedLog:
     """Made by `open`. Its earliest offset is the first that is archived; there may be gaps below the `border`, the log start."""
 
-    def __init__(self, reader: LedgerReader, archive: ArchiveReader, key: PartitionKey, files: list[ArchivedFile], border: int) -> None:
+    def __init__(
+        self, reader: LedgerReader, archive: ArchiveReader, key: PartitionKey, files: list[ArchivedFile], border: int
+    ) -> None:
         self._reader = reader
         self._archive = archive
         self._key = key
@@ -25,7 +27,9 @@ class ArchivedLog:
         """A time that was looked for, and the offset where it was found: no later time is below it."""
 
     @classmethod
-    async def open(cls, store: ObjectStore, archive: ArchiveReader, reader: LedgerReader, topic: Topic, partition: int) -> ArchivedLog:
+    async def open(
+        cls, store: ObjectStore, archive: ArchiveReader, reader: LedgerReader, topic: Topic, partition: int
+    ) -> ArchivedLog:
         """The checkpoint first, then the archive: what has left the one by then is in the other. Raises the errors of both stores."""
         key = (topic.id, partition)
         part = partition_of(await newest_checkpoint(store, reader.bundle), *key)
@@ -49,7 +53,9 @@ class ArchivedLog:
     def ranges(self, first: int, end: int) -> list[OffsetRange]:
         """Of what is archived of these offsets; the log goes on at `border`."""
         return [
-            OffsetRange(self._reader.bundle, self._key, max(first, file.first), min(end, file.end), file.bytes, archived=file)
+            OffsetRange(
+                self._reader.bundle, self._key, max(first, file.first), min(end, file.end), file.bytes, archived=file
+            )
             for file in self._files
             if file.first < end and file.end > first
         ]

@@ -10,11 +10,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from ledger.blocking import run_inline
-from ledger.object_store.open import open_store
 from ledger.parquet.archive import Archives
 from ledger.parquet.archive_read import ArchiveReader
-from ledger.range_read import RangeReader
-from ledger.shared_slots import SharedSlots
+from ledger.root.open import open_store
+from ledger.view.range_read import RangeReader
+from ledger.view.shared_slots import SharedSlots
 from ledgermq.sources import Sources
 from spark.source.options import SourceOptions
 from spark.source.planning import TopicRange, plan_query
@@ -57,7 +57,9 @@ async def read_ranges(options: SourceOptions, ranges: list[TopicRange]) -> Async
         shared = SharedSlots(store, (wanted.range for wanted in ranges))
         reader = RangeReader(shared, run_inline, ArchiveReader(store, archives.store, run_inline))
         for wanted in ranges:
-            async with aclosing(reader.read(wanted.range, record_columns(options), skip_lost=not options.fail_on_data_loss)) as parts:
+            async with aclosing(
+                reader.read(wanted.range, record_columns(options), skip_lost=not options.fail_on_data_loss)
+            ) as parts:
                 async for first, rows in parts:
                     for batch in batches_of(rows, wanted.topic, wanted.range.key[1], first, options):
                         yield batch

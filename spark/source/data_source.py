@@ -45,7 +45,9 @@ class LedgerMQDataSource(DataSource):
     def _options(self, schema: StructType) -> SourceOptions:
         """With a root that executors can reach, and columns. Raises InvalidConfig, Unavailable."""
         options, columns = parse_options(self.options), columns_of(schema)
-        return replace(options, columns=columns, root=shared_root(options.root or asyncio.run(root_of(options.servers))))
+        return replace(
+            options, columns=columns, root=shared_root(options.root or asyncio.run(root_of(options.servers)))
+        )
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Raises InvalidConfig, InvalidRecord."""

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from ledger.object_store.contract import ObjectStore
-from ledger.object_store.open import open_store
+from ledger.root.open import open_store
 from ledgermq.errors import RetriableError
 from ledgermq.sources import Sources
 from spark.shared_root import cluster_of

@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 
 from ledger import keys
-from ledger.catalog import Catalog, Topic, read_catalog
-from ledger.cluster import ClusterSettings
-from ledger.fold import PartitionKey
+from ledger.log.fold import PartitionKey
 from ledger.object_store.contract import ObjectStore
-from ledger.reader import LedgerReader
+from ledger.root.cluster import ClusterSettings
+from ledger.topics.catalog import Catalog, Topic, read_catalog
+from ledger.view.reader import LedgerReader
 from ledgermq.tasks import all_of
 from spark.source.options import SourceOptions
 from spark.source.planning import BUNDLES_AT_ONCE, INDEX_BATCHES_MAX
@@ -89,7 +89,9 @@ class FollowedTopics:
         readers = {}
         for bundle, ids in wanted.items():
             known = self._readers.get(bundle)
-            readers[bundle] = known if known and ids <= known[0] else (frozenset(ids), self._new_reader(bundle, frozenset(ids)))
+            readers[bundle] = (
+                known if known and ids <= known[0] else (frozenset(ids), self._new_reader(bundle, frozenset(ids)))
+            )
         new = [each[1] for bundle, each in readers.items() if each is not self._readers.get(bundle)]
         await all_of((reader.open() for reader in new), BUNDLES_AT_ONCE)
         self.catalog, self.topics, self._readers = catalog, topics, readers

@@ -103,7 +103,9 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     topics, pattern = _topics(values)
     partitions = _partitions(values.get("partitions"), topics)
     if not values.get("root") and not values.get("servers"):
-        raise InvalidConfig('the option root is missing: the root URL of the cluster, as .option("root", "s3://bucket/prefix")')
+        raise InvalidConfig(
+            'the option root is missing: the root URL of the cluster, as .option("root", "s3://bucket/prefix")'
+        )
     if values.get("groupIdForCommit") and not values.get("servers"):
         raise InvalidConfig("groupIdForCommit needs servers: brokers keep the offsets of groups")
     options = SourceOptions(
@@ -115,7 +117,9 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         partitions=partitions,
         starting_offsets=_position(values, "startingOffsets", "startingTimestamp", "earliest"),
         ending_offsets=_position(values, "endingOffsets", "endingTimestamp", "latest"),
-        offsets_per_trigger_max=_number(values, "maxOffsetsPerTrigger", 1, 10**9) if "maxOffsetsPerTrigger" in values else None,
+        offsets_per_trigger_max=_number(values, "maxOffsetsPerTrigger", 1, 10**9)
+        if "maxOffsetsPerTrigger" in values
+        else None,
         min_partitions=_number(values, "minPartitions", 1, MIN_PARTITIONS_MAX),
         fail_on_data_loss=_truth(values, "failOnDataLoss"),
         include_archive=_truth(values, "includeArchive", "false"),
@@ -147,7 +151,9 @@ def _topics(values: Mapping[str, str]) -> tuple[tuple[str, ...], str | None]:
         try:
             re.compile(values["topicsPattern"])
         except (re.error, OverflowError, RecursionError) as error:
-            raise InvalidConfig(f"topicsPattern {values['topicsPattern']!r} is no regular expression: {error}") from error
+            raise InvalidConfig(
+                f"topicsPattern {values['topicsPattern']!r} is no regular expression: {error}"
+            ) from error
         return (), values["topicsPattern"]
     if given == ["topic"]:
         return (values["topic"],), None
@@ -181,7 +187,9 @@ def _position(values: Mapping[str, str], offsets: str, time: str, default: Liter
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is None:
-        raise InvalidConfig(f"{time} {text!r}: a time with its zone is needed, as 2026-11-21T07:30:00Z, or milliseconds since 1970")
+        raise InvalidConfig(
+            f"{time} {text!r}: a time with its zone is needed, as 2026-11-21T07:30:00Z, or milliseconds since 1970"
+        )
     return AtTime(microseconds_of(moment))
 
 
@@ -192,7 +200,9 @@ def _offsets(values: Mapping[str, str], name: str, default: Literal["earliest", 
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InvalidConfig(f'{name} {text!r}: give earliest, latest, or JSON as {{"topic": {{"0": 23}}}}: {error}') from error
+        raise InvalidConfig(
+            f'{name} {text!r}: give earliest, latest, or JSON as {{"topic": {{"0": 23}}}}: {error}'
+        ) from error
     if not isinstance(found, dict) or not all(isinstance(parts, dict) for parts in found.values()):
         raise InvalidConfig(f'{name} {text!r}: JSON as {{"topic": {{"0": 23}}}} is needed')
     return {topic: dict(_offset(name, topic, *pair) for pair in parts.items()) for topic, parts in found.items()}
@@ -202,7 +212,9 @@ def _offset(name: str, topic: str, partition: str, offset: object) -> tuple[int,
     if not re.fullmatch(r"[0-9]{1,9}", partition):
         raise InvalidConfig(f"{name}: {topic!r} has no partition {partition!r}")
     if isinstance(offset, bool) or not isinstance(offset, int) or not EARLIEST <= offset <= OFFSET_MAX:
-        raise InvalidConfig(f"{name}: {topic}-{partition}: an offset, -2 (earliest) or -1 (latest) is needed, not {offset!r}")
+        raise InvalidConfig(
+            f"{name}: {topic}-{partition}: an offset, -2 (earliest) or -1 (latest) is needed, not {offset!r}"
+        )
     return int(partition), offset
 
 

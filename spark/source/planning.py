@@ -10,14 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from ledger.catalog import Catalog, Topic, read_catalog
-from ledger.fetch_index import Span
-from ledger.fold import PartitionKey
+from ledger.log.fold import PartitionKey
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.archive import Archives
 from ledger.parquet.archive_read import ArchiveReader
-from ledger.range_read import OffsetRange, plan_ranges, split
-from ledger.reader import LedgerReader
+from ledger.topics.catalog import Catalog, Topic, read_catalog
+from ledger.view.fetch_index import Span
+from ledger.view.range_read import OffsetRange, plan_ranges, split
+from ledger.view.reader import LedgerReader
 from ledgermq.errors import InvalidConfig, OffsetOutOfRange, UnknownPartition
 from ledgermq.sources import Sources
 from ledgermq.tasks import all_of
@@ -66,7 +66,10 @@ async def plan_query(store: ObjectStore, options: SourceOptions) -> list[list[To
         for url in {topic.settings.archive_url for topic in topics if options.include_archive}:
             await archives.store(url)  # so that they are not opened side by side
         archive = ArchiveReader(store, archives.store)
-        works = (_part(store, archive, readers[topic.bundles[partition]], topic, partition, options) for topic, partition in chosen)
+        works = (
+            _part(store, archive, readers[topic.bundles[partition]], topic, partition, options)
+            for topic, partition in chosen
+        )
         parts = await all_of(works, PARTITIONS_AT_ONCE)
     return deal(await plan_parts(parts), options.min_partitions)
 
@@ -83,7 +86,12 @@ class Part:
 
 
 async def _part(
-    store: ObjectStore, archive: ArchiveReader, reader: LedgerReader, topic: Topic, partition: int, options: SourceOptions
+    store: ObjectStore,
+    archive: ArchiveReader,
+    reader: LedgerReader,
+    topic: Topic,
+    partition: int,
+    options: SourceOptions,
 ) -> Part:
     key = (topic.id, partition)
     if not options.include_archive:
@@ -168,11 +176,15 @@ def topics_of(catalog: Catalog, options: SourceOptions) -> list[Topic]:
     return topics
 
 
-async def _readers(store: ObjectStore, chosen: Sequence[tuple[Topic, int]], producer_states_max: int) -> dict[int, LedgerReader]:
+async def _readers(
+    store: ObjectStore, chosen: Sequence[tuple[Topic, int]], producer_states_max: int
+) -> dict[int, LedgerReader]:
     """Of each bundle that holds some of these partitions, open."""
     wanted = {(topic.id, partition) for topic, partition in chosen}
     readers = {
-        bundle: LedgerReader(store, bundle, producer_states_max, wanted=wanted.__contains__, index_batches_max=INDEX_BATCHES_MAX)
+        bundle: LedgerReader(
+            store, bundle, producer_states_max, wanted=wanted.__contains__, index_batches_max=INDEX_BATCHES_MAX
+        )
         for bundle in sorted({topic.bundles[partition] for topic, partition in chosen})
     }
     await all_of((reader.open() for reader in readers.values()), BUNDLES_AT_ONCE)
@@ -186,7 +198,9 @@ def partitions_of(topic: Topic, options: SourceOptions) -> list[int]:
             named |= offsets.get(topic.name, {}).keys()
     beyond = [partition for partition in sorted(named) if partition >= topic.partitions]
     if beyond:
-        raise UnknownPartition(f"topic {topic.name} has {topic.partitions} partitions, there is no partition {beyond[0]}")
+        raise UnknownPartition(
+            f"topic {topic.name} has {topic.partitions} partitions, there is no partition {beyond[0]}"
+        )
     return sorted(options.partitions) if options.partitions is not None else list(range(topic.partitions))
 
 

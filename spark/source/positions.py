@@ -62,7 +62,10 @@ def _encode_topics(topics: Topics) -> dict[str, Any]:
 
 
 def _encode_topic(topic: TopicPosition) -> dict[str, Any]:
-    return {"id": topic.id, "offsets": {str(partition): topic.offsets[partition] for partition in sorted(topic.offsets)}}
+    return {
+        "id": topic.id,
+        "offsets": {str(partition): topic.offsets[partition] for partition in sorted(topic.offsets)},
+    }
 
 
 def decode(found: Any) -> Position:
@@ -84,12 +87,16 @@ def decode(found: Any) -> Position:
             is_first=found.get("first") is True,
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InvalidConfig(f"the checkpoint holds {found!r:.300}, which is no position of this source: {error!r}") from error
+        raise InvalidConfig(
+            f"the checkpoint holds {found!r:.300}, which is no position of this source: {error!r}"
+        ) from error
 
 
 def _decode_topics(found: Any) -> Topics:
     return {
-        name: TopicPosition(_whole(topic["id"]), {int(partition): _whole(offset) for partition, offset in topic["offsets"].items()})
+        name: TopicPosition(
+            _whole(topic["id"]), {int(partition): _whole(offset) for partition, offset in topic["offsets"].items()}
+        )
         for name, topic in found.items()
     }
 

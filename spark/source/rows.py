@@ -54,9 +54,13 @@ def columns_of(given: StructType) -> tuple[str, ...]:
     types = {name: kind.simpleString() for name, kind in _TYPES.items()}
     for field in given.fields:
         if field.name not in types:
-            raise InvalidConfig(f"the schema has a column {field.name!r}, the source has not; {did_you_mean(field.name, types)}")
+            raise InvalidConfig(
+                f"the schema has a column {field.name!r}, the source has not; {did_you_mean(field.name, types)}"
+            )
         if field.dataType.simpleString() != types[field.name]:
-            raise InvalidConfig(f"the schema says that {field.name} is {field.dataType.simpleString()}, it is {types[field.name]}")
+            raise InvalidConfig(
+                f"the schema says that {field.name} is {field.dataType.simpleString()}, it is {types[field.name]}"
+            )
     names = tuple(given.fieldNames())
     if not names or len(set(names)) < len(names):
         raise InvalidConfig(f"the schema has {'one column twice' if names else 'no column'}: {', '.join(names)}")
@@ -69,7 +73,9 @@ def record_columns(options: SourceOptions) -> list[str]:
     return [name for name in SCHEMA.names if name in needed] or ["timestampType"]
 
 
-def batches_of(rows: pa.RecordBatch, topic: str, partition: int, offset: int, options: SourceOptions) -> Iterator[pa.RecordBatch]:
+def batches_of(
+    rows: pa.RecordBatch, topic: str, partition: int, offset: int, options: SourceOptions
+) -> Iterator[pa.RecordBatch]:
     """`rows`: of `record_columns`. `offset`: of the first row."""
     table = table_of(rows, topic, partition, offset, options.columns)
     if options.tags:

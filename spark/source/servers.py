@@ -78,7 +78,9 @@ class Progress:
         else:
             self._told = position
         if refused:
-            self._warn("; ".join(f"{topic}-{partition}: {why.message}" for (topic, partition), why in sorted(refused.items())))
+            self._warn(
+                "; ".join(f"{topic}-{partition}: {why.message}" for (topic, partition), why in sorted(refused.items()))
+            )
 
     def _warn(self, text: str) -> None:
         if text != self._warned:

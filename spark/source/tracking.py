@@ -10,12 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ledger.catalog import Topic
+from ledger.topics.catalog import Topic
 from ledgermq.errors import InvalidConfig, LedgerMQError, OffsetOutOfRange, UnknownTopic
 from ledgermq.tasks import all_of
 from spark.source.followed import FollowedTopics
 from spark.source.options import SourceOptions
-from spark.source.planning import PARTITIONS_AT_ONCE, Part, TopicRange, deal, partitions_of, plan_parts, resolve, topics_of
+from spark.source.planning import (
+    PARTITIONS_AT_ONCE,
+    Part,
+    TopicRange,
+    deal,
+    partitions_of,
+    plan_parts,
+    resolve,
+    topics_of,
+)
 from spark.source.positions import Position, TopicPosition, Topics, share
 
 TASK_BYTES = 32 * 1024 * 1024
@@ -24,7 +33,9 @@ TASK_BYTES = 32 * 1024 * 1024
 class Tracker:
     """`warn` is told of each loss that `failOnDataLoss=false` lets pass."""
 
-    def __init__(self, followed: FollowedTopics, cluster_id: str, options: SourceOptions, warn: Callable[[str], None]) -> None:
+    def __init__(
+        self, followed: FollowedTopics, cluster_id: str, options: SourceOptions, warn: Callable[[str], None]
+    ) -> None:
         self._followed = followed
         self._cluster = cluster_id
         self._options = options
@@ -55,7 +66,10 @@ class Tracker:
 
     def _ends(self) -> Topics:
         return {
-            name: TopicPosition(topic.id, {p: self._followed.reader(topic, p).end((topic.id, p)) for p in self._followed.partitions(topic)})
+            name: TopicPosition(
+                topic.id,
+                {p: self._followed.reader(topic, p).end((topic.id, p)) for p in self._followed.partitions(topic)},
+            )
             for name, topic in self._followed.topics.items()
         }
 
@@ -70,8 +84,14 @@ class Tracker:
         """
         self._check(start, start.topics)
         target = self._ends() if self._target is None else self._target
-        living = {name: topic for name, topic in self._followed.topics.items() if name in target and target[name].id == topic.id}
-        begins = {(name, p): self._begin(start.topics, living[name], p) for name in living for p in target[name].offsets}
+        living = {
+            name: topic
+            for name, topic in self._followed.topics.items()
+            if name in target and target[name].id == topic.id
+        }
+        begins = {
+            (name, p): self._begin(start.topics, living[name], p) for name in living for p in target[name].offsets
+        }
         lags = {part: max(0, target[part[0]].offsets[part[1]] - begin) for part, begin in begins.items()}
         steps = lags if rows_max is None else share(lags, rows_max)
         moved: dict[str, dict[int, int]] = {name: {} for name in living}
@@ -101,12 +121,16 @@ class Tracker:
     def _check(self, position: Position, topics: Topics) -> None:
         """That these are the topics of now."""
         if position.cluster != self._cluster:
-            raise InvalidConfig(f"the checkpoint is of cluster {position.cluster}, at this root there is {self._cluster}")
+            raise InvalidConfig(
+                f"the checkpoint is of cluster {position.cluster}, at this root there is {self._cluster}"
+            )
         for name in self._options.chosen(sorted(topics)):
             known, topic = topics.get(name), self._followed.topics.get(name)
             if known is None or (topic is not None and topic.id == known.id):
                 continue
-            what = f"topic {name!r} (id {known.id}) was deleted" + ("" if topic is None else f" and created again (id {topic.id})")
+            what = f"topic {name!r} (id {known.id}) was deleted" + (
+                "" if topic is None else f" and created again (id {topic.id})"
+            )
             left = "goes on without it" if topic is None else "reads the new one from its begin"
             self._lose(UnknownTopic(f"{what} under a query that reads it; failOnDataLoss=false {left}"))
 

@@ -191,7 +191,9 @@ class AnswerBudget(ByteBudget):
         """Give room to those that wait, oldest first. No reader overtakes one that waits for the budget itself."""
         self._age()
         blocked: set[Standing] = set()
-        while heads := [turn for standing in Standing if standing not in blocked and (turn := self._head(standing)) is not None]:
+        while heads := [
+            turn for standing in Standing if standing not in blocked and (turn := self._head(standing)) is not None
+        ]:
             turn = min(heads)
             obstacle = self._obstacle(turn.reader, turn.size_bytes)
             if obstacle == "budget":
@@ -357,5 +359,7 @@ class AnswerReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.leave()

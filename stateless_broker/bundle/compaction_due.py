@@ -5,13 +5,13 @@ May say "due" too early (the plan then says no), never too late by more than the
 
 from __future__ import annotations
 
-from ledger.catalog import Catalog
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.keyed.left import may_have_been_keyed
-from ledger.keyed.settled import SettledPartitions
+from ledger.garbage.left import may_have_been_keyed
+from ledger.garbage.retention import has_retention
 from ledger.parquet.plan import INTERNAL_LAG_MS, is_internal_due
-from ledger.parquet.retention import has_retention
-from ledger.topic_facts import may_remove
+from ledger.parquet.settled import SettledPartitions
+from ledger.topics.catalog import Catalog
+from ledger.topics.facts import may_remove
 from stateless_broker.bundle.known_bundle import KnownBundle
 
 
@@ -24,7 +24,9 @@ def next_compaction_ms(known: KnownBundle, catalog: Catalog) -> int | None:
     first_removed: list[int] = []
     for key in known.index.partitions:
         topic = catalog.topics_by_id.get(key[0])
-        if topic.removed if topic is not None else key[0] < catalog.offset:  # the checkpoint may be newer than the one known
+        if (
+            topic.removed if topic is not None else key[0] < catalog.offset
+        ):  # the checkpoint may be newer than the one known
             partition = known.index.partitions[key]
             place = partition.place_of_slot(known.checkpoint.trim_slot)
             if place < len(partition):
@@ -42,11 +44,19 @@ def next_compaction_ms(known: KnownBundle, catalog: Catalog) -> int | None:
         else:
             kept_bytes += size_bytes
             needed.append(known.index.slot_of(key, known.parquet_end(key)))
-            times.append(0 if size_bytes >= topic.settings.parquet_target_bytes else oldest_ms + topic.settings.parquet_max_lag_ms)
-    if first_removed and (removed_bytes > kept_bytes or min(first_removed) < min(needed, default=min(first_removed) + 1)):
+            times.append(
+                0
+                if size_bytes >= topic.settings.parquet_target_bytes
+                else oldest_ms + topic.settings.parquet_max_lag_ms
+            )
+    if first_removed and (
+        removed_bytes > kept_bytes or min(first_removed) < min(needed, default=min(first_removed) + 1)
+    ):
         times.append(0)  # segments can go
     oldest = known.index.first_slot(known.checkpoint.trim_slot)
-    if oldest is not None and oldest < min(needed, default=oldest + 1):  # nobody needs it, and rounds of internal topics trim nothing
+    if oldest is not None and oldest < min(
+        needed, default=oldest + 1
+    ):  # nobody needs it, and rounds of internal topics trim nothing
         times.append(known.index.created_ms(oldest) + INTERNAL_LAG_MS)
     return min(times, default=None)
 

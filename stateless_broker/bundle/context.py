@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from ledger.blocking import RunBlocking
-from ledger.catalog import Catalog
-from ledger.cluster import ClusterSettings
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keyed.reader import KeyedReader
+from ledger.log.segment_indexes import SegmentIndexes
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.reader import ParquetCache
 from ledger.parquet.report import RoundReport
-from ledger.segment_indexes import SegmentIndexes
+from ledger.root.cluster import ClusterSettings
+from ledger.topics.catalog import Catalog
 from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
 from stateless_broker.bundle.background_rounds import BackgroundRounds

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
 
-from ledger.catalog import Topic
-from ledger.parquet.delete import deletion_move
-from ledger.recovery import bring_into_force
-from ledger.topic_facts import refuse_held
-from ledger.writer import LedgerWriter
+from ledger.garbage.delete import deletion_move
+from ledger.log.recovery import bring_into_force
+from ledger.log.writer import LedgerWriter
+from ledger.topics.catalog import Topic
+from ledger.topics.facts import refuse_held
 from ledgermq.errors import InvalidRequest, LedgerMQError, OffsetOutOfRange
 from stateless_broker.bundle.context import BundleContext
 from stateless_broker.bundle.reads import BundleReads
@@ -32,13 +32,21 @@ class Deleted:
 
 
 async def delete_records(
-    context: BundleContext, writer: LedgerWriter, reads: BundleReads, topic: Topic, befores: Mapping[int, Before], *, dry_run: bool
+    context: BundleContext,
+    writer: LedgerWriter,
+    reads: BundleReads,
+    topic: Topic,
+    befores: Mapping[int, Before],
+    *,
+    dry_run: bool,
 ) -> dict[int, Deleted | LedgerMQError]:
     """By partition. Raises LegalHold, InvalidRequest, NotOwner, the store's errors; then a log start may have moved all the same."""
     if topic.internal:
         raise InvalidRequest(f"topic {topic.name!r} belongs to the system")
     if "delete" not in topic.settings.cleanup_policy.split(","):
-        raise InvalidRequest(f"topic {topic.name!r} keeps the latest record of each key: its cleanup.policy has to be, or name, delete")
+        raise InvalidRequest(
+            f"topic {topic.name!r} keeps the latest record of each key: its cleanup.policy has to be, or name, delete"
+        )
     await reads.look()  # others may have moved log starts
     refuse_held(reads.checkpoint, topic)
     found: dict[int, Deleted | LedgerMQError] = {}
@@ -50,9 +58,14 @@ async def delete_records(
         except OffsetOutOfRange as error:
             found[partition] = error
     if dry_run:
-        return found | {partition: Deleted(starts[partition], max(starts[partition], offset)) for partition, offset in offsets.items()}
+        return found | {
+            partition: Deleted(starts[partition], max(starts[partition], offset))
+            for partition, offset in offsets.items()
+        }
     states_max = context.cluster.producer_states_max
-    await bring_into_force(context.store, writer.bundle, context.sources, states_max, deletion_move(topic, offsets), durable=writer.durable)
+    await bring_into_force(
+        context.store, writer.bundle, context.sources, states_max, deletion_move(topic, offsets), durable=writer.durable
+    )
     await reads.look()
     await writer.check_fence()
     return found | {partition: Deleted(starts[partition], reads.log_start(topic, partition)) for partition in offsets}
@@ -67,5 +80,7 @@ async def _offset(writer: LedgerWriter, reads: BundleReads, topic: Topic, partit
         return reads.high_watermark(key)
     if before > reads.high_watermark(key):
         await writer.check_fence()  # a zombie must not refuse an offset that its successor has
-        raise OffsetOutOfRange(f"{topic.name}-{partition}: offset {before} is above the end {reads.high_watermark(key)}")
+        raise OffsetOutOfRange(
+            f"{topic.name}-{partition}: offset {before} is above the end {reads.high_watermark(key)}"
+        )
     return before

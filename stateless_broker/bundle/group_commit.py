@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.producers import WINDOW_BATCHES, ProducerKey
-from ledger.segment import Batch
-from ledger.writer import Append, LedgerWriter, fail
+from ledger.log.producers import WINDOW_BATCHES, ProducerKey
+from ledger.log.segment import Batch
+from ledger.log.writer import Append, LedgerWriter, fail
 from ledgermq.errors import InvalidRequest, LedgerMQError, NotOwner, ResourceExhausted
 from stateless_broker.bundle.context import BundleContext, BundleLimits
 

@@ -13,13 +13,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ledger import keys
-from ledger.catalog import Topic
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.history import read_history
-from ledger.internal_topic import decode_internal, read_snapshot
+from ledger.log.history import read_history
+from ledger.log.internal_topic import decode_internal, read_snapshot
+from ledger.log.segment import whose_damage
+from ledger.log.snapshot import InternalRecord, records_of
 from ledger.object_store.contract import ObjectMissing
-from ledger.segment import whose_damage
-from ledger.snapshot import InternalRecord, records_of
+from ledger.topics.catalog import Topic
 from ledgermq.errors import DataDamaged, FormatNotSupported, Unavailable
 from stateless_broker.bundle.known_bundle import KnownBundle
 
@@ -57,7 +57,8 @@ class _Fold:
         try:
             if entry.base_offset > self.end:
                 raise DataDamaged(
-                    f"{key}: its batch begins at offset {entry.base_offset}, the one before ends at {self.end}", object_key=key
+                    f"{key}: its batch begins at offset {entry.base_offset}, the one before ends at {self.end}",
+                    object_key=key,
                 )
             for record in decode_internal(data, entry, key):
                 if record.value is None:
@@ -82,7 +83,9 @@ async def read_internal_state(owned: KnownBundle, topic: Topic, partitions: Sequ
             found = await _read(owned, topic, partitions)
             if found is not None:
                 return found
-        except ObjectMissing as missing:  # trimmed, or in a newer snapshot: begin again from that, a tombstone may have left both
+        except (
+            ObjectMissing
+        ) as missing:  # trimmed, or in a newer snapshot: begin again from that, a tombstone may have left both
             await owned.look_for(missing, known)
         except (DataDamaged, FormatNotSupported) as damage:
             return {partition: LatestRecords(damage=damage) for partition in partitions}
@@ -109,7 +112,9 @@ async def _read(owned: KnownBundle, topic: Topic, partitions: Sequence[int]) -> 
             await asyncio.sleep(0)
     for partition, fold in folds.items():
         if fold.damage is None and fold.end < ends[partition]:
-            fold.damage = DataDamaged(f"bundle {owned.bundle}: offset {fold.end} of {topic.name}-{partition} is in no segment")
+            fold.damage = DataDamaged(
+                f"bundle {owned.bundle}: offset {fold.end} of {topic.name}-{partition} is in no segment"
+            )
     return {partition: fold.result() for partition, fold in folds.items()}
 
 
@@ -117,7 +122,9 @@ async def _tail(owned: KnownBundle, topic: Topic, folds: Mapping[int, _Fold]) ->
     """The segments behind the snapshot that hold records of these partitions: as the owner knows them, else from the store."""
     if owned.index.covered_from <= owned.checkpoint.planned_slot + 1:
         return owned.index.segments_with(topic.id, {partition: fold.end for partition, fold in folds.items()})
-    history = await read_history(owned.context.store, owned.bundle, owned.context.cluster.producer_states_max, unplanned=True)
+    history = await read_history(
+        owned.context.store, owned.bundle, owned.context.cluster.producer_states_max, unplanned=True
+    )
     owned.see(history.checkpoint)
     return [slot.index for slot in history.segments]
 
@@ -126,7 +133,9 @@ def _piece(index: fmt.SegmentIndex, topic_id: int, folds: Mapping[int, _Fold]) -
     entries = [
         entry
         for entry in index.batches
-        if entry.topic_id == topic_id and entry.partition in folds and entry.base_offset + entry.record_count > folds[entry.partition].end
+        if entry.topic_id == topic_id
+        and entry.partition in folds
+        and entry.base_offset + entry.record_count > folds[entry.partition].end
     ]
     return _Piece(index.slot, entries) if entries else None
 
@@ -135,7 +144,9 @@ async def _get(owned: KnownBundle, piece: _Piece) -> memoryview:
     first, last = piece.entries[0], piece.entries[-1]
     async with owned.context.internal_reads:
         key = keys.segment(owned.bundle, piece.slot)
-        return memoryview(await owned.context.store.get_range(key, first.position, last.position + last.length - first.position))
+        return memoryview(
+            await owned.context.store.get_range(key, first.position, last.position + last.length - first.position)
+        )
 
 
 async def _take_in(owned: KnownBundle, piece: _Piece, data: memoryview, folds: Mapping[int, _Fold]) -> None:

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import asyncio
 
-from ledger.catalog import Topic
-from ledger.checkpoint import newest_checkpoint, partitions_by_key
-from ledger.fetch_index import FetchIndex, IndexedBatch, PartitionIndex, far_index
-from ledger.fold import PartitionKey
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.history import read_history
+from ledger.log.checkpoint import newest_checkpoint, partitions_by_key
+from ledger.log.fold import PartitionKey
+from ledger.log.history import read_history
+from ledger.log.recovery import Recovered
+from ledger.log.shared_run import SharedRun
+from ledger.log.writer import LedgerWriter
 from ledger.object_store.contract import ObjectMissing
-from ledger.recovery import Recovered
-from ledger.shared_run import SharedRun
-from ledger.writer import LedgerWriter
+from ledger.topics.catalog import Topic
+from ledger.view.fetch_index import FetchIndex, IndexedBatch, PartitionIndex, far_index
 from ledgermq.errors import DataDamaged, NotOwner
 from stateless_broker.bundle.context import BundleContext
 
@@ -89,7 +89,9 @@ class KnownBundle:
         self.counters = partitions_by_key(checkpoint)
         self.parked = _parked(checkpoint)
         if checkpoint.state.epoch > self._writer.epoch:
-            self._writer.end(NotOwner(f"bundle {self.bundle}: checkpoint {checkpoint.number} knows epoch {checkpoint.state.epoch}"))
+            self._writer.end(
+                NotOwner(f"bundle {self.bundle}: checkpoint {checkpoint.number} knows epoch {checkpoint.state.epoch}")
+            )
         cached = self.context.tail_cache.first_slot(self.bundle)
         self._too_many = False
         self.index.drop_below(min(checkpoint.trim_slot, cached or checkpoint.trim_slot))
@@ -101,7 +103,9 @@ class KnownBundle:
         if self.checkpoint.number == known:
             await self.look()
         if self.checkpoint.number == known:
-            raise DataDamaged(f"{missing.message}, and no checkpoint says so", object_key=missing.object_key) from missing
+            raise DataDamaged(
+                f"{missing.message}, and no checkpoint says so", object_key=missing.object_key
+            ) from missing
 
     async def in_segments(self, key: PartitionKey, offset: int) -> tuple[PartitionIndex, int] | None:
         """As `find`, and in segments whose index is not loaded yet, where Parquet has not got so far."""
@@ -131,7 +135,9 @@ class KnownBundle:
             await self._load_older(key, offset)
         found = self.find(key, offset)
         if found is None and offset >= self.parquet_end(key):
-            raise DataDamaged(f"bundle {self.bundle}: offset {offset} of topic {key[0]} partition {key[1]} is in no segment")
+            raise DataDamaged(
+                f"bundle {self.bundle}: offset {offset} of topic {key[0]} partition {key[1]} is in no segment"
+            )
         return found
 
     @property
@@ -152,7 +158,9 @@ class KnownBundle:
 
     async def _load_older(self, key: PartitionKey | None, offset: int) -> None:
         context = self.context
-        history = await read_history(context.store, self.bundle, context.cluster.producer_states_max, known=context.segment_indexes)
+        history = await read_history(
+            context.store, self.bundle, context.cluster.producer_states_max, known=context.segment_indexes
+        )
         self.see(history.checkpoint)
         older = [slot.index for slot in history.segments if slot.index.slot < self.index.covered_from]
         if self.index.batches + sum(len(index.batches) for index in older) <= self.index.batches_max:

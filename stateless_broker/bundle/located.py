@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ledger import keys
-from ledger.fetch_index import IndexedBatch
 from ledger.object_store.contract import ObjectStore
+from ledger.view.fetch_index import IndexedBatch
 
 SHARED_MAX = 16
 """Segments of one partition in one answer."""
@@ -29,7 +29,10 @@ async def located(store: ObjectStore, bundle: int, batches: Iterable[IndexedBatc
     found: list[LocatedBatch] = []
     for batch in batches:
         if batch.slot not in urls:
-            if len(urls) == SHARED_MAX or (url := await store.share(keys.segment(bundle, batch.slot), SHARED_MS)) is None:
+            if (
+                len(urls) == SHARED_MAX
+                or (url := await store.share(keys.segment(bundle, batch.slot), SHARED_MS)) is None
+            ):
                 break
             urls[batch.slot] = url
         found.append(LocatedBatch(batch, urls[batch.slot]))

@@ -11,13 +11,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Literal, TypeVar
 
-from ledger.catalog import Topic
-from ledger.fold import PartitionKey
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.log.fold import PartitionKey
+from ledger.log.recovery import Recovered
+from ledger.log.segment import Batch
+from ledger.log.writer import LedgerWriter, claim
 from ledger.object_store.contract import Buffer
-from ledger.recovery import Recovered
-from ledger.segment import Batch
-from ledger.writer import LedgerWriter, claim
+from ledger.topics.catalog import Topic
 from ledgermq.errors import LedgerMQError, NotOwner, UnknownPartition
 from stateless_broker.bundle.context import BundleContext
 from stateless_broker.bundle.deletion import Before, Deleted, delete_records
@@ -54,7 +54,9 @@ class BundleOwner:
     @classmethod
     async def open(cls, bundle: int, context: BundleContext) -> BundleOwner:
         """Claim the ledger. Raises NotOwner (somebody else was faster: pause), DataDamaged, FormatNotSupported, the store's errors."""
-        writer, recovered = await claim(context.store, bundle, context.broker_id, context.sources, context.cluster.producer_states_max)
+        writer, recovered = await claim(
+            context.store, bundle, context.broker_id, context.sources, context.cluster.producer_states_max
+        )
         return cls(context, writer, recovered)
 
     @property
@@ -97,7 +99,9 @@ class BundleOwner:
         self._upkeep.check_parked()
         return self._commit.admit(batches, durable=durable)
 
-    async def fetch(self, topic: Topic, partition: int, offset: int, bytes_max: int, *, direct: bool = False) -> PartitionFetch:
+    async def fetch(
+        self, topic: Topic, partition: int, offset: int, bytes_max: int, *, direct: bool = False
+    ) -> PartitionFetch:
         """Batches from `offset` on, `bytes_max` in all but at least one.
 
         Raises OffsetOutOfRange, UnknownPartition, NotOwner, DataDamaged, Unavailable, the store's errors.
@@ -122,7 +126,9 @@ class BundleOwner:
         self._check_partition(topic, partition)
         return self._reads.high_watermark((topic.id, partition))
 
-    async def list_offset(self, topic: Topic, partition: int, at: Literal["earliest", "latest", "durable"] | int) -> int:
+    async def list_offset(
+        self, topic: Topic, partition: int, at: Literal["earliest", "latest", "durable"] | int
+    ) -> int:
         """`at`: or a time in microseconds since the epoch: the first offset of that time or later, the high watermark if there is none."""
         if at == "durable":
             return self.durable_end(topic, partition)
@@ -137,13 +143,17 @@ class BundleOwner:
         await self._writer.check_fence()  # a zombie must not call an old end the latest
         return end
 
-    async def delete_records(self, topic: Topic, befores: Mapping[int, Before], *, dry_run: bool) -> dict[int, Deleted | LedgerMQError]:
+    async def delete_records(
+        self, topic: Topic, befores: Mapping[int, Before], *, dry_run: bool
+    ) -> dict[int, Deleted | LedgerMQError]:
         """By partition: where its log begins now, or why not there. Raises NotOwner, LegalHold, InvalidRequest, the store's errors."""
         self._check_term()
         for partition in befores:
             self._check_partition(topic, partition)
         self._upkeep.on_read()
-        return await self._in_term(delete_records(self._context, self._writer, self._reads, topic, befores, dry_run=dry_run))
+        return await self._in_term(
+            delete_records(self._context, self._writer, self._reads, topic, befores, dry_run=dry_run)
+        )
 
     async def check_fence(self) -> None:
         """Look whether somebody else has claimed the bundle meanwhile. Raises NotOwner (then the term is over), the store's errors."""
@@ -158,7 +168,9 @@ class BundleOwner:
         is_refused = False
         try:
             await self._upkeep.shorten_recovery()
-            await self._commit.drain(NotOwner(f"bundle {self.bundle} is being handed over", owner=successor or None, retry_after_ms=100))
+            await self._commit.drain(
+                NotOwner(f"bundle {self.bundle} is being handed over", owner=successor or None, retry_after_ms=100)
+            )
             await self._writer.release(successor)
         except LedgerMQError as error:
             is_refused = self.lost is None
@@ -186,7 +198,10 @@ class BundleOwner:
     def _on_durable(self, index: fmt.SegmentIndex, data: Sequence[Buffer]) -> None:
         self._context.metrics.stored(index)
         if logs_debug(__name__):
-            held = [f"{entry.topic_id}-{entry.partition}:{entry.base_offset}+{entry.record_count}" for entry in index.batches]
+            held = [
+                f"{entry.topic_id}-{entry.partition}:{entry.base_offset}+{entry.record_count}"
+                for entry in index.batches
+            ]
             log.debug("segment durable", bundle=self.bundle, epoch=self.epoch, slot=index.slot, batches=held)
         self._reads.on_durable(index, data)
         self._commit.on_durable(index)
@@ -231,7 +246,9 @@ class BundleOwner:
     def _check_term(self) -> None:
         lost = self.lost
         if lost is not None:
-            raise NotOwner(f"bundle {self.bundle}: the term of epoch {self.epoch} is over: {lost.message}", owner=lost.owner) from lost
+            raise NotOwner(
+                f"bundle {self.bundle}: the term of epoch {self.epoch} is over: {lost.message}", owner=lost.owner
+            ) from lost
 
     def _check_partition(self, topic: Topic, partition: int) -> None:
         if not 0 <= partition < topic.partitions:

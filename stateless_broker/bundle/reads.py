@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ledger.catalog import Topic
-from ledger.cold_reader import ColdReader, choose_batches
-from ledger.fetch_index import PartitionIndex
-from ledger.fold import PartitionKey
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keys import KeyedPlace
+from ledger.log.fold import PartitionKey
+from ledger.log.recovery import Recovered
+from ledger.log.stored_batch import StoredBatch
+from ledger.log.writer import LedgerWriter
 from ledger.object_store.contract import Buffer, ObjectMissing
 from ledger.parquet.reader import read_parquet
-from ledger.recovery import Recovered
-from ledger.stored_batch import StoredBatch
-from ledger.writer import LedgerWriter
+from ledger.topics.catalog import Topic
+from ledger.view.cold_reader import ColdReader, choose_batches
+from ledger.view.fetch_index import PartitionIndex
 from ledgermq.errors import OffsetOutOfRange, Unavailable
 from ledgermq.protocol.records import Compression
 from stateless_broker.bundle.context import BundleContext
@@ -58,7 +58,9 @@ class BundleReads(KnownBundle):
         self.context.segment_indexes.leave(self.bundle)
         self.waiters.close()
 
-    async def fetch(self, topic: Topic, partition: int, offset: int, bytes_max: int, *, direct: bool = False) -> PartitionFetch:
+    async def fetch(
+        self, topic: Topic, partition: int, offset: int, bytes_max: int, *, direct: bool = False
+    ) -> PartitionFetch:
         """`direct`: of batches that lie in segments say where, if they can be read there. `bytes_max` 0: read no batch.
 
         Raises OffsetOutOfRange, DataDamaged, Unavailable, the store's errors.
@@ -71,7 +73,9 @@ class BundleReads(KnownBundle):
                 await self._writer.check_fence()  # a zombie must not send a consumer back that is ahead of it
                 high = self.high_watermark(key)
             if not start <= offset <= high:
-                raise OffsetOutOfRange(f"{topic.name}-{partition}: offset {offset} is not within log start {start} and end {high}")
+                raise OffsetOutOfRange(
+                    f"{topic.name}-{partition}: offset {offset} is not within log start {start} and end {high}"
+                )
             if offset == high or bytes_max == 0:
                 return PartitionFetch(high, start, [])
             try:
@@ -82,9 +86,14 @@ class BundleReads(KnownBundle):
                 await self.look_for(error, known)
                 continue
             assert offset < batches[0].end, (key, offset)
-            assert batches[0].base_offset <= max(offset, self.parquet_start(key)), (key, offset)  # only what was cleaned has gaps
+            assert batches[0].base_offset <= max(offset, self.parquet_start(key)), (
+                key,
+                offset,
+            )  # only what was cleaned has gaps
             return self._below_high_watermark(key, start, batches)
-        raise Unavailable(f"bundle {self.bundle}: its segments are trimmed faster than they can be read", retry_after_ms=100)
+        raise Unavailable(
+            f"bundle {self.bundle}: its segments are trimmed faster than they can be read", retry_after_ms=100
+        )
 
     def _below_high_watermark(self, key: PartitionKey, start: int, batches: list[StoredBatch]) -> PartitionFetch:
         """Others may have brought to Parquet what has landed and is not acknowledged here yet, or what the next owner has written."""
@@ -93,10 +102,14 @@ class BundleReads(KnownBundle):
         high = self.high_watermark(key)
         readable = [batch for batch in batches if batch.end <= high]
         if not readable:
-            raise Unavailable(f"bundle {self.bundle}: a segment that others have read is not acknowledged here yet", retry_after_ms=50)
+            raise Unavailable(
+                f"bundle {self.bundle}: a segment that others have read is not acknowledged here yet", retry_after_ms=50
+            )
         return PartitionFetch(high, start, readable)
 
-    def _located_below_high_watermark(self, key: PartitionKey, start: int, places: list[LocatedBatch]) -> PartitionFetch:
+    def _located_below_high_watermark(
+        self, key: PartitionKey, start: int, places: list[LocatedBatch]
+    ) -> PartitionFetch:
         if self._writer.lost is not None:
             raise self._writer.lost
         high = self.high_watermark(key)
@@ -118,7 +131,9 @@ class BundleReads(KnownBundle):
             if self.is_kept(index[place], key, offset):
                 return self._told("segment", await self._cold.read(choose_batches(index, place, bytes_max)))
         if topic.internal:  # it went into the snapshot while this looked for it
-            raise OffsetOutOfRange(f"{topic.name}-{partition}: offset {offset} is in the snapshot by now, the log starts behind it")
+            raise OffsetOutOfRange(
+                f"{topic.name}-{partition}: offset {offset} is in the snapshot by now, the log starts behind it"
+            )
         return self._told("parquet", await self._from_parquet(topic, partition, offset, bytes_max))
 
     async def _locate(self, key: PartitionKey, offset: int, bytes_max: int) -> list[LocatedBatch]:
@@ -128,7 +143,10 @@ class BundleReads(KnownBundle):
             return []
         index, place = found
         first = index[place]
-        if not self.is_kept(first, key, offset) or self.context.tail_cache.get(self.bundle, first.slot, first.position) is not None:
+        if (
+            not self.is_kept(first, key, offset)
+            or self.context.tail_cache.get(self.bundle, first.slot, first.position) is not None
+        ):
             return []
         return await located(self.context.store, self.bundle, choose_batches(index, place, bytes_max))
 
@@ -140,7 +158,9 @@ class BundleReads(KnownBundle):
                 return await self._candidate((topic.id, partition), offset, timestamp_us)
             except ObjectMissing as error:
                 await self.look_for(error, known)
-        raise Unavailable(f"bundle {self.bundle}: its file lists change faster than they can be read", retry_after_ms=100)
+        raise Unavailable(
+            f"bundle {self.bundle}: its file lists change faster than they can be read", retry_after_ms=100
+        )
 
     async def _candidate(self, key: PartitionKey, offset: int, timestamp_us: int) -> tuple[int, int] | None:
         counters = self.counters.get(key)
@@ -149,7 +169,11 @@ class BundleReads(KnownBundle):
             if cleaned is not None:
                 return cleaned
             offset = border
-        if counters is not None and max(offset, counters.parquet_start) < counters.parquet_end and self.find(key, offset) is None:
+        if (
+            counters is not None
+            and max(offset, counters.parquet_start) < counters.parquet_end
+            and self.find(key, offset) is None
+        ):
             for file in await self.context.parquet_cache.pages(self.bundle).files_from(counters, offset):
                 if file.timestamp_max_us >= timestamp_us:
                     return max(offset, file.first_offset), file.last_offset + 1
@@ -178,7 +202,9 @@ class BundleReads(KnownBundle):
             batches.append(StoredBatch(batch.base_offset, batch.record_count, batch.crc, data))
         return self._told("cache", batches)
 
-    async def _from_version(self, topic: Topic, partition: int, offset: int, border: int, bytes_max: int) -> list[StoredBatch]:
+    async def _from_version(
+        self, topic: Topic, partition: int, offset: int, border: int, bytes_max: int
+    ) -> list[StoredBatch]:
         async with self.context.cold_reads:
             place = KeyedPlace(topic.id, partition)
             return await self.context.keyed_reader.read(place, offset, border, bytes_max, _compression_of(topic))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ledger.catalog import Catalog
-from ledger.writer import LedgerWriter
+from ledger.log.writer import LedgerWriter
+from ledger.topics.catalog import Catalog
 from stateless_broker.bundle.reads import BundleReads
 
 

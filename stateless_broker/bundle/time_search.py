@@ -1,12 +1,12 @@
-"""Search by time in a partition of an owned bundle: `ledger.time_search` over its reads."""
+"""Search by time in a partition of an owned bundle: `ledger.log.time_search` over its reads."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ledger import time_search
-from ledger.catalog import Topic
-from ledger.stored_batch import StoredBatch
+from ledger.log import time_search
+from ledger.log.stored_batch import StoredBatch
+from ledger.topics.catalog import Topic
 from stateless_broker.bundle.reads import BundleReads
 
 

@@ -13,15 +13,15 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from ledger import keys
-from ledger.checkpoint import delete_older_checkpoints
-from ledger.copies import copies_of
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.keyed.runner import clean_bundle
-from ledger.mend import mend_copies
+from ledger.log.checkpoint import delete_older_checkpoints
+from ledger.log.recovery import advance_checkpoint
+from ledger.log.writer import LedgerWriter
 from ledger.parquet.report import RoundReport
-from ledger.parquet.runner import compact_bundle, round_of_bundle, try_to_tidy
-from ledger.recovery import advance_checkpoint
-from ledger.writer import LedgerWriter
+from ledger.root.copies import copies_of
+from ledger.root.mend import mend_copies
+from ledger.rounds.keyed_runner import clean_bundle
+from ledger.rounds.runner import compact_bundle, round_of_bundle, try_to_tidy
 from ledgermq.errors import LedgerMQError, ResourceExhausted
 from stateless_broker.bundle.compaction_due import next_compaction_ms, wants_retention, wants_snapshot
 from stateless_broker.bundle.context import BundleContext, BundleLimits
@@ -77,7 +77,10 @@ class Upkeep:
         untrimmed = self._writer.durable.slot + 1 - self._reads.checkpoint.trim_slot
         if untrimmed <= self._limits.parked_slots_max or not self._reads.parked:
             return
-        named = ", ".join(f"{self._name(part.topic_id)}-{part.partition} ({part.parked.object_key})" for part in self._reads.parked[:3])
+        named = ", ".join(
+            f"{self._name(part.topic_id)}-{part.partition} ({part.parked.object_key})"
+            for part in self._reads.parked[:3]
+        )
         raise ResourceExhausted(
             f"bundle {self.bundle}: {untrimmed} segments cannot be trimmed, for {len(self._reads.parked)} partitions are parked: {named}; "
             "repair them",
@@ -99,7 +102,10 @@ class Upkeep:
         done = self._reads.checkpoint.state.slot
         while self._sizes and self._sizes[0][0] <= done:
             self._bytes_since -= self._sizes.popleft()[1]
-        if self._writer.durable.slot - done >= self._limits.checkpoint_slots or self._bytes_since >= self._limits.checkpoint_bytes:
+        if (
+            self._writer.durable.slot - done >= self._limits.checkpoint_slots
+            or self._bytes_since >= self._limits.checkpoint_bytes
+        ):
             self._checkpoint_due.set()
 
     async def _checkpoints(self) -> None:
@@ -122,7 +128,11 @@ class Upkeep:
     async def _checkpoint(self) -> None:
         context = self._context
         await advance_checkpoint(
-            context.store, self.bundle, context.sources, context.cluster.producer_states_max, durable=self._writer.durable
+            context.store,
+            self.bundle,
+            context.sources,
+            context.cluster.producer_states_max,
+            durable=self._writer.durable,
         )
         await self._reads.look()  # what was put need not be the newest
         await delete_older_checkpoints(context.store, self.bundle, self._reads.checkpoint.number)
@@ -213,7 +223,9 @@ class Upkeep:
         self._context.metrics.compacted(report)
         log.info("compacted", bundle=self.bundle, plan=report.plan, files=report.files, records=report.records)
         for parked in report.parked:
-            log.error("parked", bundle=self.bundle, topic=parked.topic, partition=parked.partition, damaged=parked.object_key)
+            log.error(
+                "parked", bundle=self.bundle, topic=parked.topic, partition=parked.partition, damaged=parked.object_key
+            )
 
     async def _tidy(self) -> None:
         """Delete what is no longer needed. What fails is told, and tried again later and later: no round has to wait for it."""
@@ -233,7 +245,9 @@ class Upkeep:
         context = self._context
         bytes_max = self._limits.cleaning_bytes_max
         try:
-            cleaned = await clean_bundle(context.compaction, self.bundle, context.catalog(), everything=False, bytes_max=bytes_max)
+            cleaned = await clean_bundle(
+                context.compaction, self.bundle, context.catalog(), everything=False, bytes_max=bytes_max
+            )
         except LedgerMQError as error:
             self._tell_failure("cleaning", error)
             return

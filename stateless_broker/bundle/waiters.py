@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
-from ledger.fold import PartitionKey
+from ledger.log.fold import PartitionKey
 
 
 class Waiters:

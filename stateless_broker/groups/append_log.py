@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pyarrow as pa
 from crc32c import crc32c
 
-from ledger.segment import Batch
+from ledger.log.segment import Batch
 from ledgermq.errors import LedgerMQError, NotOwner, ResourceExhausted
 from ledgermq.protocol.records import SCHEMA, encode_batch
 from ledgermq.sources import Sources
@@ -34,7 +34,12 @@ class AppendLog:
     """`on_failed` is called once, when an append has failed: nothing more will become durable here."""
 
     def __init__(
-        self, owner: BundleOwner, topic_id: int, partition: int, sources: Sources, on_failed: Callable[[LedgerMQError], None]
+        self,
+        owner: BundleOwner,
+        topic_id: int,
+        partition: int,
+        sources: Sources,
+        on_failed: Callable[[LedgerMQError], None],
     ) -> None:
         self._owner = owner
         self._topic_id = topic_id
@@ -87,7 +92,9 @@ class AppendLog:
         assert done is not None
         if self._failed is not None:  # what follows a hole would make a state that never was
             return
-        if self._under_way is not None and (refused := _error_of(self._under_way)) is not None:  # this turn, so nothing was told yet
+        if (
+            self._under_way is not None and (refused := _error_of(self._under_way)) is not None
+        ):  # this turn, so nothing was told yet
             self._fail(done, refused)
             return
         try:
@@ -113,7 +120,12 @@ class AppendLog:
 
     def _fail(self, done: asyncio.Future[None], error: BaseException) -> None:
         if not isinstance(error, LedgerMQError) or not error.retriable:
-            log.error("append of a coordinator failed", bundle=self._owner.bundle, partition=self._partition, error=repr(error))
+            log.error(
+                "append of a coordinator failed",
+                bundle=self._owner.bundle,
+                partition=self._partition,
+                error=repr(error),
+            )
             error = NotOwner(f"the coordinator of partition {self._partition} could not write its log: {error!r}")
         is_first, self._failed = self._failed is None, self._failed or error
         for waiting in (done, self._queued):
@@ -128,7 +140,9 @@ class AppendLog:
         columns = [keys, values, [None] * rows, [now_us] * rows, [1] * rows, [None] * rows]
         arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
         size_bytes = sum(len(key) for key in keys) + sum(len(value or b"") for value in values)
-        data = encode_batch(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA), "lz4" if size_bytes >= COMPRESSED_BYTES_MIN else "none")
+        data = encode_batch(
+            pa.RecordBatch.from_arrays(arrays, schema=SCHEMA), "lz4" if size_bytes >= COMPRESSED_BYTES_MIN else "none"
+        )
         return Batch(self._topic_id, self._partition, rows, crc32c(data), now_us, now_us, data)
 
 

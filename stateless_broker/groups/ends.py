@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
-from ledger.catalog import Catalog
+from ledger.topics.catalog import Catalog
 from ledgermq.errors import LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
@@ -69,10 +69,17 @@ class PartitionEnds:
             if topic is not None and not topic.removed and end.partition < topic.partitions:
                 address, broker = self._broker(topic.bundles[end.partition], owners.get(_key(end), ""))
                 by_broker.setdefault(address, (broker, []))[1].append(end)
-        await asyncio.gather(*(self._ask_one(broker, ends, latest, found, owners) for broker, ends in by_broker.values()))
+        await asyncio.gather(
+            *(self._ask_one(broker, ends, latest, found, owners) for broker, ends in by_broker.values())
+        )
 
     async def _ask_one(
-        self, broker: BrokerApi, ends: Sequence[EndWanted], latest: bool, found: dict[Partition, int], owners: dict[Partition, str]
+        self,
+        broker: BrokerApi,
+        ends: Sequence[EndWanted],
+        latest: bool,
+        found: dict[Partition, int],
+        owners: dict[Partition, str],
     ) -> None:
         at = {"latest": True} if latest else {"durable": True}
         queries = [pb.OffsetQuery(topic=end.topic, partition=end.partition, **at) for end in ends]

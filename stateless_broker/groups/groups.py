@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TypeVar
 
-from ledger.catalog import Topic
+from ledger.topics.catalog import Topic
 from ledgermq.errors import LedgerMQError, NotOwner, UnknownGroup, UnknownPartition
 from ledgermq.protocol import ledgermq_pb2 as pb
 from offsets.names import check_group_name
@@ -81,7 +81,9 @@ class Groups:
         groups = await self._at_partition(topic, request.partition, lambda found: found.groups())
         return pb.ListGroupsResponse(groups=groups, partitions=topic.partitions)
 
-    async def _at_coordinator(self, group: str, call: Callable[[PartitionCoordinator], Awaitable[A]], *, must_exist: bool = False) -> A:
+    async def _at_coordinator(
+        self, group: str, call: Callable[[PartitionCoordinator], Awaitable[A]], *, must_exist: bool = False
+    ) -> A:
         """`must_exist`: where the topic does not exist the group does not, and neither is made."""
         check_group_name(group)
         topic = await self._topic.find() if must_exist else await self._topic.find_or_create()
@@ -89,7 +91,9 @@ class Groups:
             raise UnknownGroup(f"there is no group {group!r}")
         return await self._at_partition(topic, partition_of(group, topic.partitions), call)
 
-    async def _at_partition(self, topic: Topic, partition: int, call: Callable[[PartitionCoordinator], Awaitable[A]]) -> A:
+    async def _at_partition(
+        self, topic: Topic, partition: int, call: Callable[[PartitionCoordinator], Awaitable[A]]
+    ) -> A:
         bundle = topic.bundles[partition]
         owner = await self._ownership.owner(bundle)
         try:
@@ -111,7 +115,9 @@ class Groups:
         for group, wanted, offset in entries:
             end = ends.get((wanted.topic_id, wanted.partition))
             if end is not None:
-                row = rows.setdefault((group.name, wanted.topic), GroupLag(group.name, wanted.topic, len(group.members)))
+                row = rows.setdefault(
+                    (group.name, wanted.topic), GroupLag(group.name, wanted.topic, len(group.members))
+                )
                 row.records += max(0, end - offset)
         return [*rows.values()]
 

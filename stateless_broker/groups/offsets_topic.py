@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from crc32c import crc32c
 
 from ledger import keys
-from ledger.catalog import Topic
-from ledger.shared_run import SharedRun
+from ledger.log.shared_run import SharedRun
+from ledger.topics.catalog import Topic
 from ledgermq.errors import Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from stateless_broker.at_controller import AtController

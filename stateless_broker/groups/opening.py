@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ledger.two_clocks import TwoClocks
+from ledger.root.two_clocks import TwoClocks
 from ledgermq.protocol.api import BrokerApi
 from ledgermq.sources import Sources
 from offsets.coordinator import GroupCoordinator

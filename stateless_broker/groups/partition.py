@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-from ledger.two_clocks import TwoClocks
+from ledger.root.two_clocks import TwoClocks
 from ledgermq.errors import BY_CODE, InvalidRequest, LedgerMQError, NotOwner, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from offsets.coordinator import Decision, EndWanted, GroupCoordinator

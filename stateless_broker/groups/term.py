@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ledger import keys
-from ledger.catalog import Topic
-from ledger.two_clocks import TwoClocks
+from ledger.root.two_clocks import TwoClocks
+from ledger.topics.catalog import Topic
 from ledgermq.errors import DataDamaged, FormatNotSupported, LedgerMQError, NotOwner, Unavailable
 from ledgermq.sources import Sources
 from offsets.coordinator import GroupCoordinator
@@ -74,7 +74,8 @@ class CoordinatorTerm:
                     await self._progress.wait()
         except TimeoutError:
             raise Unavailable(
-                f"the groups of partition {partition} of {keys.OFFSETS_TOPIC} are being loaded", retry_after_ms=RETRY_AFTER_MS
+                f"the groups of partition {partition} of {keys.OFFSETS_TOPIC} are being loaded",
+                retry_after_ms=RETRY_AFTER_MS,
             ) from None
 
     def tick(self) -> None:
@@ -148,10 +149,18 @@ class CoordinatorTerm:
                 self.refused.pop(partition, None)
             except (DataDamaged, FormatNotSupported) as error:
                 self.refused[partition] = error
-                log.error("groups refused", bundle=self.owner.bundle, partition=partition, error=str(error), damaged=error.object_key)
+                log.error(
+                    "groups refused",
+                    bundle=self.owner.bundle,
+                    partition=partition,
+                    error=str(error),
+                    damaged=error.object_key,
+                )
         seconds = asyncio.get_running_loop().time() - begun_s
         records = sum(len(latest.records) for latest in found.values())
-        log.info("groups loaded", bundle=self.owner.bundle, partitions=len(found), records=records, seconds=round(seconds, 3))
+        log.info(
+            "groups loaded", bundle=self.owner.bundle, partitions=len(found), records=records, seconds=round(seconds, 3)
+        )
         self._progress.set()
 
     async def _replayed(self, partition: int, latest: LatestRecords) -> PartitionCoordinator:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from ledger.catalog import Catalog, Topic
+from ledger.topics.catalog import Catalog, Topic
 from offsets.topics import TopicSize
 
 
@@ -37,4 +37,6 @@ class CatalogView:
 
 
 def _size(topic: Topic | None) -> TopicSize | None:
-    return None if topic is None or topic.removed or topic.internal else TopicSize(topic.id, topic.name, topic.partitions)
+    return (
+        None if topic is None or topic.removed or topic.internal else TopicSize(topic.id, topic.name, topic.partitions)
+    )

@@ -13,12 +13,18 @@ class CallMetrics(CallMeter):
     def __init__(self, registry: CollectorRegistry) -> None:
         self._calls = Counter("ledgermq_calls", "gRPC calls that have ended", ("method", "code"), registry=registry)
         self._all_seconds = Histogram(
-            "ledgermq_call_seconds", "How long unary gRPC calls take, long polls included", ("method",), buckets=SECONDS, registry=registry
+            "ledgermq_call_seconds",
+            "How long unary gRPC calls take, long polls included",
+            ("method",),
+            buckets=SECONDS,
+            registry=registry,
         )
         streams = Gauge("ledgermq_open_streams", "gRPC streams that are open now", ("method",), registry=registry)
         self._ended: dict[tuple[str, str], Counter] = {}
         self._seconds: dict[str, Histogram] = {}
-        self._streams = {method.name: streams.labels(method.name) for method in METHODS if method.kind is not Kind.UNARY}
+        self._streams = {
+            method.name: streams.labels(method.name) for method in METHODS if method.kind is not Kind.UNARY
+        }
 
     def begun(self, method: str) -> None:
         if method in self._streams:

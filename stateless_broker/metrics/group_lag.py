@@ -47,7 +47,9 @@ class GroupLagMetrics(Collector):
             "Records between a group's committed offsets and the ends, by its coordinator",
             labels=("group", "topic"),
         )
-        members = GaugeMetricFamily("ledgermq_group_members", "Members of a group, by its coordinator", labels=("group",))
+        members = GaugeMetricFamily(
+            "ledgermq_group_members", "Members of a group, by its coordinator", labels=("group",)
+        )
         for row in self._rows[:PAIRS_MAX]:
             lag.add_metric((row.group, row.topic), row.records)
         if self._rows[PAIRS_MAX:]:

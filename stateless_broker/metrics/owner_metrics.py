@@ -32,8 +32,12 @@ class OwnerMetrics(BundleMetrics):
         self._flush_bytes = histogram("flush_bytes", "Bytes of the segments that became durable", SIZES)
         self._flush_batches = histogram("flush_batches", "Batches of the segments that became durable", BATCHES)
         self._flush_seconds = histogram("flush_seconds", "From the put of a segment until it was durable", SECONDS)
-        self._wait_seconds = histogram("group_commit_wait_seconds", "How long the oldest batch of a segment waited for its put", SECONDS)
-        self._refused = counter("produce_refused", "Produce requests that were asked to come back later (RESOURCE_EXHAUSTED)")
+        self._wait_seconds = histogram(
+            "group_commit_wait_seconds", "How long the oldest batch of a segment waited for its put", SECONDS
+        )
+        self._refused = counter(
+            "produce_refused", "Produce requests that were asked to come back later (RESOURCE_EXHAUSTED)"
+        )
         self._reads = counter("reads", "Reads of batches for consumers, by where they were found", "source")
         self._read_bytes = counter("read_bytes", "Bytes of those batches", "source")
         self._claim_seconds = histogram("claim_seconds", "How long taking a bundle over took", LONG_SECONDS)
@@ -45,7 +49,9 @@ class OwnerMetrics(BundleMetrics):
         self._rounds = counter("compaction_rounds", "Rounds of Parquet compaction that this process finished")
         self._compacted_records = counter("compacted_records", "Records that those rounds brought to Parquet")
         self._compacted_bytes = counter("compacted_bytes", "Bytes of segments that those rounds read")
-        self._sources = {source: (self._reads.labels(source), self._read_bytes.labels(source)) for source in READ_SOURCES}
+        self._sources = {
+            source: (self._reads.labels(source), self._read_bytes.labels(source)) for source in READ_SOURCES
+        }
         for outcome in ("won", "lost", "failed"):
             self._claims.labels(outcome)
         for why in ("released", "fenced", "failed"):

@@ -31,10 +31,14 @@ class BrokerCollector(Collector):
 
 def _info(broker: Broker | None) -> Iterable[Metric]:
     info = GaugeMetricFamily(
-        "ledgermq_broker_info", "1; the labels say what runs here", labels=("broker", "address", "version", "cluster_id", "root")
+        "ledgermq_broker_info",
+        "1; the labels say what runs here",
+        labels=("broker", "address", "version", "cluster_id", "root"),
     )
     if broker is not None:
-        info.add_metric((broker.broker_id, broker.address, broker.version, broker.cluster_id, broker.context.store.url), 1)
+        info.add_metric(
+            (broker.broker_id, broker.address, broker.version, broker.cluster_id, broker.context.store.url), 1
+        )
     yield info
 
 
@@ -42,8 +46,12 @@ def _memory(broker: Broker | None) -> Iterable[Metric]:
     context = broker.context if broker is not None else None
     taken, bound = (context.produce_memory.taken, context.produce_memory.bytes_max) if context else (None, None)
     yield GaugeMetricFamily("ledgermq_produce_memory_bytes", "Batches that are admitted and not yet durable", taken)
-    yield GaugeMetricFamily("ledgermq_produce_memory_bytes_max", "The bound of it: above it producers are asked to come back", bound)
-    yield GaugeMetricFamily("ledgermq_cache_bytes", "Newest batches kept for consumers", context.tail_cache.size_bytes if context else None)
+    yield GaugeMetricFamily(
+        "ledgermq_produce_memory_bytes_max", "The bound of it: above it producers are asked to come back", bound
+    )
+    yield GaugeMetricFamily(
+        "ledgermq_cache_bytes", "Newest batches kept for consumers", context.tail_cache.size_bytes if context else None
+    )
 
 
 def _answers(broker: Broker | None) -> Iterable[Metric]:
@@ -62,9 +70,13 @@ def _answers(broker: Broker | None) -> Iterable[Metric]:
         answers.in_line_bytes if answers else None,
     )
     yield GaugeMetricFamily(
-        "ledgermq_answer_memory_bytes_max", "The bound of it: above it readers wait", answers.bytes_max if answers else None
+        "ledgermq_answer_memory_bytes_max",
+        "The bound of it: above it readers wait",
+        answers.bytes_max if answers else None,
     )
-    yield GaugeMetricFamily("ledgermq_waiting_readers", "Fetches that wait for room in it", answers.waiting if answers else None)
+    yield GaugeMetricFamily(
+        "ledgermq_waiting_readers", "Fetches that wait for room in it", answers.waiting if answers else None
+    )
     yield CounterMetricFamily(
         "ledgermq_reader_connections_broken",
         "Connections that were broken because a reader took nothing while others waited",
@@ -75,14 +87,18 @@ def _answers(broker: Broker | None) -> Iterable[Metric]:
 def _compaction(broker: Broker | None) -> Iterable[Metric]:
     rounds = broker.context.background_rounds if broker else None
     allowed, under_way = (rounds.allowed.is_set(), rounds.under_way) if rounds else (None, None)
-    yield GaugeMetricFamily("ledgermq_background_rounds_allowed", "1 while this broker may begin rounds of Parquet compaction", allowed)
+    yield GaugeMetricFamily(
+        "ledgermq_background_rounds_allowed", "1 while this broker may begin rounds of Parquet compaction", allowed
+    )
     text = "Rounds of them that are under way, with what is cleaned and deleted after each"
     yield GaugeMetricFamily("ledgermq_background_rounds_under_way", text, under_way)
 
 
 def _membership(broker: Broker | None) -> Iterable[Metric]:
     live = len(broker.membership.live()) if broker else None
-    yield GaugeMetricFamily("ledgermq_live_brokers", "Brokers that this one believes to be alive, itself included", live)
+    yield GaugeMetricFamily(
+        "ledgermq_live_brokers", "Brokers that this one believes to be alive, itself included", live
+    )
     age_s = broker.ownership.heartbeat_age_s() if broker else None
     yield GaugeMetricFamily("ledgermq_heartbeat_age_seconds", "Since this broker's heartbeat reached the store", age_s)
 
@@ -93,13 +109,19 @@ def _bundles(broker: Broker | None) -> Iterable[Metric]:
 
     opened = broker.ownership.terms.opened if broker else {}
     yield GaugeMetricFamily("ledgermq_owned_bundles", "Bundles that this broker owns", len(opened) if broker else None)
-    trouble = gauge("bundle_trouble", "1 for a bundle that should be served here and is not; the label says why", "code")
+    trouble = gauge(
+        "bundle_trouble", "1 for a bundle that should be served here and is not; the label says why", "code"
+    )
     for bundle, found in broker.ownership.terms.troubles.items() if broker else ():
         trouble.add_metric((str(bundle), found.error.code), 1)
     epoch = gauge("bundle_epoch", "Epoch of the term in which this broker owns the bundle")
     slot = gauge("bundle_slot", "Newest durable segment of the bundle")
-    untrimmed = gauge("untrimmed_segments", "Segments of the bundle that are not in Parquet yet, or kept by a parked partition")
-    parked = gauge("parked_partitions", "Partitions of the bundle that Parquet compaction has parked: they wait for a repair")
+    untrimmed = gauge(
+        "untrimmed_segments", "Segments of the bundle that are not in Parquet yet, or kept by a parked partition"
+    )
+    parked = gauge(
+        "parked_partitions", "Partitions of the bundle that Parquet compaction has parked: they wait for a repair"
+    )
     age = gauge("compaction_lag_seconds", "Age of the oldest record of the bundle's user topics that is not in Parquet")
     backlog = gauge("compaction_backlog_bytes", "Bytes of the bundle's user topics that are not in Parquet")
     for bundle in sorted(opened)[:BUNDLES_MAX]:
@@ -128,9 +150,15 @@ def _by_topic(broker: Broker | None, topics: TopicTotals) -> Iterable[Metric]:
     def counter(name: str, text: str) -> CounterMetricFamily:
         return CounterMetricFamily(f"ledgermq_{name}", text, labels=("topic",))
 
-    records_in, bytes_in = counter("produced_records", "Records that became durable"), counter("produced_bytes", "Bytes of their batches")
+    records_in, bytes_in = (
+        counter("produced_records", "Records that became durable"),
+        counter("produced_bytes", "Bytes of their batches"),
+    )
     batches_in = counter("produced_batches", "Batches that became durable")
-    records_out, bytes_out = counter("fetched_records", "Records sent to consumers"), counter("fetched_bytes", "Bytes of their batches")
+    records_out, bytes_out = (
+        counter("fetched_records", "Records sent to consumers"),
+        counter("fetched_bytes", "Bytes of their batches"),
+    )
     families = (records_in, bytes_in, batches_in, records_out, bytes_out)
     if broker is not None:
         names = {topic.id: topic.name for topic in broker.metadata.catalog.topics_by_id.values() if not topic.removed}
@@ -141,4 +169,12 @@ def _by_topic(broker: Broker | None, topics: TopicTotals) -> Iterable[Metric]:
     yield from families
 
 
-_FAMILIES: tuple[Callable[[Broker | None], Iterable[Metric]], ...] = (_info, _memory, _answers, _compaction, _membership, _bundles, _groups)
+_FAMILIES: tuple[Callable[[Broker | None], Iterable[Metric]], ...] = (
+    _info,
+    _memory,
+    _answers,
+    _compaction,
+    _membership,
+    _bundles,
+    _groups,
+)

@@ -14,8 +14,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from ledger.copies import OUTCOMES
 from ledger.object_store.metered import StoreMeter
+from ledger.root.copies import OUTCOMES
 from stateless_broker.settings import ProcessSettings
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -50,7 +50,11 @@ def prices_for(settings: ProcessSettings, root_url: str) -> Prices:
     """As set, else as usual for this kind of store."""
     usual = S3_PRICES if root_url.startswith("s3:") else Prices()
     write, read, delete = settings.price_write_dollars, settings.price_read_dollars, settings.price_delete_dollars
-    return Prices(usual.write if write is None else write, usual.read if read is None else read, usual.delete if delete is None else delete)
+    return Prices(
+        usual.write if write is None else write,
+        usual.read if read is None else read,
+        usual.delete if delete is None else delete,
+    )
 
 
 @dataclass
@@ -77,12 +81,22 @@ class StoreMetrics(StoreMeter, Collector):
         self._now_s = now_s
         self._rate = HourlyRate(deque([(now_s, 0.0)]))
         labels = ("operation", "outcome")
-        self._requests = Counter("ledgermq_store_requests", "Requests to the object store, every try", labels, registry=registry)
-        self._seconds = Histogram(
-            "ledgermq_store_request_seconds", "How long requests to the object store take", labels[:1], buckets=SECONDS, registry=registry
+        self._requests = Counter(
+            "ledgermq_store_requests", "Requests to the object store, every try", labels, registry=registry
         )
-        self._sent = Counter("ledgermq_store_sent_bytes", "Bytes put into the object store", labels[:1], registry=registry)
-        self._received = Counter("ledgermq_store_received_bytes", "Bytes read from the object store", labels[:1], registry=registry)
+        self._seconds = Histogram(
+            "ledgermq_store_request_seconds",
+            "How long requests to the object store take",
+            labels[:1],
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self._sent = Counter(
+            "ledgermq_store_sent_bytes", "Bytes put into the object store", labels[:1], registry=registry
+        )
+        self._received = Counter(
+            "ledgermq_store_received_bytes", "Bytes read from the object store", labels[:1], registry=registry
+        )
         self._damaged = Counter(
             "ledgermq_damaged_objects",
             "Objects of bundle 0 found damaged, by what became of them: mended, read_from_copy, lost (the copy is damaged, too)",
@@ -122,6 +136,10 @@ class StoreMetrics(StoreMeter, Collector):
         self._now_s = now_s
 
     def collect(self) -> Iterable[Metric]:
-        yield CounterMetricFamily("ledgermq_store_dollars", "Estimated price of the counted requests, in dollars", self._dollars)
+        yield CounterMetricFamily(
+            "ledgermq_store_dollars", "Estimated price of the counted requests, in dollars", self._dollars
+        )
         rate = self._rate.at(self._now_s, self._dollars)
-        yield GaugeMetricFamily("ledgermq_store_dollars_per_hour", "The same per hour, over the last ten minutes of scrapes", rate)
+        yield GaugeMetricFamily(
+            "ledgermq_store_dollars_per_hour", "The same per hour, over the last ten minutes of scrapes", rate
+        )

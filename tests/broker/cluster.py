@@ -27,7 +27,13 @@ from stateless_broker.in_process import InProcessConnector, Network
 from stateless_broker.settings import BrokerSettings, load_settings
 from tests.virtual_time import run_virtual, virtual_sources
 
-FAST = {"heartbeat_interval_ms": 500, "holding_ms": 3000, "trouble_retry_ms": 5000, "bundles": 3, "background_compaction": False}
+FAST = {
+    "heartbeat_interval_ms": 500,
+    "holding_ms": 3000,
+    "trouble_retry_ms": 5000,
+    "bundles": 3,
+    "background_compaction": False,
+}
 TIMESTAMP_US = 1_700_000_000_000_000
 
 T = TypeVar("T")
@@ -78,7 +84,9 @@ class Cluster:
         sources = virtual_sources(self._started, round(skew_s * 1e6))
         view = self.views[address] = PausableStore(self.store)
         connector = InProcessConnector(self.network)
-        broker = await Broker.start(view, sources, self.settings, address, connector, run_inline, self.metrics.get(address))
+        broker = await Broker.start(
+            view, sources, self.settings, address, connector, run_inline, self.metrics.get(address)
+        )
         self.network.listen(address, broker.service)
         self.brokers[address] = broker
         return broker
@@ -102,10 +110,14 @@ class Cluster:
     async def settled(self) -> None:
         """Until every bundle is open somewhere that answers, and every such broker has caught up."""
         listening = [broker for address, broker in self.brokers.items() if address in self.network.addresses()]
-        await until(lambda: len({b for broker in listening for b in broker.ownership.terms.opened}) == self.settings.bundles)
+        await until(
+            lambda: len({b for broker in listening for b in broker.ownership.terms.opened}) == self.settings.bundles
+        )
 
     async def create(self, name: str, partitions: int = 2, **settings: str) -> pb.TopicInfo:
-        request = pb.CreateTopicRequest(name=name, partitions=partitions, settings={k.replace("_", "."): v for k, v in settings.items()})
+        request = pb.CreateTopicRequest(
+            name=name, partitions=partitions, settings={k.replace("_", "."): v for k, v in settings.items()}
+        )
         return (await self.line(next(iter(self.brokers))).create_topic(request)).topic
 
     def serving(self, topic: str, partition: int) -> list[str]:
@@ -113,14 +125,17 @@ class Cluster:
         return [
             address
             for address, broker in self.brokers.items()
-            if (found := broker.metadata.catalog.topics_by_name.get(topic)) and found.bundles[partition] in broker.ownership.terms.opened
+            if (found := broker.metadata.catalog.topics_by_name.get(topic))
+            and found.bundles[partition] in broker.ownership.terms.opened
         ]
 
     async def owner_of(self, topic: str, partition: int) -> str:
         await until(lambda: len(self.serving(topic, partition)) == 1)
         return self.serving(topic, partition)[0]
 
-    async def produce(self, topic: str, partition: int, *values: bytes, session: pb.ProducerSession | None = None) -> tuple[int, int]:
+    async def produce(
+        self, topic: str, partition: int, *values: bytes, session: pb.ProducerSession | None = None
+    ) -> tuple[int, int]:
         """As a client does: ask who owns the partition, follow NOT_OWNER, try again. (base offset, number of retries)"""
         retries = 0
         frame = frame_of(topic, partition, *values, session=session)
@@ -165,7 +180,9 @@ async def cluster_of(*addresses: str, store: ObjectStore | None = None, **settin
         await cluster.close()
 
 
-def in_cluster(*addresses: str, **settings: object) -> Callable[[Callable[[Cluster], Awaitable[None]]], Callable[[], None]]:
+def in_cluster(
+    *addresses: str, **settings: object
+) -> Callable[[Callable[[Cluster], Awaitable[None]]], Callable[[], None]]:
     """The decorated scenario becomes a test that runs it in virtual time, on brokers at `addresses`."""
 
     def decorate(scenario: Callable[[Cluster], Awaitable[None]]) -> Callable[[], None]:
@@ -189,8 +206,12 @@ def encoded(values: Sequence[bytes | None], key: bytes | None = None) -> bytes:
     return encode_batch(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA))
 
 
-def batch_header(topic: str, partition: int, data: bytes, rows: int, session: pb.ProducerSession | None = None) -> pb.ProduceBatch:
-    header = pb.ProduceBatch(topic=topic, partition=partition, length=len(data), crc=crc32c(data), record_count=rows, schema=1)
+def batch_header(
+    topic: str, partition: int, data: bytes, rows: int, session: pb.ProducerSession | None = None
+) -> pb.ProduceBatch:
+    header = pb.ProduceBatch(
+        topic=topic, partition=partition, length=len(data), crc=crc32c(data), record_count=rows, schema=1
+    )
     header.timestamp_min_us = header.timestamp_max_us = TIMESTAMP_US
     if session is not None:
         header.producer.CopyFrom(session)

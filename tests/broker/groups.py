@@ -44,7 +44,9 @@ async def coordinator_of(cluster: Cluster, group: str) -> str:
     return await cluster.owner_of(keys.OFFSETS_TOPIC, partition_of(group, partitions))
 
 
-def commit_of(group: str, *offsets: tuple[str, int, int], member: str = "", epoch: int = 0, counter: int = 1) -> pb.CommitOffsetsRequest:
+def commit_of(
+    group: str, *offsets: tuple[str, int, int], member: str = "", epoch: int = 0, counter: int = 1
+) -> pb.CommitOffsetsRequest:
     """`offsets`: (topic, partition, offset)."""
     commits = [pb.OffsetCommit(topic=t, partition=p, offset=o, epoch=epoch, counter=counter) for t, p, o in offsets]
     return pb.CommitOffsetsRequest(group=group, member_id=member, commits=commits)
@@ -58,7 +60,9 @@ async def commit(cluster: Cluster, request: pb.CommitOffsetsRequest) -> list[str
 
 async def committed(cluster: Cluster, group: str, *partitions: tuple[str, int]) -> list[pb.CommittedPartition]:
     wanted = [pb.TopicPartition(topic=topic, partition=partition) for topic, partition in partitions]
-    answer = await ask(cluster, lambda line: line.fetch_committed(pb.FetchCommittedRequest(group=group, partitions=wanted)))
+    answer = await ask(
+        cluster, lambda line: line.fetch_committed(pb.FetchCommittedRequest(group=group, partitions=wanted))
+    )
     return list(answer.partitions)
 
 
@@ -134,7 +138,9 @@ class Member:
             seen_epoch=0 if step == pb.JOIN else self.epoch,
         )
         if step == pb.JOIN:
-            request.subscription.CopyFrom(pb.GroupSubscription(topics=self.topics, session_timeout_ms=10_000, **self.more))  # type: ignore[arg-type]
+            request.subscription.CopyFrom(
+                pb.GroupSubscription(topics=self.topics, session_timeout_ms=10_000, **self.more)
+            )  # type: ignore[arg-type]
         answer = await ask(self.cluster, lambda line: line.group_heartbeat(request))
         self.epoch = answer.group_epoch
         if step != pb.LEAVE:
@@ -162,4 +168,15 @@ def error_of(call: Callable[[], Awaitable[object]]) -> Awaitable[str]:
     return run()
 
 
-__all__ = ["Member", "ask", "commit", "commit_of", "committed", "committed_offset", "coordinator_of", "error_of", "settled", "until"]
+__all__ = [
+    "Member",
+    "ask",
+    "commit",
+    "commit_of",
+    "committed",
+    "committed_offset",
+    "coordinator_of",
+    "error_of",
+    "settled",
+    "until",
+]

@@ -15,9 +15,9 @@ from ledger.object_store.memory import MemoryStore
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.report import RoundReport
 from ledgermq.errors import StoreUnusable
+from ledgermq_tools.broker.compactor import Compactor
 from stateless_broker.bundle.background_rounds import BackgroundRounds
 from stateless_broker.bundle.context import BundleMetrics
-from stateless_broker.compactor import Compactor
 from tests.broker.cluster import Cluster, cluster_of, until
 from tests.faulty_store import Faults, FaultyStore
 from tests.passing_store import PassingStore
@@ -124,7 +124,9 @@ def test_background_compaction_may_be_switched_on_and_off_while_a_broker_runs() 
     run_virtual(scenario)
 
 
-def test_rest_is_told_when_the_round_that_was_under_way_is_over_and_none_begins_after_it(caplog: pytest.LogCaptureFixture) -> None:
+def test_rest_is_told_when_the_round_that_was_under_way_is_over_and_none_begins_after_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def scenario() -> None:
         store = SlowFences(MemoryStore("", virtual_sources(9)))
         async with cluster_of("a:1", store=store, background_compaction=True) as cluster:

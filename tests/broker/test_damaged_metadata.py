@@ -9,15 +9,15 @@ import pytest
 
 from ledger import keys
 from ledger.blocking import run_inline
-from ledger.checkpoint import newest_checkpoint
-from ledger.cluster import read_cluster
-from ledger.copies import CopyingStore
 from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
+from ledger.log.checkpoint import newest_checkpoint
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.runner import compact_root
+from ledger.root.cluster import read_cluster
+from ledger.root.copies import CopyingStore
+from ledger.rounds.runner import compact_root
 from ledgermq.errors import DataDamaged, LedgerMQError, RetriableError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from stateless_broker.bundle import upkeep
@@ -133,7 +133,9 @@ def test_brokers_that_know_the_topics_serve_them_while_bundle_0_cannot_be_read_a
             key = await OBJECTS[what](store)
             good = await store.inner.get(key)
             for each in (key, key + keys.COPY):
-                await store.inner.put(each, good[:-30] + bytes([good[-30] ^ 1]) + good[-29:])  # the index of a segment, too
+                await store.inner.put(
+                    each, good[:-30] + bytes([good[-30] ^ 1]) + good[-29:]
+                )  # the index of a segment, too
             owner = next(address for address, broker in cluster.brokers.items() if 0 in broker.ownership.terms.opened)
             await cluster.stop(owner, graceful=False)
             await asyncio.sleep(20)
@@ -174,7 +176,9 @@ async def _until_created(cluster: Cluster, name: str) -> None:
                 await asyncio.sleep(0.5)
 
 
-def test_the_owner_of_bundle_0_mends_what_nobody_reads_and_puts_back_what_was_taken_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_owner_of_bundle_0_mends_what_nobody_reads_and_puts_back_what_was_taken_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(upkeep, "MEND_EVERY_S", 30.0)
 
     async def scenario() -> None:

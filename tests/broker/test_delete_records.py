@@ -8,16 +8,24 @@ from datetime import UTC, datetime
 import pytest
 
 from ledger.blocking import run_inline
-from ledger.checkpoint import newest_checkpoint, partition_of
-from ledger.cluster import read_cluster
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.log.checkpoint import newest_checkpoint, partition_of
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.runner import compact_root
-from ledger.topic_facts import fact_of
+from ledger.root.cluster import read_cluster
+from ledger.rounds.runner import compact_root
+from ledger.topics.facts import fact_of
 from ledgermq.client.client import Client
 from ledgermq.client.deletion import DeletedRecords
 from ledgermq.client.settings import ClientSettings
-from ledgermq.errors import InvalidConfig, InvalidRequest, LegalHold, OffsetOutOfRange, Unavailable, UnknownPartition, UnknownTopic
+from ledgermq.errors import (
+    InvalidConfig,
+    InvalidRequest,
+    LegalHold,
+    OffsetOutOfRange,
+    Unavailable,
+    UnknownPartition,
+    UnknownTopic,
+)
 from ledgermq.protocol import ledgermq_pb2 as pb
 from stateless_broker.in_process import InProcessConnector
 from tests.broker.cluster import TIMESTAMP_US, Cluster, fetch_of, in_cluster, until, values_of
@@ -29,7 +37,9 @@ AT = datetime.fromtimestamp(TIMESTAMP_US / 1e6, UTC)
 
 
 def client_of(cluster: Cluster) -> Client:
-    return Client(InProcessConnector(cluster.network), list(cluster.brokers), ClientSettings(timeout_s=30), virtual_sources(91))
+    return Client(
+        InProcessConnector(cluster.network), list(cluster.brokers), ClientSettings(timeout_s=30), virtual_sources(91)
+    )
 
 
 async def starts(cluster: Cluster, topic: str, partition: int) -> tuple[int, int]:
@@ -92,8 +102,14 @@ async def test_before_a_time_the_end_and_each_partition_its_own(cluster: Cluster
         assert await client.delete_records("t", AT) == dict.fromkeys(range(3), DeletedRecords(0, 0))
         assert await client.delete_records("t", {0: 1, 1: 2}) == {0: DeletedRecords(0, 1), 1: DeletedRecords(0, 2)}
         assert await client.delete_records("t", AT.replace(year=AT.year + 1), [1]) == {1: DeletedRecords(2, 3)}
-        assert await client.delete_records("t", "end") == {0: DeletedRecords(1, 3), 1: DeletedRecords(3, 3), 2: DeletedRecords(0, 3)}
-        assert await client.list_offsets("t", "earliest") == await client.list_offsets("t", "latest") == {0: 3, 1: 3, 2: 3}
+        assert await client.delete_records("t", "end") == {
+            0: DeletedRecords(1, 3),
+            1: DeletedRecords(3, 3),
+            2: DeletedRecords(0, 3),
+        }
+        assert (
+            await client.list_offsets("t", "earliest") == await client.list_offsets("t", "latest") == {0: 3, 1: 3, 2: 3}
+        )
 
 
 @in_cluster("a:1")
@@ -166,7 +182,9 @@ async def test_a_log_start_that_nobody_reads_is_not_answered(cluster: Cluster) -
     await cluster.create("t", 1)
     for i in range(4):
         await cluster.produce("t", 0, b"%d" % i)
-    late = await first_comes_late(cluster, "a:1", lambda checkpoint: any(part.log_start for part in checkpoint.partitions))
+    late = await first_comes_late(
+        cluster, "a:1", lambda checkpoint: any(part.log_start for part in checkpoint.partitions)
+    )
     async with client_of(cluster) as client:
         assert await client.delete_records("t", 3) == {0: DeletedRecords(0, 3)}
     assert late.came_late
@@ -200,7 +218,11 @@ async def test_nothing_of_a_held_topic_is_deleted(cluster: Cluster) -> None:
             fact = fact_of(await newest_checkpoint(cluster.store, bundle), topic.id)
             assert fact is not None
             assert fact.held
-        for deletion in (client.delete_records("t", 2, [0]), client.delete_records("t", 2, [0], dry_run=True), client.delete_topic("t")):
+        for deletion in (
+            client.delete_records("t", 2, [0]),
+            client.delete_records("t", 2, [0], dry_run=True),
+            client.delete_topic("t"),
+        ):
             with pytest.raises(LegalHold, match="legal hold"):
                 await deletion
         await compact(cluster)

@@ -36,7 +36,9 @@ async def last_key(store: ObjectStore, prefix: str) -> str:
 
 
 @in_cluster("a:1", checkpoint_slots=4)
-async def test_a_damaged_bundle_says_which_object_it_is_while_others_go_on_and_recovers_when_it_is_restored(cluster: Cluster) -> None:
+async def test_a_damaged_bundle_says_which_object_it_is_while_others_go_on_and_recovers_when_it_is_restored(
+    cluster: Cluster,
+) -> None:
     await cluster.create("t", 2)
     for i in range(10):
         await cluster.produce("t", 0, b"%d" % i)

@@ -9,9 +9,9 @@ import pytest
 
 from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.log.segment import decode_tail
 from ledger.object_store.contract import Buffer
 from ledger.object_store.memory import MemoryStore
-from ledger.segment import decode_tail
 from ledgermq.errors import LedgerMQError, StoreFull, StoreUnusable
 from tests.broker.cluster import Cluster, cluster_of, until
 from tests.broker.groups import Outsider, committed_offset
@@ -96,7 +96,9 @@ def test_a_bundle_whose_release_is_refused_is_served_on() -> None:
                 codes = await asyncio.gather(*(group.commit(("t", 0, written)) for group in groups))
                 assert codes == [[""]] * len(groups)
                 assert terms(cluster) == before
-            assert 1 <= store.refused <= 10 * len(BUNDLES), "each try disturbs those who write, so there is a pause before the next"
+            assert 1 <= store.refused <= 10 * len(BUNDLES), (
+                "each try disturbs those who write, so there is a pause before the next"
+            )
             assert await cluster.read_all("t", 0) == [b"x"] * written
             store.has_room = True
             await until(lambda: len(cluster.brokers["b:1"].ownership.terms.opened) == 1)

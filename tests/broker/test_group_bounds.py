@@ -7,14 +7,14 @@ from collections import Counter
 from collections.abc import Sequence
 
 from ledger.blocking import run_inline
-from ledger.cluster import read_cluster
 from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.plan import INTERNAL_SEGMENTS
-from ledger.parquet.runner import compact_root
+from ledger.root.cluster import read_cluster
+from ledger.rounds.runner import compact_root
 from ledgermq.protocol import ledgermq_pb2 as pb
 from tests.broker.cluster import Cluster, cluster_of, in_cluster, until
 from tests.broker.counting_store import CountingStore
@@ -63,7 +63,9 @@ async def _go_to_parquet(cluster: Cluster, store: ObjectStore) -> None:
     report = await compact_root(store, sources, LocalEngine(sources, run_inline))
     assert not report.failures
     assert sum(done.records for done in report.rounds) == 10_000
-    assert not [p for p in (await check_root(store, root, run_blocking=run_inline)).problems if p.severity is Severity.DAMAGE]
+    assert not [
+        p for p in (await check_root(store, root, run_blocking=run_inline)).problems if p.severity is Severity.DAMAGE
+    ]
     assert await cluster.read_all("t", 3) == [b"x"] * 1000
 
 
@@ -114,10 +116,14 @@ async def test_a_waiting_group_costs_no_requests(cluster: Cluster) -> None:
     member = Member(cluster, "g", "m", ["t"])
     await member.join()
     await member.beat()
-    slots = {b: o.opened_slot() for broker in cluster.brokers.values() for b, o in broker.ownership.terms.opened.items()}
+    slots = {
+        b: o.opened_slot() for broker in cluster.brokers.values() for b, o in broker.ownership.terms.opened.items()
+    }
     for _ in range(30):
         await member.beat(3000)
     await until(lambda: True)
-    later = {b: o.opened_slot() for broker in cluster.brokers.values() for b, o in broker.ownership.terms.opened.items()}
+    later = {
+        b: o.opened_slot() for broker in cluster.brokers.values() for b, o in broker.ownership.terms.opened.items()
+    }
     assert later.keys() == slots.keys()
     assert sum(later.values()) - sum(slots.values()) <= 1, "heartbeats are not written"

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from ledger.object_store.memory import MemoryStore
-from ledger.two_clocks import TwoClocks
+from ledger.root.two_clocks import TwoClocks
 from ledgermq.errors import Unavailable
 from tests.broker.cluster import Cluster, cluster_of
 from tests.broker.groups import Member, Outsider, committed_offset, settled
@@ -19,7 +19,12 @@ HOUR_S = 3600.0
 RETENTION_S = 1.5 * HOUR_S
 LOOK_S = 61.0
 """Coordinators look every minute for what has expired."""
-SETTINGS = {"offsets_retention_ms": round(RETENTION_S * 1000), "heartbeat_interval_ms": 30_000, "bundles": 2, "offsets_partitions": 1}
+SETTINGS = {
+    "offsets_retention_ms": round(RETENTION_S * 1000),
+    "heartbeat_interval_ms": 30_000,
+    "bundles": 2,
+    "offsets_partitions": 1,
+}
 
 
 async def group_that_is_empty(cluster: Cluster, skew_s: float) -> None:

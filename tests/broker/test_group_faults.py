@@ -53,7 +53,9 @@ async def test_a_coordinator_that_breaks_begins_again_from_its_log(cluster: Clus
 
 def _joining(group: str, member: str) -> pb.GroupHeartbeatRequest:
     subscription = pb.GroupSubscription(topics=["t"], session_timeout_ms=10_000)
-    return pb.GroupHeartbeatRequest(group=group, member_id=member, step=pb.JOIN, subscription=subscription, max_wait_ms=5000)
+    return pb.GroupHeartbeatRequest(
+        group=group, member_id=member, step=pb.JOIN, subscription=subscription, max_wait_ms=5000
+    )
 
 
 @in_cluster("a:1")
@@ -77,7 +79,9 @@ async def test_a_process_that_stood_still_hears_its_members_before_it_puts_them_
 
 
 @in_cluster("a:1", "b:1")
-async def test_a_commit_above_what_is_known_waits_for_the_partitions_owner_and_is_never_called_out_of_range(cluster: Cluster) -> None:
+async def test_a_commit_above_what_is_known_waits_for_the_partitions_owner_and_is_never_called_out_of_range(
+    cluster: Cluster,
+) -> None:
     await cluster.create("t", 2)
     group = Outsider(cluster, "g")
     for partition in range(2):
@@ -132,7 +136,9 @@ async def test_an_owner_of_yesterday_refuses_no_commit(cluster: Cluster) -> None
         await cluster.produce("t", partition, b"x")
     await asyncio.sleep(5)
     bundles = cluster.brokers["a:1"].metadata.catalog.topics_by_name["t"].bundles
-    zombie = next(address for address, broker in cluster.brokers.items() if broker.ownership.terms.opened.keys() & set(bundles))
+    zombie = next(
+        address for address, broker in cluster.brokers.items() if broker.ownership.terms.opened.keys() & set(bundles)
+    )
     other = next(address for address in cluster.brokers if address != zombie)
     partition = next(p for p, bundle in enumerate(bundles) if bundle in cluster.brokers[zombie].ownership.terms.opened)
     cluster.views[zombie].pause()
@@ -142,7 +148,9 @@ async def test_an_owner_of_yesterday_refuses_no_commit(cluster: Cluster) -> None
     query = pb.OffsetQuery(topic="t", partition=partition, durable=True)
     [told] = (await cluster.line(zombie).list_offsets(pb.ListOffsetsRequest(queries=[query]))).results
     assert told.offset == 1, "a lower bound, at no request"
-    asking = cluster.line(zombie).list_offsets(pb.ListOffsetsRequest(queries=[pb.OffsetQuery(topic="t", partition=partition, latest=True)]))
+    asking = cluster.line(zombie).list_offsets(
+        pb.ListOffsetsRequest(queries=[pb.OffsetQuery(topic="t", partition=partition, latest=True)])
+    )
     latest = asyncio.ensure_future(asking)  # type: ignore[arg-type, var-annotated]
     await asyncio.sleep(1)
     assert not latest.done()

@@ -31,7 +31,10 @@ def test_lag_is_told_by_the_coordinator_with_everybodys_ends() -> None:
             await cluster.create("t", 4)
             for partition in range(4):
                 await cluster.produce("t", partition, b"1", b"2", b"3", b"4")
-            assert await Outsider(cluster, "g").commit(*[("t", partition, partition) for partition in range(4)]) == [""] * 4
+            assert (
+                await Outsider(cluster, "g").commit(*[("t", partition, partition) for partition in range(4)])
+                == [""] * 4
+            )
             assert await Outsider(cluster, "h").commit(("t", 2, 4)) == [""]
             assert len({await cluster.owner_of("t", partition) for partition in range(4)}) == 2, "both own some"
             asked = store.calls.total() - store.calls["put"] - store.calls["list"]

@@ -37,7 +37,9 @@ class Judge:
     def acknowledged(self, member: str, partition: int, epoch: int, offset: int, epoch_before: int) -> None:
         """`epoch_before`: the highest epoch that was acknowledged for the partition before this commit was sent."""
         assert epoch >= epoch_before, f"partition {partition}: epoch {epoch} committed after epoch {epoch_before}"
-        assert self.committers.setdefault((partition, epoch), member) == member, f"partition {partition}, epoch {epoch}: two members"
+        assert self.committers.setdefault((partition, epoch), member) == member, (
+            f"partition {partition}, epoch {epoch}: two members"
+        )
         self.offsets[partition] = max(offset, self.offsets.get(partition, 0))
         self.epochs[partition] = max(epoch, self.epochs.get(partition, 0))
         self.commits += 1
@@ -91,11 +93,15 @@ class Life:
             assert result.error.code != "OFFSET_OUT_OF_RANGE", result.error.message
 
     async def look(self) -> None:
-        wanted = pb.FetchCommittedRequest(group="g", partitions=[pb.TopicPartition(topic="t", partition=p) for p in range(PARTITIONS)])
+        wanted = pb.FetchCommittedRequest(
+            group="g", partitions=[pb.TopicPartition(topic="t", partition=p) for p in range(PARTITIONS)]
+        )
         seen = [0] * PARTITIONS
         while not self.over:
             before = [max(seen[p], self.judge.offsets.get(p, 0)) for p in range(PARTITIONS)]
-            anywhere = self.random.randrange(100)  # also at one that was stopped, and still believes to be the coordinator
+            anywhere = self.random.randrange(
+                100
+            )  # also at one that was stopped, and still believes to be the coordinator
             found = (await ask(self.cluster, lambda line: line.fetch_committed(wanted), anywhere)).partitions
             seen = [part.offset for part in found]
             assert all(now >= then for now, then in zip(seen, before, strict=True)), (before, seen)

@@ -8,15 +8,25 @@ from contextlib import suppress
 import pytest
 
 from ledger import keys
+from ledger.log.segment import read_index
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
-from ledger.segment import read_index
 from ledgermq.errors import DataDamaged, LedgerMQError, NotOwner, RetriableError, StaleAssignment, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
 from stateless_broker.groups.offsets_topic import partition_of
 from tests.broker.cluster import Cluster, cluster_of, in_cluster, until
-from tests.broker.groups import Member, Outsider, ask, commit, commit_of, committed, committed_offset, coordinator_of, settled
+from tests.broker.groups import (
+    Member,
+    Outsider,
+    ask,
+    commit,
+    commit_of,
+    committed,
+    committed_offset,
+    coordinator_of,
+    settled,
+)
 from tests.passing_store import PassingStore
 from tests.virtual_time import run_virtual, virtual_sources
 
@@ -26,7 +36,9 @@ def bundle_of(cluster: Cluster, group: str) -> int:
     return topic.bundles[partition_of(group, topic.partitions)]
 
 
-def fetch_committed(line: Connection, group: str, topic: str = "t", partition: int = 0) -> asyncio.Task[pb.FetchCommittedResponse]:
+def fetch_committed(
+    line: Connection, group: str, topic: str = "t", partition: int = 0
+) -> asyncio.Task[pb.FetchCommittedResponse]:
     wanted = pb.TopicPartition(topic=topic, partition=partition)
     request = pb.FetchCommittedRequest(group=group, partitions=[wanted])
     return asyncio.ensure_future(line.fetch_committed(request))  # type: ignore[arg-type]
@@ -162,7 +174,9 @@ async def test_a_delayed_commit_is_not_applied_by_a_later_coordinator_either(clu
     assert [r.error.code for r in (await ask(cluster, lambda line: line.reset_offsets(reset))).results] == [""]
     await cluster.start("c:1")
     await cluster.stop(await coordinator_of(cluster, "g"), graceful=False)
-    assert await commit(cluster, commit_of("g", ("t", 0, 9), member="m", epoch=epoch, counter=3)) == [StaleAssignment.code]
+    assert await commit(cluster, commit_of("g", ("t", 0, 9), member="m", epoch=epoch, counter=3)) == [
+        StaleAssignment.code
+    ]
     assert await committed_offset(cluster, "g", "t", 0) == 2
     await settled([member])
     assert member.owned["t", 0].epoch > epoch
@@ -178,7 +192,9 @@ async def test_a_graceful_hand_over_releases_held_heartbeats_and_costs_one_redir
     before = dict(member.owned)
     leaving = await coordinator_of(cluster, "g")
     other = next(address for address in cluster.brokers if address != leaving)
-    request = pb.GroupHeartbeatRequest(group="g", member_id="m", owned=member.owned.values(), max_wait_ms=25_000, seen_epoch=member.epoch)
+    request = pb.GroupHeartbeatRequest(
+        group="g", member_id="m", owned=member.owned.values(), max_wait_ms=25_000, seen_epoch=member.epoch
+    )
     held = asyncio.ensure_future(cluster.line(leaving).group_heartbeat(request))  # type: ignore[arg-type, var-annotated]
     await asyncio.sleep(0.5)
     begun = asyncio.get_running_loop().time()

@@ -23,7 +23,17 @@ from ledgermq.errors import (
 from ledgermq.protocol import ledgermq_pb2 as pb
 from offsets.limits import METADATA_BYTES_MAX, GroupLimits
 from tests.broker.cluster import Cluster, cluster_of, frame_of, in_cluster
-from tests.broker.groups import Member, Outsider, ask, commit, commit_of, committed, committed_offset, coordinator_of, settled
+from tests.broker.groups import (
+    Member,
+    Outsider,
+    ask,
+    commit,
+    commit_of,
+    committed,
+    committed_offset,
+    coordinator_of,
+    settled,
+)
 from tests.passing_store import PassingStore
 from tests.virtual_time import run_virtual, virtual_sources
 
@@ -38,7 +48,9 @@ async def test_what_is_committed_is_told_by_any_coordinator_at_any_broker(cluste
     assert await group.commit(("t", 0, 3)) == [""]
     assert await Outsider(cluster, "other").commit(("t", 0, 1)) == [""]
     assert [await committed_offset(cluster, group, "t", 0) for group in ("g", "other", "none")] == [3, 1, None]
-    listed = [await ask(cluster, lambda line, p=p: line.list_groups(pb.ListGroupsRequest(partition=p))) for p in range(16)]  # type: ignore[misc]
+    listed = [
+        await ask(cluster, lambda line, p=p: line.list_groups(pb.ListGroupsRequest(partition=p))) for p in range(16)
+    ]  # type: ignore[misc]
     assert {answer.partitions for answer in listed} == {16}
     assert sorted(info.group for answer in listed for info in answer.groups) == ["g", "other"]
     described = await ask(cluster, lambda line: line.describe_group(pb.DescribeGroupRequest(group="g")))
@@ -58,7 +70,9 @@ async def test_the_topic_of_offsets_is_made_once_by_whoever_needs_it_first(clust
     catalogs = [broker.metadata.catalog for broker in cluster.brokers.values()]
     topics = [catalog.topics_by_name[keys.OFFSETS_TOPIC] for catalog in catalogs]
     assert topics[0] == topics[1]
-    assert (topics[0].partitions, set(topics[0].bundles)) == (16, {1, 2}), "spread over all bundles but that of metadata"
+    assert (topics[0].partitions, set(topics[0].bundles)) == (16, {1, 2}), (
+        "spread over all bundles but that of metadata"
+    )
 
 
 @in_cluster("a:1")

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.memory import MemoryStore
-from ledger.recovery import advance_checkpoint
 from ledgermq.client.descriptions import ClusterDescription, cluster_description
 from ledgermq.protocol import ledgermq_pb2 as pb
 from tests.broker.cluster import Cluster, in_cluster
@@ -25,7 +25,9 @@ def test_a_cluster_is_well_once_all_its_bundles_have_owners() -> None:
         try:
             await cluster.start("a:1")
             said = (await described(cluster, "a:1")).problems
-            assert [problem.split(",")[0] for problem in said] == [f"bundle {bundle} has no owner" for bundle in range(3)]
+            assert [problem.split(",")[0] for problem in said] == [
+                f"bundle {bundle} has no owner" for bundle in range(3)
+            ]
             await cluster.settled()
             await asyncio.sleep(1)
             assert (await described(cluster, "a:1")).problems == ()
@@ -44,7 +46,9 @@ async def test_a_parked_partition_is_named_by_every_broker_until_it_is_repaired(
     damaged = keys.segment(bundle, 2)
 
     async def park(draft_of: Callable[[fmt.Checkpoint], bool]) -> list[tuple[str, ...]]:
-        await advance_checkpoint(cluster.store, bundle, virtual_sources(7), cluster.settings.producer_states_max, draft_of)
+        await advance_checkpoint(
+            cluster.store, bundle, virtual_sources(7), cluster.settings.producer_states_max, draft_of
+        )
         await cluster.produce("t", 1, b"y")  # a bundle that is used looks at its checkpoints
         await asyncio.sleep(30)
         return [(await described(cluster, address)).problems for address in cluster.brokers]

@@ -17,7 +17,13 @@ from stateless_broker.topics import Topics
 from tests.batches import BUFFERS, batch_of, get_pair, serialize
 from tests.broker.cluster import Cluster, batch_header, encoded, in_cluster
 
-ROW = {"key": b"kk", "value": b"vv", "tag": "tt", "headers": [{"key": "h", "value": b"v"}], "timestamp": 1_700_000_000_000_000}
+ROW = {
+    "key": b"kk",
+    "value": b"vv",
+    "tag": "tt",
+    "headers": [{"key": "h", "value": b"v"}],
+    "timestamp": 1_700_000_000_000_000,
+}
 GOOD = serialize(batch_of([ROW, ROW]))
 YEAR_10_000_US = 253_402_300_800_000_000
 
@@ -54,7 +60,10 @@ async def test_what_nobody_could_read_is_refused_and_disturbs_no_other(cluster: 
     await cluster.create("t", 1)
     good = encoded([b"good"])
     batches = [(good, 1), *((data, 3 if "large" in name else 2) for name, data in HOSTILE.items()), (good, 1)]
-    frame = Frame(pb.ProduceHeader(batches=[batch_header("t", 0, data, rows) for data, rows in batches]), [data for data, _ in batches])
+    frame = Frame(
+        pb.ProduceHeader(batches=[batch_header("t", 0, data, rows) for data, rows in batches]),
+        [data for data, _ in batches],
+    )
     results = (await cluster.line("a:1").produce_once(frame)).results
     codes = dict(zip(HOSTILE, (result.error.code for result in results[1:-1]), strict=True))
     assert {name for name, code in codes.items() if code not in ("CORRUPT_FRAME", "INVALID_RECORD")} == set(), codes
@@ -107,7 +116,9 @@ async def test_bombs_are_refused_by_what_they_claim(cluster: Cluster) -> None:
     large = serialize(batch_of([{"value": bytes(1 << 20)}]), compression="zstd")
     assert len(bomb) < 1 << 15
     headers = [*[batch_header("t", 0, bomb, 1)] * 1000, batch_header("t", 0, large, 1)]
-    results = (await cluster.line("a:1").produce_once(Frame(pb.ProduceHeader(batches=headers), [bomb * 1000 + large]))).results
+    results = (
+        await cluster.line("a:1").produce_once(Frame(pb.ProduceHeader(batches=headers), [bomb * 1000 + large]))
+    ).results
     assert {result.error.code for result in results[:-1]} == {"MESSAGE_TOO_LARGE"}
     assert not results[-1].HasField("error")
     assert await cluster.read_all("t", 0) == [bytes(1 << 20)]

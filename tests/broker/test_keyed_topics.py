@@ -11,7 +11,7 @@ from ledger import keys
 from ledger.blocking import run_inline
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.runner import compact_root
+from ledger.rounds.runner import compact_root
 from ledgermq.client.client import Client
 from ledgermq.client.consuming.message import Message
 from ledgermq.client.settings import ClientSettings
@@ -70,13 +70,22 @@ async def parquet_files(cluster: Cluster) -> list[str]:
 
 def test_a_consumer_reads_what_was_cleaned_with_gaps_and_then_the_log() -> None:
     async def main() -> None:
-        async with cluster_of("a:1", store=MemoryStore("", virtual_sources(1000)), **AGES) as cluster, client_of(cluster) as client:
+        async with (
+            cluster_of("a:1", store=MemoryStore("", virtual_sources(1000)), **AGES) as cluster,
+            client_of(cluster) as client,
+        ):
             await client.create_topic("t", 1, KEYED)
             await put(client, ("a", "1"), ("b", "2"), ("a", "3"), ("c", "4"), ("c", None), ("d", "5"), ("e", "6"))
             await clean(cluster)
             assert await parquet_files(cluster) == []
             await restart(cluster)
-            assert [(m.offset, m.value) for m in await read_all(client)] == [(1, b"2"), (2, b"3"), (4, None), (5, b"5"), (6, b"6")]
+            assert [(m.offset, m.value) for m in await read_all(client)] == [
+                (1, b"2"),
+                (2, b"3"),
+                (4, None),
+                (5, b"5"),
+                (6, b"6"),
+            ]
             await put(client, ("b", None), ("f", "7"))
             assert [m.offset for m in await read_all(client)] == [1, 2, 4, 5, 6, 7, 8]
             assert [m.offset for m in await read_all(client, start={0: 3})] == [4, 5, 6, 7, 8]
@@ -91,7 +100,10 @@ def test_a_consumer_reads_what_was_cleaned_with_gaps_and_then_the_log() -> None:
 
 def test_the_last_tombstone_stays_so_that_readers_come_to_the_end() -> None:
     async def main() -> None:
-        async with cluster_of("a:1", store=MemoryStore("", virtual_sources(1000)), **AGES) as cluster, client_of(cluster) as client:
+        async with (
+            cluster_of("a:1", store=MemoryStore("", virtual_sources(1000)), **AGES) as cluster,
+            client_of(cluster) as client,
+        ):
             await client.create_topic("t", 1, KEYED | {"delete.retention.ms": 0})
             await put(client, ("a", "1"), ("b", "2"), ("a", None), ("b", None))
             await clean(cluster)
@@ -104,7 +116,10 @@ def test_the_last_tombstone_stays_so_that_readers_come_to_the_end() -> None:
 
 def test_a_search_by_time_finds_cleaned_records() -> None:
     async def main() -> None:
-        async with cluster_of("a:1", store=MemoryStore("", virtual_sources(1000)), **AGES) as cluster, client_of(cluster) as client:
+        async with (
+            cluster_of("a:1", store=MemoryStore("", virtual_sources(1000)), **AGES) as cluster,
+            client_of(cluster) as client,
+        ):
             await client.create_topic("t", 1, KEYED)
             async with client.producer() as producer:
                 for n, key in enumerate("abacabad"):
@@ -121,7 +136,10 @@ def test_a_search_by_time_finds_cleaned_records() -> None:
 
 def test_a_table_survives_takeovers_and_cleaning() -> None:
     async def main() -> None:
-        async with cluster_of("a:1", store=MemoryStore("", virtual_sources(1000)), **AGES) as cluster, client_of(cluster) as client:
+        async with (
+            cluster_of("a:1", store=MemoryStore("", virtual_sources(1000)), **AGES) as cluster,
+            client_of(cluster) as client,
+        ):
             await client.create_topic("t", 3, KEYED)
             truth: dict[bytes, bytes] = {}
             async with client.table("t") as table:
@@ -148,7 +166,10 @@ def test_a_table_survives_takeovers_and_cleaning() -> None:
 
 def test_a_group_reads_and_commits_over_gaps() -> None:
     async def main() -> None:
-        async with cluster_of("a:1", store=MemoryStore("", virtual_sources(1000)), **AGES) as cluster, client_of(cluster) as client:
+        async with (
+            cluster_of("a:1", store=MemoryStore("", virtual_sources(1000)), **AGES) as cluster,
+            client_of(cluster) as client,
+        ):
             await client.create_topic("t", 1, KEYED)
             await put(client, *[(key, str(n)) for n, key in enumerate("abacabadabacabae")])
             await clean(cluster)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from ledger.writer import claim
+from ledger.log.writer import claim
 from ledgermq.errors import NotOwner
 from tests.broker.cluster import cluster_of
 from tests.virtual_time import run_virtual, virtual_sources

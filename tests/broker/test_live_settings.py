@@ -19,7 +19,15 @@ async def test_a_live_setting_counts_at_once(cluster: Cluster) -> None:
     await cluster.create("t", 2)
     asked = pb.DescribeTopicsRequest(topics=["new"], auto_create=True)
     assert (await line.describe_topics(asked)).topics[0].error.code == "UNKNOWN_TOPIC"
-    broker.apply(changed(cluster, auto_create_topics=True, default_partitions=7, fetch_wait_ms_max=100, produce_memory_bytes_max=2**20))
+    broker.apply(
+        changed(
+            cluster,
+            auto_create_topics=True,
+            default_partitions=7,
+            fetch_wait_ms_max=100,
+            produce_memory_bytes_max=2**20,
+        )
+    )
     assert len((await line.describe_topics(asked)).topics[0].partitions) == 7
     loop = asyncio.get_running_loop()
     begun = loop.time()
@@ -49,7 +57,9 @@ async def test_a_topic_setting_counts_in_every_broker_without_a_restart(cluster:
     await cluster.create("t", 4)
     line = cluster.line("b:1")
     for accept in ("false", "true"):
-        await line.alter_topic(pb.AlterTopicRequest(name="t", set={"accept.publish": accept, "max.message.bytes": "1000"}))
+        await line.alter_topic(
+            pb.AlterTopicRequest(name="t", set={"accept.publish": accept, "max.message.bytes": "1000"})
+        )
         await asyncio.sleep(5)
         for partition in range(4):
             owner = cluster.line(await cluster.owner_of("t", partition))

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from ledger.blocking import run_inline
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.runner import compact_root
+from ledger.rounds.runner import compact_root
 from stateless_broker.metrics.owner_metrics import OwnerMetrics
 from stateless_broker.metrics.scrape import BrokerCollector
 from tests.broker.cluster import Cluster, fetch_of, frame_of, until
@@ -29,7 +29,9 @@ class Measured:
         self.registry.register(BrokerCollector(lambda: cluster.brokers.get(ME), self.owners.topics))
 
     def value(self, name: str, **labels: object) -> float | None:
-        return self.registry.get_sample_value(f"ledgermq_{name}", {label: str(value) for label, value in labels.items()})
+        return self.registry.get_sample_value(
+            f"ledgermq_{name}", {label: str(value) for label, value in labels.items()}
+        )
 
 
 def measured(scenario: Callable[[Measured], Awaitable[None]]) -> Callable[[], None]:
@@ -59,7 +61,10 @@ async def test_what_is_produced_and_fetched_is_counted_by_topic_up_to_the_cap(fo
         await found.cluster.create(name, 2)
         await found.cluster.produce(name, 0, b"1", b"2")
     assert len(await found.cluster.read_all("t", 0)) == 2
-    assert (found.value("produced_records_total", topic="t"), found.value("produced_batches_total", topic="t")) == (2, 1)
+    assert (found.value("produced_records_total", topic="t"), found.value("produced_batches_total", topic="t")) == (
+        2,
+        1,
+    )
     assert found.value("fetched_records_total", topic="t") == 2
     assert found.value("fetched_bytes_total", topic="t") == found.value("produced_bytes_total", topic="t")
     own = [name for name in ("t", "u", "v") if found.value("produced_records_total", topic=name)]
@@ -118,7 +123,11 @@ async def test_reads_are_counted_by_where_they_were_found(found: Measured) -> No
 @measured
 async def test_takeovers_fences_and_releases_are_counted(found: Measured) -> None:
     cluster = found.cluster
-    assert (found.value("claims_total", outcome="won"), found.value("takeovers_total"), found.value("owned_bundles")) == (3, 0, 3)
+    assert (
+        found.value("claims_total", outcome="won"),
+        found.value("takeovers_total"),
+        found.value("owned_bundles"),
+    ) == (3, 0, 3)
     assert found.value("bundle_epoch", bundle=0) == 1
     await cluster.start("n:1")
     await until(lambda: len(cluster.brokers["n:1"].ownership.terms.opened) > 0)

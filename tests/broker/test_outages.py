@@ -87,7 +87,9 @@ def test_a_minute_without_the_store_delays_and_loses_nothing() -> None:
 async def opened(cluster: Cluster, partition: int) -> pb.ProducerSession:
     """An idempotent producer of a partition of topic t."""
     line = cluster.line(await cluster.owner_of("t", partition))
-    [found] = (await line.open_producer(pb.OpenProducerRequest(partitions=[pb.TopicPartition(topic="t", partition=partition)]))).partitions
+    [found] = (
+        await line.open_producer(pb.OpenProducerRequest(partitions=[pb.TopicPartition(topic="t", partition=partition)]))
+    ).partitions
     return pb.ProducerSession(id=bytes(16), opened_slot=found.opened_slot)
 
 

@@ -34,7 +34,9 @@ def test_brokers_work_together_where_only_clients_reach_what_is_advertised() -> 
         brokers = [await start(cluster, inside, name, port) for name, port in (("a", 9650), ("b", 9660), ("c", 9670))]
         await cluster.settled()
         for broker in brokers:  # two of them have to ask the controller
-            topic = await broker.service.create_topic(pb.CreateTopicRequest(name=f"made-at-{broker.broker_id}", partitions=4))
+            topic = await broker.service.create_topic(
+                pb.CreateTopicRequest(name=f"made-at-{broker.broker_id}", partitions=4)
+            )
             assert topic.topic.name
         for partition in range(4):
             await cluster.produce("made-at-a", partition, b"value")  # follows NOT_OWNER to advertised addresses
@@ -43,8 +45,12 @@ def test_brokers_work_together_where_only_clients_reach_what_is_advertised() -> 
         assert owned
         inside.stop_listening("a:9650")
         await cluster.stop(lost.address, graceful=False)
-        await until(lambda: owned <= {bundle for broker in cluster.brokers.values() for bundle in broker.ownership.terms.opened})
-        assert asyncio.get_running_loop().time() - begun < SILENT_S / 2, "its peer address refused, which is proof enough"
+        await until(
+            lambda: owned <= {bundle for broker in cluster.brokers.values() for bundle in broker.ownership.terms.opened}
+        )
+        assert asyncio.get_running_loop().time() - begun < SILENT_S / 2, (
+            "its peer address refused, which is proof enough"
+        )
         await cluster.close()
 
     run_virtual(scenario)

@@ -48,7 +48,9 @@ async def test_a_fresh_description_is_what_the_controller_knows_whoever_is_asked
     for i, address in enumerate(cluster.brokers):
         await cluster.line(address).alter_topic(pb.AlterTopicRequest(name="t", set={"retention.ms": str(1000 + i)}))
         for other in cluster.brokers:
-            [found] = (await cluster.line(other).describe_topics(pb.DescribeTopicsRequest(topics=["t"], fresh=True))).topics
+            [found] = (
+                await cluster.line(other).describe_topics(pb.DescribeTopicsRequest(topics=["t"], fresh=True))
+            ).topics
             assert found.settings["retention.ms"] == str(1000 + i)
 
 
@@ -113,7 +115,9 @@ async def test_partitions_grow_and_settings_take_effect(cluster: Cluster) -> Non
     result = (await line.produce_once(frame_of("t", 4, b"x"))).results[0]
     assert result.error.code == "PUBLISH_NOT_ACCEPTED"
     await line.alter_topic(pb.AlterTopicRequest(name="t", unset=["accept.publish"], set={"accept.subscribe": "false"}))
-    await until(lambda: all(b.metadata.catalog.topics_by_name["t"].settings.accept_publish for b in cluster.brokers.values()))
+    await until(
+        lambda: all(b.metadata.catalog.topics_by_name["t"].settings.accept_publish for b in cluster.brokers.values())
+    )
     await cluster.produce("t", 4, b"x")
     frame = await cluster.line(await cluster.owner_of("t", 4)).fetch_once(fetch_of("t", 4))
     assert frame.header.partitions[0].error.code == "SUBSCRIBE_NOT_ACCEPTED"
@@ -136,7 +140,9 @@ async def test_a_topic_that_is_deleted_and_made_again_never_shows_old_data(clust
     stale = batch_header("t", 0, encoded([b"x"]), 1)
     stale.topic_id = old.topic_id
     result = (
-        await cluster.line(await cluster.owner_of("t", 0)).produce_once(Frame(pb.ProduceHeader(batches=[stale]), [encoded([b"x"])]))
+        await cluster.line(await cluster.owner_of("t", 0)).produce_once(
+            Frame(pb.ProduceHeader(batches=[stale]), [encoded([b"x"])])
+        )
     ).results[0]
     assert result.error.code == "UNKNOWN_TOPIC"
     await cluster.produce("t", 0, b"new")
@@ -185,7 +191,9 @@ async def test_one_bad_batch_disturbs_no_other_in_its_frame(cluster: Cluster) ->
     header = batch_header("t", 0, good, 1, pb.ProducerSession(id=b"i" * 16, sequence=7, opened_slot=9))
     cases.append(("UNKNOWN_PRODUCER", header, good))
     cases.append(("", batch_header("t", 1, good, 1), good))
-    frame = Frame(pb.ProduceHeader(batches=[header for _, header, _ in cases]), [b"".join(data for _, _, data in cases)])
+    frame = Frame(
+        pb.ProduceHeader(batches=[header for _, header, _ in cases]), [b"".join(data for _, _, data in cases)]
+    )
     results = (await cluster.line("a:1").produce_once(frame)).results
     assert [result.error.code for result in results] == [code for code, _, _ in cases]
     assert await cluster.read_all("t", 0) == [b"good"]
@@ -268,16 +276,22 @@ async def test_acknowledgement_on_receipt(cluster: Cluster) -> None:
 async def test_an_idempotent_producer_may_repeat_itself(cluster: Cluster) -> None:
     await cluster.create("t", 1)
     line = cluster.line("a:1")
-    [opened] = (await line.open_producer(pb.OpenProducerRequest(partitions=[pb.TopicPartition(topic="t", partition=0)]))).partitions
+    [opened] = (
+        await line.open_producer(pb.OpenProducerRequest(partitions=[pb.TopicPartition(topic="t", partition=0)]))
+    ).partitions
     sessions = [pb.ProducerSession(id=b"i" * 16, sequence=i, opened_slot=opened.opened_slot) for i in range(3)]
     for _ in range(3):
         for i, session in enumerate(sessions):
             assert (await line.produce_once(frame_of("t", 0, b"%d" % i, session=session))).results[0].base_offset == i
     assert await cluster.read_all("t", 0) == [b"0", b"1", b"2"]
     gap = pb.ProducerSession(id=b"i" * 16, sequence=9, opened_slot=opened.opened_slot)
-    assert (await line.produce_once(frame_of("t", 0, b"x", session=gap))).results[0].error.code == "OUT_OF_ORDER_SEQUENCE"
+    assert (await line.produce_once(frame_of("t", 0, b"x", session=gap))).results[
+        0
+    ].error.code == "OUT_OF_ORDER_SEQUENCE"
     for producer_id, next_sequence in ((b"i" * 16, 3), (b"j" * 16, 0), (b"", 0)):
-        request = pb.OpenProducerRequest(partitions=[pb.TopicPartition(topic="t", partition=0)], producer_id=producer_id)
+        request = pb.OpenProducerRequest(
+            partitions=[pb.TopicPartition(topic="t", partition=0)], producer_id=producer_id
+        )
         assert (await line.open_producer(request)).partitions[0].next_sequence == next_sequence
 
 
@@ -288,15 +302,26 @@ async def test_errors_of_a_fetch_are_beside_the_other_partitions_batches(cluster
     await cluster.produce("t", 0, b"x")
     owner = await cluster.owner_of("t", 0)
     elsewhere = next(address for address in cluster.brokers if address != owner)
-    wanted = [("t", 0, 0, ""), ("t", 1, 0, "NOT_OWNER"), ("t", 7, 0, "UNKNOWN_PARTITION"), ("none", 0, 0, "UNKNOWN_TOPIC")]
-    request = pb.FetchRequest(partitions=[pb.FetchPartition(topic=t, partition=p, offset=o) for t, p, o, _ in wanted], max_wait_ms=5000)
+    wanted = [
+        ("t", 0, 0, ""),
+        ("t", 1, 0, "NOT_OWNER"),
+        ("t", 7, 0, "UNKNOWN_PARTITION"),
+        ("none", 0, 0, "UNKNOWN_TOPIC"),
+    ]
+    request = pb.FetchRequest(
+        partitions=[pb.FetchPartition(topic=t, partition=p, offset=o) for t, p, o, _ in wanted], max_wait_ms=5000
+    )
     frame = await cluster.line(owner).fetch_once(request)
     assert [part.error.code for part in frame.header.partitions] == [code for *_, code in wanted]
     assert frame.header.partitions[1].error.owner == elsewhere
     assert values_of(frame) == [b"x"]
     frame = await cluster.line(owner).fetch_once(fetch_of("t", 0, 2))
     assert frame.header.partitions[0].error.code == "OFFSET_OUT_OF_RANGE"
-    for partitions in ([], [pb.FetchPartition(topic="t")] * 2, [pb.FetchPartition(topic="t", partition=i) for i in range(5000)]):
+    for partitions in (
+        [],
+        [pb.FetchPartition(topic="t")] * 2,
+        [pb.FetchPartition(topic="t", partition=i) for i in range(5000)],
+    ):
         with pytest.raises(InvalidRequest):
             await cluster.line(owner).fetch_once(pb.FetchRequest(partitions=partitions))
 
@@ -366,9 +391,17 @@ async def test_offsets_by_place_and_by_time(cluster: Cluster) -> None:
     ]
     response = await line.list_offsets(pb.ListOffsetsRequest(queries=[query for query, _ in asked]))
     assert [result.offset for result in response.results] == [offset for _, offset in asked]
-    bad = [pb.OffsetQuery(topic="t"), pb.OffsetQuery(topic="none", earliest=True), pb.OffsetQuery(topic="t", partition=9, latest=True)]
+    bad = [
+        pb.OffsetQuery(topic="t"),
+        pb.OffsetQuery(topic="none", earliest=True),
+        pb.OffsetQuery(topic="t", partition=9, latest=True),
+    ]
     response = await line.list_offsets(pb.ListOffsetsRequest(queries=bad))
-    assert [result.error.code for result in response.results] == ["INVALID_REQUEST", "UNKNOWN_TOPIC", "UNKNOWN_PARTITION"]
+    assert [result.error.code for result in response.results] == [
+        "INVALID_REQUEST",
+        "UNKNOWN_TOPIC",
+        "UNKNOWN_PARTITION",
+    ]
     other = next(address for address in cluster.brokers if address not in cluster.serving("t", 0))
     response = await cluster.line(other).list_offsets(pb.ListOffsetsRequest(queries=[asked[0][0]]))
     assert response.results[0].error.owner in cluster.brokers

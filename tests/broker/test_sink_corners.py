@@ -56,7 +56,9 @@ async def test_what_brokers_forgot_is_left_to_a_person_who_may_give_up_the_rest(
         await stage_and_decide(place)
         await make_brokers_forget(cluster, place)
         for _ in range(2):
-            with pytest.raises(OutcomeUnknown, match=r"epoch 0 of q was decided, and brokers no longer know how much of it is stored"):
+            with pytest.raises(
+                OutcomeUnknown, match=r"epoch 0 of q was decided, and brokers no longer know how much of it is stored"
+            ):
                 await commit_epoch(place, "q", 0, [], repeatable=True)
         assert set(await stored(cluster)) == {b"other"}, "it never guesses"
         await place.store.put_if_absent(keys.sink_done_epoch("q", 0), [b"given up by hand"])
@@ -145,7 +147,10 @@ async def test_a_topic_that_is_made_anew_between_two_tasks_is_not_decided_about(
         await make_anew(place)
         messages.append(await stage_rows(later, "q", 0, rows_of(ROWS[20:])))
         for given in (messages, messages[::-1]):
-            with pytest.raises(Unavailable, match="topic t was deleted and made again while rows for it were staged; nothing is written"):
+            with pytest.raises(
+                Unavailable,
+                match="topic t was deleted and made again while rows for it were staged; nothing is written",
+            ):
                 await commit_epoch(place, "q", 0, given, repeatable=True)
         assert await read_decision(place.store, "q", 0) is None
         again = await stage_rows(later, "q", 0, rows_of(ROWS))
@@ -164,7 +169,9 @@ async def test_a_topic_that_is_made_anew_in_the_midst_of_a_task_fails_it(cluster
             await place.client.alter_topic("t", partitions=3)
             yield pa.record_batch({"topic": ["t"], "value": ["y" * 300], "partition": pa.array([2], pa.int32())})
 
-        with pytest.raises(Unavailable, match="topic t was deleted and made again while rows for it were staged; nothing is written"):
+        with pytest.raises(
+            Unavailable, match="topic t was deleted and made again while rows for it were staged; nothing is written"
+        ):
             await stage_rows(place, "q", 0, batches())
         assert [info.key async for info in place.store.list(keys.sink_staged("q"))] == []
 
@@ -213,7 +220,9 @@ async def test_staged_rows_stay_until_it_is_certain_that_the_epoch_is_marked_as_
     async with place_of(cluster) as place:
         staged = await stage_rows(place, "q", 0, rows_of(ROWS))
         for messages in ([staged], []):
-            with pytest.raises(Unavailable, match="epoch 0 of q is published, and it cannot be told whether the mark of that was put"):
+            with pytest.raises(
+                Unavailable, match="epoch 0 of q is published, and it cannot be told whether the mark of that was put"
+            ):
                 await commit_epoch(replace(place, store=NoMarks(place.store)), "q", 0, messages, repeatable=True)
             assert [info.key async for info in place.store.list(keys.sink_staged("q"))] == staged.objects
         await commit_epoch(place, "q", 0, [], repeatable=True)
@@ -235,7 +244,9 @@ async def test_a_driver_whose_rival_was_faster_finds_its_work_done(cluster: Clus
         async def overtake() -> None:
             await commit_epoch(rival, "q", 0, messages, repeatable=True)
 
-        await commit_epoch(replace(place, store=BetweenReads(place.store, at_once, overtake)), "q", 0, messages, repeatable=True)
+        await commit_epoch(
+            replace(place, store=BetweenReads(place.store, at_once, overtake)), "q", 0, messages, repeatable=True
+        )
         assert await is_done(place.store, "q", 0)
         assert await stored(cluster) == VALUES
 
@@ -255,7 +266,10 @@ async def test_a_given_session_ends_with_its_error_and_takes_no_other(cluster: C
             topic_id = decision.topics["t"]
             with pytest.raises(UnknownTopic):
                 await producer.send_encoded(first.topic, topic_id + 1, first.partition, batch, 5)
-            outcomes = [await producer.send_encoded(first.topic, topic_id, first.partition, batch, sequence) for sequence in (5, 6, 7)]
+            outcomes = [
+                await producer.send_encoded(first.topic, topic_id, first.partition, batch, sequence)
+                for sequence in (5, 6, 7)
+            ]
             for outcome in outcomes:
                 await outcome.wait()
                 assert outcome.error is not None
@@ -282,7 +296,9 @@ async def test_rows_that_were_staged_long_ago_are_not_decided_about(cluster: Clu
     await cluster.create("t", 2)
     async with place_of(cluster) as place:
         staged = await stage_rows(place, "q", 0, rows_of(ROWS))
-        with pytest.raises(Unavailable, match="rows were staged 96 hours ago, which is too long; nothing is written: begin again"):
+        with pytest.raises(
+            Unavailable, match="rows were staged 96 hours ago, which is too long; nothing is written: begin again"
+        ):
             await commit_epoch(replace(place, store=FourDaysLater(place.store)), "q", 0, [staged], repeatable=True)
         assert await stored(cluster) == []
 

@@ -87,7 +87,9 @@ class Day:
                 continue
             session.sequence += 1
             self.in_doubt[partition].discard(value)
-            assert offset not in self.acknowledged[partition], f"offset {offset} of partition {partition} was given out twice"
+            assert offset not in self.acknowledged[partition], (
+                f"offset {offset} of partition {partition} was given out twice"
+            )
             self.acknowledged[partition][offset] = value
 
     async def open(self, partition: int) -> pb.ProducerSession:
@@ -112,7 +114,9 @@ class Day:
             address = self.random.choice(self.cluster.network.addresses())
             try:
                 async with asyncio.timeout(5):
-                    frame = await self.cluster.line(address).fetch_once(fetch_of("t", partition, offset, max_wait_ms=500))
+                    frame = await self.cluster.line(address).fetch_once(
+                        fetch_of("t", partition, offset, max_wait_ms=500)
+                    )
             except (RetriableError, TimeoutError):
                 continue
             [part] = frame.header.partitions
@@ -122,7 +126,9 @@ class Day:
                 continue
             for i, value in enumerate(values_of(frame)):
                 at = part.batches[0].base_offset + i
-                assert self.seen[partition].setdefault(at, value) == value, f"offset {at} of partition {partition} has two values"
+                assert self.seen[partition].setdefault(at, value) == value, (
+                    f"offset {at} of partition {partition} has two values"
+                )
                 offset = at + 1
 
     async def check(self) -> None:

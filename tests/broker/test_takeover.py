@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from ledger import keys
+from ledger.log.writer import claim
 from ledger.object_store.contract import StoreUncertain
-from ledger.writer import claim
 from ledgermq.errors import NotOwner, TopicExists
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import FetchFrame
@@ -23,7 +23,9 @@ def numbered(first: int, count: int) -> list[bytes]:
 
 @in_cluster("a:1", "b:1", "c:1", bundles=7)
 async def test_a_young_cluster_spreads_its_bundles(cluster: Cluster) -> None:
-    await until(lambda: sorted(sum(1 for x in b.ownership.terms.opened if x) for b in cluster.brokers.values()) == [2, 2, 2], 10)
+    await until(
+        lambda: sorted(sum(1 for x in b.ownership.terms.opened if x) for b in cluster.brokers.values()) == [2, 2, 2], 10
+    )
     described = await cluster.line("b:1").describe_cluster(pb.DescribeClusterRequest())
     assert [(info.address, info.alive) for info in described.brokers] == [
         (address, True) for _, address in sorted((b.broker_id, a) for a, b in cluster.brokers.items())
@@ -42,7 +44,9 @@ async def test_a_dead_brokers_bundles_are_taken_within_moments_and_nothing_is_lo
     before = asyncio.get_running_loop().time()
     offset, _ = await cluster.produce("t", 0, b"5")
     assert offset == 5
-    assert asyncio.get_running_loop().time() - before < 1.0, "a refused connection is enough: no heartbeat has to be missed"
+    assert asyncio.get_running_loop().time() - before < 1.0, (
+        "a refused connection is enough: no heartbeat has to be missed"
+    )
     assert await cluster.read_all("t", 0) == numbered(0, 6)
 
 
@@ -57,8 +61,12 @@ async def test_kills_and_hand_overs_in_a_row_are_no_fight(cluster: Cluster) -> N
         await asyncio.sleep(15)  # it is given its share
     now = asyncio.get_running_loop().time()
     for broker in cluster.brokers.values():
-        assert {bundle: claims.recent(now) for bundle, claims in broker.directory.claims.items() if claims.recent(now)} == {}
-    assert sum(claims.epoch for claims in cluster.brokers["a:1"].directory.claims.values()) >= epochs + 4, "they were claimed all the same"
+        assert {
+            bundle: claims.recent(now) for bundle, claims in broker.directory.claims.items() if claims.recent(now)
+        } == {}
+    assert sum(claims.epoch for claims in cluster.brokers["a:1"].directory.claims.values()) >= epochs + 4, (
+        "they were claimed all the same"
+    )
 
 
 @in_cluster("a:1", "b:1")
@@ -85,7 +93,9 @@ async def test_a_broker_that_hands_over_costs_a_client_one_retry_at_most(cluster
     # The scenario's client begins each call at the first broker that listens; one redirect is its ordinary way, one more the hand-over.
     assert max(retries) <= 2
     assert await cluster.read_all("t", 0) == numbered(0, 400)
-    assert [info.key async for info in cluster.store.list(keys.BROKERS)] == [keys.broker(next(iter(cluster.brokers.values())).broker_id)]
+    assert [info.key async for info in cluster.store.list(keys.BROKERS)] == [
+        keys.broker(next(iter(cluster.brokers.values())).broker_id)
+    ]
 
 
 @in_cluster("a:1", "b:1")
@@ -132,7 +142,9 @@ async def test_who_lost_a_term_does_not_fight_for_it(cluster: Cluster) -> None:
     epoch = cluster.brokers[owner].ownership.terms.opened[bundle].epoch
     for _ in range(3):
         for address in cluster.brokers:  # both believe that the other is gone, again and again
-            cluster.brokers[address].ownership.report_lost(next(b.broker_id for a, b in cluster.brokers.items() if a != address), True)
+            cluster.brokers[address].ownership.report_lost(
+                next(b.broker_id for a, b in cluster.brokers.items() if a != address), True
+            )
             await asyncio.sleep(0.7)
     await asyncio.sleep(20)
     owner = await cluster.owner_of("t", 0)
@@ -222,12 +234,18 @@ async def test_an_owner_that_was_robbed_by_a_broker_that_died_at_once_finds_out(
     assert cluster.brokers[owner].ownership.terms.opened[1].epoch == epoch, "it cannot know"
     await cluster.stop(robber, graceful=False)
     await until(
-        lambda: any(b.ownership.terms.opened.get(1) and b.ownership.terms.opened[1].epoch > epoch + 1 for b in cluster.brokers.values()), 20
+        lambda: any(
+            b.ownership.terms.opened.get(1) and b.ownership.terms.opened[1].epoch > epoch + 1
+            for b in cluster.brokers.values()
+        ),
+        20,
     )
 
 
 @in_cluster("a:1", "b:1")
-async def test_a_rebalance_costs_one_retry_at_most_and_nobody_waits_for_what_is_served_elsewhere(cluster: Cluster) -> None:
+async def test_a_rebalance_costs_one_retry_at_most_and_nobody_waits_for_what_is_served_elsewhere(
+    cluster: Cluster,
+) -> None:
     await cluster.create("t", 2)
     await asyncio.sleep(10)
     owner = await cluster.owner_of("t", 0)

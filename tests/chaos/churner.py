@@ -77,7 +77,9 @@ class Churner:
             result = await producer.send(self._topic, f"{name}|".encode(), partition=partition[1])
         except LedgerMQError as error:
             self._work.told("a send to a topic that comes and goes", error)
-            self._work.history.end_produce(op, Outcome.INFO if isinstance(error, OutcomeUnknown) else Outcome.FAIL, why=error.message)
+            self._work.history.end_produce(
+                op, Outcome.INFO if isinstance(error, OutcomeUnknown) else Outcome.FAIL, why=error.message
+            )
         else:
             self._work.history.end_produce(op, Outcome.OK, result.offset)
             ends[partition] = max(ends.get(partition, 0), result.offset + 1)

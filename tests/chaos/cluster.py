@@ -56,7 +56,9 @@ class Broker(Place):
 
 
 class ChaosCluster:
-    def __init__(self, children: Children, store: ChaosStore, note: Callable[[str], None], command: tuple[str, ...] = LEDGERMQ) -> None:
+    def __init__(
+        self, children: Children, store: ChaosStore, note: Callable[[str], None], command: tuple[str, ...] = LEDGERMQ
+    ) -> None:
         """`command`: what is killed and paused; brokers and rival compactions."""
         self.command = command
         self.brokers: list[Broker] = []
@@ -71,7 +73,9 @@ class ChaosCluster:
         """Makes the places."""
         ports = _free_ports(count)
         for number, port in enumerate(ports):
-            line = await stack.enter_async_context(cutting_proxy(f"http://127.0.0.1:{port}", seed * 100 + 50 + number, NEVER))
+            line = await stack.enter_async_context(
+                cutting_proxy(f"http://127.0.0.1:{port}", seed * 100 + 50 + number, NEVER)
+            )
             self.brokers.append(Broker(number, port, line, await self._store.url(f"broker-{number}")))
 
     @property
@@ -84,7 +88,9 @@ class ChaosCluster:
         self.starts += 1
         place = ("--port", str(broker.port), "--advertised-address", broker.address, "--broker-id", broker.name)
         settings = [f"--{name}={value}" for name, value in SETTINGS.items()]
-        broker.child = self._children.spawn(broker.name, [*self.command, "broker", broker.url, *place, *settings, *options])
+        broker.child = self._children.spawn(
+            broker.name, [*self.command, "broker", broker.url, *place, *settings, *options]
+        )
 
     async def stop(self, broker: Broker) -> None:
         begun_s = asyncio.get_running_loop().time()

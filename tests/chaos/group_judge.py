@@ -23,7 +23,9 @@ Commit = tuple[int, int]
 """(when it was known to be so, the next offset to read)"""
 
 
-def judge_group(group: str, diary: Iterable[Entry], told: Iterable[Told], logs: Mapping[Partition, Mapping[int, str]]) -> list[Violation]:
+def judge_group(
+    group: str, diary: Iterable[Entry], told: Iterable[Told], logs: Mapping[Partition, Mapping[int, str]]
+) -> list[Violation]:
     """`logs`: offset → name of all that is in the judged partitions; dense, from 0."""
     diary, told = list(diary), [each for each in told if each.group == group]
     violations = []

@@ -53,7 +53,9 @@ class CommittedAsker:
                 committed = (await client.groups.describe(group)).committed
             except UnknownGroup:
                 committed = {}
-        offsets = {(at.topic, at.partition): known.stored.offset for at, known in committed.items() if at.topic == JUDGED}
+        offsets = {
+            (at.topic, at.partition): known.stored.offset for at, known in committed.items() if at.topic == JUDGED
+        }
         self.told.append(Told(group, asked_ns, time.monotonic_ns(), offsets))
         return self.told[-1]
 
@@ -67,7 +69,11 @@ class CommittedAsker:
                     told = await self._work.insist("committed offsets", lambda: self.ask(group))
         except TimeoutError:
             offsets = told.offsets if told is not None else "nobody knows what"
-            return [Violation("stuck", f"group {group} has committed {offsets} of {ends} after {seconds_max:.0f} s of health")]
+            return [
+                Violation(
+                    "stuck", f"group {group} has committed {offsets} of {ends} after {seconds_max:.0f} s of health"
+                )
+            ]
         return []
 
     async def work_off(self, seconds_max: float) -> list[Violation]:

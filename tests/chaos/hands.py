@@ -79,7 +79,9 @@ class Hands:
         if trouble.kind in (Kind.PAUSE, Kind.PAUSE_LONG):
             await hit[0].pause(trouble.lasts_s)
             return
-        await asyncio.gather(*(self._cluster.stop(broker) if trouble.kind is Kind.STOP else broker.kill() for broker in hit))
+        await asyncio.gather(
+            *(self._cluster.stop(broker) if trouble.kind is Kind.STOP else broker.kill() for broker in hit)
+        )
         await asyncio.sleep(trouble.lasts_s)
         for broker in hit:
             self._cluster.start(broker)

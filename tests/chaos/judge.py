@@ -26,7 +26,13 @@ from tests.simulation.model import Violation
 COMMAND_S_MAX = 300.0
 SPARK_TELLS = "[INTERNAL_ERROR_STORAGE] Block broadcast_"
 """How a JVM ends whose Python driver was killed in the middle of a job."""
-BUGS = ("AssertionError", "Traceback (most recent call last)", "never awaited", "INTERNAL", "exception was never retrieved")
+BUGS = (
+    "AssertionError",
+    "Traceback (most recent call last)",
+    "never awaited",
+    "INTERNAL",
+    "exception was never retrieved",
+)
 GRPC_TELLS = re.compile(
     r"Exception not handled by _handle_exceptions in servicer method.*\n(Traceback.*\n(  .*\n)+asyncio\S+CancelledError\n)+"
     r"|ExecuteBatchError raised in core by servicer method.*\nTraceback.*\n(  .*\n)+grpc\S+ExecuteBatchError: .*\n"
@@ -35,7 +41,10 @@ GRPC_TELLS = re.compile(
 
 
 def judge_history(
-    work: Workload, parquet: dict[Partition, dict[int, str]], log_starts: dict[Partition, int], drained: list[tuple[str, Partition]]
+    work: Workload,
+    parquet: dict[Partition, dict[int, str]],
+    log_starts: dict[Partition, int],
+    drained: list[tuple[str, Partition]],
 ) -> list[Violation]:
     """`log_starts`: at the end."""
     seen = _seen(work)
@@ -43,7 +52,9 @@ def judge_history(
     for topic in TOPICS:
         for number in range(PARTITIONS):
             partition = (topic, number)
-            logs[partition], found = _final_log(partition, parquet.get(partition, {}), seen.get(partition, {}), log_starts[partition])
+            logs[partition], found = _final_log(
+                partition, parquet.get(partition, {}), seen.get(partition, {}), log_starts[partition]
+            )
             violations += found
             if "retention.ms" in TOPICS[topic]:
                 violations += _judge_retention(work, partition, logs[partition])
@@ -60,13 +71,21 @@ def _seen(work: Workload) -> dict[Partition, dict[int, str]]:
     return seen
 
 
-def _final_log(partition: Partition, stored: dict[int, str], seen: dict[int, str], log_start: int) -> tuple[FinalLog, list[Violation]]:
+def _final_log(
+    partition: Partition, stored: dict[int, str], seen: dict[int, str], log_start: int
+) -> tuple[FinalLog, list[Violation]]:
     if "retention.ms" not in TOPICS[partition[0]]:
-        found = [] if log_start == 0 else [Violation("log start", f"{partition}: {log_start}, though everything is kept")]
+        found = (
+            [] if log_start == 0 else [Violation("log start", f"{partition}: {log_start}, though everything is kept")]
+        )
         return FinalLog(stored), found
     first = min(stored, default=log_start)
     gone = {offset: value for offset, value in seen.items() if offset < first}
-    found = [] if first <= log_start else [Violation("removed too early", f"{partition}: first is {first}, the log starts at {log_start}")]
+    found = (
+        []
+        if first <= log_start
+        else [Violation("removed too early", f"{partition}: first is {first}, the log starts at {log_start}")]
+    )
     return FinalLog(gone | stored, log_start, judged_from=first), found
 
 
@@ -96,7 +115,9 @@ def _judge_retention(work: Workload, partition: Partition, log: FinalLog) -> lis
         ends = [at_ms for log_start, at_ms in told.items() if log_start > offset]
         if ends and value in work.sent_ms and min(ends) - work.sent_ms[value] < RETENTION_MS:
             age_ms = min(ends) - work.sent_ms[value]
-            violations.append(Violation("removed too early", f"{partition}: {value!r} at {offset} was gone at an age of {age_ms} ms"))
+            violations.append(
+                Violation("removed too early", f"{partition}: {value!r} at {offset} was gone at an age of {age_ms} ms")
+            )
     return violations
 
 
@@ -127,7 +148,9 @@ async def fsck(children: Children, url: str) -> tuple[list[Violation], str]:
     ]
     if code not in (ExitCode.OK, ExitCode.UNTIDY) and not violations:
         violations.append(Violation("fsck", f"exit code {code}"))
-    facts = ", ".join(f"{found[name]} {name.replace('_', ' ')}" for name in ("objects", "segments", "records", "parquet_files"))
+    facts = ", ".join(
+        f"{found[name]} {name.replace('_', ' ')}" for name in ("objects", "segments", "records", "parquet_files")
+    )
     untidy = sum(problem["severity"] == "untidy" for problem in found["problems"])
     return violations, f"{found['verdict']}: {facts}, {untidy} left-overs"
 
@@ -139,7 +162,11 @@ def judge_logs(folder: Path) -> list[Violation]:
         if log.name.startswith("minio"):
             continue
         lines = GRPC_TELLS.sub("", log.read_text(errors="replace")).splitlines()
-        bad = [(number, line) for number, line in enumerate(lines) if any(bug in line for bug in BUGS) and SPARK_TELLS not in line]
+        bad = [
+            (number, line)
+            for number, line in enumerate(lines)
+            if any(bug in line for bug in BUGS) and SPARK_TELLS not in line
+        ]
         if bad:
             number, line = bad[0]
             violations.append(Violation("bug", f"{log.name}, line {number + 1} ({len(bad)} such lines): {line[:200]}"))
@@ -148,7 +175,11 @@ def judge_logs(folder: Path) -> list[Violation]:
 
 def judge_groups(members: Members, told: list[Told], parquet: dict[Partition, dict[int, str]]) -> list[Violation]:
     logs = {(JUDGED, number): parquet.get((JUDGED, number), {}) for number in range(PARTITIONS)}
-    found = [Violation("bug", f"{member} was told {error}") for member, error in members.told() if error.startswith(NEVER_TOLD)]
+    found = [
+        Violation("bug", f"{member} was told {error}")
+        for member, error in members.told()
+        if error.startswith(NEVER_TOLD)
+    ]
     return found + [violation for group in GROUPS for violation in judge_group(group, members.diary(group), told, logs)]
 
 

@@ -54,7 +54,9 @@ class Measures:
         if count:
             self.read += count
             since = self._last_poll_s.get(reader, now_s)
-            self.read_pauses[reader] = max(self.read_pauses.get(reader, (0.0, 0.0)), (now_s - since, since - self.begun_s))
+            self.read_pauses[reader] = max(
+                self.read_pauses.get(reader, (0.0, 0.0)), (now_s - since, since - self.begun_s)
+            )
             self._last_poll_s[reader] = now_s
 
     def hit(self, kind: str, partitions: Iterable[Partition], now_s: float) -> None:
@@ -70,10 +72,16 @@ class Measures:
             f"{self.acknowledged} records acknowledged ({self.acknowledged_bytes / 1e6:.1f} MB), {self.read} read; "
             f"longest time without an acknowledgement {self.pause_s_max:.1f} s, from {self.pause_at_s:.0f} s on"
         )
-        pauses = [f"{reader} {pause:.1f} s from {at:.0f} s on" for reader, (pause, at) in sorted(self.read_pauses.items())]
+        pauses = [
+            f"{reader} {pause:.1f} s from {at:.0f} s on" for reader, (pause, at) in sorted(self.read_pauses.items())
+        ]
         lines.append("longest time without a record of each reader: " + ", ".join(pauses))
-        lines.append("seconds until a partition of the broker that was hit acknowledged again (median, ninetieth of a hundred, longest):")
+        lines.append(
+            "seconds until a partition of the broker that was hit acknowledged again (median, ninetieth of a hundred, longest):"
+        )
         for kind, gaps in sorted(self.gaps_s.items()):
             gaps = sorted(gaps)
-            lines.append(f"  {median(gaps):6.1f} {gaps[len(gaps) * 9 // 10]:6.1f} {gaps[-1]:6.1f}  {kind} ({len(gaps)} partitions)")
+            lines.append(
+                f"  {median(gaps):6.1f} {gaps[len(gaps) * 9 // 10]:6.1f} {gaps[-1]:6.1f}  {kind} ({len(gaps)} partitions)"
+            )
         return lines

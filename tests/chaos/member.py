@@ -97,7 +97,10 @@ class Member:
         if self._mode == "acked":
             self._unfinished += messages
             self._random.shuffle(self._unfinished)
-            messages = [self._unfinished.pop() for _ in range(self._random.randint(len(self._unfinished) // 2, len(self._unfinished)))]
+            messages = [
+                self._unfinished.pop()
+                for _ in range(self._random.randint(len(self._unfinished) // 2, len(self._unfinished)))
+            ]
         elif self._mode == "manual":
             self._unfinished += messages
         self._diary.handled(messages)

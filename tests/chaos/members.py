@@ -49,7 +49,16 @@ class Members:
     def start(self, place: MemberPlace) -> None:
         place.wanted = True
         self.starts += 1
-        command = [sys.executable, "-m", "tests.chaos.member", self._target, place.group, place.name, str(self._seed), str(place.diary)]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.chaos.member",
+            self._target,
+            place.group,
+            place.name,
+            str(self._seed),
+            str(place.diary),
+        ]
         place.child = self._children.spawn(place.name, command)
 
     async def stop(self, place: MemberPlace) -> None:
@@ -66,7 +75,12 @@ class Members:
 
     def diary(self, group: str) -> list[Entry]:
         """Of all members of the group, by time."""
-        found = [entry for place in self.places if place.group == group and place.diary.exists() for entry in entries(place.diary)]
+        found = [
+            entry
+            for place in self.places
+            if place.group == group and place.diary.exists()
+            for entry in entries(place.diary)
+        ]
         return sorted(found, key=lambda entry: entry.at_ns)
 
     def figures(self) -> str:
@@ -79,7 +93,8 @@ class Members:
             again = len(handled) - len({(entry.partition, entry.offset) for entry in handled})
             lines.append(f"{group} {len(handled)} handled, {again} of them again, at most {pause_s:.1f} s without one")
         return (
-            "; ".join(lines) + f"; {self.starts} starts of members; they were told {dict(Counter(e.split(' ')[0] for _, e in self.told()))}"
+            "; ".join(lines)
+            + f"; {self.starts} starts of members; they were told {dict(Counter(e.split(' ')[0] for _, e in self.told()))}"
         )
 
     def told(self) -> Iterator[tuple[str, str]]:

@@ -31,7 +31,17 @@ from tests.chaos.members import Members
 from tests.chaos.plain_reader import PlainReader
 from tests.chaos.schedule import Trouble, schedule
 from tests.chaos.stores import ChaosStore, FolderStore, MinioStore
-from tests.chaos.workload import CLOSE_S_MAX, PARTITIONS, TOPICS, ChaosClient, EndAsker, OwnerWatch, Reader, Sender, Workload
+from tests.chaos.workload import (
+    CLOSE_S_MAX,
+    PARTITIONS,
+    TOPICS,
+    ChaosClient,
+    EndAsker,
+    OwnerWatch,
+    Reader,
+    Sender,
+    Workload,
+)
 from tests.simulation.history import Partition
 from tests.simulation.model import Violation
 
@@ -51,7 +61,9 @@ class ChaosRun:
         stack.callback(self.children.close)
         self.kind, self.seed, self.folder, self.stack = kind, seed, folder, stack
         self.troubles: tuple[Trouble, ...] = ()
-        self.store: ChaosStore = FolderStore(folder) if kind == "file" else MinioStore(folder, self.children, stack, seed)
+        self.store: ChaosStore = (
+            FolderStore(folder) if kind == "file" else MinioStore(folder, self.children, stack, seed)
+        )
         self.cluster = ChaosCluster(self.children, self.store, self.note, command)
         self.violations: list[Violation] = []
         self._happened = stack.enter_context((folder / HAPPENED).open("w"))
@@ -69,7 +81,12 @@ class ChaosRun:
             await self._trouble()
             drained = await self._read_to_the_end("drain")
         await self._judge(drained)
-        self.violations += [*self.work.violations, *self.cluster.violations, *self.members.violations, *judge_logs(self.folder)]
+        self.violations += [
+            *self.work.violations,
+            *self.cluster.violations,
+            *self.members.violations,
+            *judge_logs(self.folder),
+        ]
 
     async def _begin(self) -> None:
         await self.store.start()
@@ -129,7 +146,9 @@ class ChaosRun:
     async def _end(self, tasks: set[asyncio.Task[None]]) -> None:
         done, waiting = await asyncio.wait(tasks, timeout=HEAL_S_MAX)
         for task in waiting:
-            self.violations.append(Violation("stuck", f"client {task.get_name()} did not end within {HEAL_S_MAX:.0f} s of health"))
+            self.violations.append(
+                Violation("stuck", f"client {task.get_name()} did not end within {HEAL_S_MAX:.0f} s of health")
+            )
         for task in done:
             if task.exception() is not None:
                 self.violations.append(Violation("bug", f"client {task.get_name()} failed: {task.exception()!r}"))
@@ -153,10 +172,14 @@ class ChaosRun:
                 finally:
                     state = f"{consumer.positions()} {consumer.last_error}"
                 self.log_starts = {
-                    (topic, number): offset for topic in TOPICS for number, offset in (await client.list_offsets(topic, "earliest")).items()
+                    (topic, number): offset
+                    for topic in TOPICS
+                    for number, offset in (await client.list_offsets(topic, "earliest")).items()
                 }
         except TimeoutError:
-            self.violations.append(Violation("stuck", f"reader {name} is not at the end after {DRAIN_S_MAX:.0f} s of health: {state}"))
+            self.violations.append(
+                Violation("stuck", f"reader {name} is not at the end after {DRAIN_S_MAX:.0f} s of health: {state}")
+            )
             return []
         self.note(f"reader {name} has read everything")
         return [(name, (topic, number)) for topic in TOPICS for number in range(PARTITIONS)]
@@ -187,7 +210,9 @@ class ChaosRun:
 
     def report(self) -> list[str]:
         lines = self.measures.report()
-        lines.append(f"plain reader: {dict(self.plain.looks)}; {self.cluster.starts} broker starts, {self.cluster.failed_starts} failed")
+        lines.append(
+            f"plain reader: {dict(self.plain.looks)}; {self.cluster.starts} broker starts, {self.cluster.failed_starts} failed"
+        )
         lines.append(f"groups: {self.members.figures()}; {len(self.committed.told)} times told what is committed")
         lines.append(
             f"{self.stored} records in Parquet, all read with pyarrow; fsck: {self.verdict}; at most {self.hands.late_s_max:.0f} s late"
@@ -209,7 +234,9 @@ async def _background(*work: Coroutine[None, None, None]) -> AsyncIterator[None]
                 raise outcome
 
 
-async def run_one(kind: str, events: int, seed: int, seconds: float, folder: Path, command: tuple[str, ...] = LEDGERMQ) -> bool:
+async def run_one(
+    kind: str, events: int, seed: int, seconds: float, folder: Path, command: tuple[str, ...] = LEDGERMQ
+) -> bool:
     """Prints; whether it was clean. `folder` takes logs and root."""
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, asyncio.current_task().cancel)  # type: ignore[union-attr]
@@ -234,7 +261,9 @@ async def run_one(kind: str, events: int, seed: int, seconds: float, folder: Pat
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Kill, pause and cut off real brokers and judge what their clients saw.")
+    parser = argparse.ArgumentParser(
+        description="Kill, pause and cut off real brokers and judge what their clients saw."
+    )
     parser.add_argument("--store", choices=("file", "minio", "all"), default="all")
     parser.add_argument("--events", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)

@@ -106,7 +106,9 @@ class Trouble:
         return f"{self.number:3} at {self.at_s:6.1f} s: {self.kind.value}{who}, {self.lasts_s:.1f} s"
 
 
-def schedule(seed: int, events: int, seconds: float, brokers: int, members: int, kinds: frozenset[Kind] = ALL_KINDS) -> tuple[Trouble, ...]:
+def schedule(
+    seed: int, events: int, seconds: float, brokers: int, members: int, kinds: frozenset[Kind] = ALL_KINDS
+) -> tuple[Trouble, ...]:
     """`events` troubles in order of time, all over by `seconds`, about evenly spread."""
     r = random.Random(f"chaos {seed}")
     free_at: dict[tuple[Part, int | None], float] = {}
@@ -128,7 +130,12 @@ def schedule(seed: int, events: int, seconds: float, brokers: int, members: int,
 
 
 def _possible(
-    at_s: float, left_s: float, free_at: dict[tuple[Part, int | None], float], brokers: int, members: int, kinds: frozenset[Kind]
+    at_s: float,
+    left_s: float,
+    free_at: dict[tuple[Part, int | None], float],
+    brokers: int,
+    members: int,
+    kinds: frozenset[Kind],
 ) -> list[tuple[Kind, int | None]]:
     found: list[tuple[Kind, int | None]] = []
     busy = sum(free_at.get((Part.PROCESS, broker), 0) > at_s for broker in range(brokers))

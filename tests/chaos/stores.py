@@ -77,7 +77,14 @@ class MinioStore:
         self.server: Child | None = None
         self.lines: dict[str, CuttingProxy] = {}
         os.environ.update(AWS_ACCESS_KEY_ID=self._minio.access_key, AWS_SECRET_ACCESS_KEY=self._minio.secret_key)
-        for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION"):
+        for name in (
+            "AWS_PROFILE",
+            "AWS_SESSION_TOKEN",
+            "AWS_ENDPOINT_URL",
+            "AWS_ENDPOINT_URL_S3",
+            "AWS_REGION",
+            "AWS_DEFAULT_REGION",
+        ):
             os.environ.pop(name, None)
         self.direct_url = self._url(self._minio.endpoint)
 
@@ -86,7 +93,9 @@ class MinioStore:
 
     async def start(self) -> None:
         is_new = self.server is None
-        self.server = self._children.spawn("minio", self._minio.command(self._folder / "minio"), self._minio.environment())
+        self.server = self._children.spawn(
+            "minio", self._minio.command(self._folder / "minio"), self._minio.environment()
+        )
         async with asyncio.timeout(START_SECONDS_MAX):
             while not await asyncio.to_thread(self._minio.is_ready):
                 if self.server.code is not None:
@@ -98,7 +107,9 @@ class MinioStore:
     async def url(self, process: str) -> str:
         if process not in self.lines:
             number = self._seed * 100 + len(self.lines)
-            self.lines[process] = await self._stack.enter_async_context(cutting_proxy(self._minio.endpoint, number, NEVER))
+            self.lines[process] = await self._stack.enter_async_context(
+                cutting_proxy(self._minio.endpoint, number, NEVER)
+            )
         return self._url(self.lines[process].endpoint)
 
     def parquet_folder(self) -> tuple[fs.FileSystem, str]:

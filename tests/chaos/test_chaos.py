@@ -143,7 +143,9 @@ async def test_what_retention_took_is_not_lost_and_what_it_may_not_take_yet_is()
     work.log_starts.append((("brief", 0), 1, 999 + RETENTION_MS))
     assert judged(work, kept, 2) == {"removed too early"}, "a millisecond too young"
     work = workload()
-    assert "log start" in {v.kind for v in judge_history(work, kept, dict.fromkeys(_all(), 0) | {("main", 1): 5, ("brief", 0): 2}, [])}
+    assert "log start" in {
+        v.kind for v in judge_history(work, kept, dict.fromkeys(_all(), 0) | {("main", 1): 5, ("brief", 0): 2}, [])
+    }
 
 
 def test_a_topic_that_was_deleted_is_judged_by_what_was_seen_of_it() -> None:

@@ -50,7 +50,9 @@ def test_a_commit_past_what_nobody_had_been_done_with() -> None:
 
 def test_a_committed_offset_that_goes_back() -> None:
     assert judged([*ALL, committed(20, 3)], [told(21, 22, 2)]) == {"committed offset went back"}
-    assert judged(ALL, [told(20, 21, 3), told(22, 23, 0)]) == {"committed offset went back"}, "forgotten is gone back too"
+    assert judged(ALL, [told(20, 21, 3), told(22, 23, 0)]) == {"committed offset went back"}, (
+        "forgotten is gone back too"
+    )
     assert judged([*ALL, committed(20, 3)], [told(19, 22, 2)]) == set(), "asked before it was acknowledged"
     other = Told("another", 21, 22, {AT: 1})
     assert judged([*ALL, committed(20, 3)], [other]) == set()

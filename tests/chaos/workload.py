@@ -213,7 +213,10 @@ class Reader:
         """To the ends that it is told now."""
         work = self._work
         await work.insist(reader, consumer.wait_ready)
-        asked = [(partition, work.history.ask_end(reader, (partition.topic, partition.partition))) for partition in consumer.assignment]
+        asked = [
+            (partition, work.history.ask_end(reader, (partition.topic, partition.partition)))
+            for partition in consumer.assignment
+        ]
         ends = await work.insist(reader, consumer.end_offsets)
         for partition, op in asked:
             work.history.tell_end(op, ends[partition])

@@ -40,7 +40,10 @@ def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 def speaker(config: pytest.Config) -> Callable[[str], None]:
     """Prints a line that pytest does not keep for itself."""
-    capture, terminal = config.pluginmanager.getplugin("capturemanager"), config.pluginmanager.getplugin("terminalreporter")
+    capture, terminal = (
+        config.pluginmanager.getplugin("capturemanager"),
+        config.pluginmanager.getplugin("terminalreporter"),
+    )
     assert capture is not None
     assert terminal is not None
 

@@ -70,7 +70,9 @@ class Project:
     def container(self, service: str) -> str:
         """Its id."""
         labels = (f"com.docker.compose.project={self.name}", f"com.docker.compose.service={service}")
-        found = self.docker("ps", "-aq", "--no-trunc", *(part for label in labels for part in ("--filter", f"label={label}"))).split()
+        found = self.docker(
+            "ps", "-aq", "--no-trunc", *(part for label in labels for part in ("--filter", f"label={label}"))
+        ).split()
         assert len(found) == 1, f"{service} has {len(found)} containers"
         return found[0]
 
@@ -85,7 +87,9 @@ class Project:
 
     def wait_healthy(self, *services: str) -> None:
         until = time.monotonic() + HEALTHY_S_MAX
-        while (states := {service: self.state(service) for service in services}) and set(states.values()) != {"healthy"}:
+        while (states := {service: self.state(service) for service in services}) and set(states.values()) != {
+            "healthy"
+        }:
             assert time.monotonic() < until, f"not healthy after {HEALTHY_S_MAX} s: {states}"
             time.sleep(0.5)
 
@@ -110,7 +114,9 @@ class Project:
     def save_logs(self) -> Path:
         """A new folder with what every container said, and what Docker says of it."""
         folder = Path(tempfile.mkdtemp(prefix="ledgermq-compose-logs-"))
-        names = self.docker("ps", "-a", "--format", "{{.Names}}", "--filter", f"label=com.docker.compose.project={self.name}").split()
+        names = self.docker(
+            "ps", "-a", "--format", "{{.Names}}", "--filter", f"label=com.docker.compose.project={self.name}"
+        ).split()
         for name in names:
             (folder / f"{name}.log").write_text(self.docker("logs", "--timestamps", name, check=False))
             (folder / f"{name}.json").write_text(self.docker("inspect", name, check=False))
@@ -131,7 +137,10 @@ class Project:
 
     @property
     def credentials(self) -> dict[str, str]:
-        return {"AWS_ACCESS_KEY_ID": self.values["STORE_ACCESS_KEY"], "AWS_SECRET_ACCESS_KEY": self.values["STORE_SECRET_KEY"]}
+        return {
+            "AWS_ACCESS_KEY_ID": self.values["STORE_ACCESS_KEY"],
+            "AWS_SECRET_ACCESS_KEY": self.values["STORE_SECRET_KEY"],
+        }
 
 
 def ran(command: list[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
@@ -177,7 +186,11 @@ def values_for_test(folder: Path) -> dict[str, str]:
     text = (FOLDER / "settings" / "ledgermq.toml").read_text()
     assert text.count(f"= {INTERVAL_MS[0]}\n") == 1
     (settings / "ledgermq.toml").write_text(text.replace(*INTERVAL_MS))
-    ports = [*(f"BROKER_{number}_{kind}" for number in (1, 2, 3) for kind in ("PORT", "ADMIN_PORT")), "MINIO_PORT", "MINIO_CONSOLE_PORT"]
+    ports = [
+        *(f"BROKER_{number}_{kind}" for number in (1, 2, 3) for kind in ("PORT", "ADMIN_PORT")),
+        "MINIO_PORT",
+        "MINIO_CONSOLE_PORT",
+    ]
     return {
         "STORE_ACCESS_KEY": "ledgermq-test",
         "STORE_SECRET_KEY": "ledgermq-test-secret",

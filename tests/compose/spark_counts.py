@@ -24,7 +24,11 @@ SETTINGS: dict[str, bool | float | int | str | None] = {
 
 def main(parquet: str, endpoint: str) -> None:
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    spark = SparkSession.builder.master("local[2]").config(map=SETTINGS | {"spark.hadoop.fs.s3a.endpoint": endpoint}).getOrCreate()
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config(map=SETTINGS | {"spark.hadoop.fs.s3a.endpoint": endpoint})
+        .getOrCreate()
+    )
     offset = sql.col("offset")
     found = (
         spark.read.parquet(parquet)

@@ -19,7 +19,7 @@ import pytest
 
 from infra.grafana.dashboard import queries
 from ledger import keys
-from ledger.object_store.open import open_store
+from ledger.root.open import open_store
 from ledgermq.sources import Sources
 from tests.compose.project import BROKERS, SERVICES, Project
 from tests.compose.traffic import Traffic, traffic_on
@@ -62,7 +62,10 @@ def test_a_container_has_bounds_and_no_rights(project: Project, service: str) ->
 
 def test_ports_are_published_on_this_machine_only(project: Project) -> None:
     published = [
-        port for service in SERVICES for ports in project.inspect(service)["NetworkSettings"]["Ports"].values() for port in ports or ()
+        port
+        for service in SERVICES
+        for ports in project.inspect(service)["NetworkSettings"]["Ports"].values()
+        for port in ports or ()
     ]
     assert len(published) == 9
     assert {port["HostIp"] for port in published} == {"127.0.0.1"}
@@ -91,16 +94,24 @@ async def compacted_to(project: Project, topic: str) -> dict[int, int]:
 
 def counts_by_spark(project: Project) -> list[dict[str, Any]]:
     root = urllib.parse.urlsplit(project.root_url)
-    command = [sys.executable, str(Path(__file__).with_name("spark_counts.py")), f"s3a://{root.netloc}{root.path}/parquet"]
+    command = [
+        sys.executable,
+        str(Path(__file__).with_name("spark_counts.py")),
+        f"s3a://{root.netloc}{root.path}/parquet",
+    ]
     endpoint = urllib.parse.parse_qs(root.query)["endpoint"][0]
     environment = os.environ | project.credentials
-    done = subprocess.run([*command, endpoint], capture_output=True, text=True, env=environment, timeout=600, check=False)
+    done = subprocess.run(
+        [*command, endpoint], capture_output=True, text=True, env=environment, timeout=600, check=False
+    )
     assert done.returncode == 0, done.stderr[-4000:]
     found: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
-async def test_the_compaction_service_writes_parquet_that_spark_reads_over_s3a(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_compaction_service_writes_parquet_that_spark_reads_over_s3a(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, value in project.credentials.items():
         monkeypatch.setenv(name, value)
     async with traffic_on(project.target, "for-spark") as traffic:
@@ -113,7 +124,9 @@ async def test_the_compaction_service_writes_parquet_that_spark_reads_over_s3a(p
     assert '"event": "compacted"' in project.logs("compactor")
     assert not any('"event": "compacted"' in project.logs(broker) for broker in BROKERS)
     found = await asyncio.to_thread(counts_by_spark, project)
-    assert sorted((row for row in found if row["topic"] == "for-spark"), key=lambda row: row["partition"]) == expected(traffic)
+    assert sorted((row for row in found if row["topic"] == "for-spark"), key=lambda row: row["partition"]) == expected(
+        traffic
+    )
 
 
 def expected(traffic: Traffic) -> list[dict[str, Any]]:
@@ -143,7 +156,9 @@ def test_prometheus_sees_every_process(project: Project) -> None:
         return {sample["metric"]["instance"].partition(":")[0] for sample in found}
 
     until(lambda: up() == set(PROCESSES), "all processes are up")
-    [brokers] = ask_prometheus(project, "query", query=next(query for query in queries() if "ledgermq_broker_info" in query))["result"]
+    [brokers] = ask_prometheus(
+        project, "query", query=next(query for query in queries() if "ledgermq_broker_info" in query)
+    )["result"]
     assert float(brokers["value"][1]) == len(BROKERS), "the compaction service is no broker"
     rules = ask_prometheus(project, "rules")["groups"][0]["rules"]
     assert len(rules) > 10
@@ -171,7 +186,9 @@ async def test_every_query_of_the_dashboard_has_data(project: Project) -> None:
         ("broker-1", "LEDGERMQ_CONFIG=/etc/ledgermq/other.toml", 2, "/etc/ledgermq/other.toml"),
     ],
 )
-def test_what_is_set_wrong_is_told_in_one_line(project: Project, service: str, variable: str, status: int, words: str) -> None:
+def test_what_is_set_wrong_is_told_in_one_line(
+    project: Project, service: str, variable: str, status: int, words: str
+) -> None:
     identity = ("LEDGERMQ_BROKER_ID=wrong", "LEDGERMQ_ADVERTISED_ADDRESS=wrong:9650") if service in BROKERS else ()
     ended_with, said = project.run_once(service, variable, *identity)
     assert words in said.strip().splitlines()[-1]
@@ -190,7 +207,9 @@ def test_a_bucket_that_cannot_be_made_is_told_in_one_line_and_one_that_exists_is
 
 
 def test_a_port_that_is_taken_is_named(project: Project, tmp_path: Path) -> None:
-    other = Project(tmp_path, project.values | {"COMPOSE_PROJECT_NAME": f"{project.name}-other"}, name=f"{project.name}-other")
+    other = Project(
+        tmp_path, project.values | {"COMPOSE_PROJECT_NAME": f"{project.name}-other"}, name=f"{project.name}-other"
+    )
     try:
         with pytest.raises(RuntimeError, match=f"{project.values['PROMETHEUS_PORT']}.*(allocated|in use)"):
             other.compose("up", "-d", "--no-build", "--no-deps", "prometheus")

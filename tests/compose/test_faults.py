@@ -58,7 +58,9 @@ async def test_a_restart_of_the_object_store_is_waited_out(project: Project) -> 
         await asyncio.to_thread(project.docker, "restart", project.container("minio"))
         await traffic.more()
         await asyncio.to_thread(project.wait_healthy, "minio", *BROKERS)
-        assert {broker: project.inspect(broker)["State"]["StartedAt"] for broker in BROKERS} == starts, "no broker had to be restarted"
+        assert {broker: project.inspect(broker)["State"]["StartedAt"] for broker in BROKERS} == starts, (
+            "no broker had to be restarted"
+        )
 
 
 async def test_a_broker_without_network_is_replaced_and_comes_back(project: Project) -> None:

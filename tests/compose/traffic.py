@@ -47,7 +47,9 @@ class Traffic:
 
     async def _acknowledged(self, delivery: ledgermq.Delivery, partition: int, place: int) -> None:
         result = await delivery
-        assert (result.partition, result.offset) == (partition, place), "an offset has two values, or one was stored twice"
+        assert (result.partition, result.offset) == (partition, place), (
+            "an offset has two values, or one was stored twice"
+        )
         async with self._more:
             self.acked += 1
             self._more.notify_all()

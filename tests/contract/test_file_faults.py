@@ -40,11 +40,15 @@ async def keys_of(store: FileStore) -> list[str]:
 
 
 def files_below(root: Path) -> list[str]:
-    return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file() and "clock-" not in path.name)
+    return sorted(
+        str(path.relative_to(root)) for path in root.rglob("*") if path.is_file() and "clock-" not in path.name
+    )
 
 
 def run_python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
 
 
 FULL_DISK = """
@@ -142,7 +146,9 @@ def read_only_root() -> Iterator[Path]:
             path.chmod(0o755)
 
 
-async def test_a_read_only_folder_can_be_read_and_refuses_puts(read_only_root: Path, unprivileged: None, sources: Sources) -> None:
+async def test_a_read_only_folder_can_be_read_and_refuses_puts(
+    read_only_root: Path, unprivileged: None, sources: Sources
+) -> None:
     async with FileStore(read_only_root) as store:
         assert await store.get("a/b") == b"data"
         assert await keys_of(store) == ["a/b"]
@@ -218,7 +224,17 @@ async def test_nothing_is_acknowledged_before_it_and_all_above_it_would_survive_
     """The file before its name, the name before the answer, and each new folder's entry before anything in it."""
     await store.put_if_absent("a/b/c", [b"x"])
     made = ["mkdir root", f"fsync {tmp_path.name}", f"fsync {tmp_path.name}", "mkdir .tmp", "fsync root"]
-    assert steps == [*made, "writev temp", "fsync temp", "mkdir a", "fsync root", "mkdir b", "fsync a", "link c", "fsync b"]
+    assert steps == [
+        *made,
+        "writev temp",
+        "fsync temp",
+        "mkdir a",
+        "fsync root",
+        "mkdir b",
+        "fsync a",
+        "link c",
+        "fsync b",
+    ]
     steps.clear()
     await store.put_if_absent("a/b/d", [b"x"])
     assert steps == ["writev temp", "fsync temp", "link d", "fsync b"]
@@ -316,7 +332,9 @@ async def test_a_put_whose_name_is_there_is_uncertain_where_its_folder_cannot_be
                 await store.put("a/b", b"x")
 
 
-async def test_a_folder_whose_fsync_failed_is_never_believed_again(store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_folder_whose_fsync_failed_is_never_believed_again(
+    store: FileStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await store.put_if_absent("a/before", [b"x"])
     real = os.fsync
     calls = []
@@ -336,7 +354,9 @@ async def test_a_folder_whose_fsync_failed_is_never_believed_again(store: FileSt
             await call
 
 
-async def test_a_read_only_disk_can_be_read_although_a_put_was_cut_off_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_read_only_disk_can_be_read_although_a_put_was_cut_off_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The file still has its temporary name, and its folder cannot be fsynced."""
 
     def fail(descriptor: int) -> None:
@@ -350,7 +370,9 @@ async def test_a_read_only_disk_can_be_read_although_a_put_was_cut_off_on_it(tmp
             assert await store.get("a/b") == b"x"
 
 
-async def test_a_put_that_others_may_see_is_never_said_to_have_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_put_that_others_may_see_is_never_said_to_have_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A definite error means to a producer that nothing was stored; here another process reads it."""
     real = os.fsync
     calls = []
@@ -464,7 +486,12 @@ async def test_a_put_races_with_the_removal_of_its_folder(tmp_path: Path, store:
 
 
 async def test_folders_of_topics_go_with_their_last_object_and_others_stay(tmp_path: Path, store: FileStore) -> None:
-    gone = ["parquet/topic=gone/partition=0/a", "parquet/topic=gone/partition=1/b", "keyed/_7/partition=0/files/c", "sinks/q/staged/d"]
+    gone = [
+        "parquet/topic=gone/partition=0/a",
+        "parquet/topic=gone/partition=1/b",
+        "keyed/_7/partition=0/files/c",
+        "sinks/q/staged/d",
+    ]
     kept = ["parquet/topic=kept/partition=0/e", "ledgers/0001/compactions/f"]
     for key in (*gone, *kept):
         await store.put_if_absent(key, [b"x"])

@@ -88,7 +88,9 @@ async def fill(store: FileStore, size: int = 256 * 1024) -> list[str]:
         keys.append(f"data/{len(keys)}")
 
 
-async def test_records_never_use_the_reserve_and_everything_else_does(store: FileStore, root: Path, disk: SmallDisk) -> None:
+async def test_records_never_use_the_reserve_and_everything_else_does(
+    store: FileStore, root: Path, disk: SmallDisk
+) -> None:
     filled = await fill(store)
     assert (root / NAME).stat().st_size == RESERVE
     (root / "other-program").write_bytes(bytes(disk.free))
@@ -130,7 +132,9 @@ async def test_several_processes_share_it_and_a_stranger_sees_nothing(store: Fil
         assert await other.keep_reserve(RESERVE)
         assert [info.key async for info in other.list("")] == []
         await fill(other)
-        await asyncio.gather(*(each.put_if_absent(f"claim/{i}", [bytes(300_000)]) for i, each in enumerate((store, other))))
+        await asyncio.gather(
+            *(each.put_if_absent(f"claim/{i}", [bytes(300_000)]) for i, each in enumerate((store, other)))
+        )
         with pytest.raises(StoreFull, match="reserve"):
             await store.put_data("data/more", [b"x"])
 
@@ -181,7 +185,9 @@ async def test_records_that_were_on_their_way_when_the_reserve_was_given_back_do
     assert disk.free == free + RESERVE - HEADER_BYTES, "the room is free again"
 
 
-async def test_what_is_kept_is_a_sixteenth_of_a_small_disk_at_most_and_nothing_where_it_is_off(root: Path, disk: SmallDisk) -> None:
+async def test_what_is_kept_is_a_sixteenth_of_a_small_disk_at_most_and_nothing_where_it_is_off(
+    root: Path, disk: SmallDisk
+) -> None:
     async with FileStore(root) as store:
         await store.put_if_absent("a", [b"x"])
         assert not (root / NAME).exists()

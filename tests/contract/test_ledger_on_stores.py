@@ -11,8 +11,8 @@ import pytest
 
 from infra.minio import Minio
 from ledger.object_store.contract import ObjectStore
-from ledger.object_store.open import open_store
-from ledger.reader import LedgerReader
+from ledger.root.open import open_store
+from ledger.view.reader import LedgerReader
 from ledgermq.errors import NotOwner, RetriableError
 from ledgermq.sources import Sources
 from tests.cutting_proxy import cutting_proxy

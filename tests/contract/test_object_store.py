@@ -111,7 +111,11 @@ async def test_every_byte_that_is_read_is_counted(store: ObjectStore) -> None:
     assert await metered.get("a/1") == b"0123456789"
     assert await metered.get_range("a/1", 2, 3) == b"234"
     assert await metered.get_suffix("a/1", 4) == b"6789"
-    assert {name: total.bytes_received for (name, _), total in meter.totals.items()} == {"get": 10, "get_range": 3, "get_suffix": 4}
+    assert {name: total.bytes_received for (name, _), total in meter.totals.items()} == {
+        "get": 10,
+        "get_range": 3,
+        "get_suffix": 4,
+    }
 
 
 @pytest.mark.parametrize("buffers", [[], [b""], [b"", b"", b"x", b""]])
@@ -220,7 +224,23 @@ async def test_head_agrees_with_list_and_the_stores_clock(store: ObjectStore) ->
 
 
 LISTED = sorted(
-    ["a", "a-b", "a-b/x", "a.b/x", "a/0", "a/x", "a/x-y", "a/x/y", "a0/x", "aa/x", "ab", "Z/x", "_z/x", "topic=t/p=0/1", "topic=t/p=0/10"],
+    [
+        "a",
+        "a-b",
+        "a-b/x",
+        "a.b/x",
+        "a/0",
+        "a/x",
+        "a/x-y",
+        "a/x/y",
+        "a0/x",
+        "aa/x",
+        "ab",
+        "Z/x",
+        "_z/x",
+        "topic=t/p=0/1",
+        "topic=t/p=0/10",
+    ],
     key=str.encode,
 )
 
@@ -245,7 +265,9 @@ async def test_lists_of_a_prefix(store: ObjectStore, backend: Backend, prefix: s
     assert await keys_of(store, prefix) == [name for name in names if name.startswith(prefix)]
 
 
-@pytest.mark.parametrize("start_after", ["", "Z", "a", "a-b", "a/", "a/x", "a/x/y", "a/x/z", "a0", "zzz", "topic=t/p=0/1"])
+@pytest.mark.parametrize(
+    "start_after", ["", "Z", "a", "a-b", "a/", "a/x", "a/x/y", "a/x/z", "a0", "zzz", "topic=t/p=0/1"]
+)
 @pytest.mark.parametrize("prefix", ["", "a", "a/"])
 async def test_lists_start_after_a_key(store: ObjectStore, backend: Backend, prefix: str, start_after: str) -> None:
     names = await fill(store, backend)
@@ -351,7 +373,11 @@ async def test_prefixes_that_could_leave_the_root_are_refused(store: ObjectStore
 
 @pytest.mark.parametrize("fence", ["", "a/b", "..", ".a", "x" * 201])
 async def test_fence_names_are_one_path_part(store: ObjectStore, fence: str) -> None:
-    for call in (lambda: store.open_fence(fence), lambda: store.close_fence(fence), lambda: store.fenced_puts(fence, [], URL_LIFE_MS)):
+    for call in (
+        lambda: store.open_fence(fence),
+        lambda: store.close_fence(fence),
+        lambda: store.fenced_puts(fence, [], URL_LIFE_MS),
+    ):
         with pytest.raises(InvalidRequest):
             await call()
 
@@ -359,7 +385,9 @@ async def test_fence_names_are_one_path_part(store: ObjectStore, fence: str) -> 
 async def test_fenced_puts_create_what_they_named_and_nothing_else(store: ObjectStore) -> None:
     await store.open_fence(FENCE)
     await store.open_fence(FENCE)
-    puts = await store.fenced_puts(FENCE, ["parquet/topic=t/partition=0/1", "parquet/topic=t/partition=0/2"], URL_LIFE_MS)
+    puts = await store.fenced_puts(
+        FENCE, ["parquet/topic=t/partition=0/1", "parquet/topic=t/partition=0/2"], URL_LIFE_MS
+    )
     await puts.put_if_absent("parquet/topic=t/partition=0/1", [b"ab", b"", b"cd"])
     assert await store.get("parquet/topic=t/partition=0/1") == b"abcd"
     with pytest.raises(AlreadyExists):

@@ -13,13 +13,31 @@ from sqlalchemy import create_engine, text
 
 from infra import postgres
 from ledgermq import GivenPartition, OffsetEntry, OffsetStore, StoredOffset, TopicPartition
-from ledgermq.errors import CommitGoesBack, DataDamaged, FormatNotSupported, InvalidRequest, StaleAssignment, StoreUnusable, Unavailable
+from ledgermq.errors import (
+    CommitGoesBack,
+    DataDamaged,
+    FormatNotSupported,
+    InvalidRequest,
+    StaleAssignment,
+    StoreUnusable,
+    Unavailable,
+)
 from ledgermq.offset_stores import FileOffsetStore, MemoryOffsetStore
 from ledgermq.offset_stores.sql import SqlOffsetStore
 from ledgermq.sources import Sources
 
 T = TypeVar("T")
-ENTRY = {"group": "g", "topic": "t", "topic_id": 1, "partition": 0, "epoch": 1, "counter": 1, "offset": 1, "metadata": "", "commit_ms": 0}
+ENTRY = {
+    "group": "g",
+    "topic": "t",
+    "topic_id": 1,
+    "partition": 0,
+    "epoch": 1,
+    "counter": 1,
+    "offset": 1,
+    "metadata": "",
+    "commit_ms": 0,
+}
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
@@ -30,11 +48,17 @@ def postgres_url() -> Iterator[str]:
 
 
 @pytest.fixture(params=["memory", "file", "sqlite", pytest.param("postgres", marks=pytest.mark.real)])
-async def opened(request: pytest.FixtureRequest, tmp_path: Path, sources: Sources) -> AsyncIterator[Callable[[], OffsetStore]]:
+async def opened(
+    request: pytest.FixtureRequest, tmp_path: Path, sources: Sources
+) -> AsyncIterator[Callable[[], OffsetStore]]:
     """Opens the same store again, as another process would (memory: the one there is)."""
     memory = MemoryOffsetStore(sources)
     if request.param in ("memory", "file"):
-        yield (lambda: memory) if request.param == "memory" else lambda: FileOffsetStore(tmp_path / "folder" / "offsets.json", sources)
+        yield (
+            (lambda: memory)
+            if request.param == "memory"
+            else lambda: FileOffsetStore(tmp_path / "folder" / "offsets.json", sources)
+        )
         return
     url = f"sqlite:///{tmp_path}/offsets.db" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
     table = f"offsets_{tmp_path.name.replace('-', '_')}"[:60]
@@ -63,10 +87,15 @@ def given(partition: TopicPartition = T0, *, epoch: int = 5, topic_id: int = 1) 
 
 async def test_what_is_committed_is_loaded_by_whoever_opens_it_again(opened: Callable[[], OffsetStore]) -> None:
     assert await opened().load("g", [given(), given(T1)]) == {}
-    refused = await opened().commit("g", [OffsetEntry(given(), 1, 10, "with ünïcode"), OffsetEntry(given(T1), 1, 2**62)])
+    refused = await opened().commit(
+        "g", [OffsetEntry(given(), 1, 10, "with ünïcode"), OffsetEntry(given(T1), 1, 2**62)]
+    )
     assert refused == {}
     found = await opened().load("g", [given(epoch=6), given(T1, epoch=6)])
-    assert {at: (stored.offset, stored.metadata) for at, stored in found.items()} == {T0: (10, "with ünïcode"), T1: (2**62, "")}
+    assert {at: (stored.offset, stored.metadata) for at, stored in found.items()} == {
+        T0: (10, "with ünïcode"),
+        T1: (2**62, ""),
+    }
     assert all(stored.commit_ms > 0 for stored in found.values())
     assert await opened().load("other", [given()]) == {}
 
@@ -108,7 +137,9 @@ async def test_a_topic_that_was_made_again_begins_with_nothing(store: OffsetStor
 
 
 async def test_metadata_is_bounded(store: OffsetStore) -> None:
-    refused = await store.commit("g", [OffsetEntry(given(), 1, 10, "x" * 4097), OffsetEntry(given(T1), 1, 10, "é" * 2048)])
+    refused = await store.commit(
+        "g", [OffsetEntry(given(), 1, 10, "x" * 4097), OffsetEntry(given(T1), 1, 10, "é" * 2048)]
+    )
     assert {at: type(error) for at, error in refused.items()} == {T0: InvalidRequest}
     assert (await store.load("g", [given(T1)]))[T1].metadata == "é" * 2048
 
@@ -125,7 +156,9 @@ async def test_racing_members_never_take_an_offset_back(opened: Callable[[], Off
             seen.append(offset)
             for counter in range(1, 6):
                 offset += 1
-                refused = await insist(lambda counter=counter, offset=offset: store.commit("g", [OffsetEntry(mine, counter, offset)]))  # type: ignore[misc]
+                refused = await insist(
+                    lambda counter=counter, offset=offset: store.commit("g", [OffsetEntry(mine, counter, offset)])
+                )  # type: ignore[misc]
                 if refused:
                     raise refused[T0]
         except StaleAssignment:
@@ -159,7 +192,9 @@ async def insist(call: Callable[[], Awaitable[T]]) -> T:
         (json.dumps({"version": 1, "offsets": [ENTRY | {"topic": 3}]}), DataDamaged),
     ],
 )
-async def test_a_damaged_file_is_an_error_and_stays_as_it_is(tmp_path: Path, content: str, error: type[Exception]) -> None:
+async def test_a_damaged_file_is_an_error_and_stays_as_it_is(
+    tmp_path: Path, content: str, error: type[Exception]
+) -> None:
     path = tmp_path / "offsets.json"
     path.write_text(content)
     with pytest.raises(error, match=r"offsets\.json"):
@@ -176,8 +211,12 @@ async def test_a_file_that_cannot_be_written_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("database", ["sqlite", pytest.param("postgres", marks=pytest.mark.real)])
-async def test_results_and_offset_are_stored_together_or_not_at_all(request: pytest.FixtureRequest, tmp_path: Path, database: str) -> None:
-    engine = create_engine(f"sqlite:///{tmp_path}/one.db" if database == "sqlite" else request.getfixturevalue("postgres_url"))
+async def test_results_and_offset_are_stored_together_or_not_at_all(
+    request: pytest.FixtureRequest, tmp_path: Path, database: str
+) -> None:
+    engine = create_engine(
+        f"sqlite:///{tmp_path}/one.db" if database == "sqlite" else request.getfixturevalue("postgres_url")
+    )
     store = SqlOffsetStore(engine, "together")
     await store.create_table()
     with engine.begin() as transaction:
@@ -190,7 +229,9 @@ async def test_results_and_offset_are_stored_together_or_not_at_all(request: pyt
             store.commit_in(transaction, "g", [OffsetEntry(given(epoch=epoch), counter, value + 1)])
 
     await asyncio.to_thread(work, 1, 1, 0)
-    assert (await store.load("g", [given(epoch=2)]))[T0] == StoredOffset(1, "", (await store.load("g", [given(epoch=2)]))[T0].commit_ms)
+    assert (await store.load("g", [given(epoch=2)]))[T0] == StoredOffset(
+        1, "", (await store.load("g", [given(epoch=2)]))[T0].commit_ms
+    )
     with pytest.raises(StaleAssignment):
         await asyncio.to_thread(work, 1, 2, 1)
     await asyncio.to_thread(work, 2, 1, 1)

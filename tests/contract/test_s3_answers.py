@@ -100,7 +100,9 @@ ANSWERS: list[tuple[Answer, type[LedgerMQError]]] = [
 
 
 @pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize(("answer", "error"), ANSWERS, ids=lambda v: f"{v.status}-{v.failure}" if isinstance(v, Answer) else v.__name__)
+@pytest.mark.parametrize(
+    ("answer", "error"), ANSWERS, ids=lambda v: f"{v.status}-{v.failure}" if isinstance(v, Answer) else v.__name__
+)
 async def test_each_answer_is_one_error_of_the_contract(
     store: ObjectStore, server: ScriptedServer, call: str, answer: Answer, error: type[LedgerMQError]
 ) -> None:
@@ -125,20 +127,29 @@ SKEWED = {
 async def test_a_clock_that_is_off_is_named_with_how_far_it_is(
     store: ObjectStore, server: ScriptedServer, call: str, code: str, store_is_behind_s: int, said: str
 ) -> None:
-    server.answer = Answer(403, xml(code, SKEWED[code]), date=formatdate(time.time() - store_is_behind_s + 0.9, usegmt=True))
+    server.answer = Answer(
+        403, xml(code, SKEWED[code]), date=formatdate(time.time() - store_is_behind_s + 0.9, usegmt=True)
+    )
     with pytest.raises(Unauthorized) as raised:
         await CALLS[call](store)
-    if code == "AccessDenied" and store.url.endswith("obstore") and call != "list":  # it sends no presigned URLs, of which this is said
+    if (
+        code == "AccessDenied" and store.url.endswith("obstore") and call != "list"
+    ):  # it sends no presigned URLs, of which this is said
         said = "and the object store's are too far apart"
         assert f"this machine's clock {said}" in str(raised.value)
         return
     off = {said, said.replace("60", "59").replace("120", "119"), said.replace("60", "61").replace("120", "121")}
-    assert any(f"this machine's clock is {text} the object store's: set this machine's clock" in str(raised.value) for text in off)
+    assert any(
+        f"this machine's clock is {text} the object store's: set this machine's clock" in str(raised.value)
+        for text in off
+    )
     assert "credentials" not in str(raised.value)
     assert SKEWED[code] in str(raised.value)
 
 
-async def test_a_clock_that_is_off_is_named_where_the_store_tells_no_time(store: ObjectStore, server: ScriptedServer) -> None:
+async def test_a_clock_that_is_off_is_named_where_the_store_tells_no_time(
+    store: ObjectStore, server: ScriptedServer
+) -> None:
     """And where it tells it in the body, as AWS does, it is read there."""
     server.answer = Answer(403, xml("RequestTimeTooSkewed"), date="")
     with pytest.raises(Unauthorized, match="clock and the object store's are too far apart: set this machine's clock"):
@@ -156,10 +167,14 @@ async def test_only_412_says_that_an_object_exists(store: ObjectStore, server: S
     assert server.requests == ["PUT /bucket/root/a/b"]
 
 
-async def test_a_text_of_obstores_that_nobody_knows_is_no_answer(scripted: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_text_of_obstores_that_nobody_knows_is_no_answer(
+    scripted: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As if a release of it worded its errors otherwise: a question for `settle_put`, never won or lost."""
     monkeypatch.setattr(s3_obstore, "_ANSWER", re.compile("said otherwise"))
-    async with await open_s3(f"s3://bucket/root?endpoint={scripted.endpoint}&region=eu-central-1&client=obstore") as store:
+    async with await open_s3(
+        f"s3://bucket/root?endpoint={scripted.endpoint}&region=eu-central-1&client=obstore"
+    ) as store:
         for status in (404, 409, 412, 503):
             scripted.answer = Answer(status, xml("PreconditionFailed"))
             with pytest.raises(StoreUncertain) as raised:
@@ -171,7 +186,9 @@ async def test_throttling_carries_the_stores_wish(store: ObjectStore, server: Sc
     server.answer = Answer(503, xml("SlowDown"), {"Retry-After": "7"})
     with pytest.raises(StoreThrottled) as raised:
         await store.get("a/b")
-    through = store.url.rpartition("=")[2] != "obstore"  # which shows no headers of a refusal; back-off is then by our own pauses
+    through = (
+        store.url.rpartition("=")[2] != "obstore"
+    )  # which shows no headers of a refusal; back-off is then by our own pauses
     assert raised.value.retry_after_ms == (7000 if through else None)
 
 
@@ -184,7 +201,9 @@ async def test_an_odd_wish_is_ignored(store: ObjectStore, server: ScriptedServer
 
 
 async def test_redirects_are_not_followed(store: ObjectStore, server: ScriptedServer) -> None:
-    server.answer = Answer(301, xml("PermanentRedirect"), {"Location": f"{server.endpoint}/elsewhere", "x-amz-bucket-region": "us-west-2"})
+    server.answer = Answer(
+        301, xml("PermanentRedirect"), {"Location": f"{server.endpoint}/elsewhere", "x-amz-bucket-region": "us-west-2"}
+    )
     with pytest.raises(StoreUnusable):
         await store.put_if_absent("a/b", [b"x"])
     server.answer = Answer(307, xml("TemporaryRedirect"), {"Location": f"{server.endpoint}/elsewhere"})
@@ -218,9 +237,15 @@ async def test_a_missing_object_and_a_missing_bucket_differ(store: ObjectStore, 
 
 
 async def test_one_failed_delete_of_many_is_told(store: ObjectStore, server: ScriptedServer) -> None:
-    for code, error in (("AccessDenied", Unauthorized), ("InternalError", StoreUncertain), ("SlowDown", StoreThrottled)):
+    for code, error in (
+        ("AccessDenied", Unauthorized),
+        ("InternalError", StoreUncertain),
+        ("SlowDown", StoreThrottled),
+    ):
         failed = f"<Error><Key>root/a/c</Key><Code>{code}</Code><Message>no</Message></Error>"
-        server.answer = Answer(200, f'<DeleteResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">{failed}</DeleteResult>'.encode())
+        server.answer = Answer(
+            200, f'<DeleteResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">{failed}</DeleteResult>'.encode()
+        )
         with pytest.raises(error):
             await store.delete(["a/b", "a/c"])
 
@@ -235,7 +260,9 @@ async def test_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("away_s", [-400, 400])
-async def test_no_fenced_puts_when_the_clocks_are_too_far_apart(store: ObjectStore, server: ScriptedServer, away_s: int) -> None:
+async def test_no_fenced_puts_when_the_clocks_are_too_far_apart(
+    store: ObjectStore, server: ScriptedServer, away_s: int
+) -> None:
     now_s = s3_client.date_ms(formatdate(usegmt=True)) / 1000
     server.answer = Answer(200, date=formatdate(now_s + away_s, usegmt=True))
     with pytest.raises(StoreUncertain, match="clock"):
@@ -251,7 +278,9 @@ async def test_a_store_without_a_clock_is_refused(store: ObjectStore, server: Sc
         await store.store_time_ms()
 
 
-async def test_the_clock_is_read_from_refusals_but_not_from_breakdowns(store: ObjectStore, server: ScriptedServer) -> None:
+async def test_the_clock_is_read_from_refusals_but_not_from_breakdowns(
+    store: ObjectStore, server: ScriptedServer
+) -> None:
     server.answer = Answer(403, b"", date="Sat, 21 Nov 2026 08:00:00 GMT")
     assert await store.store_time_ms() == 1_795_248_000_000
     server.answer = Answer(503, b"", date="Sat, 21 Nov 2026 08:00:00 GMT")
@@ -271,7 +300,9 @@ async def test_the_clock_is_read_from_refusals_but_not_from_breakdowns(store: Ob
         (Answer(failure="silent"), StoreUncertain),
     ],
 )
-async def test_answers_to_fenced_puts(store: ObjectStore, server: ScriptedServer, answer: Answer, error: type[LedgerMQError]) -> None:
+async def test_answers_to_fenced_puts(
+    store: ObjectStore, server: ScriptedServer, answer: Answer, error: type[LedgerMQError]
+) -> None:
     puts = await store.fenced_puts("fence", ["a/b"], LIFE_MS)
     server.requests.clear()
     server.answer = answer
@@ -283,6 +314,8 @@ async def test_answers_to_fenced_puts(store: ObjectStore, server: ScriptedServer
 async def test_a_store_that_lists_in_no_order_is_refused(store: ObjectStore, server: ScriptedServer) -> None:
     entry = "<Contents><Key>root/a/{}</Key><Size>1</Size><ETag>x</ETag><LastModified>2026-11-21T08:00:00.000Z</LastModified></Contents>"
     page = "".join(entry.format(name) for name in ("1", "3", "2"))
-    server.answer = Answer(200, f'<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">{page}</ListBucketResult>'.encode())
+    server.answer = Answer(
+        200, f'<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">{page}</ListBucketResult>'.encode()
+    )
     with pytest.raises(StoreUnusable, match="ascending"):
         _ = [info async for info in store.list("a/")]

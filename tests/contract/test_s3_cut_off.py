@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from infra.minio import Minio
-from ledger.object_store.open import open_store
 from ledger.object_store.settle import PutOutcome, settle_put
+from ledger.root.open import open_store
 from tests.cutting_proxy import cutting_proxy
 from tests.stores import s3_store, seeded_sources
 
@@ -28,7 +28,9 @@ async def test_puts_are_settled_rightly_over_a_network_that_cuts(minio: Minio, m
                 sources = seeded_sources(1000 * seed + 100 * store_number + slot)
                 buffers = [b"x" * sources.random.randrange(1, 300_000), sources.new_id()]
                 key = f"ledgers/0001/segments/{slot:020d}"
-                outcome = await settle_put((first, second)[store_number], key, buffers, sources=sources, hedge_after_s=0.05)
+                outcome = await settle_put(
+                    (first, second)[store_number], key, buffers, sources=sources, hedge_after_s=0.05
+                )
                 stands = await direct.get(key)
                 assert outcome is not PutOutcome.UNKNOWN
                 assert (outcome is PutOutcome.WON) == (stands == b"".join(buffers))

@@ -58,7 +58,9 @@ async def test_no_such_bucket(minio_root: str, operation: str) -> None:
         assert isinstance(await first_error(store, operation), StoreUnusable)
 
 
-async def test_the_probe_names_what_is_wrong(minio_root: str, monkeypatch: pytest.MonkeyPatch, sources: Sources) -> None:
+async def test_the_probe_names_what_is_wrong(
+    minio_root: str, monkeypatch: pytest.MonkeyPatch, sources: Sources
+) -> None:
     async with s3_store(minio_root.replace("ledgermq-test", "no-such-bucket")) as store:
         with pytest.raises(StoreUnusable, match="NoSuchBucket"):
             await probe_store(store, sources)
@@ -117,7 +119,9 @@ async def test_an_upload_that_takes_too_long_is_broken_off_and_leaves_nothing(mi
         await store.put_if_absent("a", [b"y"])
 
 
-async def test_credentials_and_endpoint_from_the_environment(minio: Minio, minio_root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_credentials_and_endpoint_from_the_environment(
+    minio: Minio, minio_root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bare = minio_root.partition("?")[0]
     monkeypatch.setenv("AWS_ENDPOINT_URL", minio.endpoint)
     monkeypatch.setenv("AWS_REGION", "us-east-1")
@@ -128,7 +132,9 @@ async def test_credentials_and_endpoint_from_the_environment(minio: Minio, minio
         assert await store.get("a/b") == b"x"
 
 
-async def test_credentials_from_a_profile(minio: Minio, minio_root: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_credentials_from_a_profile(
+    minio: Minio, minio_root: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     credentials = tmp_path / "credentials"
     credentials.write_text(f"[tests]\naws_access_key_id={minio.access_key}\naws_secret_access_key={minio.secret_key}\n")
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")

@@ -25,7 +25,9 @@ def check(block: Block) -> None:
         case "python":
             compile(block.text, block.place, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
         case "bash":
-            done = subprocess.run(["bash", "-n", "-c", block.text], capture_output=True, text=True, timeout=60, check=False)
+            done = subprocess.run(
+                ["bash", "-n", "-c", block.text], capture_output=True, text=True, timeout=60, check=False
+            )
             assert done.returncode == 0, f"{block.place}: {done.stderr}"
             for words in commands(block.text):
                 check_command(block, words)

@@ -41,7 +41,10 @@ class Block:
 
     @property
     def needs_spark(self) -> bool:
-        return self.language == "python" and re.search(r"\bspark\b|\.writeStream\b", re.sub(r"#.*", "", self.text)) is not None
+        return (
+            self.language == "python"
+            and re.search(r"\bspark\b|\.writeStream\b", re.sub(r"#.*", "", self.text)) is not None
+        )
 
     @property
     def is_script(self) -> bool:

@@ -50,7 +50,12 @@ class Reader:
 
     def _program(self, block: Block, command: list[str]) -> None:
         path = os.pathsep.join([str(self.commands), str(Path(sys.executable).parent), os.environ["PATH"]])
-        environment = os.environ | {"PATH": path, "LEDGERMQ_TARGET": self.address, "COLUMNS": "200", "PYTHONUNBUFFERED": "1"}
+        environment = os.environ | {
+            "PATH": path,
+            "LEDGERMQ_TARGET": self.address,
+            "COLUMNS": "200",
+            "PYTHONUNBUFFERED": "1",
+        }
         output = self.folder.parent / "output"
         with output.open("wb") as out:
             streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": subprocess.STDOUT}

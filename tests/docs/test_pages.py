@@ -33,7 +33,11 @@ def by_place(block: Block) -> str:
 def test_a_block_is_well_formed_and_names_only_what_exists(block: Block) -> None:
     assert block.language in LANGUAGES
     if not block.language:  # output, or a drawing
-        assert not [line for line in block.text.splitlines() if line.startswith(("$ ", "ledgermq ", "make ", "python ", "import "))]
+        assert not [
+            line
+            for line in block.text.splitlines()
+            if line.startswith(("$ ", "ledgermq ", "make ", "python ", "import "))
+        ]
     if block.not_run or block.until:
         assert block.reason, f"{block.place}: say why it is marked"
     check(block)
@@ -107,7 +111,11 @@ GIVEN: dict[str, Given] = {
 
 
 def runnable(page: Path) -> list[Block]:
-    return [block for block in blocks_of(page) if block.language in ("bash", "python") and not block.not_run and not block.needs_spark]
+    return [
+        block
+        for block in blocks_of(page)
+        if block.language in ("bash", "python") and not block.not_run and not block.needs_spark
+    ]
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if runnable(page)], ids=lambda page: page.name)
@@ -122,7 +130,10 @@ async def test_every_block_of_a_page_runs_twice(page: Path, tmp_path: Path, comm
             await send(client, TOPICS.get(page.name))
         for block in runnable(page):
             for _ in range(RUNS):
-                async with ledgermq.connect(reader.address) as reader.given["client"], ledgermq.connect(reader.address) as other:
+                async with (
+                    ledgermq.connect(reader.address) as reader.given["client"],
+                    ledgermq.connect(reader.address) as other,
+                ):
                     feeding = asyncio.create_task(feed(other, TOPICS.get(page.name) if block.until else None))
                     await reader.run(block)
                     feeding.cancel()

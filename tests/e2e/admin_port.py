@@ -45,7 +45,9 @@ class AdminPort:
         found: dict[str, dict[tuple[str, ...], float]] = {}
         for family in text_string_to_metric_families(self.get("/metrics")[1]):
             for sample in family.samples:
-                found.setdefault(sample.name, {})[tuple(value for _, value in sorted(sample.labels.items()))] = sample.value
+                found.setdefault(sample.name, {})[tuple(value for _, value in sorted(sample.labels.items()))] = (
+                    sample.value
+                )
         return found
 
 

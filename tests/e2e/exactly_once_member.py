@@ -44,7 +44,12 @@ async def main(target: str, database: str, count: int, die_after: int, where: st
     async with (
         ledgermq.connect(target) as client,
         client.consumer(
-            "t", group="g", commit="manual", offset_store=store, session_timeout_s=SESSION_TIMEOUT_S, heartbeat_wait_s=0.5
+            "t",
+            group="g",
+            commit="manual",
+            offset_store=store,
+            session_timeout_s=SESSION_TIMEOUT_S,
+            heartbeat_wait_s=0.5,
         ) as consumer,
     ):
         while results(engine) < count:

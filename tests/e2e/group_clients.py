@@ -10,7 +10,9 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from tests.broker.cluster import Cluster
 
 
-async def fill(client: ledgermq.Client, topic: str, count: int, *, name: str = "", partition: int | None = None) -> list[bytes]:
+async def fill(
+    client: ledgermq.Client, topic: str, count: int, *, name: str = "", partition: int | None = None
+) -> list[bytes]:
     """Records with different values; without a partition they go round."""
     values = [f"{name}{number}".encode() for number in range(count)]
     partitions = len((await client.describe_topic(topic)).partitions)
@@ -44,7 +46,11 @@ async def committed(cluster: Cluster, group: str, topic: str) -> dict[int, int]:
             for address in list(cluster.brokers):
                 try:
                     answer = await cluster.line(address).fetch_committed(pb.FetchCommittedRequest(group=group))
-                    return {each.partition: each.offset for each in answer.partitions if each.topic == topic and each.HasField("offset")}
+                    return {
+                        each.partition: each.offset
+                        for each in answer.partitions
+                        if each.topic == topic and each.HasField("offset")
+                    }
                 except RetriableError:
                     await asyncio.sleep(0.05)
 

@@ -25,7 +25,15 @@ STOP_S_MAX = 60.0
 _READY = re.compile(r"listens on (\S+), root")
 
 # Small waits: a test should not wait for what an operator would not notice.
-QUICK = ("--heartbeat-interval-ms", "200", "--holding-ms", "1500", "--trouble-retry-ms", "2000", "--no-background-compaction")
+QUICK = (
+    "--heartbeat-interval-ms",
+    "200",
+    "--holding-ms",
+    "1500",
+    "--trouble-retry-ms",
+    "2000",
+    "--no-background-compaction",
+)
 
 
 @dataclass(eq=False)
@@ -80,7 +88,17 @@ class BrokerProcesses:
         """A broker process, whether it comes up or not."""
         self._started += 1
         log = self._folder / f"broker-{self._started}.log"
-        command = [sys.executable, "-m", "ledgermq.cli.main", "broker", self.root_url, "--port", str(port), *self._options, *options]
+        command = [
+            sys.executable,
+            "-m",
+            "ledgermq.cli.main",
+            "broker",
+            self.root_url,
+            "--port",
+            str(port),
+            *self._options,
+            *options,
+        ]
         with log.open("wb") as output:
             process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
         broker = BrokerProcess(process, log)
@@ -128,7 +146,9 @@ class BrokerProcesses:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if error is not None:
             for broker in self.running:
                 print(f"--- {broker.log} (pid {broker.pid})\n{broker.text()}")

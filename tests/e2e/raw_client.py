@@ -37,7 +37,9 @@ class RawClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for line in self._lines.values():
             await line.close()
 
@@ -53,7 +55,9 @@ class RawClient:
                     if is_first:
                         raise
                     with suppress(RetriableError):  # made by an attempt before, whose answer did not come
-                        [info] = (await line.describe_topics(pb.DescribeTopicsRequest(topics=[name], fresh=True))).topics
+                        [info] = (
+                            await line.describe_topics(pb.DescribeTopicsRequest(topics=[name], fresh=True))
+                        ).topics
                         if not info.HasField("error"):
                             return info
                 except RetriableError:
@@ -72,14 +76,18 @@ class RawClient:
                 try:
                     line = self.line(self._addresses[self._next % len(self._addresses)])
                     [info] = (await line.describe_topics(pb.DescribeTopicsRequest(topics=[topic]))).topics
-                    self._owner[topic, partition] = info.partitions[partition].owner if len(info.partitions) > partition else ""
+                    self._owner[topic, partition] = (
+                        info.partitions[partition].owner if len(info.partitions) > partition else ""
+                    )
                 except RetriableError:
                     pass
                 if not self._owner.get((topic, partition)):
                     await asyncio.sleep(0.02)
         return self._owner[topic, partition]
 
-    async def at_owner(self, topic: str, partition: int, ask: Callable[[GrpcConnection], Awaitable[T]]) -> tuple[T, int]:
+    async def at_owner(
+        self, topic: str, partition: int, ask: Callable[[GrpcConnection], Awaitable[T]]
+    ) -> tuple[T, int]:
         """The answer of the partition's owner, and the number of retries that it took."""
         retries = 0
         async with asyncio.timeout(DEADLINE_S):
@@ -107,7 +115,9 @@ class RawClient:
         slot, _ = await self.at_owner(topic, partition, ask)
         return pb.ProducerSession(id=producer_id, opened_slot=slot)
 
-    async def produce(self, topic: str, partition: int, *values: bytes, session: pb.ProducerSession | None = None) -> tuple[int, int]:
+    async def produce(
+        self, topic: str, partition: int, *values: bytes, session: pb.ProducerSession | None = None
+    ) -> tuple[int, int]:
         """(base offset, retries); with a session a retry never stores twice, and the session moves on by the number of values."""
         frame = frame_of(topic, partition, *values, session=session)
 

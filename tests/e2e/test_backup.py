@@ -28,7 +28,9 @@ OPTIONS = tuple(option for option in QUICK if option != "--no-background-compact
 def copy(source: Path, target: Path, *, checkpoints: bool) -> bool:
     """One run of a copying tool: list, then copy file by file. False: something was gone meanwhile."""
     complete = True
-    listed = sorted(Path(folder, name) for folder, _, names in os.walk(source) for name in names)  # asks no second time whether it is there
+    listed = sorted(
+        Path(folder, name) for folder, _, names in os.walk(source) for name in names
+    )  # asks no second time whether it is there
     for path in listed:
         key = path.relative_to(source)
         if key.parts[0] in (".tmp", keys.BROKERS.rstrip("/")) or (path.parent.name == "checkpoints") != checkpoints:
@@ -105,8 +107,12 @@ async def test_a_copy_of_a_folder_that_is_written_to_is_a_whole_cluster(tmp_path
             found = await read_all(client)
             for partition, values in before.items():
                 assert found[partition][: len(values)] == values, "all that was acknowledged before the copy began"
-                assert found[partition] == writing.stored[partition][: len(found[partition])], "and of the rest a beginning"
+                assert found[partition] == writing.stored[partition][: len(found[partition])], (
+                    "and of the rest a beginning"
+                )
             kept = (await client.groups.describe("g")).committed
-            assert {part: stored.stored.offset for part, stored in kept.items()} == {k: v for k, v in committed.items() if v is not None}
+            assert {part: stored.stored.offset for part, stored in kept.items()} == {
+                k: v for k, v in committed.items() if v is not None
+            }
             async with client.producer() as producer:
                 assert (await producer.send("t", b"new", partition=0)).offset == len(found[0])

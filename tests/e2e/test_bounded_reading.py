@@ -41,7 +41,12 @@ async def test_a_consumer_stops_at_its_end_whatever_is_written_meanwhile(cluster
             assert await offsets_of(consumer) == {0: [5, 6], 1: list(range(20))}
         async with client.consumer("t", start="latest", until_end=True) as consumer:
             assert await offsets_of(consumer) == {}
-        for wrong in ({"end": "latest", "until_end": True}, {"group": "g", "until_end": True}, {"end": 5}, {"start": "soon"}):
+        for wrong in (
+            {"end": "latest", "until_end": True},
+            {"group": "g", "until_end": True},
+            {"end": 5},
+            {"start": "soon"},
+        ):
             with pytest.raises(errors.InvalidConfig):
                 client.consumer("t", **wrong)  # type: ignore[call-overload]
 
@@ -50,7 +55,10 @@ async def test_a_consumer_stops_at_its_end_whatever_is_written_meanwhile(cluster
 async def test_a_partition_that_is_not_read_is_refused_in_start_and_end(cluster: Cluster) -> None:
     async with client_of(cluster) as client:
         await client.create_topic("t", 2)
-        with pytest.raises(errors.UnknownPartition, match=r"start names partition 7 of topic 't'; this consumer reads partitions 0 to 1"):
+        with pytest.raises(
+            errors.UnknownPartition,
+            match=r"start names partition 7 of topic 't'; this consumer reads partitions 0 to 1",
+        ):
             await client.consumer("t", start={7: 0}).fetch()
         with pytest.raises(errors.UnknownPartition, match="end names partition 1"):
             await client.consumer("t", [0], end={1: 0}).fetch()

@@ -44,7 +44,12 @@ class Shell:
         data = stdin.encode() if isinstance(stdin, str) else stdin
         environment = {**os.environ, "LEDGERMQ_TARGET": self.address, "COLUMNS": "200"}
         done = subprocess.run(
-            [self.command, *map(str, arguments)], input=data, env=environment, capture_output=True, timeout=60, check=False
+            [self.command, *map(str, arguments)],
+            input=data,
+            env=environment,
+            capture_output=True,
+            timeout=60,
+            check=False,
         )
         return Done(done.returncode, done.stdout.decode(errors="backslashreplace"), done.stderr.decode())
 
@@ -57,7 +62,10 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     root = tmp_path_factory.mktemp("cli") / "root"
     command = [LEDGERMQ, "broker", root, "--port", "0", "--auto-create-topics", "--default-partitions", "1"]
     commands = WarmCommands(tmp_path_factory.mktemp("warm"))
-    with commands as warm, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as broker:
+    with (
+        commands as warm,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as broker,
+    ):
         assert broker.stdout is not None
         line = broker.stdout.readline()  # broker listens on HOST:PORT, root …
         assert line.startswith("broker listens on "), line
@@ -83,10 +91,14 @@ def test_a_topic_from_creation_to_deletion(shell: Shell) -> None:
     assert again.err.startswith("error [TOPIC_EXISTS]")
     assert shell("topic", "create", "life", "--if-not-exists").code == 0
     assert "life" in [topic["topic"] for topic in shell.json("topic", "list")["topics"]]
-    changed = shell.json("topic", "alter", "life", "--partitions", 5, "--set", "compression.type=zstd", "--unset", "retention.ms")
+    changed = shell.json(
+        "topic", "alter", "life", "--partitions", 5, "--set", "compression.type=zstd", "--unset", "retention.ms"
+    )
     assert (changed["partitions"], changed["settings"]) == (5, {"compression.type": "zstd"})
     described = shell.json("topic", "describe", "life")
-    assert [(p["partition"], p["owner"], p["end"]) for p in described["partition_list"]] == [(n, shell.address, 0) for n in range(5)]
+    assert [(p["partition"], p["owner"], p["end"]) for p in described["partition_list"]] == [
+        (n, shell.address, 0) for n in range(5)
+    ]
     assert shell("topic", "delete", "life", "--yes").code == 0
     gone = shell("topic", "describe", "life")
     assert gone.code in (3, 4)  # being deleted, or gone already
@@ -112,7 +124,10 @@ def test_errors_are_one_line(shell: Shell, arguments: tuple[str, ...], code: int
 
 def test_lines_go_in_and_come_out(shell: Shell) -> None:
     sent = shell.json("produce", "lines", stdin="one\ntwo\n\nfour ü\n")
-    assert (sent["records"], sent["partitions"]) == (4, [{"partition": 0, "records": 4, "first_offset": 0, "last_offset": 3}])
+    assert (sent["records"], sent["partitions"]) == (
+        4,
+        [{"partition": 0, "records": 4, "first_offset": 0, "last_offset": 3}],
+    )
     assert shell("consume", "lines", "--from", "earliest", "--until-end").out == "one\ntwo\n\nfour ü\n"
     assert shell("consume", "lines", "--from", "1", "--max", 2).out == "two\n\n"
     assert shell("consume", "lines", "--from", "1", "--max", 2, "--direct", shell.root.as_uri()).out == "two\n\n"
@@ -152,7 +167,17 @@ def test_a_csv_file_with_a_key_column(shell: Shell, tmp_path: Path) -> None:
 
 def test_headers_tag_and_binary_values_in_every_format(shell: Shell) -> None:
     sent = shell(
-        "produce", "formats", "--header", "a=1", "--header", "a=2", "--tag", "red", "--key-separator", ":", stdin=b"k:\xff\xfe\nk:x,y\n"
+        "produce",
+        "formats",
+        "--header",
+        "a=1",
+        "--header",
+        "a=2",
+        "--tag",
+        "red",
+        "--key-separator",
+        ":",
+        stdin=b"k:\xff\xfe\nk:x,y\n",
     )
     assert sent.code == 0, sent.err
     read = ("consume", "formats", "--from", "earliest", "--until-end", "--format")
@@ -168,9 +193,20 @@ def test_headers_tag_and_binary_values_in_every_format(shell: Shell) -> None:
 
 
 def test_tombstones(shell: Shell) -> None:
-    shell("produce", "tombs", "--format", "jsonl", "--key", "k", "--value", "v", stdin='{"k": "a", "v": null}\n{"k": "a", "v": {"x": 1}}\n')
+    shell(
+        "produce",
+        "tombs",
+        "--format",
+        "jsonl",
+        "--key",
+        "k",
+        "--value",
+        "v",
+        stdin='{"k": "a", "v": null}\n{"k": "a", "v": {"x": 1}}\n',
+    )
     rows = [
-        json.loads(line) for line in shell("consume", "tombs", "--from", "earliest", "--until-end", "--format", "jsonl").out.splitlines()
+        json.loads(line)
+        for line in shell("consume", "tombs", "--from", "earliest", "--until-end", "--format", "jsonl").out.splitlines()
     ]
     assert [row["value"] for row in rows] == [None, '{"x":1}']
 
@@ -198,7 +234,10 @@ def test_a_record_that_is_too_large_is_named_and_the_run_goes_on_behind_it(shell
     done = shell("produce", "gap", path, "--format", "jsonl")
     assert done.code == 2
     assert f"error [MESSAGE_TOO_LARGE] {path}, line 2501: " in done.err
-    assert f"2,500 records were stored before the error: lines 1 to 2,500 of {path}. --skip 2500 goes on from there." in done.err
+    assert (
+        f"2,500 records were stored before the error: lines 1 to 2,500 of {path}. --skip 2500 goes on from there."
+        in done.err
+    )
     assert shell.json("produce", "gap", path, "--format", "jsonl", "--skip", 2501)["records"] == 1
     assert shell("consume", "gap", "--until-end").out == "".join(f'{{"n": {n}}}\n' for n in range(2501))
 
@@ -210,12 +249,16 @@ def test_a_reader_that_goes_away_is_no_error(shell: Shell) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "x\n", "")
 
 
-@pytest.mark.parametrize("words", [["status"], ["topic", "list", "--output", "json"], ["--help"], ["broker", "--help"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [["status"], ["topic", "list", "--output", "json"], ["--help"], ["broker", "--help"]], ids=" ".join
+)
 def test_tables_and_help_may_be_cut_off_too(shell: Shell, words: list[str]) -> None:
     environment = {**os.environ, "LEDGERMQ_TARGET": shell.address}
     read, write = os.pipe()
     os.close(read)
-    done = subprocess.run([LEDGERMQ, *words], stdout=write, stderr=subprocess.PIPE, env=environment, timeout=60, check=False)
+    done = subprocess.run(
+        [LEDGERMQ, *words], stdout=write, stderr=subprocess.PIPE, env=environment, timeout=60, check=False
+    )
     os.close(write)
     assert (done.returncode, done.stderr) == (0, b"")
 
@@ -254,7 +297,9 @@ def test_the_shell_completes_commands_and_topic_names(shell: Shell) -> None:
     def complete(typed: str) -> list[str]:
         words = {"_LEDGERMQ_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}
         environment = {**os.environ, "LEDGERMQ_TARGET": shell.address, **words}
-        return subprocess.run([LEDGERMQ], env=environment, capture_output=True, text=True, timeout=60, check=False).stdout.split()
+        return subprocess.run(
+            [LEDGERMQ], env=environment, capture_output=True, text=True, timeout=60, check=False
+        ).stdout.split()
 
     assert complete("ledgermq prod") == ["produce"]
     assert complete("ledgermq consume completed-") == ["completed-name"]
@@ -269,7 +314,9 @@ def test_the_shell_completes_commands_and_topic_names(shell: Shell) -> None:
 def test_a_group_from_its_first_message_to_its_deletion(shell: Shell, tmp_path: Path) -> None:
     shell.json("topic", "create", "grouped", "--partitions", 2)
     assert shell("produce", "grouped", stdin="\n".join(f"m{number}" for number in range(10)) + "\n").code == 0
-    assert sorted(shell("consume", "grouped", "--group", "g", "--until-end").out.split()) == [f"m{number}" for number in range(10)]
+    assert sorted(shell("consume", "grouped", "--group", "g", "--until-end").out.split()) == [
+        f"m{number}" for number in range(10)
+    ]
     assert shell("consume", "grouped", "--group", "g", "--until-end").out == ""
     assert [group["group"] for group in shell.json("group", "list")["groups"]] == ["g"]
     described = shell.json("group", "describe", "g")
@@ -300,7 +347,11 @@ def test_a_group_from_its_first_message_to_its_deletion(shell: Shell, tmp_path: 
         (["reset", "nobody", "--to", "earliest"], 4, "UNKNOWN_GROUP"),
         (["reset", "nobody", "--to", "earliest", "--partition", "t"], 2, "TOPIC:N"),
         (["reset", "nobody", "--to", "earliest", "--topic", "none"], 4, "UNKNOWN_TOPIC"),
-        (["reset", "nobody", "--to", "earliest", "--partition", "parted:99"], 4, "topic 'parted' has partitions 0 to 0, not 99"),
+        (
+            ["reset", "nobody", "--to", "earliest", "--partition", "parted:99"],
+            4,
+            "topic 'parted' has partitions 0 to 0, not 99",
+        ),
         (["import", "nobody", "/nowhere"], 2, "/nowhere"),
         (["import", "nobody", "/dev/null"], 2, "/dev/null"),
     ],

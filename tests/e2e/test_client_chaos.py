@@ -35,7 +35,10 @@ class Chaos:
         self.read: list[ledgermq.Message] = []
         self.started = 0
         self.client = ledgermq.Client(
-            InProcessConnector(cluster.network), list(cluster.brokers), ClientSettings(attempt_timeout_s=3), virtual_sources(seed + 1)
+            InProcessConnector(cluster.network),
+            list(cluster.brokers),
+            ClientSettings(attempt_timeout_s=3),
+            virtual_sources(seed + 1),
         )
 
     async def disturb(self) -> None:
@@ -58,7 +61,9 @@ class Chaos:
                 await self.cluster.stop(address, graceful=trouble == "stop")
 
     async def produce(self, name: str, until: asyncio.Event) -> None:
-        producer = self.client.producer(linger_ms=self.random.choice([0, 5, 50]), batch_bytes_max=200, request_timeout_s=5)
+        producer = self.client.producer(
+            linger_ms=self.random.choice([0, 5, 50]), batch_bytes_max=200, request_timeout_s=5
+        )
         number = 0
         while not until.is_set():
             for _ in range(self.random.randint(1, 20)):
@@ -103,7 +108,9 @@ class Chaos:
             error = delivery.exception()
             assert error is None or isinstance(error, LedgerMQError)
             assert (value in places) or error is not None, "what was acknowledged is there"
-            assert not (value in places and error is not None and not isinstance(error, OutcomeUnknown)), "what was refused is not"
+            assert not (value in places and error is not None and not isinstance(error, OutcomeUnknown)), (
+                "what was refused is not"
+            )
             if error is None:
                 result = delivery.result()
                 assert places[value] == (result.partition, result.offset), "each is where its answer said"

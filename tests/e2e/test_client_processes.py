@@ -44,7 +44,9 @@ async def produce_while(client: ledgermq.Client, disturb: AsyncIterator[None]) -
     deliveries: list[ledgermq.Delivery] = []
     async with client.producer(linger_ms=1, request_timeout_s=REQUEST_S) as producer:
         for first in range(0, RECORDS, 200):
-            records = [ledgermq.Record(b"%d" % number, key=b"k%d" % (number % KEYS)) for number in range(first, first + 200)]
+            records = [
+                ledgermq.Record(b"%d" % number, key=b"k%d" % (number % KEYS)) for number in range(first, first + 200)
+            ]
             deliveries += await producer.send_many("t", records)
             await asyncio.sleep(0.02)
             await anext(disturb, None)
@@ -63,11 +65,15 @@ async def check_everything(client: ledgermq.Client, results: list[ledgermq.SendR
                 by_key.setdefault(message.key, []).append(number)
                 seen += 1
     assert seen == RECORDS, "each record is there once"
-    assert by_key == {b"k%d" % key: list(range(key, RECORDS, KEYS)) for key in range(KEYS)}, "in the order of sending, by key"
+    assert by_key == {b"k%d" % key: list(range(key, RECORDS, KEYS)) for key in range(KEYS)}, (
+        "in the order of sending, by key"
+    )
 
 
 @pytest.mark.slow
-async def test_nothing_is_lost_or_doubled_when_an_owner_is_killed(brokers: BrokerProcesses, client: ledgermq.Client) -> None:
+async def test_nothing_is_lost_or_doubled_when_an_owner_is_killed(
+    brokers: BrokerProcesses, client: ledgermq.Client
+) -> None:
     async def disturb() -> AsyncIterator[None]:
         for _ in range(20):
             yield
@@ -77,7 +83,9 @@ async def test_nothing_is_lost_or_doubled_when_an_owner_is_killed(brokers: Broke
 
 
 @pytest.mark.slow
-async def test_nothing_is_lost_or_doubled_when_an_owner_stands_still(brokers: BrokerProcesses, client: ledgermq.Client) -> None:
+async def test_nothing_is_lost_or_doubled_when_an_owner_stands_still(
+    brokers: BrokerProcesses, client: ledgermq.Client
+) -> None:
     paused = []
 
     async def disturb() -> AsyncIterator[None]:

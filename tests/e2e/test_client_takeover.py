@@ -20,7 +20,9 @@ from tests.virtual_time import virtual_sources
 async def client_of(cluster: Cluster, *addresses: str, **settings: float) -> AsyncIterator[ledgermq.Client]:
     connector = InProcessConnector(cluster.network)
     known = addresses or tuple(cluster.brokers)
-    async with ledgermq.Client(connector, known, ClientSettings(**settings), virtual_sources(next(cluster.client_seeds))) as client:
+    async with ledgermq.Client(
+        connector, known, ClientSettings(**settings), virtual_sources(next(cluster.client_seeds))
+    ) as client:
         yield client
 
 
@@ -159,7 +161,9 @@ async def test_a_paused_owner_costs_a_wait_but_no_record(cluster: Cluster) -> No
             cluster.views[paused].pause()
             begun = asyncio.get_running_loop().time()
             results = await asyncio.gather(*(producer.send("t", b"%d" % number) for number in range(1, 20)))
-            assert asyncio.get_running_loop().time() - begun < 15, "others are asked long before the request's time is up"
+            assert asyncio.get_running_loop().time() - begun < 15, (
+                "others are asked long before the request's time is up"
+            )
             cluster.views[paused].resume()
         assert [result.offset for result in results] == list(range(1, 20))
         assert await read_everything(client, "t") == {0: [b"%d" % number for number in range(20)]}

@@ -37,7 +37,10 @@ async def test_two_services_compact_what_is_due_and_end_when_they_are_asked_to(t
         await root.create_topic("now", parquet_max_lag_ms="0")
         await root.create_topic("later", parquet_max_lag_ms=str(10**14))
         logs = [tmp_path / "one.log", tmp_path / "other.log"]
-        with service(store.url, logs[0], "--output", "json") as one, service(store.url, logs[1], "--output", "json") as other:
+        with (
+            service(store.url, logs[0], "--output", "json") as one,
+            service(store.url, logs[1], "--output", "json") as other,
+        ):
             for i in range(5):
                 await root.produce("now", (0, [b"%d" % i]))
                 await root.produce("later", (0, [b"x"]))

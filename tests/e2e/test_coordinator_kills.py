@@ -35,7 +35,9 @@ async def make_topic(client: RawClient, address: str) -> None:
             with suppress(RetriableError):
                 await client.line(address).fetch_committed(pb.FetchCommittedRequest(group=GROUP))
             with suppress(RetriableError):
-                [info] = (await client.line(address).describe_topics(pb.DescribeTopicsRequest(topics=[keys.OFFSETS_TOPIC]))).topics
+                [info] = (
+                    await client.line(address).describe_topics(pb.DescribeTopicsRequest(topics=[keys.OFFSETS_TOPIC]))
+                ).topics
                 if not info.HasField("error"):
                     return
             await asyncio.sleep(0.05)
@@ -57,7 +59,9 @@ class Committing:
             begun = time.monotonic()
             one = pb.OffsetCommit(topic="t", partition=0, offset=offset, epoch=self._epoch, counter=offset)
             request = pb.CommitOffsetsRequest(group=GROUP, commits=[one])
-            answer, _ = await self._client.at_owner(keys.OFFSETS_TOPIC, PARTITION, lambda line: line.commit_offsets(request))  # noqa: B023
+            answer, _ = await self._client.at_owner(
+                keys.OFFSETS_TOPIC, PARTITION, lambda line: line.commit_offsets(request)
+            )
             if answer.results[0].HasField("error"):
                 error = error_from_proto(answer.results[0].error)
                 assert isinstance(error, RetriableError), error  # the owner of the partition itself is not to be had
@@ -105,7 +109,9 @@ async def test_no_commit_is_taken_back_by_kills(tmp_path: Path, wanted: int) -> 
                     await flow.until(flow.acknowledged + 10)
                     address = await client.owner(keys.OFFSETS_TOPIC, PARTITION)
                     killed = [broker for broker in brokers.running if broker.address == address]
-                    if not killed:  # it was killed just now, and nobody has noticed yet; or it is one that has just started
+                    if (
+                        not killed
+                    ):  # it was killed just now, and nobody has noticed yet; or it is one that has just started
                         if starting:
                             await asyncio.to_thread(brokers.wait_ready, starting.pop(0))
                         continue

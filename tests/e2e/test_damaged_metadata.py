@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 import ledgermq
-from ledger.commands import fsck, repair
-from ledger.object_store.open import open_store
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.runner import compact_root
+from ledger.root.open import open_store
+from ledger.rounds.runner import compact_root
 from ledgermq.sources import Sources
+from ledgermq_tools.ledger import fsck, repair
 from tests.e2e.admin_port import ADMIN, AdminPort, until
 from tests.e2e.processes import QUICK, BrokerProcesses
 from tests.root_commands import RootCommand
@@ -63,7 +63,9 @@ def cut(path: Path) -> None:
 
 @pytest.mark.parametrize("folder", ["snapshots", "checkpoints", "segments"])
 @pytest.mark.parametrize("harm", [flip, cut, Path.unlink])
-async def test_a_cluster_starts_with_one_damaged_object_of_bundle_0(tmp_path: Path, folder: str, harm: Callable[[Path], None]) -> None:
+async def test_a_cluster_starts_with_one_damaged_object_of_bundle_0(
+    tmp_path: Path, folder: str, harm: Callable[[Path], None]
+) -> None:
     root = tmp_path / "root"
     await fill(root)
     harm(newest(root, folder))

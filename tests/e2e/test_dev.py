@@ -31,7 +31,12 @@ def test_what_dev_says_to_type_works_as_it_stands(tmp_path: Path) -> None:
         script = "\n".join(re.findall(r"^  ((?:ledgermq|echo|python) .*)$", told, re.MULTILINE))
         assert len(script.splitlines()) == 5, told
         done = subprocess.run(
-            ["bash", "-e", "-o", "pipefail", "-c", script], env=environment, capture_output=True, text=True, timeout=150, check=False
+            ["bash", "-e", "-o", "pipefail", "-c", script],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=150,
+            check=False,
         )
         assert done.returncode == 0, done.stderr
         assert "first message" in done.stdout
@@ -48,14 +53,27 @@ def test_what_dev_says_to_type_works_as_it_stands(tmp_path: Path) -> None:
 def test_the_admin_port_is_told_and_watched_and_the_port_for_clients_is_not_taken_for_it(tmp_path: Path) -> None:
     log = tmp_path / "dev.log"
     with log.open("wb") as output:
-        command = [sys.executable, "-m", "ledgermq.cli.main", "dev", str(tmp_path / "root"), "--port", "0", "--admin-port", "0"]
+        command = [
+            sys.executable,
+            "-m",
+            "ledgermq.cli.main",
+            "dev",
+            str(tmp_path / "root"),
+            "--port",
+            "0",
+            "--admin-port",
+            "0",
+        ]
         dev = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
     try:
         until = time.monotonic() + START_S_MAX
         while "print(client.list_topics())" not in log.read_text() and time.monotonic() < until:
             time.sleep(0.05)
         told = log.read_text()
-        top, clients = re.search(r"^  ledgermq (top localhost:\d+)$", told, re.MULTILINE), re.search(r"ready at (\S+);", told)
+        top, clients = (
+            re.search(r"^  ledgermq (top localhost:\d+)$", told, re.MULTILINE),
+            re.search(r"ready at (\S+);", told),
+        )
         assert top is not None, told
         assert clients is not None, told
         shown = ledgermq(*top[1].split(), "--once", "--interval", "0.2")
@@ -92,4 +110,6 @@ def test_a_folder_that_cannot_be_made_is_told(words: tuple[str, ...], root: str,
 
 def ledgermq(*words: str) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"COLUMNS": "200"}
-    return subprocess.run([LEDGERMQ, *words], capture_output=True, text=True, timeout=START_S_MAX, check=False, env=environment)
+    return subprocess.run(
+        [LEDGERMQ, *words], capture_output=True, text=True, timeout=START_S_MAX, check=False, env=environment
+    )

@@ -49,16 +49,23 @@ class Cluster:
                 if number % 50 == 0:
                     await producer.flush()
 
-    async def read(self, consumer: ledgermq.Consumer | ledgermq.GroupConsumer, *, arrow: bool = False) -> dict[int, list[bytes]]:
+    async def read(
+        self, consumer: ledgermq.Consumer | ledgermq.GroupConsumer, *, arrow: bool = False
+    ) -> dict[int, list[bytes]]:
         """All that was sent; asserts that offsets follow one another."""
         read: dict[int, list[bytes]] = {}
         async with asyncio.timeout(60):
             while sum(map(len, read.values())) < sum(map(len, self.sent.values())):
                 if arrow:
                     table = await consumer.fetch_arrow(100)
-                    rows = list(zip(*(table[name].to_pylist() for name in ("partition", "offset", "value")), strict=True))
+                    rows = list(
+                        zip(*(table[name].to_pylist() for name in ("partition", "offset", "value")), strict=True)
+                    )
                 else:
-                    rows = [(message.partition, message.offset, message.value or b"") for message in await consumer.fetch(100)]
+                    rows = [
+                        (message.partition, message.offset, message.value or b"")
+                        for message in await consumer.fetch(100)
+                    ]
                 for partition, offset, value in rows:
                     values = read.setdefault(partition, [])
                     assert offset == len(values)
@@ -94,7 +101,10 @@ async def test_a_member_of_a_group_and_an_embedded_client_read_segments_too(tmp_
         async with client.consumer("t", group="g", direct_reads=made.root.as_uri()) as member:
             assert await made.read(member) == made.sent
         assert made.found.bytes["direct"] > 0
-        async with ledgermq.connect(made.root.as_uri()) as other, other.consumer("t", direct_reads=made.root.as_uri()) as consumer:
+        async with (
+            ledgermq.connect(made.root.as_uri()) as other,
+            other.consumer("t", direct_reads=made.root.as_uri()) as consumer,
+        ):
             assert await made.read(consumer) == made.sent
 
 
@@ -127,7 +137,9 @@ async def test_segments_that_are_not_what_the_broker_said_are_not_read(tmp_path:
             if spoil == "removed":
                 segment.unlink()
             else:
-                segment.write_bytes(bytes(segment.stat().st_size) if spoil != "cut short" else segment.read_bytes()[:100])
+                segment.write_bytes(
+                    bytes(segment.stat().st_size) if spoil != "cut short" else segment.read_bytes()[:100]
+                )
         async with client.consumer("t", direct_reads=seen.as_uri()) as consumer:
             assert await made.read(consumer) == made.sent
         assert {"direct", "segment"} == set(made.found.bytes)
@@ -166,7 +178,9 @@ async def test_a_broker_says_where_only_if_it_is_asked_and_may(tmp_path: Path) -
             if asked and allowed is None:
                 assert answer.payload_bytes == 0
                 assert {batch.object for batch in batches} == set(range(1, len(answer.header.objects) + 1))
-                assert all(url.startswith(f"{made.root.as_uri()}/{keys.segments(1)[:6]}") for url in answer.header.objects)
+                assert all(
+                    url.startswith(f"{made.root.as_uri()}/{keys.segments(1)[:6]}") for url in answer.header.objects
+                )
             else:
                 assert answer.payload_bytes == sum(batch.length for batch in batches)
                 assert not answer.header.objects
@@ -185,4 +199,6 @@ async def test_located_bytes_count_to_the_size_of_an_answer(tmp_path: Path) -> N
 async def answers(made: Cluster, direct: bool, max_bytes: int = 0) -> FetchFrame:
     partitions = [pb.FetchPartition(topic="t", partition=number) for number in range(PARTITIONS)]
     async with RawClient(made.node.address) as raw:
-        return await raw.line(made.node.address).fetch_once(pb.FetchRequest(partitions=partitions, direct=direct, max_bytes=max_bytes))
+        return await raw.line(made.node.address).fetch_once(
+            pb.FetchRequest(partitions=partitions, direct=direct, max_bytes=max_bytes)
+        )

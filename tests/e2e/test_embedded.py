@@ -54,7 +54,10 @@ async def test_embedded_brokers_of_several_processes_are_one_cluster(tmp_path: P
 
 
 async def test_a_memory_root_is_one_cluster_in_this_process() -> None:
-    async with ledgermq.connect("memory://embedded-test") as first, ledgermq.connect("memory://embedded-test") as second:
+    async with (
+        ledgermq.connect("memory://embedded-test") as first,
+        ledgermq.connect("memory://embedded-test") as second,
+    ):
         await first.create_topic("t", partitions=2)
         async with second.producer() as producer:
             for i in range(10):
@@ -100,9 +103,15 @@ def test_commands_that_look_make_no_cluster(tmp_path: Path, words: list[str]) ->
 
 def test_consuming_from_beyond_the_end_is_told(tmp_path: Path) -> None:
     target = ["--target", (tmp_path / "root").as_uri()]
-    assert CliRunner().invoke(build(), ["produce", "t", "--partition", "0", *target], input="one\ntwo\n").exit_code == ExitCode.NOT_FOUND
+    assert (
+        CliRunner().invoke(build(), ["produce", "t", "--partition", "0", *target], input="one\ntwo\n").exit_code
+        == ExitCode.NOT_FOUND
+    )
     assert CliRunner().invoke(build(), ["topic", "create", "t", "--partitions", "1", *target]).exit_code == ExitCode.OK
-    assert CliRunner().invoke(build(), ["produce", "t", "--partition", "0", *target], input="one\ntwo\n").exit_code == ExitCode.OK
+    assert (
+        CliRunner().invoke(build(), ["produce", "t", "--partition", "0", *target], input="one\ntwo\n").exit_code
+        == ExitCode.OK
+    )
     at_end = CliRunner().invoke(build(), ["consume", "t", "--from", "2", "--until-end", *target])
     assert (at_end.exit_code, at_end.stdout) == (ExitCode.OK, "")
     beyond = CliRunner().invoke(build(), ["consume", "t", "--from", "3", "--until-end", *target])
@@ -115,7 +124,11 @@ def test_status_says_by_exit_code_and_by_name_what_is_not_well(tmp_path: Path) -
     target = ["--target", (tmp_path / "root").as_uri()]
     assert CliRunner().invoke(build(), ["topic", "create", "t", "--partitions", "4", *target]).exit_code == ExitCode.OK
     well = CliRunner().invoke(build(), ["status", "--output", "json", *target])
-    assert (well.exit_code, json.loads(well.stdout)["health"], json.loads(well.stdout)["problems"]) == (ExitCode.OK, "ok", [])
+    assert (well.exit_code, json.loads(well.stdout)["health"], json.loads(well.stdout)["problems"]) == (
+        ExitCode.OK,
+        "ok",
+        [],
+    )
     newest = max((tmp_path / "root" / keys.segments(1)).iterdir())
     newest.write_bytes(newest.read_bytes()[:-20] + bytes(20))
     unwell = CliRunner().invoke(build(), ["status", "--output", "json", *target])

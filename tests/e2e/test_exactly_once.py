@@ -24,7 +24,16 @@ MEMBER_S_MAX = 120.0
 
 def member(target: str, database: str, die_after: int, where: str) -> int:
     """Run one member until it dies or all results are there; return its exit code."""
-    command = [sys.executable, "-m", "tests.e2e.exactly_once_member", target, database, str(COUNT), str(die_after), where]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.e2e.exactly_once_member",
+        target,
+        database,
+        str(COUNT),
+        str(die_after),
+        where,
+    ]
     return subprocess.run(command, check=False, timeout=MEMBER_S_MAX).returncode
 
 

@@ -15,9 +15,9 @@ import pytest
 import ledgermq
 from infra.minio import Minio
 from ledger import keys
-from ledger.object_store.open import open_store
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.runner import compact_root
+from ledger.root.open import open_store
+from ledger.rounds.runner import compact_root
 from ledgermq.cli.exit_codes import ExitCode
 from ledgermq.errors import StoreFull
 from ledgermq.sources import Sources
@@ -89,7 +89,11 @@ async def survives_a_storm(folder: Path, server: Minio, root: str, storm_s: floa
             for broker in brokers.running:
                 assert broker.process.poll() is None, broker.text()
                 metrics = await asyncio.to_thread(AdminPort(broker).metrics)
-                refused = sum(value for labels, value in metrics["ledgermq_store_requests_total"].items() if "STORE_THROTTLED" in labels)
+                refused = sum(
+                    value
+                    for labels, value in metrics["ledgermq_store_requests_total"].items()
+                    if "STORE_THROTTLED" in labels
+                )
                 assert refused > 0, "and the operator sees it"
 
 
@@ -219,7 +223,9 @@ async def test_two_clusters_on_one_root_are_one_and_lose_nothing(tmp_path: Path)
 def test_a_broker_that_was_told_its_cluster_refuses_another_root(tmp_path: Path) -> None:
     (tmp_path / "root").mkdir()
     cluster = b'{"format": "ledgermq", "bundles": 5, "producer_states_max": 9, "url_life_ms": 5000, "parquet_min_age_ms": 20000, '
-    (tmp_path / "root" / keys.CLUSTER).write_bytes(cluster + b'"cluster_id": "ours", "format_version": 1, "created_ms": 1}')
+    (tmp_path / "root" / keys.CLUSTER).write_bytes(
+        cluster + b'"cluster_id": "ours", "format_version": 1, "created_ms": 1}'
+    )
     with BrokerProcesses(tmp_path, (tmp_path / "root").as_uri()) as brokers:
         broker = brokers.spawn("--cluster-id", "0" * 32)
         assert brokers.wait(broker) == ExitCode.USAGE

@@ -32,7 +32,11 @@ async def test_groups_are_listed_whoever_coordinates_them(cluster: Cluster) -> N
             assert (listed["g4"].state, listed["g4"].members) == ("empty", 0)
             described = await client.groups.describe("g3")
             [member] = described.members
-            assert (member.client_id, member.topics, set(member.owned)) == ("me", ("t",), {TopicPartition("t", 0), TopicPartition("t", 1)})
+            assert (member.client_id, member.topics, set(member.owned)) == (
+                "me",
+                ("t",),
+                {TopicPartition("t", 0), TopicPartition("t", 1)},
+            )
             assert described.coordinator in cluster.brokers
 
 
@@ -44,7 +48,9 @@ async def test_lag_is_exact(cluster: Cluster) -> None:
         async with client.consumer("t", group="g") as consumer:
             await take(consumer, 20)
             assert await consumer.fetch(timeout=0.1) == []
-        assert {at.partition: lag for at, lag in (await client.groups.lag("g")).items()} == dict.fromkeys((0, 1), ledgermq.Lag(0, 0.0))
+        assert {at.partition: lag for at, lag in (await client.groups.lag("g")).items()} == dict.fromkeys(
+            (0, 1), ledgermq.Lag(0, 0.0)
+        )
         await fill(client, "t", 3, partition=1)
         await asyncio.sleep(5)
         lags = await client.groups.lag("g")
@@ -124,7 +130,9 @@ async def test_bad_resets_and_deletions_change_nothing(cluster: Cluster) -> None
 
 
 @in_cluster("a:1", "b:1")
-async def test_rewind_with_equal_and_with_unordered_timestamps_begins_at_the_first_that_is_late_enough(cluster: Cluster) -> None:
+async def test_rewind_with_equal_and_with_unordered_timestamps_begins_at_the_first_that_is_late_enough(
+    cluster: Cluster,
+) -> None:
     """In batches of one record and in one batch; before the first time the first record, behind the last the end."""
     begin = datetime(2026, 1, 1, tzinfo=UTC)
     seconds = [0, 0, 3, 1, 1, 5, 2, 5]
@@ -143,7 +151,12 @@ async def test_rewind_with_equal_and_with_unordered_timestamps_begins_at_the_fir
                 assert change.after == offset, (topic, second)
             [change] = await client.groups.plan_reset("g", begin + timedelta(seconds=3, milliseconds=1), topics=[topic])
             assert change.after == 5
-            assert await client.groups.reset("g", await client.groups.plan_reset("g", begin + timedelta(seconds=4), topics=[topic])) == {}
+            assert (
+                await client.groups.reset(
+                    "g", await client.groups.plan_reset("g", begin + timedelta(seconds=4), topics=[topic])
+                )
+                == {}
+            )
             async with client.consumer(topic, group="g") as consumer:
                 assert len(await take(consumer, 3)) == 3
 
@@ -162,7 +175,9 @@ async def test_a_job_outside_of_any_membership_shows_how_far_it_is(cluster: Clus
         await client.groups.reset("job", await client.groups.plan_reset("job", "earliest"))
         assert await client.groups.commit("job", {first: (topic, 6)}) == {}
         assert await committed(cluster, "job", "t") == {0: 6, 1: 0}
-        assert [type(error) for error in (await client.groups.commit("job", {first: (topic + 9, 6)})).values()] == [UnknownTopic]
+        assert [type(error) for error in (await client.groups.commit("job", {first: (topic + 9, 6)})).values()] == [
+            UnknownTopic
+        ]
         async with client.consumer("t", group="job") as consumer:
             await consumer.wait_ready()
             with pytest.raises(GroupNotEmpty):

@@ -159,7 +159,9 @@ async def test_a_reset_moves_members_that_run(cluster: Cluster) -> None:
             answer = await line.reset_offsets(pb.ResetOffsetsRequest(group="g", resets=[reset]))
             assert not answer.results[0].HasField("error")
             again = await take_messages(consumer, 6)
-            assert [(message.partition, message.offset) for message in again] == [(1, offset) for offset in range(4, 10)]
+            assert [(message.partition, message.offset) for message in again] == [
+                (1, offset) for offset in range(4, 10)
+            ]
             assert await consumer.fetch(timeout=1) == []
         assert await committed(cluster, "g", "t") == {0: 10, 1: 10}
 
@@ -173,7 +175,9 @@ async def test_where_a_group_begins_when_nothing_is_committed(cluster: Cluster) 
             assert await consumer.fetch(timeout=1) == []
         await fill(client, "t", 5)
         async with client.consumer("t", group="late", start="latest") as consumer:
-            assert [m.offset for m in await consumer.fetch()] == [5, 6, 7, 8, 9], "the first member's start is where the group begins"
+            assert [m.offset for m in await consumer.fetch()] == [5, 6, 7, 8, 9], (
+                "the first member's start is where the group begins"
+            )
         async with client.consumer("t", group="strict", start="error") as consumer:
             for _ in range(2):
                 with pytest.raises(errors.OffsetOutOfRange, match="seek"):
@@ -198,7 +202,9 @@ async def test_pause_keeps_a_partition_back_and_resume_goes_on_where_it_was(clus
         async with client.consumer("t", group="g") as consumer:
             await consumer.fetch(1)
             consumer.pause([TopicPartition("t", 1)])
-            seen = Counter(message.partition for message in [*await consumer.fetch(timeout=1), *await consumer.fetch(timeout=1)])
+            seen = Counter(
+                message.partition for message in [*await consumer.fetch(timeout=1), *await consumer.fetch(timeout=1)]
+            )
             assert seen[1] == 0
             consumer.resume([TopicPartition("t", 1)])
             while seen[1] < 9:

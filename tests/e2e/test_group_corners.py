@@ -81,13 +81,17 @@ async def test_a_consumer_that_is_closed_while_it_begins_leaves_no_member_behind
 
 
 @in_cluster("a:1")
-async def test_a_member_whose_coordinator_hangs_gives_its_partitions_up_when_the_session_is_over(cluster: Cluster) -> None:
+async def test_a_member_whose_coordinator_hangs_gives_its_partitions_up_when_the_session_is_over(
+    cluster: Cluster,
+) -> None:
     lost: list[float] = []
     now = asyncio.get_running_loop().time
     async with client_of(cluster) as client:
         await client.create_topic("t", 1)
         await fill(client, "t", 5)
-        consumer = client.consumer("t", group="g", session_timeout_s=6, heartbeat_wait_s=1, on_lost=lambda _: lost.append(now()))
+        consumer = client.consumer(
+            "t", group="g", session_timeout_s=6, heartbeat_wait_s=1, on_lost=lambda _: lost.append(now())
+        )
         await take(consumer, 5)
         answered: list[float] = []
         heartbeat = cluster.brokers["a:1"].service.group_heartbeat
@@ -192,7 +196,9 @@ async def test_commits_of_a_broadcast_count_after_a_topic_was_unknown_for_a_mome
     store = MemoryOffsetStore()
     async with client_of(cluster, metadata_age_s_max=2.0) as client:
         await client.create_topic("t", 1)
-        async with client.consumer("t", group="g", broadcast=True, offset_store=store, commit_interval_ms=100) as consumer:
+        async with client.consumer(
+            "t", group="g", broadcast=True, offset_store=store, commit_interval_ms=100
+        ) as consumer:
             await fill(client, "t", 3)
             await take(consumer, 3)
             assert await consumer.fetch(timeout=0.5) == []
@@ -217,9 +223,14 @@ async def test_a_broadcast_reads_on_when_the_clock_went_back(cluster: Cluster) -
         await fill(client, "t", 3)
         async with client.consumer("t", group="g", broadcast=True, offset_store=store, commit_interval_ms=100) as first:
             await take(first, 3)
-            later = [GivenPartition(h.partition, h.given.topic_id, h.given.epoch + 3_600_000_000) for h in first.member.holdings.readable]
+            later = [
+                GivenPartition(h.partition, h.given.topic_id, h.given.epoch + 3_600_000_000)
+                for h in first.member.holdings.readable
+            ]
         await store.load("g", later)
-        async with client.consumer("t", group="g", broadcast=True, offset_store=store, commit_interval_ms=100) as second:
+        async with client.consumer(
+            "t", group="g", broadcast=True, offset_store=store, commit_interval_ms=100
+        ) as second:
             assert len(await take(second, 3)) == 3
             assert await second.fetch(timeout=1) == []
             assert await second.committed() == {AT: 3}

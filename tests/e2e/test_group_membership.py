@@ -200,7 +200,11 @@ async def test_a_member_that_cannot_reach_its_coordinator_gives_its_partitions_u
         await client.create_topic("t", 2)
         await fill(client, "t", 5)
         consumer = client.consumer(
-            "t", group="g", session_timeout_s=8, heartbeat_wait_s=1, on_lost=lambda partitions: lost.append(len(partitions))
+            "t",
+            group="g",
+            session_timeout_s=8,
+            heartbeat_wait_s=1,
+            on_lost=lambda partitions: lost.append(len(partitions)),
         )
         await take(consumer, 5)
         for address in list(cluster.brokers):
@@ -237,7 +241,9 @@ async def test_topics_that_match_come_and_go(cluster: Cluster) -> None:
 
 
 @in_cluster("a:1")
-async def test_a_static_member_that_comes_back_finds_its_partitions_and_two_at_once_are_refused(cluster: Cluster) -> None:
+async def test_a_static_member_that_comes_back_finds_its_partitions_and_two_at_once_are_refused(
+    cluster: Cluster,
+) -> None:
     async with client_of(cluster) as client:
         await client.create_topic("t", 4)
         await fill(client, "t", 20)

@@ -93,7 +93,9 @@ async def producing(client: ledgermq.Client, per_s: int) -> AsyncIterator[Counte
         number = 0
         async with client.producer() as producer:
             while not stop.is_set():
-                results = await asyncio.gather(*(producer.send("t", b"x", partition=(number + n) % PARTITIONS) for n in range(per_s // 10)))
+                results = await asyncio.gather(
+                    *(producer.send("t", b"x", partition=(number + n) % PARTITIONS) for n in range(per_s // 10))
+                )
                 stored.update(result.partition for result in results)
                 number += per_s // 10
                 await asyncio.sleep(0.1)
@@ -147,11 +149,15 @@ async def storm(members: Members) -> None:
     members.kill(first[0])
     second = [members.start() for _ in range(3)]
     members.leave(first[1])
-    await wait_for(lambda events: len({e.member for e in events if e.what == "assigned" and e.member in second}) == 3, members)
+    await wait_for(
+        lambda events: len({e.member for e in events if e.what == "assigned" and e.member in second}) == 3, members
+    )
     members.kill(second[0])
     members.leave(first[2])
     third = [members.start() for _ in range(3)]
-    await wait_for(lambda events: len({e.member for e in events if e.what == "assigned" and e.member in third}) == 3, members)
+    await wait_for(
+        lambda events: len({e.member for e in events if e.what == "assigned" and e.member in third}) == 3, members
+    )
     members.kill(third[0])
     members.leave(second[1])
     stay = {first[3], second[2], *third[1:]}
@@ -181,7 +187,9 @@ def judge(members: Members, stored: Counter[int]) -> None:
         if event.what == "assigned":
             dead = before in members.killed and members.killed[before] < event.time_ns
             assert before is None or dead, f"partition {event.partition} has two owners: {before} and {event.member}"
-            assert committed.get(event.partition, 0) <= event.offset <= reached, "a committed offset never goes back, and none is left out"
+            assert committed.get(event.partition, 0) <= event.offset <= reached, (
+                "a committed offset never goes back, and none is left out"
+            )
             assert before is not None or event.offset == reached, "who lets go tells where the next begins"
             again += reached - event.offset
             position[event.partition] = event.offset
@@ -197,7 +205,9 @@ def judge(members: Members, stored: Counter[int]) -> None:
             committed[event.partition] = event.offset
     repeated = counts.total() - len(counts)
     assert repeated == again, "only what was handled after the last commit of a member that was killed comes again"
-    print(f"{len(counts)} messages, {repeated} handled again after {len(members.killed)} kills; {Counter(e.what for e in events)}")
+    print(
+        f"{len(counts)} messages, {repeated} handled again after {len(members.killed)} kills; {Counter(e.what for e in events)}"
+    )
 
 
 @pytest.mark.timeout(600)

@@ -162,7 +162,9 @@ class Work:
         for _ in range(len(self.todo) if self.storm.calm else random.randint(0, len(self.todo))):
             message = self.todo.pop()
             if random.random() < 0.05 and message.nack(random.choice((0, 0.5))):
-                again = [each for each in self.todo if each.partition == message.partition and each.offset > message.offset]
+                again = [
+                    each for each in self.todo if each.partition == message.partition and each.offset > message.offset
+                ]
                 self.todo = [each for each in self.todo if each not in again]
                 self.stale += [message, *again]
                 break

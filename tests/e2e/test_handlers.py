@@ -70,7 +70,11 @@ def test_order_and_concurrency(ordered_by: str | None) -> None:
             @client.handler("t", group="g", concurrency=6, ordered_by=ordered_by)
             async def handle(message: ledgermq.GroupMessage) -> None:
                 nonlocal most
-                keys = {"partition": message.partition, "key": (message.partition, message.key), None: (message.partition, message.offset)}
+                keys = {
+                    "partition": message.partition,
+                    "key": (message.partition, message.key),
+                    None: (message.partition, message.offset),
+                }
                 name = keys[ordered_by]
                 running[name] += 1
                 assert running[name] == 1
@@ -128,7 +132,9 @@ async def test_a_partition_whose_handler_hangs_keeps_no_other_back(cluster: Clus
             for number in range(800):
                 producer.send("t", b"x" * 1000, partition=number % 2)
 
-        @client.handler("t", group="g", concurrency=2, waiting_max=10, prefetch_bytes_max=100_000, fetch_bytes_max=20_000)
+        @client.handler(
+            "t", group="g", concurrency=2, waiting_max=10, prefetch_bytes_max=100_000, fetch_bytes_max=20_000
+        )
         async def handle(message: ledgermq.GroupMessage) -> None:
             if message.partition == 0:
                 await hung.wait()
@@ -252,7 +258,9 @@ def test_order_holds_while_handlers_fail_stop_and_are_cancelled(ordered_by: str,
             while len(done) < 400:
                 async with client_of(cluster) as client:
                     settings = {"revoke_wait_s": random.choice((0, 5)), "commit_interval_ms": random.choice((50, 5000))}
-                    client.handler("t", group="g", concurrency=5, ordered_by=ordered_by, on_failure=on_failure, **settings)(handle)
+                    client.handler(
+                        "t", group="g", concurrency=5, ordered_by=ordered_by, on_failure=on_failure, **settings
+                    )(handle)
                     stop = asyncio.Event()
                     running = asyncio.create_task(client.run_handlers(stop=stop))
                     await asyncio.wait([running], timeout=random.uniform(0.5, 6))

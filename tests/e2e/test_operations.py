@@ -37,7 +37,9 @@ async def test_the_admin_port_tells_of_health_and_what_was_done(tmp_path: Path) 
         admin = AdminPort(broker)
         assert admin.get("/livez") == (200, "ok\n")
         assert admin.ready()[0] == 200
-        until(lambda: admin.ready() == (200, {"ready": True, "why": "", "notes": []}))  # a moment after its start no bundle has an owner
+        until(
+            lambda: admin.ready() == (200, {"ready": True, "why": "", "notes": []})
+        )  # a moment after its start no bundle has an owner
         assert admin.get("/nothing")[0] == 404
         async with RawClient(broker.address) as client:
             await client.create("t", 2)
@@ -56,7 +58,17 @@ async def test_the_admin_port_tells_of_health_and_what_was_done(tmp_path: Path) 
         assert found["ledgermq_claims_total"][("won",)] == 5
         assert found["ledgermq_ready"][()] == 1
         assert found["process_resident_memory_bytes"][()] > 1e7
-        command = [sys.executable, "-m", "ledgermq.cli.main", "top", admin.address, "--interval", "0.5", "--output", "json"]
+        command = [
+            sys.executable,
+            "-m",
+            "ledgermq.cli.main",
+            "top",
+            admin.address,
+            "--interval",
+            "0.5",
+            "--output",
+            "json",
+        ]
         shown = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60, check=True)
         [row] = json.loads(shown.stdout)["brokers"]
         assert (row["ready"], row["bundles"], row["trouble"]) == (True, 5, "")
@@ -65,7 +77,9 @@ async def test_the_admin_port_tells_of_health_and_what_was_done(tmp_path: Path) 
         assert brokers.wait(broker) == 0
 
 
-async def test_one_message_can_be_followed_by_its_ids_from_end_to_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_one_message_can_be_followed_by_its_ids_from_end_to_end(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """The producer's log → the broker's log → the segment, by `ledgermq inspect` → whoever fetched it."""
     root = tmp_path / "root"
     with BrokerProcesses(tmp_path, root.as_uri()) as brokers:
@@ -83,11 +97,24 @@ async def test_one_message_can_be_followed_by_its_ids_from_end_to_end(tmp_path: 
         assert (told["topic"], told["base_offset"], told["records"], told["broker"]) == ("t", "0", "2", broker.address)
         [answered] = [line for line in lines(broker, "batch answered") if line["producer"] == told["producer"]]
         assert (answered["broker"], answered["method"], answered["base_offset"]) == ("b-log", "Produce", 0)
-        assert (str(answered["topic_id"]), str(answered["sequence"])) == (told["topic_id"], told["sequence"]) == (str(topic_id), "0")
+        assert (
+            (str(answered["topic_id"]), str(answered["sequence"]))
+            == (told["topic_id"], told["sequence"])
+            == (str(topic_id), "0")
+        )
         assert str(answered["connection"]).startswith("ipv4:127.0.0.1:")
         [stored] = [line for line in lines(broker, "segment durable") if line["bundle"] == answered["bundle"]]
         assert (stored["batches"], stored["epoch"]) == ([f"{topic_id}-0:0+2"], 1)
-        command = [sys.executable, "-m", "ledgermq.cli.main", "inspect", "segment", str(root), str(stored["bundle"]), str(stored["slot"])]
+        command = [
+            sys.executable,
+            "-m",
+            "ledgermq.cli.main",
+            "inspect",
+            "segment",
+            str(root),
+            str(stored["bundle"]),
+            str(stored["slot"]),
+        ]
         shown = await asyncio.to_thread(
             subprocess.run, [*command, "--output", "json"], capture_output=True, text=True, timeout=60, check=True
         )
@@ -102,7 +129,10 @@ async def test_one_message_can_be_followed_by_its_ids_from_end_to_end(tmp_path: 
 
 
 def test_an_admin_port_that_is_taken_is_named(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken, BrokerProcesses(tmp_path, (tmp_path / "root").as_uri()) as brokers:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        BrokerProcesses(tmp_path, (tmp_path / "root").as_uri()) as brokers,
+    ):
         broker = brokers.spawn("--admin-port", str(taken.getsockname()[1]))
         assert brokers.wait(broker) == ExitCode.USAGE
         assert "for the admin port" in broker.text().splitlines()[-1]
@@ -153,7 +183,10 @@ def test_wrong_credentials_end_the_start(tmp_path: Path, minio_root: str, monkey
 
 def test_a_store_that_never_answers_cannot_keep_a_broker_from_ending(tmp_path: Path, credentials: None) -> None:
     """It takes connections and is silent: threads wait for it, and threads cannot be cancelled."""
-    with socket.create_server(("127.0.0.1", 0)) as silent, BrokerProcesses(tmp_path, f"{NOBODY}:{silent.getsockname()[1]}") as brokers:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        BrokerProcesses(tmp_path, f"{NOBODY}:{silent.getsockname()[1]}") as brokers,
+    ):
         broker = brokers.spawn(*ADMIN, "--shutdown-ms", "500")
         AdminPort(broker)
         connection, _ = silent.accept()
@@ -183,7 +216,9 @@ def test_sighup_takes_what_is_live_and_refuses_the_rest_by_name(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("outage_s", [3.0])
-async def test_a_store_that_is_away_at_the_start_and_later(tmp_path: Path, moto: Minio, moto_root: str, outage_s: float) -> None:
+async def test_a_store_that_is_away_at_the_start_and_later(
+    tmp_path: Path, moto: Minio, moto_root: str, outage_s: float
+) -> None:
     await _lives_through_outages(tmp_path, moto, moto_root, outage_s)
 
 
@@ -206,14 +241,19 @@ async def _lives_through_outages(tmp_path: Path, server: Minio, root: str, outag
             await asyncio.sleep(outage_s)
             proxy.restore()
             await _until_ready(admin, "")
-            async with ledgermq.connect(_address(broker), timeout_s=90 + outage_s) as client, client.producer() as producer:
+            async with (
+                ledgermq.connect(_address(broker), timeout_s=90 + outage_s) as client,
+                client.producer() as producer,
+            ):
                 await client.create_topic("t", partitions=4)
                 sent = [await producer.send("t", b"%d" % i) for i in range(20)]
                 proxy.cut_off()
                 waiting = [producer.send("t", b"%d" % i) for i in range(20, 40)]
                 await asyncio.sleep(outage_s)
                 status, found = await asyncio.to_thread(admin.ready)
-                assert (status, "no heartbeat has reached the object store" in str(found["notes"])) == (200, True), found
+                assert (status, "no heartbeat has reached the object store" in str(found["notes"])) == (200, True), (
+                    found
+                )
                 proxy.restore()
                 sent += [await done for done in waiting]
                 assert len({(done.partition, done.offset) for done in sent}) == 40
@@ -224,7 +264,9 @@ async def _lives_through_outages(tmp_path: Path, server: Minio, root: str, outag
 
 
 def _address(broker: BrokerProcess) -> str:
-    return next(line.split()[3].rstrip(",") for line in broker.text().splitlines() if line.startswith("broker listens on"))
+    return next(
+        line.split()[3].rstrip(",") for line in broker.text().splitlines() if line.startswith("broker listens on")
+    )
 
 
 async def _until_ready(admin: AdminPort, why: str) -> None:

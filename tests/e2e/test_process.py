@@ -58,7 +58,9 @@ def test_the_published_proto_is_enough_to_talk_to_a_broker(brokers: BrokerProces
     with brokers, grpc.insecure_channel(brokers.start("--ownership-wait-ms", "15000").address) as channel:
 
         def call(name: str, request: object, answer: type[object]) -> object:
-            return channel.unary_unary(f"/{SERVICE}/{name}", request.SerializeToString, answer.FromString)(request, timeout=20)  # type: ignore[attr-defined]
+            return channel.unary_unary(f"/{SERVICE}/{name}", request.SerializeToString, answer.FromString)(
+                request, timeout=20
+            )  # type: ignore[attr-defined]
 
         from tests.broker.cluster import batch_header, encoded
 
@@ -78,7 +80,11 @@ def test_the_published_proto_is_enough_to_talk_to_a_broker(brokers: BrokerProces
 def test_garbage_on_the_wire_is_refused_and_disturbs_nobody(brokers: BrokerProcesses) -> None:
     with brokers, grpc.insecure_channel(brokers.start().address) as channel:
         for method in METHODS:
-            call = channel.unary_unary(f"/{SERVICE}/{method.name}", bytes, bytes) if "STREAM" not in method.kind.name else None
+            call = (
+                channel.unary_unary(f"/{SERVICE}/{method.name}", bytes, bytes)
+                if "STREAM" not in method.kind.name
+                else None
+            )
             if call is None:
                 continue
             with pytest.raises(grpc.RpcError) as error:
@@ -114,7 +120,12 @@ def test_wrong_settings_and_roots(tmp_path: Path) -> None:
     config.write_text("heartbeat_intervall_ms = 5\n")
     cases: list[tuple[str, tuple[str, ...], ExitCode, str]] = [
         ("ftp://x/y", (), ExitCode.USAGE, "root URL"),
-        ((tmp_path / "root").as_uri(), ("--config", str(config)), ExitCode.USAGE, "did you mean 'heartbeat_interval_ms'"),
+        (
+            (tmp_path / "root").as_uri(),
+            ("--config", str(config)),
+            ExitCode.USAGE,
+            "did you mean 'heartbeat_interval_ms'",
+        ),
         ((tmp_path / "root").as_uri(), ("--bundles", "1"), ExitCode.USAGE, "bundles"),
         ((config / "below-a-file").as_uri(), (), ExitCode.DAMAGED, "STORE_UNUSABLE"),
     ]
@@ -138,7 +149,9 @@ def test_a_second_signal_ends_a_broker_that_cannot_drain(brokers: BrokerProcesse
         brokers.terminate(broker)
         broker.process.send_signal(signal.SIGINT)
         brokers.resume(broker)
-        assert brokers.wait(broker) in (128 + signal.SIGINT, 128 + signal.SIGTERM), "it drained, or ignored the second signal"
+        assert brokers.wait(broker) in (128 + signal.SIGINT, 128 + signal.SIGTERM), (
+            "it drained, or ignored the second signal"
+        )
 
 
 async def test_damaged_objects_stop_their_bundle_and_no_other(brokers: BrokerProcesses, tmp_path: Path) -> None:
@@ -210,7 +223,9 @@ def test_a_leaving_broker_tells_load_balancers_at_once(brokers: BrokerProcesses)
     with brokers:
         broker = brokers.start()
         with grpc.insecure_channel(broker.address) as channel:
-            watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(service=SERVICE), timeout=30)
+            watch = health_pb2_grpc.HealthStub(channel).Watch(
+                health_pb2.HealthCheckRequest(service=SERVICE), timeout=30
+            )
             assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
             brokers.terminate(broker)
             assert next(watch).status == health_pb2.HealthCheckResponse.NOT_SERVING

@@ -30,7 +30,10 @@ def brokers(tmp_path: Path) -> Iterator[BrokerProcesses]:
 
 def listening(parent: BrokerProcess) -> list[tuple[int, str]]:
     """(number, address) of each time that one became ready."""
-    return [(int(number), address) for number, address in re.findall(r"^\[(\d+)\] broker listens on (\S+),", parent.text(), re.MULTILINE)]
+    return [
+        (int(number), address)
+        for number, address in re.findall(r"^\[(\d+)\] broker listens on (\S+),", parent.text(), re.MULTILINE)
+    ]
 
 
 def children(parent: BrokerProcess) -> dict[int, int]:

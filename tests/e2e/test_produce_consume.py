@@ -61,12 +61,23 @@ async def values_of(client: ledgermq.Client, topic: str = "t", **settings: objec
 async def test_a_message_is_what_was_sent(connect: Connect) -> None:
     moment = datetime(2024, 2, 29, 12, 30, 1, 5, tzinfo=UTC)
     async with a_topic(connect) as client, client.producer() as producer:
-        result = await producer.send("t", b"value", key="key", headers={"a": b"1", "b": None}, tag="blue", timestamp=moment)
+        result = await producer.send(
+            "t", b"value", key="key", headers={"a": b"1", "b": None}, tag="blue", timestamp=moment
+        )
         assert result == ("t", partition_of_key(b"key", 2), 0, result.timestamp_us)
         assert result.timestamp == moment
         async with client.consumer("t") as consumer:
             message = await anext(consumer)
-        assert message == ("t", result.partition, 0, b"key", b"value", (("a", b"1"), ("b", None)), result.timestamp_us, "blue")
+        assert message == (
+            "t",
+            result.partition,
+            0,
+            b"key",
+            b"value",
+            (("a", b"1"), ("b", None)),
+            result.timestamp_us,
+            "blue",
+        )
         assert message.timestamp == moment
 
 
@@ -84,7 +95,9 @@ async def test_the_order_of_a_key_is_the_order_of_sending(connect: Connect) -> N
         assert read == {f"k{k}".encode(): list(range(k, 2000, 7)) for k in range(7)}
 
 
-@pytest.mark.parametrize("settings", [{"compression": "none"}, {"compression": "zstd"}, {"acks": "received"}, {"idempotent": False}])
+@pytest.mark.parametrize(
+    "settings", [{"compression": "none"}, {"compression": "zstd"}, {"acks": "received"}, {"idempotent": False}]
+)
 async def test_every_way_of_producing_stores_the_records(connect: Connect, settings: dict[str, object]) -> None:
     async with a_topic(connect, 1) as client:
         async with client.producer(**settings) as producer:
@@ -164,7 +177,9 @@ async def test_a_full_buffer_fails_fast_if_so_set(connect: Connect) -> None:
 
 async def test_an_arrow_batch_goes_in_and_comes_out_as_a_table(connect: Connect) -> None:
     async with a_topic(connect, 3) as client, client.producer(batch_bytes_max=5000) as producer:
-        batch = pa.RecordBatch.from_pydict({"key": [f"k{n % 5}" for n in range(1000)], "value": [b"%d" % n for n in range(1000)]})
+        batch = pa.RecordBatch.from_pydict(
+            {"key": [f"k{n % 5}" for n in range(1000)], "value": [b"%d" % n for n in range(1000)]}
+        )
         results = await (await producer.send_batch("t", batch))
         assert sum(result.record_count for result in results) == 1000
         tables = []
@@ -194,9 +209,13 @@ async def test_arrow_batches_without_keys_take_turns_among_partitions(connect: C
 async def test_values_of_a_batch_s_size_travel_as_one(connect: Connect) -> None:
     """What else a row has, times and offsets, does not halve it."""
     async with a_topic(connect, 1) as client, client.producer(batch_bytes_max=100_000) as producer:
-        (result,) = await (await producer.send_batch("t", pa.record_batch({"value": pa.array([b"x" * 99] * 1000, pa.binary())})))
+        (result,) = await (
+            await producer.send_batch("t", pa.record_batch({"value": pa.array([b"x" * 99] * 1000, pa.binary())}))
+        )
         assert result.record_count == 1000
-        results = await (await producer.send_batch("t", pa.record_batch({"value": pa.array([b""] * 50_000, pa.binary())})))
+        results = await (
+            await producer.send_batch("t", pa.record_batch({"value": pa.array([b""] * 50_000, pa.binary())}))
+        )
         assert len(results) > 1, "rows without data take room too"
 
 
@@ -209,7 +228,10 @@ async def test_rows_without_key_stay_together(connect: Connect) -> None:
 
 
 async def test_a_partitioner_of_one_s_own(connect: Connect) -> None:
-    async with a_topic(connect, 3) as client, client.producer(partitioner=lambda topic, key, count: count - 1) as producer:
+    async with (
+        a_topic(connect, 3) as client,
+        client.producer(partitioner=lambda topic, key, count: count - 1) as producer,
+    ):
         assert (await producer.send("t", b"v", key=b"k")).partition == 2
 
 
@@ -252,11 +274,18 @@ async def test_two_topics_are_read_by_one_consumer(connect: Connect) -> None:
         await client.create_topic("u", 1)
         await asyncio.gather(producer.send("t", b"1"), producer.send("u", b"2"))
         async with client.consumer(["t", "u"], start={("u", 0): 0}) as consumer:
-            assert {(m.topic, m.value) for m in [await anext(consumer), await anext(consumer)]} == {("t", b"1"), ("u", b"2")}
+            assert {(m.topic, m.value) for m in [await anext(consumer), await anext(consumer)]} == {
+                ("t", b"1"),
+                ("u", b"2"),
+            }
 
 
 async def test_added_partitions_are_read(connect: Connect) -> None:
-    async with connect(metadata_age_s_max=0.2) as client, client.producer() as producer, client.consumer("t") as consumer:
+    async with (
+        connect(metadata_age_s_max=0.2) as client,
+        client.producer() as producer,
+        client.consumer("t") as consumer,
+    ):
         await client.create_topic("t", 1)
         await producer.send("t", b"old")
         assert (await anext(consumer)).value == b"old"

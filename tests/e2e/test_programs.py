@@ -149,7 +149,9 @@ ASYNC_FORK = (
 
 @pytest.mark.parametrize("program", [SYNC_FORK, ASYNC_FORK], ids=["sync", "async"])
 @pytest.mark.parametrize("embedded", [False, True], ids=["grpc", "embedded"])
-def test_a_forked_process_is_refused_at_once_and_its_parent_goes_on(address: str, program: str, embedded: bool, tmp_path: Path) -> None:
+def test_a_forked_process_is_refused_at_once_and_its_parent_goes_on(
+    address: str, program: str, embedded: bool, tmp_path: Path
+) -> None:
     ended = run(program, tmp_path.as_uri() if embedded else address)
     assert ended.returncode == 0, ended.stderr
 
@@ -179,7 +181,9 @@ def test_a_multiprocessing_child_is_refused_and_a_spawned_one_works(address: str
             """
         )
     )
-    ended = subprocess.run([sys.executable, program, address], capture_output=True, text=True, timeout=PROGRAM_S_MAX, check=False)
+    ended = subprocess.run(
+        [sys.executable, program, address], capture_output=True, text=True, timeout=PROGRAM_S_MAX, check=False
+    )
     assert ended.stdout.split() == ["refused", "pool"], ended.stderr
 
 

@@ -31,7 +31,9 @@ class Prometheus:
         self._address = address
 
     def ask(self, path: str, **arguments: str) -> Any:
-        with urllib.request.urlopen(f"http://{self._address}/{path}?{urllib.parse.urlencode(arguments)}", timeout=10) as answer:
+        with urllib.request.urlopen(
+            f"http://{self._address}/{path}?{urllib.parse.urlencode(arguments)}", timeout=10
+        ) as answer:
             return json.load(answer)["data"]
 
     def result(self, query: str) -> list[Any]:
@@ -56,7 +58,12 @@ def prometheus(folder: Path, target: str) -> Iterator[Prometheus]:
     scrape = {"job_name": "ledgermq", "static_configs": [{"targets": [target]}]}
     times = {"scrape_interval": "1s", "evaluation_interval": "1s"}
     config.write_text(yaml.safe_dump({"global": times, "rule_files": [str(RULES)], "scrape_configs": [scrape]}))
-    command = [binary, f"--config.file={config}", f"--storage.tsdb.path={folder / 'data'}", f"--web.listen-address={address}"]
+    command = [
+        binary,
+        f"--config.file={config}",
+        f"--storage.tsdb.path={folder / 'data'}",
+        f"--web.listen-address={address}",
+    ]
     with (folder / "prometheus.log").open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
     try:

@@ -109,7 +109,9 @@ class Seen:
             self._last_s[name] = now
 
     def done(self) -> bool:
-        return not self._load.producing and sum(map(len, self._values.values())) == sum(map(len, self._load.sent.values()))
+        return not self._load.producing and sum(map(len, self._values.values())) == sum(
+            map(len, self._load.sent.values())
+        )
 
     def check(self) -> None:
         assert self._values == self._load.sent

@@ -66,7 +66,11 @@ def test_who_ends_again_and_again_begins_later_each_time(tmp_path: Path) -> None
     parent = Parent(tmp_path, STAYS, "echo ready; exit 4")
     until(lambda: len(parent.events("a broker process ended")) == 3)
     ended = parent.events("a broker process ended")
-    assert [(line["process_number"], line["code"], line["restart_in_s"]) for line in ended] == [(1, 4, 0.5), (1, 4, 1.0), (1, 4, 2.0)]
+    assert [(line["process_number"], line["code"], line["restart_in_s"]) for line in ended] == [
+        (1, 4, 0.5),
+        (1, 4, 1.0),
+        (1, 4, 2.0),
+    ]
     assert parent.stop() == 0  # in the middle of the pause: nobody was lost by that
 
 

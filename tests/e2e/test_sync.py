@@ -44,7 +44,9 @@ def test_both_clients_have_the_same_names(name: str) -> None:
         "Producer": {"wait_for_room", "send_encoded"},
     }.get(name, set())
     assert plain.keys() - only_sync == asynchronous.keys() - only_async
-    assert {n: plain[n] for n in plain.keys() & asynchronous.keys()} == {n: asynchronous[n] for n in plain.keys() & asynchronous.keys()}
+    assert {n: plain[n] for n in plain.keys() & asynchronous.keys()} == {
+        n: asynchronous[n] for n in plain.keys() & asynchronous.keys()
+    }
 
 
 def test_what_a_client_has_is_there_in_both(client: ledgermq.sync.Client) -> None:
@@ -54,7 +56,11 @@ def test_what_a_client_has_is_there_in_both(client: ledgermq.sync.Client) -> Non
         return {name: getattr(of, name) for name in dir(of) if not name.startswith("_")}
 
     def parameters(of: object) -> dict[str, list[str]]:
-        return {name: list(inspect.signature(member).parameters) for name, member in public(of).items() if inspect.ismethod(member)}
+        return {
+            name: list(inspect.signature(member).parameters)
+            for name, member in public(of).items()
+            if inspect.ismethod(member)
+        }
 
     inner = client._inner
     parts = {name for name, value in public(inner).items() if not callable(value)}
@@ -87,13 +93,17 @@ def test_groups_are_administered(client: ledgermq.sync.Client) -> None:
 def test_produce_and_consume(client: ledgermq.sync.Client) -> None:
     client.create_topic("t", 2)
     with client.producer() as producer:
-        result = producer.send("t", "value", key="key", headers={"a": "1"}, tag="tag", timestamp=datetime(2024, 1, 1, tzinfo=UTC)).result()
+        result = producer.send(
+            "t", "value", key="key", headers={"a": "1"}, tag="tag", timestamp=datetime(2024, 1, 1, tzinfo=UTC)
+        ).result()
         assert result.offset == 0
         deliveries = producer.send_many("t", [ledgermq.Record(str(n), key="key") for n in range(25_000)])
         producer.flush()
         assert [delivery.result().offset for delivery in deliveries[-3:]] == [24_998, 24_999, 25_000]
         assert all(delivery.done() and delivery.exception() is None for delivery in deliveries)
-        (batch,) = producer.send_batch("t", pa.RecordBatch.from_pydict({"value": ["x", "y"]}), partition=result.partition)
+        (batch,) = producer.send_batch(
+            "t", pa.RecordBatch.from_pydict({"value": ["x", "y"]}), partition=result.partition
+        )
         assert batch.base_offset == 25_001
     with client.consumer("t") as consumer:
         first = next(consumer)
@@ -180,7 +190,9 @@ def test_members_of_a_group(client: ledgermq.sync.Client) -> None:
             producer.send("t", b"%d" % number, partition=number % 2)
     with client.consumer("t", group="g") as consumer:
         first = [next(consumer) for _ in range(30)]
-        assert consumer.positions() == {each: max((m.offset + 1 for m in first if m.partition == each.partition), default=0) for each in at}
+        assert consumer.positions() == {
+            each: max((m.offset + 1 for m in first if m.partition == each.partition), default=0) for each in at
+        }
         consumer.pause()
         assert consumer.fetch(timeout=0.05) == []
         consumer.resume()
@@ -201,7 +213,9 @@ def test_members_of_a_group(client: ledgermq.sync.Client) -> None:
         )
 
 
-def test_at_most_once_skips_nothing_when_partitions_are_paused_or_the_consumer_is_drained(client: ledgermq.sync.Client) -> None:
+def test_at_most_once_skips_nothing_when_partitions_are_paused_or_the_consumer_is_drained(
+    client: ledgermq.sync.Client,
+) -> None:
     """What waits for this thread is committed already: it would come to nobody."""
     client.create_topic("t", 1)
     with client.producer() as producer:
@@ -223,7 +237,9 @@ def test_callbacks_may_call_the_consumer(client: ledgermq.sync.Client) -> None:
     with client.producer() as producer:
         for number in range(5):
             producer.send("t", b"%d" % number)
-    with client.consumer("t", group="g", commit="manual", on_revoked=lambda _: committed.append(consumer.commit(messages[2]))) as consumer:
+    with client.consumer(
+        "t", group="g", commit="manual", on_revoked=lambda _: committed.append(consumer.commit(messages[2]))
+    ) as consumer:
         messages = consumer.fetch()
         consumer.commit(messages[:2])
     assert committed == [{ledgermq.TopicPartition("t", 0): 3}]

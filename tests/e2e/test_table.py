@@ -33,7 +33,13 @@ async def test_a_table_holds_the_latest_value_of_each_key_and_follows(client: le
     await put(client, ("a", "1"), ("b", "2"), ("a", "3"), ("c", "4"), ("c", None))
     async with client.table("t") as table:
         assert dict(table.items()) == {b"a": b"3", b"b": b"2"}
-        assert (table["a"], table.get("c"), table.get("c", b"none"), "b" in table, b"c" in table) == (b"3", None, b"none", True, False)
+        assert (table["a"], table.get("c"), table.get("c", b"none"), "b" in table, b"c" in table) == (
+            b"3",
+            None,
+            b"none",
+            True,
+            False,
+        )
         assert (len(table), sorted(table), sorted(table.values())) == (2, [b"a", b"b"], [b"2", b"3"])
         message = table.message("a")
         assert message is not None

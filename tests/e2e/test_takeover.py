@@ -39,7 +39,9 @@ class Producing:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        session = await self._client.open(self._topic, self._partition, f"producer-{self._topic}-{self._partition:05d}".encode()[-16:])
+        session = await self._client.open(
+            self._topic, self._partition, f"producer-{self._topic}-{self._partition:05d}".encode()[-16:]
+        )
         self._task = asyncio.create_task(self._run(session))
 
     async def _run(self, session: pb.ProducerSession) -> None:
@@ -88,7 +90,9 @@ async def test_producing_goes_on_when_the_owner_is_killed(brokers: BrokerProcess
 
 
 async def test_sigterm_hands_over_and_costs_one_retry_at_most(brokers: BrokerProcesses) -> None:
-    brokers.start_all(2, "--ownership-wait-ms", "20000", "--heartbeat-interval-ms", "1000")  # a starved successor is waited for
+    brokers.start_all(
+        2, "--ownership-wait-ms", "20000", "--heartbeat-interval-ms", "1000"
+    )  # a starved successor is waited for
     async with RawClient(*brokers.addresses.split(","), attempt_s=25.0) as client:
         await client.create("t", 1)
         lane = Producing(client, "t", 0)

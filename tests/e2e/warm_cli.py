@@ -46,7 +46,9 @@ class WarmCommands:
         self._program.chmod(0o755)
         return self._program
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         os.killpg(self._server.pid, signal.SIGTERM)  # commands that did not end by themselves, too
         self._server.wait(60)
 

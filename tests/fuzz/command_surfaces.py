@@ -14,10 +14,9 @@ from unittest.mock import patch
 
 import typer
 
-from ledger.commands import fsck, inspect
-from ledger.commands.root import cluster_of, root_url
-from ledger.object_store.open import open_store
 from ledger.object_store.s3_location import parse_s3_url
+from ledger.open_root import cluster_of, root_url
+from ledger.root.open import open_store
 from ledgermq.cli.exit_codes import ExitCode
 from ledgermq.cli.inputs import InputFormat, Shape, read_records
 from ledgermq.cli.lines import LineSource
@@ -25,6 +24,7 @@ from ledgermq.cli.produce import parse_headers
 from ledgermq.client.settings import ClientSettings, ConsumerSettings, ProducerSettings, settings_from
 from ledgermq.client.target import is_root_url, parse_addresses
 from ledgermq.errors import InvalidConfig
+from ledgermq_tools.ledger import fsck, inspect
 from stateless_broker.settings import load_settings
 from tests.batches import mutate
 from tests.filled_root import fill_root
@@ -98,7 +98,9 @@ def check_client_settings(data: bytes) -> None:
     except (ValueError, RecursionError) as error:
         raise InvalidConfig("not TOML, which is not what is tried here") from error
     for name, value in given.items():
-        kinds = [kind for kind in (ClientSettings, ProducerSettings, ConsumerSettings) if name in kind.__dataclass_fields__]
+        kinds = [
+            kind for kind in (ClientSettings, ProducerSettings, ConsumerSettings) if name in kind.__dataclass_fields__
+        ]
         for kind in kinds or [ClientSettings]:
             settings_from(kind, {name: value})
 
@@ -154,7 +156,9 @@ def application() -> typer.Typer:
 
 def check_command(data: bytes) -> None:
     """A line an argument; ROOT stands for a root. Ends with an exit code that the documentation names, and never says INTERNAL."""
-    arguments = [line.replace("ROOT", str(command_root())) for line in data.decode("utf-8", "surrogateescape").split("\n")]
+    arguments = [
+        line.replace("ROOT", str(command_root())) for line in data.decode("utf-8", "surrogateescape").split("\n")
+    ]
     if any("\0" in argument or "s3:" in argument.lower() or "hdfs:" in argument.lower() for argument in arguments):
         return  # no process can be started with the one; the other would go over the network
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", errors="backslashreplace") for _ in range(2))

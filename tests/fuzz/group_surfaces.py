@@ -11,7 +11,18 @@ import struct
 from google.protobuf.message import DecodeError, Message
 
 from offsets.format import ledgermq_offsets_pb2 as fmt
-from offsets.records import Entry, GroupEntry, GroupValue, Held, MemberEntry, MemberValue, OffsetEntry, OffsetValue, Subscription, encode
+from offsets.records import (
+    Entry,
+    GroupEntry,
+    GroupValue,
+    Held,
+    MemberEntry,
+    MemberValue,
+    OffsetEntry,
+    OffsetValue,
+    Subscription,
+    encode,
+)
 from offsets.state import OffsetsState
 from tests.batches import mutate
 from tests.fuzz.mutation import mutate_fields
@@ -21,18 +32,30 @@ _LENGTH = struct.Struct("<H")
 HELD = {(7, 0): Held(12, False), (7, 3): Held(40, True)}
 ENTRIES: list[Entry] = [
     GroupEntry("g", GroupValue(41, 7, 0, "sticky")),
-    MemberEntry("g", "m-1", MemberValue(Subscription(("t", "u"), "", "range", "static", "zone", "client"), False, HELD, {7: "t"})),
+    MemberEntry(
+        "g",
+        "m-1",
+        MemberValue(Subscription(("t", "u"), "", "range", "static", "zone", "client"), False, HELD, {7: "t"}),
+    ),
     OffsetEntry("g", (7, 3), OffsetValue(900, "where I was", 1_700_000_000_001, 40, 5, "t")),
     OffsetEntry("g", (7, 4), OffsetValue(None, "", 1_700_000_000_002, 41, 0, "t")),
     OffsetEntry("g", (7, 3), None),
 ]
-_MESSAGES: dict[bytes, type[Message]] = {b"group": fmt.Group, b"member": fmt.Member, b"offset": fmt.Offset, b"floor": fmt.Floor}
+_MESSAGES: dict[bytes, type[Message]] = {
+    b"group": fmt.Group,
+    b"member": fmt.Member,
+    b"offset": fmt.Offset,
+    b"floor": fmt.Floor,
+}
 
 
 def seeds() -> list[bytes]:
     records = [encode(entry) for entry in ENTRIES]
     floor = b"floor", fmt.Floor(version=1, epoch=41).SerializeToString()
-    return [_LENGTH.pack(len(key)) + key + value for key, value in [*((record.key, record.value or b"") for record in records), floor]]
+    return [
+        _LENGTH.pack(len(key)) + key + value
+        for key, value in [*((record.key, record.value or b"") for record in records), floor]
+    ]
 
 
 def spoil(rng: random.Random, data: bytes) -> bytes:
@@ -65,7 +88,9 @@ def check(data: bytes) -> None:
         state.take(entry)
     key, value = _parts(data)
     state.apply(key, value or None)
-    snapshot = _written_down_again(state)  # a group whose own record is gone leaves behind what its other records will take away
+    snapshot = _written_down_again(
+        state
+    )  # a group whose own record is gone leaves behind what its other records will take away
     if _written_down_again(snapshot).snapshot() != snapshot.snapshot():
         raise Untyped("a record that was accepted means something else when it is written down again")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ledger.keys import check_topic_name
 from ledger.object_store.names import check_fence, check_key, check_prefix
-from ledger.topic_settings import parse_settings
+from ledger.topics.settings import parse_settings
 from ledgermq.cli.inputs import InputFormat, Shape, read_records
 from ledgermq.cli.lines import LineSource
 from ledgermq.cli.start import parse_start
@@ -67,7 +67,12 @@ JSONL = [
     b"[" * 100_000,
     b'{"k": ' + b"9" * 5000 + b', "v": 1}',
 ]
-CSVS = [b'k,v\na,1\n"b ""x""",2\r\n', b"k\n" + b'"' * 9, "k,ä\n\u2028,\ufeff".encode(), b'k,v\n"' + b"x" * 200_000 + b'",1\n']
+CSVS = [
+    b'k,v\na,1\n"b ""x""",2\r\n',
+    b"k\n" + b'"' * 9,
+    "k,ä\n\u2028,\ufeff".encode(),
+    b'k,v\n"' + b"x" * 200_000 + b'",1\n',
+]
 
 
 def check_names(data: bytes) -> None:
@@ -91,7 +96,16 @@ def check_start(data: bytes) -> None:
     parse_start(data.decode("utf-8", "replace"), datetime(2026, 11, 21, tzinfo=UTC))
 
 
-STARTS = [b"earliest", b"15m", b"999999999d", b"2026-11-21T07:30", b"0:15,3:20", b"9" * 5000, "\u0663m".encode(), "\u0663:\u0664".encode()]
+STARTS = [
+    b"earliest",
+    b"15m",
+    b"999999999d",
+    b"2026-11-21T07:30",
+    b"0:15,3:20",
+    b"9" * 5000,
+    "\u0663m".encode(),
+    "\u0663:\u0664".encode(),
+]
 
 
 def surfaces() -> list[Surface]:
@@ -101,7 +115,9 @@ def surfaces() -> list[Surface]:
         Surface("cli-jsonl", JSONL, check_jsonl),
         Surface("cli-csv", CSVS, check_csv),
         Surface(
-            "names", [b"flights", b"a/b_c/d=1", b"..", b"a/../b", b"topic\n", "fl\u00fcge".encode(), b"2024-01-01", b"x" * 250], check_names
+            "names",
+            [b"flights", b"a/b_c/d=1", b"..", b"a/../b", b"topic\n", "fl\u00fcge".encode(), b"2024-01-01", b"x" * 250],
+            check_names,
         ),
         Surface("cli-start", STARTS, check_start),
     ]

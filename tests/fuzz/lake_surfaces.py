@@ -14,7 +14,7 @@ from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keyed.version import KeyedFile, KeyedVersion, decode_version, encode_version
 from ledger.keys import KeyedPlace
-from ledger.segment import encode_segment, first_batch_position
+from ledger.log.segment import encode_segment, first_batch_position
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.errors import InvalidConfig
 from ledgermq.protocol.records import SCHEMA, encode_batch
@@ -28,7 +28,26 @@ from tests.fuzz.surface import Surface, Untyped
 
 PLACE = KeyedPlace(7, 3)
 STAGED = keys.sink_staged_rows("query", 5, b"p" * 16)
-ODD: tuple[Any, ...] = (None, True, -1, 0, 1.5, 2**63, 10**30, float("inf"), "", "x", "7", "\ud800", [], {}, [[]], {"0": 0}, "../../x", "٣")
+ODD: tuple[Any, ...] = (
+    None,
+    True,
+    -1,
+    0,
+    1.5,
+    2**63,
+    10**30,
+    float("inf"),
+    "",
+    "x",
+    "7",
+    "\ud800",
+    [],
+    {},
+    [[]],
+    {"0": 0},
+    "../../x",
+    "٣",
+)
 
 
 # Values inside of JSON.
@@ -58,7 +77,10 @@ def spoil_json(rng: random.Random, data: bytes) -> bytes:
 
 
 def version() -> bytes:
-    files = tuple(KeyedFile(f"parquet/topic=t/partition=3/{first}.parquet", first, first + 9, 5, 1, 1000, 10, 20) for first in (0, 10, 40))
+    files = tuple(
+        KeyedFile(f"parquet/topic=t/partition=3/{first}.parquet", first, first + 9, 5, 1, 1000, 10, 20)
+        for first in (0, 10, 40)
+    )
     return encode_version(KeyedVersion(PLACE, "t", "cluster", 4, b"a" * 16, 60, files, ((20, 1000), (40, 2000)), 10))
 
 
@@ -73,7 +95,13 @@ def spoil_version(rng: random.Random, data: bytes) -> bytes:
 
 def check_version(data: bytes) -> None:
     found = decode_version(data, PLACE.version(4), PLACE)
-    numbers = [found.number, found.end, found.tombstones_to, found.expired_ms, *(number for pair in found.earlier for number in pair)]
+    numbers = [
+        found.number,
+        found.end,
+        found.tombstones_to,
+        found.expired_ms,
+        *(number for pair in found.earlier for number in pair),
+    ]
     numbers += [number for file in found.files for number in astuple(file)[1:]]
     texts = [found.topic, found.cluster, *(file.key for file in found.files)]
     if not all(type(number) is int for number in numbers) or not all(type(text) is str for text in texts):
@@ -98,7 +126,9 @@ def check_decision(data: bytes) -> None:
 
 def staged_rows() -> bytes:
     data = encode_batch(pa.RecordBatch.from_pylist([{"value": b"a"}], SCHEMA))
-    entry = fmt.BatchEntry(topic_id=7, record_count=1, position=first_batch_position(), length=len(data), crc=crc32c(data))
+    entry = fmt.BatchEntry(
+        topic_id=7, record_count=1, position=first_batch_position(), length=len(data), crc=crc32c(data)
+    )
     return b"".join(bytes(part) for part in encode_segment(fmt.SegmentIndex(put_id=b"p" * 16, batches=[entry]), [data]))
 
 
@@ -185,7 +215,9 @@ def spoil_options(rng: random.Random, data: bytes) -> bytes:
             "\x00",
         )
         text = mutate(rng, str(found.get(name, "7")).encode(), b"earliest").decode(errors="surrogateescape")
-        found[name] = rng.choice((rng.choice(odd), text)).encode(errors="replace").decode()  # Java hands no half characters over
+        found[name] = (
+            rng.choice((rng.choice(odd), text)).encode(errors="replace").decode()
+        )  # Java hands no half characters over
     return json.dumps(found).encode()
 
 
@@ -201,7 +233,10 @@ def surfaces() -> list[Surface]:
         Surface("staged-rows", [staged_rows()], check_staged),
         Surface("stream-position", [json.dumps(positions.encode(POSITION)).encode()], check_position, spoil_json),
         Surface(
-            "source-options", [json.dumps(given).encode() for given in (SOURCE_OPTIONS, OF_ONE_TOPIC)], check_source_options, spoil_options
+            "source-options",
+            [json.dumps(given).encode() for given in (SOURCE_OPTIONS, OF_ONE_TOPIC)],
+            check_source_options,
+            spoil_options,
         ),
         Surface("sink-options", [json.dumps(SINK_OPTIONS).encode()], check_sink_options, spoil_options),
     ]

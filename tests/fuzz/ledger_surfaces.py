@@ -11,18 +11,24 @@ from typing import Any
 from crc32c import crc32c
 
 from ledger import keys
-from ledger.catalog import Catalog, Topic, encode_topic_record, read_catalog, topic_key
-from ledger.checkpoint import decode_checkpoint, delete_older_checkpoints, encode_checkpoint, newest_checkpoint, state_of
-from ledger.cluster import ClusterDefaults, open_cluster, read_cluster
-from ledger.envelope import ObjectKind
-from ledger.fold import LedgerState
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.history import read_history
-from ledger.internal_topic import decode_internal
+from ledger.log.checkpoint import (
+    decode_checkpoint,
+    delete_older_checkpoints,
+    encode_checkpoint,
+    newest_checkpoint,
+    state_of,
+)
+from ledger.log.envelope import ObjectKind
+from ledger.log.fold import LedgerState
+from ledger.log.history import read_history
+from ledger.log.internal_topic import decode_internal
+from ledger.log.recovery import advance_checkpoint, recover
+from ledger.log.segment import TRAILER, decode_tail
+from ledger.log.snapshot import decode_snapshot, encode_snapshot, records_of
 from ledger.object_store.memory import MemoryStore
-from ledger.recovery import advance_checkpoint, recover
-from ledger.segment import TRAILER, decode_tail
-from ledger.snapshot import decode_snapshot, encode_snapshot, records_of
+from ledger.root.cluster import ClusterDefaults, open_cluster, read_cluster
+from ledger.topics.catalog import Catalog, Topic, encode_topic_record, read_catalog, topic_key
 from tests.batches import mutate
 from tests.fuzz.mutation import mutate_fields, mutate_sealed
 from tests.fuzz.surface import Surface
@@ -190,7 +196,9 @@ def check_internal(data: bytes) -> None:
 
 FOLDERS = ("segments/", "checkpoints/", "compactions/", "files/", "snapshots/", "")
 NAMES = [
-    f"{folder}{name}".encode() for folder in FOLDERS for name in ("00000000000000000002", "00000000000000000009.tmp", "x", "-1", "9" * 30)
+    f"{folder}{name}".encode()
+    for folder in FOLDERS
+    for name in ("00000000000000000002", "00000000000000000009.tmp", "x", "-1", "9" * 30)
 ]
 
 
@@ -233,7 +241,9 @@ def surfaces() -> list[Surface]:
             check_snapshot,
             lambda rng, data: mutate_sealed(rng, ObjectKind.SNAPSHOT, SNAPSHOT, data),
         ),
-        Surface("internal-batch", [encode_values([b"a", b"b"]), encode_values([b"c"], compression="zstd")], check_internal),
+        Surface(
+            "internal-batch", [encode_values([b"a", b"b"]), encode_values([b"c"], compression="zstd")], check_internal
+        ),
         Surface("object-names", NAMES, in_loop(check_names)),
         Surface("parquet-keys", key_seeds(), check_keys),
     ]

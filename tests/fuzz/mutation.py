@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from ledger.envelope import ObjectKind, seal
+from ledger.log.envelope import ObjectKind, seal
 from tests.batches import mutate
 
 M = TypeVar("M", bound=Message)

@@ -11,13 +11,13 @@ import pyarrow.parquet as pq
 
 from ledger import keys
 from ledger.blocking import run_inline
-from ledger.envelope import ObjectKind, seal, unseal
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.garbage.gc import find_garbage
+from ledger.log.envelope import ObjectKind, seal, unseal
+from ledger.log.plan_chain import decode_plan
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.columns import FooterNote, ParquetBuilder, note_of_file
-from ledger.parquet.gc import find_garbage
 from ledger.parquet.pages import PageReader, decode_page
-from ledger.parquet.plan_chain import decode_plan
 from ledger.parquet.reader import ParquetCache
 from ledger.parquet.stored_file import describe, parse_footer, read_footer
 from ledger.parquet.task import split_plan
@@ -96,10 +96,14 @@ def check_parquet(data: bytes) -> None:
 def check_compaction(data: bytes) -> None:
     batch = decode_batch(data, DECODED_BYTES_MAX)
     name = keys.ParquetName("flights", 0, 5, 4 + batch.num_rows, 1, 1)
-    file = fmt.PlannedFile(topic_id=1, topic="flights", first_offset=5, last_offset=name.last_offset, key=name.key, bloom_columns=["key"])
+    file = fmt.PlannedFile(
+        topic_id=1, topic="flights", first_offset=5, last_offset=name.last_offset, key=name.key, bloom_columns=["key"]
+    )
     builder = ParquetBuilder(file)
     builder.add(batch, 5)
-    written = bytes(builder.finish(note_of_file(file, fmt.CompactionPlan(bundle=1, number=1, put_id=b"p" * 16), "cluster")))
+    written = bytes(
+        builder.finish(note_of_file(file, fmt.CompactionPlan(bundle=1, number=1, put_id=b"p" * 16), "cluster"))
+    )
     if parse_footer(written, name.key).num_rows != batch.num_rows:
         raise Untyped("a Parquet file has another number of rows than its batch")
     table = pq.read_table(pa.BufferReader(written))
@@ -114,10 +118,21 @@ def check_compaction(data: bytes) -> None:
 @cache
 def plan() -> tuple[str, fmt.CompactionPlan, bytes]:
     """A plan is deleted when its slots are: one as it would have been."""
-    whole = fmt.CompactionPlan(bundle=1, number=3, put_id=b"p" * 16, created_ms=5, checkpoint=6, last_slot=40, trim_slot=41)
+    whole = fmt.CompactionPlan(
+        bundle=1, number=3, put_id=b"p" * 16, created_ms=5, checkpoint=6, last_slot=40, trim_slot=41
+    )
     whole.slots.add(slot=34, put_id=b"s" * 16, kind=fmt.DATA, tail_length=99)
     name = keys.ParquetName("flights", 0, 40, 59, 1, 3)
-    whole.files.add(topic_id=1, topic="flights", partition=0, first_offset=40, last_offset=59, key=name.key, slots=[34], source_bytes=5)
+    whole.files.add(
+        topic_id=1,
+        topic="flights",
+        partition=0,
+        first_offset=40,
+        last_offset=59,
+        key=name.key,
+        slots=[34],
+        source_bytes=5,
+    )
     whole.internal.add(topic_id=0, topic="__metadata", end=4, slots=[34])
     return keys.compaction(1, 3), whole, seal(ObjectKind.COMPACTION_PLAN, whole)
 
@@ -156,6 +171,13 @@ def surfaces() -> list[Surface]:
     return [
         Surface("parquet-file", [find(keys.PARQUET)[1]], check_parquet, spoil_parquet, weight=4),
         Surface("compaction", batch_seeds(), check_compaction, spoil_batch, weight=2),
-        Surface("plan", [plan_data], check_plan, lambda rng, data: mutate_sealed(rng, ObjectKind.COMPACTION_PLAN, whole, data)),
-        Surface("file-page", [page_data], check_page, lambda rng, data: mutate_sealed(rng, ObjectKind.FILE_PAGE, page, data)),
+        Surface(
+            "plan",
+            [plan_data],
+            check_plan,
+            lambda rng, data: mutate_sealed(rng, ObjectKind.COMPACTION_PLAN, whole, data),
+        ),
+        Surface(
+            "file-page", [page_data], check_page, lambda rng, data: mutate_sealed(rng, ObjectKind.FILE_PAGE, page, data)
+        ),
     ]

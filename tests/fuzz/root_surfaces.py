@@ -16,19 +16,19 @@ from google.protobuf.message import Message
 
 from ledger import keys
 from ledger.blocking import run_inline
-from ledger.commands.checkpoint_report import checkpoint_report
-from ledger.commands.cluster_report import cluster_report
-from ledger.commands.findings import Findings
-from ledger.commands.ledger_report import ledger_report, view_ledger
-from ledger.commands.segment_report import segment_report
-from ledger.envelope import ObjectKind, unseal
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.fsck.check import check_root
+from ledger.log.envelope import ObjectKind, unseal
+from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.memory import MemoryStore
-from ledger.recovery import advance_checkpoint
 from ledgermq.cli.options import OutputFormat
 from ledgermq.cli.report import Report, show
 from ledgermq.errors import LedgerMQError
+from ledgermq_tools.ledger.checkpoint_report import checkpoint_report
+from ledgermq_tools.ledger.cluster_report import cluster_report
+from ledgermq_tools.ledger.findings import Findings
+from ledgermq_tools.ledger.ledger_report import ledger_report, view_ledger
+from ledgermq_tools.ledger.segment_report import segment_report
 from tests.batches import mutate
 from tests.fuzz.ledger_surfaces import spoil_segment
 from tests.fuzz.mutation import mutate_sealed

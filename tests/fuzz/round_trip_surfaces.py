@@ -18,11 +18,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ledger.blocking import run_inline
-from ledger.cluster import read_cluster
 from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.runner import compact_root
+from ledger.root.cluster import read_cluster
+from ledger.rounds.runner import compact_root
 from ledgermq.cli.formats import MessageFormat, formatter
 from ledgermq.client.consuming.message import decode_run, messages_of
 from ledgermq.protocol import ledgermq_pb2 as pb

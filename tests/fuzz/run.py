@@ -156,7 +156,9 @@ def main() -> int:
         print(line)
     seconds = time.monotonic() - begun
     total = sum(work.count for work in works)
-    print(f"{total:,} inputs on {len(works)} surfaces in {seconds:.0f} s, seed {arguments.seed}: {len(failures)} failures")
+    print(
+        f"{total:,} inputs on {len(works)} surfaces in {seconds:.0f} s, seed {arguments.seed}: {len(failures)} failures"
+    )
     return 1 if failures else 0
 
 

@@ -32,7 +32,9 @@ HEALTH_EVERY = 50
 INPUTS_A_CLUSTER = 1000
 """Then a new one: what a request meets must not grow for ever."""
 LIMITS = {"partitions_max": 8, "topics_max": 40, "fetch_wait_ms_max": 1000}
-SERVED = [method for method in METHODS if getattr(BrokerService, method.attribute) is not getattr(BrokerApi, method.attribute)]
+SERVED = [
+    method for method in METHODS if getattr(BrokerService, method.attribute) is not getattr(BrokerApi, method.attribute)
+]
 """A method that the protocol has and the broker does not answer yet is left out until it does."""
 ANSWERS_MAX = 3
 """Of a stream, which would otherwise go on for ever."""
@@ -123,14 +125,24 @@ def seeds() -> list[bytes]:
         "ListOffsets": [pb.ListOffsetsRequest(queries=[*queries, pb.OffsetQuery(topic="kept", latest=True)])],
         "OpenProducer": [pb.OpenProducerRequest(partitions=[topic, topic])],
         "DescribeCluster": [pb.DescribeClusterRequest()],
-        "DescribeTopics": [pb.DescribeTopicsRequest(topics=["kept", "t1"], auto_create=True), pb.DescribeTopicsRequest()],
-        "CreateTopic": [pb.CreateTopicRequest(name=f"t{i}", partitions=2, settings={"retention.ms": "1000"}) for i in range(4)],
-        "AlterTopic": [pb.AlterTopicRequest(name="t1", partitions=3, set={"max.message.bytes": "9"}, unset=["retention.ms"])],
+        "DescribeTopics": [
+            pb.DescribeTopicsRequest(topics=["kept", "t1"], auto_create=True),
+            pb.DescribeTopicsRequest(),
+        ],
+        "CreateTopic": [
+            pb.CreateTopicRequest(name=f"t{i}", partitions=2, settings={"retention.ms": "1000"}) for i in range(4)
+        ],
+        "AlterTopic": [
+            pb.AlterTopicRequest(name="t1", partitions=3, set={"max.message.bytes": "9"}, unset=["retention.ms"])
+        ],
         "DeleteRecords": [
             pb.DeleteRecordsRequest(
-                topic="t1", partitions=[pb.RecordsToDelete(partition=0, offset=5), pb.RecordsToDelete(partition=9, end=True)]
+                topic="t1",
+                partitions=[pb.RecordsToDelete(partition=0, offset=5), pb.RecordsToDelete(partition=9, end=True)],
             ),
-            pb.DeleteRecordsRequest(topic="t2", partitions=[pb.RecordsToDelete(partition=1, timestamp_us=-5)], dry_run=True),
+            pb.DeleteRecordsRequest(
+                topic="t2", partitions=[pb.RecordsToDelete(partition=1, timestamp_us=-5)], dry_run=True
+            ),
         ],
         "DeleteTopic": [pb.DeleteTopicRequest(name=f"t{i}") for i in range(4)],
         "FetchOnce": [pb.FetchRequest(partitions=[fetched], max_bytes=1000, max_wait_ms=5, min_bytes=1)],

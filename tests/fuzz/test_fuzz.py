@@ -33,7 +33,9 @@ def test_a_crash_is_seen_and_the_rest_is_still_run() -> None:
 
 
 def test_an_input_that_never_ends_is_seen() -> None:
-    assert [(f.number, f.what) for f in fuzz([Work("broken-hang", 0, 3)], 1, hang_s=2)] == [(1, "no answer, or no end of work")]
+    assert [(f.number, f.what) for f in fuzz([Work("broken-hang", 0, 3)], 1, hang_s=2)] == [
+        (1, "no answer, or no end of work")
+    ]
 
 
 @pytest.mark.parametrize("name", ["raise", "untyped"])

@@ -19,7 +19,19 @@ from ledgermq.protocol.methods import METHODS
 from ledgermq.protocol.records import decode_batch, encode_batch, largest_record_bytes, timestamps_of
 from ledgermq.protocol.status import error_from_proto
 from stateless_broker.heartbeat import Heartbeat, decode_heartbeat, encode_heartbeat
-from tests.batches import BUFFERS, NODES, ROWS, batch_of, get_pair, mutate, nulls_with_content, position, seeded_batch, serialize, with_pair
+from tests.batches import (
+    BUFFERS,
+    NODES,
+    ROWS,
+    batch_of,
+    get_pair,
+    mutate,
+    nulls_with_content,
+    position,
+    seeded_batch,
+    serialize,
+    with_pair,
+)
 from tests.fuzz.mutation import filled, mutate_fields
 from tests.fuzz.surface import Surface, Untyped
 
@@ -32,7 +44,9 @@ def batch_seeds() -> list[bytes]:
     found = []
     for compression in (None, "lz4", "zstd"):
         for version in (pa.ipc.MetadataVersion.V4, pa.ipc.MetadataVersion.V5):
-            found += [serialize(seeded_batch(_rng), compression=compression, metadata_version=version) for _ in range(4)]
+            found += [
+                serialize(seeded_batch(_rng), compression=compression, metadata_version=version) for _ in range(4)
+            ]
     found.append(serialize(batch_of([{"value": bytes(100_000)}]), compression="zstd"))
     found.append(serialize(batch_of([{}] * 500)))
     found += [serialize(nulls_with_content(), compression=compression) for compression in (None, "zstd")]
@@ -73,7 +87,10 @@ def check_batch(data: bytes) -> None:
         raise Untyped(f"the walker counts {info.record_count} rows, pyarrow {batch.num_rows}")
     if batch.get_total_buffer_size() > info.decoded_bytes + 64 * 22:
         raise Untyped(f"the walker counts {info.decoded_bytes} bytes, pyarrow took {batch.get_total_buffer_size()}")
-    if sum(len(message.value or b"") + len(message.key or b"") for message in messages_of(batch, "t", 0, 7)) > info.decoded_bytes:
+    if (
+        sum(len(message.value or b"") + len(message.key or b"") for message in messages_of(batch, "t", 0, 7))
+        > info.decoded_bytes
+    ):
         raise Untyped("the messages are longer than the batch")
     largest_record_bytes(batch)
     timestamps_of(batch)
@@ -98,7 +115,10 @@ def fetch_seeds() -> list[bytes]:
     failed = pb.FetchedPartition(topic="u", error=pb.Error(code="NOT_OWNER", message="m", owner="o", retry_after_ms=5))
     there = pb.FetchedBatch(base_offset=10, record_count=3, length=4, crc=9, object=1, position=2**40)
     located = pb.FetchedPartition(topic="t", topic_id=4, high_watermark=13, batches=[fetched, there])
-    headers = [pb.FetchHeader(partitions=[partition, failed]), pb.FetchHeader(partitions=[located], objects=["file:///root/segment"])]
+    headers = [
+        pb.FetchHeader(partitions=[partition, failed]),
+        pb.FetchHeader(partitions=[located], objects=["file:///root/segment"]),
+    ]
     return [encode_frame(Frame(header, [b"data", b"data"])) for header in headers]
 
 

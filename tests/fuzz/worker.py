@@ -42,7 +42,12 @@ def main(seed: int, progress_file: Path, works: list[str]) -> None:
 def tell(surface: str, number: int, error: Exception) -> None:
     trace = traceback.extract_tb(error.__traceback__)
     place = f"{Path(trace[-1].filename).name}:{trace[-1].lineno}" if trace else ""
-    print(json.dumps({"surface": surface, "number": number, "what": f"{type(error).__name__} at {place}: {error!s:.300}"}), flush=True)
+    print(
+        json.dumps(
+            {"surface": surface, "number": number, "what": f"{type(error).__name__} at {place}: {error!s:.300}"}
+        ),
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

@@ -120,7 +120,9 @@ class World:
             raise Violation(f"offset {segment.offset} acknowledged twice")
 
 
-def put(world: World, chain: dict[int, Segment] | dict[int, Checkpoint], number: int, value: Segment | Checkpoint) -> Process:
+def put(
+    world: World, chain: dict[int, Segment] | dict[int, Checkpoint], number: int, value: Segment | Checkpoint
+) -> Process:
     """Put if absent; returns "won", "lost", "unknown" or "refused". A lost reply is settled by reading back.
 
     "refused": the store is full, and certainly has put nothing.

@@ -174,7 +174,9 @@ def seal(term: Term[State], move: Move) -> None:
 
 
 def open_partition(world: World, term: Term[State], move: Move) -> Process:
-    source = (world.terms[move.source] if world.walk.chance(0.5) else world.owner(move.source)).state  # perhaps an old fold
+    source = (
+        world.terms[move.source] if world.walk.chance(0.5) else world.owner(move.source)
+    ).state  # perhaps an old fold
     if move.id in source.seals:
         end, producers = source.seals[move.id]
     elif world.breaks("open-without-seal") and source.partition is not None:
@@ -288,7 +290,9 @@ def controller(world: World) -> Process:
         for _ in range(world.walk.random.randrange(1500)):
             yield
         last = world.moves[-1] if world.moves else None
-        if last is None or (last.id in world.checkpoints[last.target].imported and not world.checkpoints[last.source].here):
+        if last is None or (
+            last.id in world.checkpoints[last.target].imported and not world.checkpoints[last.source].here
+        ):
             world.moves.append(Move(len(world.moves) + 1, at, 1 - at))
             at = 1 - at
             world.walk.saw("a move was decided")
@@ -297,7 +301,14 @@ def controller(world: World) -> Process:
 def run(walk: Walk) -> None:
     world = World(walk)
     compactors = [compactor(world, ledger) for ledger in (0, 0, 1, 1)]
-    processes = [producer(world, "x"), producer(world, "y"), owner(world, 0), owner(world, 1), *compactors, controller(world)]
+    processes = [
+        producer(world, "x"),
+        producer(world, "y"),
+        owner(world, 0),
+        owner(world, 1),
+        *compactors,
+        controller(world),
+    ]
     world.run(processes, STEPS, STEPS_AT_REST, sleep=range(100, 2500))
     check(world)
 

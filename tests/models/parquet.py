@@ -163,7 +163,11 @@ def freeze(world: World, base: Checkpoint, number: int) -> Process:
         return None
     first = base.end
     none_left = not base.files and not world.stored
-    if walk.chance(0.1) and world.log_end - base.end > 1 and (none_left or world.breaks("records-dropped-beside-files")):
+    if (
+        walk.chance(0.1)
+        and world.log_end - base.end > 1
+        and (none_left or world.breaks("records-dropped-beside-files"))
+    ):
         first = walk.random.randrange(base.end + 1, world.log_end)
         walk.saw("a plan left out records")
     mine = Plan((number, world.next_id()), first, walk.random.randint(first, world.log_end - 1))
@@ -197,7 +201,9 @@ def retention(world: World) -> Process:
     while True:
         yield
         base = world.newest
-        expired = [file for file in base.files if world.now - file.at >= COMMIT_AGE_MIN][: walk.random.choice((1, 2, 9))]
+        expired = [file for file in base.files if world.now - file.at >= COMMIT_AGE_MIN][
+            : walk.random.choice((1, 2, 9))
+        ]
         if expired and walk.chance(0.5):
             yield
             world.commit(base, replace(base, files=base.files[len(expired) :], start=expired[-1].span[1] + 1))
@@ -284,4 +290,9 @@ REACHED = (
     "a plan left out records",
 )
 ON_FILES = Model("parquet-on-files", run_on_files, RULES | FILE_RULES, (*REACHED, "a put was refused by its fence"))
-ON_S3 = Model("parquet-on-s3", run_on_s3, RULES | S3_RULES, (*REACHED, "a put was refused by its URL's age", "an upload was cut off"))
+ON_S3 = Model(
+    "parquet-on-s3",
+    run_on_s3,
+    RULES | S3_RULES,
+    (*REACHED, "a put was refused by its URL's age", "an upload was cut off"),
+)

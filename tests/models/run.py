@@ -50,7 +50,8 @@ def run_models(names: list[str], seeds: range) -> bool:
             caught = model.catch(mutant, range(MUTANT_SEEDS))
             sound = sound and caught is not None
             print(
-                f"  {mutant:32} " + (f"seed {caught[0]:4}: {caught[1][:100]}" if caught else f"SURVIVED {MUTANT_SEEDS} seeds: {rule}"),
+                f"  {mutant:32} "
+                + (f"seed {caught[0]:4}: {caught[1][:100]}" if caught else f"SURVIVED {MUTANT_SEEDS} seeds: {rule}"),
                 flush=True,
             )
         print(f"  {time.monotonic() - begun:.0f} s")
@@ -63,7 +64,9 @@ def main() -> int:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(MODELS))
     chosen = parser.parse_args()
-    return 0 if run_models(chosen.names or list(MODELS), range(chosen.first_seed, chosen.first_seed + chosen.seeds)) else 1
+    return (
+        0 if run_models(chosen.names or list(MODELS), range(chosen.first_seed, chosen.first_seed + chosen.seeds)) else 1
+    )
 
 
 if __name__ == "__main__":

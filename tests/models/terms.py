@@ -103,7 +103,12 @@ class TermsWorld(Generic[S]):
         self._deliver(self.late)
 
     def run(
-        self, processes: list[Process], steps: int, steps_at_rest: int, sleep: range, on_heal: Callable[[], object] = lambda: None
+        self,
+        processes: list[Process],
+        steps: int,
+        steps_at_rest: int,
+        sleep: range,
+        on_heal: Callable[[], object] = lambda: None,
     ) -> None:
         """`sleep`: for how many steps a process may sleep."""
         awake_at = dict.fromkeys(range(len(processes)), 0)

@@ -9,7 +9,11 @@ from tests.models.walk import Model, Violation
 
 DESIGN_SEEDS = range(6)
 MUTANT_SEEDS = range(60)
-RARELY_CAUGHT = {("ledger", "narrow-reader-check"), ("transactions", "order-without-epoch"), ("moves", "freeze-without-barrier")}
+RARELY_CAUGHT = {
+    ("ledger", "narrow-reader-check"),
+    ("transactions", "order-without-epoch"),
+    ("moves", "freeze-without-barrier"),
+}
 """These need hundreds of seeds: `make simulate LEVEL=models` shows them."""
 
 

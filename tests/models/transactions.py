@@ -137,7 +137,9 @@ def decide(term: Term[State], transaction: TransactionId, outcome: str, parts: d
     return _record(term, transaction, known, outcome, parts, complete=False)
 
 
-def _record(term: Term[State], transaction: TransactionId, known: Known, outcome: str, parts: dict[int, Part], complete: bool) -> str:
+def _record(
+    term: Term[State], transaction: TransactionId, known: Known, outcome: str, parts: dict[int, Part], complete: bool
+) -> str:
     new = replace(known, number=transaction.number, decided=outcome, parts=parts, complete=complete)
     if not term.append(lambda state: state.known.update({transaction.name: new})):
         return NOT_OWNER
@@ -229,8 +231,15 @@ def complete(term: Term[State], transaction: TransactionId, outcome: str, part: 
             if pending is not None and part.has_offset:
                 state.group.committed = pending[1]
         done = (transaction.epoch, transaction.number)
-        for kept in (state.staged, state.group.pending):  # a producer's transactions are completed in turn: what is older is a late double
-            for old in [old for old in kept if old.producer == transaction.producer and not_after(term, (old.epoch, old.number), done)]:
+        for kept in (
+            state.staged,
+            state.group.pending,
+        ):  # a producer's transactions are completed in turn: what is older is a late double
+            for old in [
+                old
+                for old in kept
+                if old.producer == transaction.producer and not_after(term, (old.epoch, old.number), done)
+            ]:
                 del kept[old]
         state.finished[transaction.producer] = max(state.finished.get(transaction.producer, (0, 0)), done)
 
@@ -240,7 +249,9 @@ def complete(term: Term[State], transaction: TransactionId, outcome: str, part: 
 def fetch_committed(term: Term[State]) -> int | str:
     if not term.is_current:
         return NOT_OWNER
-    return RETRY if term.state.group.pending and not term.world.breaks("pending-ignored") else term.state.group.committed
+    return (
+        RETRY if term.state.group.pending and not term.world.breaks("pending-ignored") else term.state.group.committed
+    )
 
 
 def assign(term: Term[State], member: str) -> bool:
@@ -360,7 +371,9 @@ def housekeeper(world: World, bundle: int) -> Process:
         yield
         state = world.owner(bundle).state
         staged = [transaction for transaction, kept in state.staged.items() if world.now - kept.at > STAGED_AGE_MAX]
-        pending = [transaction for transaction, (at, _) in state.group.pending.items() if world.now - at > STAGED_AGE_MAX]
+        pending = [
+            transaction for transaction, (at, _) in state.group.pending.items() if world.now - at > STAGED_AGE_MAX
+        ]
         for transaction in sorted({*staged, *pending}):
             if (yield from world.call(0, ask, transaction)) == ABORT:
                 yield from world.call(bundle, complete, transaction, ABORT, Part(0, False))
@@ -375,8 +388,17 @@ def rebalancer(world: World) -> Process:
 
 def run(walk: Walk) -> None:
     world = World(walk)
-    workers = [worker(world, name, transactional_id) for name, transactional_id in (("a", "t1"), ("b", "t1"), ("c", "t2"))]
-    processes = [*workers, completer(world), completer(world), housekeeper(world, 1), housekeeper(world, 2), rebalancer(world)]
+    workers = [
+        worker(world, name, transactional_id) for name, transactional_id in (("a", "t1"), ("b", "t1"), ("c", "t2"))
+    ]
+    processes = [
+        *workers,
+        completer(world),
+        completer(world),
+        housekeeper(world, 1),
+        housekeeper(world, 2),
+        rebalancer(world),
+    ]
     world.run(processes, STEPS, STEPS_AT_REST, sleep=range(200, 4000), on_heal=lambda: assign(world.terms[1], "a"))
     check(world)
 
@@ -392,7 +414,9 @@ def check(world: World) -> None:
     for term in world.terms[1:]:
         visible = term.state.visible
         if visible != list(range(committed)):
-            raise Violation(f"bundle {term.ledger} shows {len(visible)} items, {committed} are committed: {visible[-12:]}")
+            raise Violation(
+                f"bundle {term.ledger} shows {len(visible)} items, {committed} are committed: {visible[-12:]}"
+            )
     world.walk.saw("items committed", committed)
 
 

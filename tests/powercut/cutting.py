@@ -49,6 +49,8 @@ async def check_cuts(log: Sequence[Any], top: Path, into: Path, seed: int, count
         try:
             await check(log[: at + 1], into)
         except AssertionError as error:
-            raise AssertionError(f"seed {seed}, the power cut after step {at} of {len(log)}, cut {done}: {error}") from error
+            raise AssertionError(
+                f"seed {seed}, the power cut after step {at} of {len(log)}, cut {done}: {error}"
+            ) from error
         done += 1
     return done

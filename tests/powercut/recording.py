@@ -75,7 +75,10 @@ class Recording:
             yield
 
     def install(self, patch: pytest.MonkeyPatch) -> None:
-        real = {name: getattr(os, name) for name in ("open", "close", "writev", "fsync", "link", "replace", "unlink", "mkdir", "rmdir")}
+        real = {
+            name: getattr(os, name)
+            for name in ("open", "close", "writev", "fsync", "link", "replace", "unlink", "mkdir", "rmdir")
+        }
         self._patch_files(patch, real)
         self._patch_names(patch, real)
 

@@ -55,7 +55,9 @@ async def writer(store: Witness, rng: random.Random, name: int) -> None:
             match rng.randrange(7):
                 case 0 | 1:
                     content = rng.randbytes(rng.choice((0, 10, 5000)))
-                    await store.put_if_absent(f"ledgers/0001/segments/{rng.randrange(12):020d}", [content[:7], content[7:]])
+                    await store.put_if_absent(
+                        f"ledgers/0001/segments/{rng.randrange(12):020d}", [content[:7], content[7:]]
+                    )
                 case 2:
                     await store.put(f"brokers/b{name}.json", rng.randbytes(30))
                 case 3:
@@ -81,7 +83,9 @@ async def writer(store: Witness, rng: random.Random, name: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(2))
-async def test_a_power_cut_takes_nothing_back(witness: Witness, recording: Recording, tmp_path: Path, seed: int) -> None:
+async def test_a_power_cut_takes_nothing_back(
+    witness: Witness, recording: Recording, tmp_path: Path, seed: int
+) -> None:
     async with asyncio.TaskGroup() as group:
         for name in range(3):
             group.create_task(writer(witness, random.Random(f"{seed}/{name}"), name))
@@ -91,14 +95,20 @@ async def test_a_power_cut_takes_nothing_back(witness: Witness, recording: Recor
 async def test_two_stores_on_one_folder_promise_the_same(recording: Recording, tmp_path: Path) -> None:
     """As two processes: what one has made durable counts for the other only after its own fsync."""
     root = recording.top / "deep" / "root"
-    async with FileStore(root, seeded_sources(1)) as one, FileStore(root, seeded_sources(2)) as two, asyncio.TaskGroup() as group:
+    async with (
+        FileStore(root, seeded_sources(1)) as one,
+        FileStore(root, seeded_sources(2)) as two,
+        asyncio.TaskGroup() as group,
+    ):
         for name, store in enumerate((one, two)):
             group.create_task(writer(Witness(store, recording), random.Random(name), name))
     await check_cuts(recording.log, recording.top, tmp_path / "left", 1, CUTS // 2, check)
 
 
 @pytest.mark.parametrize("died_at", ["fsync", "unlink"])
-async def test_what_a_reader_has_seen_survives_although_its_writer_was_killed(recording: Recording, tmp_path: Path, died_at: str) -> None:
+async def test_what_a_reader_has_seen_survives_although_its_writer_was_killed(
+    recording: Recording, tmp_path: Path, died_at: str
+) -> None:
     """A reader may build on what it saw: a checkpoint on a segment, a plan on a slot. So it must be durable before it is shown."""
     root = recording.top / "deep" / "root"
     key = "ledgers/0001/segments/00000000000000000007"
@@ -118,7 +128,9 @@ async def test_what_a_reader_has_seen_survives_although_its_writer_was_killed(re
     await check_cuts(recording.log, recording.top, tmp_path / "left", 1, 40, check)
 
 
-async def test_what_was_found_under_a_closed_fence_is_durable_once_that_is_asked_for(recording: Recording, tmp_path: Path) -> None:
+async def test_what_was_found_under_a_closed_fence_is_durable_once_that_is_asked_for(
+    recording: Recording, tmp_path: Path
+) -> None:
     """As a round does that a full store cuts short: it reads what is there. The writer was killed just after the link."""
     root = recording.top / "deep" / "root"
     key = "parquet/topic=t/partition=0/f"
@@ -137,7 +149,9 @@ async def test_what_was_found_under_a_closed_fence_is_durable_once_that_is_asked
     await check_cuts(recording.log, recording.top, tmp_path / "left", 1, 40, check)
 
 
-async def test_a_folder_that_another_made_anew_is_durable_before_a_put_in_it_counts(recording: Recording, tmp_path: Path) -> None:
+async def test_a_folder_that_another_made_anew_is_durable_before_a_put_in_it_counts(
+    recording: Recording, tmp_path: Path
+) -> None:
     """It was emptied and removed; who makes it again is killed before its fsync; a third still believes that it has made it durable."""
     root = recording.top / "deep" / "root"
     place = "parquet/topic=t/partition=0/"
@@ -188,7 +202,9 @@ async def test_without_fsync_the_model_loses_what_was_written(
 
 
 @pytest.mark.parametrize("forgotten", ["file", "folder"])
-async def test_each_fsync_is_needed(recording: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forgotten: str) -> None:
+async def test_each_fsync_is_needed(
+    recording: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forgotten: str
+) -> None:
     import os
     import stat
 

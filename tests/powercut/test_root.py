@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from ledger import keys
-from ledger.cluster import read_cluster
 from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
+from ledger.garbage.delete import log_start_move, tidy_bundle
+from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import ObjectMissing
 from ledger.object_store.file import FileStore
-from ledger.parquet.delete import log_start_move, tidy_bundle
 from ledger.parquet.round import cut_open_plan_short
-from ledger.recovery import advance_checkpoint
+from ledger.root.cluster import read_cluster
 from stateless_broker.heartbeat import Heartbeat, decode_heartbeat, encode_heartbeat
 from tests.full_store import FullStore
 from tests.powercut.cutting import CUTS, check_cuts
@@ -95,7 +95,9 @@ class Life:
         await tidy_bundle(root.store, 1, cluster, await root.catalog(), root.sources)
 
     async def retain(self, *, everything: bool = False) -> None:
-        name, partition = self.rng.choice(sorted(part for part in self.root.produced if part[0] in self.topics) or [("", 0)])
+        name, partition = self.rng.choice(
+            sorted(part for part in self.root.produced if part[0] in self.topics) or [("", 0)]
+        )
         if name:
             end = len(self.root.produced[name, partition])
             below = end if everything else self.rng.randrange(1, end + 1)
@@ -129,7 +131,9 @@ async def check(events: Sequence[Any], left: Path) -> None:
             for offset, value in enumerate(values):
                 kept = found.get(part, {}).get(offset)
                 may_be_gone = part[0] in gone or offset < below.get(part, 0)
-                assert kept == value or (kept is None and may_be_gone), f"{part}: {offset} was acknowledged as {value!r}, there is {kept!r}"
+                assert kept == value or (kept is None and may_be_gone), (
+                    f"{part}: {offset} was acknowledged as {value!r}, there is {kept!r}"
+                )
         await check_heartbeats(store)
         await check_that_life_goes_on(root, found, below)
 
@@ -160,7 +164,11 @@ async def check_that_life_goes_on(
 
 async def read_clean(root: Root, topics: set[str]) -> dict[tuple[str, int], dict[int, bytes]]:
     """All records of a root without damage; `topics` have to be among what it has."""
-    damage = [problem for problem in (await check_root(root.store, root.cluster)).problems if problem.severity is Severity.DAMAGE]
+    damage = [
+        problem
+        for problem in (await check_root(root.store, root.cluster)).problems
+        if problem.severity is Severity.DAMAGE
+    ]
     assert not damage, damage
     root.topics = {topic.name: topic for topic in (await root.catalog()).living_topics() if not topic.internal}
     assert topics <= root.topics.keys()
@@ -181,7 +189,9 @@ KINDS_OF_OBJECTS = {
 
 
 @pytest.mark.parametrize("seed", range(2))
-async def test_a_power_cut_loses_nothing_that_was_acknowledged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+async def test_a_power_cut_loses_nothing_that_was_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     top = tmp_path / "disk"
     top.mkdir()
     recording = Recording(top)
@@ -197,7 +207,9 @@ async def test_a_power_cut_loses_nothing_that_was_acknowledged(tmp_path: Path, m
     await check_cuts(recording.log, top, tmp_path / "left", seed, CUTS, check)
 
 
-async def test_a_plan_cut_short_names_no_file_that_a_power_cut_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_plan_cut_short_names_no_file_that_a_power_cut_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A task is killed just after it has given a file its name. Another process closes the fence, and commits what is there."""
     top = tmp_path / "disk"
     top.mkdir()
@@ -212,7 +224,9 @@ async def test_a_plan_cut_short_names_no_file_that_a_power_cut_takes(tmp_path: P
             recording.note(Acknowledged(name, 0, (b"x",)))
             recording.note(Acknowledged(name, 1, (b"y",)))
         killed = FileStore(top / "root", seeded_sources(2))
-        recording.kill_at = lambda what, path: what == "fsync" and path.name.startswith("partition=") and any(path.iterdir())
+        recording.kill_at = lambda what, path: (
+            what == "fsync" and path.name.startswith("partition=") and any(path.iterdir())
+        )
         with suppress(BaseExceptionGroup, Killed):
             await root.compact(killed)
         recording.kill_at = lambda what, path: False

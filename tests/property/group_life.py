@@ -213,7 +213,13 @@ class GroupLife(GroupPromises):
 
     def sent(self, member_id: str, partition: Partition, epoch: int, counter: int, offset: int, topic: str) -> Sent:
         commit = pb.OffsetCommit(
-            topic=topic, topic_id=partition[0], partition=partition[1], epoch=epoch, counter=counter, offset=offset, metadata=str(counter)
+            topic=topic,
+            topic_id=partition[0],
+            partition=partition[1],
+            epoch=epoch,
+            counter=counter,
+            offset=offset,
+            metadata=str(counter),
         )
         request = pb.CommitOffsetsRequest(group=GROUP, member_id=member_id, commits=[commit])
         return Sent(request, partition, self.eras.get(partition, 0))
@@ -228,10 +234,14 @@ class GroupLife(GroupPromises):
         if codes == [""]:
             done = self.desk.coordinator.state.groups[GROUP].offset_of(sent.partition)
             assert done is not None, "a commit was acknowledged, and nothing is committed"
-            assert (done.offset or 0) >= sent.request.commits[0].offset, "a commit was acknowledged, and less is committed"
+            assert (done.offset or 0) >= sent.request.commits[0].offset, (
+                "a commit was acknowledged, and less is committed"
+            )
         if applied:
             assert codes == [""]
-            assert sent.era == self.eras.get(sent.partition, 0), "a commit of before its partition changed hands, or was reset, was applied"
+            assert sent.era == self.eras.get(sent.partition, 0), (
+                "a commit of before its partition changed hands, or was reset, was applied"
+            )
             commit = sent.request.commits[0]
             epoch, counter = self.counters.get(sent.partition, (0, 0))
             assert commit.epoch > epoch or commit.counter > counter, "a delayed commit was applied after a later one"
@@ -312,7 +322,11 @@ class GroupLife(GroupPromises):
             self.everything_may_go_back()
 
     def everything_may_go_back(self) -> None:
-        for partition in set(self.committed) | set(self.eras) | {(t.topic_id, p) for t in self.catalog.topics.values() for p in range(9)}:
+        for partition in (
+            set(self.committed)
+            | set(self.eras)
+            | {(t.topic_id, p) for t in self.catalog.topics.values() for p in range(9)}
+        ):
             self.may_go_back.add(partition)
             self.new_era(partition)
 
@@ -383,12 +397,18 @@ class GroupLife(GroupPromises):
                     self.stay_one(client)
             self.time_passes(0.5)
         present = self.members_present()
-        if not present or present != before or present != {client.member_id for client in self.clients if client.joined}:
+        if (
+            not present
+            or present != before
+            or present != {client.member_id for client in self.clients if client.joined}
+        ):
             return  # somebody has died, and is not put out, or only just now
         names = {name for client in self.clients if client.joined for name in client.topics}
         wanted = {(t.topic_id, p) for t in self.catalog.topics.values() if t.name in names for p in range(t.partitions)}
         owned = [partition for client in self.clients if client.joined for partition in client.owned]
         assert sorted(owned) == sorted(wanted), "not every partition has exactly one owner"
         assert self.desk.coordinator.describe(GROUP, self.desk.now_s).state == pb.STABLE
-        woken = [c for c in self.clients if c.joined and self.desk.coordinator.changed_for(GROUP, c.member_id, c.seen_epoch)]
+        woken = [
+            c for c in self.clients if c.joined and self.desk.coordinator.changed_for(GROUP, c.member_id, c.seen_epoch)
+        ]
         assert not woken, "nothing changes, but a heartbeat would not be held"

@@ -50,10 +50,14 @@ class GroupPromises(RuleBasedStateMachine):
         group = self.desk.coordinator.state.groups.get(GROUP)
         now: dict[Partition, int] = {}
         if group is not None:
-            now = {(t, p): v.offset for t, topic in group.offsets.items() for p, v in topic.items() if v.offset is not None}
+            now = {
+                (t, p): v.offset for t, topic in group.offsets.items() for p, v in topic.items() if v.offset is not None
+            }
         for partition, offset in self.committed.items():
             if partition not in self.may_go_back:
-                assert now.get(partition, -1) >= offset, f"{partition}: {offset} was committed, now it is {now.get(partition)}"
+                assert now.get(partition, -1) >= offset, (
+                    f"{partition}: {offset} was committed, now it is {now.get(partition)}"
+                )
         self.committed = now
         self.may_go_back = set()
 
@@ -71,7 +75,9 @@ class GroupPromises(RuleBasedStateMachine):
         self.batches_checked = len(self.desk.batches)
         again = replayed(self.desk.batches, self.desk.limits, self.catalog)
         assert again.state.snapshot() == self.desk.coordinator.state.snapshot()
-        cleaned: dict[bytes, bytes | None] = {record.key: record.value for records in self.desk.batches for record in records}
+        cleaned: dict[bytes, bytes | None] = {
+            record.key: record.value for records in self.desk.batches for record in records
+        }
         from_snapshot = replayed([], self.desk.limits, self.catalog)
         for key, value in cleaned.items():
             if value is not None:

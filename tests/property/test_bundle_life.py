@@ -15,13 +15,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ledger.blocking import run_inline
+from ledger.log.producers import ProducerSession
+from ledger.log.segment import Batch
 from ledger.object_store.memory import MemoryStore
 from ledger.object_store.resilient import ResilientStore
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.runner import compact_bundle
-from ledger.producers import ProducerSession
-from ledger.segment import Batch
+from ledger.rounds.runner import compact_bundle
 from ledgermq.errors import LedgerMQError, OffsetOutOfRange, RetriableError, StoreError
 from ledgermq.protocol.records import decode_batch
 from ledgermq.sources import Sources
@@ -146,7 +146,9 @@ async def disturbing(cluster: Cluster) -> None:
 async def compact(cluster: Cluster) -> None:
     context = cluster.context("compactor")
     engine = LocalEngine(cluster.sources, run_inline)
-    await compact_bundle(Compaction(context.store, context.cluster, cluster.sources, engine), 1, context.catalog(), everything=True)
+    await compact_bundle(
+        Compaction(context.store, context.cluster, cluster.sources, engine), 1, context.catalog(), everything=True
+    )
 
 
 async def reading(cluster: Cluster, seen: list[dict[int, bytes]]) -> None:

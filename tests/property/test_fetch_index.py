@@ -7,12 +7,14 @@ import pickle
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger.fetch_index import FetchIndex, IndexedBatch, PartitionIndex, indexed
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.view.fetch_index import FetchIndex, IndexedBatch, PartitionIndex, indexed
 
 KEYS = [(1, 0), (1, 1), (2, 0)]
 
-segments = st.lists(st.lists(st.tuples(st.integers(0, len(KEYS) - 1), st.integers(1, 5)), max_size=6), min_size=1, max_size=30)
+segments = st.lists(
+    st.lists(st.tuples(st.integers(0, len(KEYS) - 1), st.integers(1, 5)), max_size=6), min_size=1, max_size=30
+)
 
 
 def build(shape: list[list[tuple[int, int]]]) -> list[fmt.SegmentIndex]:
@@ -73,7 +75,9 @@ def test_appending_and_dropping(shape: list[list[tuple[int, int]]], batches_max:
 
 
 @given(segments, st.integers(1, 30), st.integers(1, 30), st.integers(20, 200))
-def test_older_segments_go_in_front(shape: list[list[tuple[int, int]]], begin: int, older: int, batches_max: int) -> None:
+def test_older_segments_go_in_front(
+    shape: list[list[tuple[int, int]]], begin: int, older: int, batches_max: int
+) -> None:
     made = build(shape)
     index = FetchIndex(batches_max, begin)
     for segment in made[begin - 1 :]:
@@ -87,14 +91,18 @@ def test_older_segments_go_in_front(shape: list[list[tuple[int, int]]], begin: i
 
 
 @given(segments, st.integers(0, 60), st.integers(0, 10))
-def test_times_find_the_first_batch_that_may_hold_them(shape: list[list[tuple[int, int]]], timestamp_us: int, from_place: int) -> None:
+def test_times_find_the_first_batch_that_may_hold_them(
+    shape: list[list[tuple[int, int]]], timestamp_us: int, from_place: int
+) -> None:
     made = build(shape)
     index = FetchIndex(1000, 1)
     for segment in made:
         index.add(segment)
     for key in index.partitions:
         partition = index.partitions[key]
-        expected = next((i for i in range(from_place, len(partition)) if partition[i].timestamp_max_us >= timestamp_us), None)
+        expected = next(
+            (i for i in range(from_place, len(partition)) if partition[i].timestamp_max_us >= timestamp_us), None
+        )
         assert partition.first_at_or_after(timestamp_us, from_place) == expected
 
 

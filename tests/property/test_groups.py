@@ -17,7 +17,13 @@ from tests.property.group_life import GroupLife
 
 LIVES = settings(max_examples=60, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck))
 HUNT = settings(
-    LIVES, max_examples=400, derandomize=True, database=None, phases=[Phase.generate], report_multiple_bugs=False, print_blob=False
+    LIVES,
+    max_examples=400,
+    derandomize=True,
+    database=None,
+    phases=[Phase.generate],
+    report_multiple_bugs=False,
+    print_blob=False,
 )
 Mutate = Callable[[pytest.MonkeyPatch], None]
 

@@ -47,7 +47,9 @@ PARTITIONS = st.builds(
     batches=st.lists(BATCHES, max_size=2),
     error=ERRORS,
 )
-HEADERS = st.builds(pb.FetchHeader, partitions=st.lists(PARTITIONS, max_size=3), objects=st.lists(st.just("file:///x"), max_size=2))
+HEADERS = st.builds(
+    pb.FetchHeader, partitions=st.lists(PARTITIONS, max_size=3), objects=st.lists(st.just("file:///x"), max_size=2)
+)
 FRAMES = st.builds(Frame, HEADERS, st.lists(DATA, max_size=2)) | st.builds(
     fetched, DATA, count=NUMBERS, base=st.sampled_from([0, 1, 3, 2**40, 2**64 - 1]), partition=st.integers(0, 1)
 )
@@ -55,8 +57,12 @@ TOPICS = st.builds(
     pb.TopicInfo,
     name=NAMES,
     topic_id=LARGE,
-    partitions=st.lists(st.builds(pb.PartitionInfo, bundle=NUMBERS, owner=st.sampled_from(["", ADDRESS, "?", "nobody:1"])), max_size=2),
-    settings=st.dictionaries(st.sampled_from(["max.message.bytes", "compression.type", "x"]), st.sampled_from(["", "-1", "zstd", "٣"])),
+    partitions=st.lists(
+        st.builds(pb.PartitionInfo, bundle=NUMBERS, owner=st.sampled_from(["", ADDRESS, "?", "nobody:1"])), max_size=2
+    ),
+    settings=st.dictionaries(
+        st.sampled_from(["max.message.bytes", "compression.type", "x"]), st.sampled_from(["", "-1", "zstd", "٣"])
+    ),
     error=ERRORS,
 )
 
@@ -97,7 +103,12 @@ def test_fetch_answers(fetches: list[list[FetchFrame]]) -> None:
     run(broker, use)
 
 
-@given(st.lists(st.none() | st.lists(st.builds(pb.ProduceResult, base_offset=LARGE, topic_id=LARGE, error=ERRORS), max_size=3), max_size=5))
+@given(
+    st.lists(
+        st.none() | st.lists(st.builds(pb.ProduceResult, base_offset=LARGE, topic_id=LARGE, error=ERRORS), max_size=3),
+        max_size=5,
+    )
+)
 @settings(max_examples=200, deadline=None)
 def test_produce_answers(answers: list[list[pb.ProduceResult] | None]) -> None:
     broker = HostileBroker()

@@ -8,15 +8,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ledger.checkpoint import partition_of
-from ledger.deletion_times import last_time_ms
+from ledger.log.checkpoint import partition_of
+from ledger.topics.deletion_times import last_time_ms
 from tests.keyed_root import HOUR_MS, Keyed
 from tests.keyed_topics import Pair, Row, read_plain_version
 from tests.virtual_time import run_virtual
 
 EVERY_THREE_HOURS = "0 */3 * * *"
 
-_pairs = st.lists(st.tuples(st.sampled_from([b"a", b"b", b"c", b"d"]), st.sampled_from([b"1", b"x" * 300, None])), min_size=1, max_size=4)
+_pairs = st.lists(
+    st.tuples(st.sampled_from([b"a", b"b", b"c", b"d"]), st.sampled_from([b"1", b"x" * 300, None])),
+    min_size=1,
+    max_size=4,
+)
 _steps = st.lists(
     st.one_of(
         st.tuples(st.just("put"), _pairs, st.sampled_from([0, HOUR_MS // 2, 5 * HOUR_MS, 5 * HOUR_MS, -HOUR_MS])),
@@ -57,7 +61,9 @@ class _Life:
         latest = self.keyed.written.latest(end)
         assert [row.offset for row in rows] == sorted({row.offset for row in rows})
         assert all(latest[row.key or b""] == row for row in rows)
-        young = [row for row in latest.values() if row.offset >= start and self.times_ms[row.offset] >= judged_ms - HOUR_MS]
+        young = [
+            row for row in latest.values() if row.offset >= start and self.times_ms[row.offset] >= judged_ms - HOUR_MS
+        ]
         assert {row.offset for row in young} <= {row.offset for row in rows}
         if not self.delete_when:
             old = [row.offset for row in rows if self.times_ms[row.offset] < now_ms - 1.1 * HOUR_MS]

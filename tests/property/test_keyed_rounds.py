@@ -12,16 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledger.blocking import run_inline
-from ledger.catalog import Topic
-from ledger.keyed.runner import clean_bundle
+from ledger.garbage.gc import collect_garbage
 from ledger.object_store.contract import Buffer, ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.gc import collect_garbage
-from ledger.parquet.runner import compact_bundle
-from ledger.range_read import OffsetRange, RangeReader, plan_ranges
-from ledger.reader import LedgerReader
+from ledger.rounds.keyed_runner import clean_bundle
+from ledger.rounds.runner import compact_bundle
+from ledger.topics.catalog import Topic
+from ledger.view.range_read import OffsetRange, RangeReader, plan_ranges
+from ledger.view.reader import LedgerReader
 from ledgermq.protocol.records import decode_batch
 from ledgermq.sources import Sources
 from tests.keyed_topics import Pair, Row, Written, fold, judge_plain, put_pairs
@@ -32,7 +32,9 @@ from tests.unit.parquet.test_crashes import Crash, DyingStore
 from tests.virtual_time import run_virtual
 
 _pairs = st.lists(
-    st.tuples(st.sampled_from([b"a", b"b", b"c", b"dd", b""]), st.sampled_from([b"1", b"22", b"x" * 300, None])), min_size=1, max_size=6
+    st.tuples(st.sampled_from([b"a", b"b", b"c", b"dd", b""]), st.sampled_from([b"1", b"22", b"x" * 300, None])),
+    min_size=1,
+    max_size=6,
 )
 _steps = st.lists(
     st.one_of(
@@ -101,7 +103,9 @@ class _World:
         await self.reader.refresh()
         key = (self.topic.id, 0)
         self._judge_older(await _rows_by_reader(self.reader, key), self.reader.end(key))
-        assert fold(await _rows_by_reader(await opened_reader(self.store), key)) == self.written.table(len(self.written.rows))
+        assert fold(await _rows_by_reader(await opened_reader(self.store), key)) == self.written.table(
+            len(self.written.rows)
+        )
         ranges = RangeReader(self.store, run_inline)
         rows: list[Row] = []
         for each in self.planned:
@@ -126,13 +130,17 @@ class _World:
     async def compact(self, store: ObjectStore) -> None:
         catalog = await self.root.catalog()
         engine = LocalEngine(self.root.sources, run_inline)
-        while await compact_bundle(Compaction(store, self.root.cluster, self.root.sources, engine), 1, catalog, everything=True):
+        while await compact_bundle(
+            Compaction(store, self.root.cluster, self.root.sources, engine), 1, catalog, everything=True
+        ):
             pass
 
     async def clean(self, store: ObjectStore, everything: bool) -> None:
         catalog = await self.root.catalog()
         engine = LocalEngine(self.root.sources, run_inline)
-        await clean_bundle(Compaction(store, self.root.cluster, self.root.sources, engine), 1, catalog, everything=everything)
+        await clean_bundle(
+            Compaction(store, self.root.cluster, self.root.sources, engine), 1, catalog, everything=everything
+        )
 
     async def crash(self, dies_at: int) -> None:
         """A compactor that dies."""
@@ -153,10 +161,20 @@ def test_a_plain_reader_sees_each_key_once_at_every_instant(retention_ms: str, s
         memory = MemoryStore("test", sources)
         store = WatchedStore(memory)
         root = await Root.open(store, sources)
-        topic = await root.create_topic("t", cleanup_policy="compact", parquet_target_bytes="4000", delete_retention_ms=retention_ms)
+        topic = await root.create_topic(
+            "t", cleanup_policy="compact", parquet_target_bytes="4000", delete_retention_ms=retention_ms
+        )
         world = _World(root, topic, store, clock)
         store.world = world
-        for step, value in [*steps, ("compact", None), ("clean", True), ("wait", 4000), ("clean", True), ("collect", None), ("read", None)]:
+        for step, value in [
+            *steps,
+            ("compact", None),
+            ("clean", True),
+            ("wait", 4000),
+            ("clean", True),
+            ("collect", None),
+            ("read", None),
+        ]:
             await _do(world, step, value)
         assert await judge_plain(memory, topic, world.written) == len(world.written.rows)
 

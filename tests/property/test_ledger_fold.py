@@ -7,9 +7,9 @@ import random
 
 import pytest
 
+from ledger.log.recovery import advance_checkpoint, recover
+from ledger.log.writer import LedgerWriter, claim
 from ledger.object_store.memory import MemoryStore
-from ledger.recovery import advance_checkpoint, recover
-from ledger.writer import LedgerWriter, claim
 from ledgermq.errors import LedgerMQError, NotOwner
 from tests.faulty_store import Faults, FaultyStore
 from tests.ledgers import STATES_MAX, append, batch, read_values
@@ -44,7 +44,9 @@ async def walk(seed: int) -> None:
             sources = virtual_sources(draw.getrandbits(32))
             faults = Faults(before=0.05, after=0.05, late=0.1, throttle=0.02, delay_s_max=draw.choice([0.01, 0.3, 2.0]))
             try:
-                writer, _ = await claim(FaultyStore(store, sources, faults), 1, f"b{draw.randrange(3)}", sources, STATES_MAX)
+                writer, _ = await claim(
+                    FaultyStore(store, sources, faults), 1, f"b{draw.randrange(3)}", sources, STATES_MAX
+                )
                 writers.append(writer)
             except LedgerMQError:
                 continue

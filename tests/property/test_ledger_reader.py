@@ -15,21 +15,21 @@ from functools import partial
 import pytest
 
 from ledger.blocking import run_inline
-from ledger.checkpoint import newest_checkpoint, partition_of
-from ledger.follow import Follower
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.history import History
+from ledger.garbage.delete import log_start_move, tidy_bundle
+from ledger.log.checkpoint import newest_checkpoint, partition_of
+from ledger.log.history import History
+from ledger.log.recovery import advance_checkpoint, recover
+from ledger.log.writer import claim
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.object_store.resilient import ResilientStore
 from ledger.parquet.compaction import Compaction
-from ledger.parquet.delete import log_start_move, tidy_bundle
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.runner import compact_bundle
-from ledger.range_read import RangeReader, plan_ranges, split
-from ledger.reader import LedgerReader
-from ledger.recovery import advance_checkpoint, recover
-from ledger.writer import claim
+from ledger.rounds.runner import compact_bundle
+from ledger.view.follow import Follower
+from ledger.view.range_read import RangeReader, plan_ranges, split
+from ledger.view.reader import LedgerReader
 from ledgermq.errors import DataDamaged, LedgerMQError, OffsetOutOfRange
 from ledgermq.sources import Sources
 from tests.faulty_store import Faults, FaultyStore
@@ -109,7 +109,9 @@ class Reading:
     def _new_reader(self) -> LedgerReader:
         choose = self.sources.random.choice
         bounds = {"index_batches_max": choose((8, 10_000, 10_000)), "recent_bytes_max": choose((0, 1500, 1 << 20))}
-        reader = CountingReader(self.store, 1, self.world.root.cluster.producer_states_max, run_blocking=run_inline, **bounds)
+        reader = CountingReader(
+            self.store, 1, self.world.root.cluster.producer_states_max, run_blocking=run_inline, **bounds
+        )
         reader.world = self.world
         return reader
 
@@ -141,7 +143,9 @@ class Reading:
                 batches = await self.reader.read(key, offset, bytes_max)
             except OffsetOutOfRange:
                 start = self.reader.log_start(key)
-                assert offset < start <= self.world.starts[partition], "nothing was to be dropped that this reader has not read"
+                assert offset < start <= self.world.starts[partition], (
+                    "nothing was to be dropped that this reader has not read"
+                )
                 self.positions[partition] = start
                 continue
             self.world.show(partition, rows_of(batches, offset))
@@ -152,7 +156,9 @@ class Reading:
 async def query(world: World, store: ObjectStore, sources: Sources) -> None:
     """As a query does: ranges are planned, and read by another process, maybe much later, when the records are somewhere else."""
     room = sources.random.choice((8, 10_000))
-    reader = LedgerReader(store, 1, world.root.cluster.producer_states_max, run_blocking=run_inline, index_batches_max=room)
+    reader = LedgerReader(
+        store, 1, world.root.cluster.producer_states_max, run_blocking=run_inline, index_batches_max=room
+    )
     await reader.open()
     spans = {}
     for number in range(PARTITIONS):
@@ -191,7 +197,9 @@ async def produce(world: World, store: ObjectStore, sources: Sources) -> None:
                 partition = sources.random.randrange(PARTITIONS)
                 world.values += 1
                 values = [b"%d/%d" % (world.values, i) for i in range(sources.random.randrange(1, 4))]
-                waiting.append((partition, values, append(writer, batch(*values, topic_id=world.topic_id, partition=partition))[0]))
+                waiting.append(
+                    (partition, values, append(writer, batch(*values, topic_id=world.topic_id, partition=partition))[0])
+                )
             for partition, values, done in waiting:
                 base = await done
                 world.acknowledged |= {(partition, offset): value for offset, value in enumerate(values, base)}
@@ -201,7 +209,9 @@ async def produce(world: World, store: ObjectStore, sources: Sources) -> None:
 
 async def compact(world: World, store: ObjectStore, sources: Sources) -> None:
     engine = LocalEngine(sources, run_inline, 1)
-    if await compact_bundle(Compaction(store, world.root.cluster, sources, engine), 1, await world.root.catalog(), everything=True):
+    if await compact_bundle(
+        Compaction(store, world.root.cluster, sources, engine), 1, await world.root.catalog(), everything=True
+    ):
         world.rounds += 1
 
 
@@ -248,7 +258,14 @@ async def live(seed: int) -> World:
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(reading.run()) for reading in readings]
         async with asyncio.TaskGroup() as others:
-            for step, pause_s in ((produce, 1.5), (compact, 4.0), (compact, 5.0), (checkpoint, 5.0), (retain, 15.0), (query, 3.0)):
+            for step, pause_s in (
+                (produce, 1.5),
+                (compact, 4.0),
+                (compact, 5.0),
+                (checkpoint, 5.0),
+                (retain, 15.0),
+                (query, 3.0),
+            ):
                 others.create_task(again_and_again(world, pause_s, step))
         for task in tasks:
             task.cancel()
@@ -259,10 +276,14 @@ async def live(seed: int) -> World:
 
 async def check(world: World, readings: list[Reading]) -> None:
     """Everybody comes to the end; what was acknowledged was shown, and what was shown is there."""
-    there = {(p, offset): value for (_, p), rows in (await read_rows(world.root)).items() for offset, value in rows.items()}
+    there = {
+        (p, offset): value for (_, p), rows in (await read_rows(world.root)).items() for offset, value in rows.items()
+    }
     recovered = await recover(world.objects, 1, world.root.cluster.producer_states_max)
     ends = [recovered.state.end(world.topic_id, partition) for partition in range(PARTITIONS)]
-    starts = [partition_of(recovered.checkpoint, world.topic_id, partition).log_start for partition in range(PARTITIONS)]
+    starts = [
+        partition_of(recovered.checkpoint, world.topic_id, partition).log_start for partition in range(PARTITIONS)
+    ]
     for reading in readings:
         for _ in range(300):
             if reading.positions == ends:
@@ -272,7 +293,9 @@ async def check(world: World, readings: list[Reading]) -> None:
         assert reading.positions == ends, "a reader does not come to the end"
     for place, value in world.acknowledged.items():
         assert world.shown.get(place, value) == value, place
-        assert place[1] < starts[place[0]] or (there.get(place) == value and world.shown.get(place) == value), f"{place} was acknowledged"
+        assert place[1] < starts[place[0]] or (there.get(place) == value and world.shown.get(place) == value), (
+            f"{place} was acknowledged"
+        )
     for (partition, offset), value in world.shown.items():
         assert offset < starts[partition] or there.get((partition, offset)) == value, f"{partition}-{offset} was shown"
     assert world.rounds > 1
@@ -299,7 +322,9 @@ LOOK, TAKE = Follower.look, Follower.take
 
 
 @pytest.mark.parametrize("broken", [never_begin_again, never_look_at_void])
-def test_without_the_rules_of_looking_a_reader_goes_wrong(monkeypatch: pytest.MonkeyPatch, broken: Callable[..., bool]) -> None:
+def test_without_the_rules_of_looking_a_reader_goes_wrong(
+    monkeypatch: pytest.MonkeyPatch, broken: Callable[..., bool]
+) -> None:
     """Else the lives above would prove nothing."""
     monkeypatch.setattr(Follower, "look" if broken is never_begin_again else "take", broken)
     with pytest.raises((AssertionError, BaseExceptionGroup, LedgerMQError)):

@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 
 from ledger import keys
 from ledger.blocking import run_inline
-from ledger.checkpoint import partition_of
-from ledger.history import read_history
+from ledger.garbage.delete import log_start_move, tidy_bundle
+from ledger.garbage.gc import collect_garbage
+from ledger.log.checkpoint import partition_of
+from ledger.log.history import read_history
+from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.compaction import Compaction
-from ledger.parquet.delete import log_start_move, tidy_bundle
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.gc import collect_garbage
 from ledger.parquet.pages import PageReader
-from ledger.parquet.runner import compact_bundle
-from ledger.recovery import advance_checkpoint
+from ledger.rounds.runner import compact_bundle
 from ledgermq.protocol.records import decode_batch
 from ledgermq.sources import Sources
 from tests.roots import Root, parquet_keys, read_parquet_rows
@@ -30,7 +30,11 @@ PARTITIONS = 3
 
 _produce = st.tuples(
     st.just("produce"),
-    st.lists(st.tuples(st.integers(0, PARTITIONS - 1), st.integers(1, 4), st.sampled_from([1, 300, 2000])), min_size=1, max_size=4),
+    st.lists(
+        st.tuples(st.integers(0, PARTITIONS - 1), st.integers(1, 4), st.sampled_from([1, 300, 2000])),
+        min_size=1,
+        max_size=4,
+    ),
 )
 Step = tuple[str, object]
 
@@ -96,7 +100,9 @@ class World:
     async def _round(self, *, everything: bool, store: object) -> None:
         root = self.root
         engine = LocalEngine(root.sources, run_inline, 1)
-        await compact_bundle(Compaction(store, root.cluster, root.sources, engine), 1, await root.catalog(), everything=everything)  # type: ignore[arg-type]
+        await compact_bundle(
+            Compaction(store, root.cluster, root.sources, engine), 1, await root.catalog(), everything=everything
+        )  # type: ignore[arg-type]
 
     async def _move_log_start(self, partition: int, by: int) -> None:
         """Somewhere in the kept records, in Parquet or behind it."""
@@ -120,12 +126,16 @@ class World:
                 assert produced[offset] == value
             listed = [file.key for file in await pages.files_from(counters, 0)]
             stored = [key for key in await parquet_keys(root.store) if f"/partition={partition}/" in key]
-            assert set(listed) <= set(stored) or counters.parquet_start < counters.log_start, "no live file is ever missing"
+            assert set(listed) <= set(stored) or counters.parquet_start < counters.log_start, (
+                "no live file is ever missing"
+            )
             live = {o: v for o, v in rows.items() if o < counters.parquet_end}
             for slot in history.segments:
                 for entry in slot.index.batches:
                     if entry.partition == partition and entry.topic_id == topic.id:
-                        data = await root.store.get_range(keys.segment(1, slot.index.slot), entry.position, entry.length)
+                        data = await root.store.get_range(
+                            keys.segment(1, slot.index.slot), entry.position, entry.length
+                        )
                         for i, value in enumerate(decode_batch(data).column("value").to_pylist()):
                             assert live.setdefault(entry.base_offset + i, value) == value
             kept = range(counters.log_start, len(produced))

@@ -15,17 +15,17 @@ import pytest
 
 from ledger import keys
 from ledger.blocking import run_inline
-from ledger.catalog import read_catalog
-from ledger.checkpoint import newest_checkpoint, partition_of
+from ledger.garbage.delete import log_start_move, tidy_bundle
+from ledger.garbage.gc import collect_garbage
+from ledger.log.checkpoint import newest_checkpoint, partition_of
+from ledger.log.recovery import advance_checkpoint
+from ledger.log.writer import claim
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.compaction import Compaction
-from ledger.parquet.delete import log_start_move, tidy_bundle
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.gc import collect_garbage
-from ledger.parquet.runner import compact_bundle
-from ledger.recovery import advance_checkpoint
-from ledger.writer import claim
+from ledger.rounds.runner import compact_bundle
+from ledger.topics.catalog import read_catalog
 from ledgermq.errors import DataDamaged, LedgerMQError
 from ledgermq.sources import Sources
 from tests.faulty_store import Faults, FaultyStore
@@ -59,14 +59,18 @@ class _World:
         self.seed = seed
         self.sources = virtual_sources(seed)
         self.objects = MemoryStore("test", self.sources)
-        self.shared: ObjectStore = self.objects if mode == "fence" else UrlStore(self.objects, virtual_sources(seed + 1))
+        self.shared: ObjectStore = (
+            self.objects if mode == "fence" else UrlStore(self.objects, virtual_sources(seed + 1))
+        )
         self.root: Root
         self.acked: dict[tuple[int, int], bytes] = {}
         self.looks = self.rounds = self.errors = self.processes = self.values = 0
 
     async def prepare(self) -> None:
         self.root = await Root.open(self.objects, self.sources)
-        await self.root.create_topic("t", partitions=PARTITIONS, parquet_max_lag_ms="20000", parquet_target_bytes="2000")
+        await self.root.create_topic(
+            "t", partitions=PARTITIONS, parquet_max_lag_ms="20000", parquet_target_bytes="2000"
+        )
 
     def value(self) -> bytes:
         self.values += 1
@@ -184,7 +188,13 @@ def test_no_reader_ever_sees_a_gap_a_double_or_a_loss(seed: int, mode: str) -> N
         world = _World(seed, mode)
         await world.prepare()
         async with asyncio.TaskGroup() as group:
-            for step, pause_s in ((_compact, 15.0), (_compact, 15.0), (_produce, 8.0), (_retain, 20.0), (_collect, 30.0)):
+            for step, pause_s in (
+                (_compact, 15.0),
+                (_compact, 15.0),
+                (_produce, 8.0),
+                (_retain, 20.0),
+                (_collect, 30.0),
+            ):
                 group.create_task(_again_and_again(world, pause_s, step))
         await asyncio.sleep(100)
         assert not (await world.root.compact(world.shared)).failures

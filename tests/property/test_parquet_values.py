@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledger.blocking import run_inline
+from ledger.log.segment import Batch
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet import columns
 from ledger.parquet.reader import ParquetCache, read_parquet
-from ledger.segment import Batch
 from ledgermq.protocol.records import SCHEMA, decode_batch, encode_batch
 from tests.ledgers import append_and_wait
 from tests.roots import Root, parquet_keys
@@ -31,13 +31,17 @@ _rows = st.fixed_dictionaries(
     {
         "key": _optional_bytes,
         "value": _optional_bytes,
-        "headers": st.none() | st.lists(st.fixed_dictionaries({"key": st.none() | _text, "value": _optional_bytes}), max_size=3),
-        "timestamp": st.none() | st.integers(-(2**61), 2**61).map(lambda us: pa.scalar(us, pa.timestamp("us", tz="UTC"))),
+        "headers": st.none()
+        | st.lists(st.fixed_dictionaries({"key": st.none() | _text, "value": _optional_bytes}), max_size=3),
+        "timestamp": st.none()
+        | st.integers(-(2**61), 2**61).map(lambda us: pa.scalar(us, pa.timestamp("us", tz="UTC"))),
         "timestampType": st.none() | st.integers(0, 1),
         "tag": st.none() | _text,
     }
 )
-_batch = st.tuples(st.integers(0, PARTITIONS - 1), st.lists(_rows, min_size=1, max_size=5), st.sampled_from(["none", "lz4", "zstd"]))
+_batch = st.tuples(
+    st.integers(0, PARTITIONS - 1), st.lists(_rows, min_size=1, max_size=5), st.sampled_from(["none", "lz4", "zstd"])
+)
 _slots = st.lists(st.lists(_batch, min_size=1, max_size=4), min_size=1, max_size=5)
 
 
@@ -47,7 +51,11 @@ def _record_batch(rows: list[dict[str, Any]]) -> pa.RecordBatch:
 
 
 @settings(max_examples=60, deadline=None)
-@given(slots=_slots, compact_after=st.sets(st.integers(0, 4)), row_group_bytes=st.sampled_from([1, 200, columns.ROW_GROUP_BYTES]))
+@given(
+    slots=_slots,
+    compact_after=st.sets(st.integers(0, 4)),
+    row_group_bytes=st.sampled_from([1, 200, columns.ROW_GROUP_BYTES]),
+)
 def test_records_are_the_same_in_parquet(slots: list[list[Any]], compact_after: set[int], row_group_bytes: int) -> None:
     async def run() -> None:
         sources = virtual_sources()
@@ -92,7 +100,9 @@ async def _check_fetched(root: Root, partition: int, expected: pa.Table) -> None
     batches: list[pa.RecordBatch] = []
     offset = 0
     while offset < expected.num_rows:
-        for stored in await read_parquet(root.store, 1, checkpoint, root.topics["t"].id, partition, offset, 500, cache=cache):
+        for stored in await read_parquet(
+            root.store, 1, checkpoint, root.topics["t"].id, partition, offset, 500, cache=cache
+        ):
             assert stored.base_offset == offset
             batches.append(decode_batch(stored.data))
             offset = stored.end

@@ -1,4 +1,4 @@
-"""A producer's partition against a broker's own judgement (`ledger.producers`), with every fault that a line and an owner can have.
+"""A producer's partition against a broker's own judgement (`ledger.log.producers`), with every fault that a line and an owner can have.
 
 The model broker appends what the real fold accepts. Whatever is lost, answered late, refused or forgotten: what was acknowledged is in the
 log once, in order, where the answer says; what is in the log twice, or out of order, is a bug of either side.
@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.producers import Producers, ProducerSession
+from ledger.log.producers import Producers, ProducerSession
 from ledgermq.client.backoff import Backoff
 from ledgermq.client.producing.batch import Batch
 from ledgermq.client.producing.compressor import Compressor
@@ -40,7 +40,12 @@ class ModelBroker:
         self.log += records
         self.slot += 1
         entry = fmt.BatchEntry(
-            topic_id=1, partition=0, base_offset=base, record_count=batch.record_count, producer_id=session.id, sequence=batch.sequence
+            topic_id=1,
+            partition=0,
+            base_offset=base,
+            record_count=batch.record_count,
+            producer_id=session.id,
+            sequence=batch.sequence,
         )
         self.producers.add(entry, self.slot)
         return base
@@ -72,7 +77,9 @@ class Run:
 
     def step(self) -> None:
         self.now_s += 0.001
-        self.random.choices([self.add, self.send, self.answer, self.open, self.cut, self.broker.forget], [4, 6, 6, 3, 1, self.forgets])[0]()
+        self.random.choices(
+            [self.add, self.send, self.answer, self.open, self.cut, self.broker.forget], [4, 6, 6, 3, 1, self.forgets]
+        )[0]()
 
     def add(self) -> None:
         count = self.random.randint(1, 3)
@@ -225,7 +232,9 @@ def test_what_is_acknowledged_is_stored_once_in_order_where_it_was_said(seed: in
 
 @given(st.integers(0, 2**32), st.integers(1, 150))
 @settings(max_examples=200, deadline=None)
-@example(1230966, 97)  # later batches were acknowledged while the oldest was in doubt, until the broker remembered five newer ones
+@example(
+    1230966, 97
+)  # later batches were acknowledged while the oldest was in doubt, until the broker remembered five newer ones
 def test_a_broker_that_remembers_gets_every_record(seed: int, steps: int) -> None:
     run = Run(seed, forgetful=False)
     for _ in range(steps):

@@ -12,7 +12,9 @@ from ledgermq.client.producing.delivery import Deliveries, Delivery, Place
 from ledgermq.client.record import ROW_OVERHEAD_BYTES, Row, row_bytes, rows_to_arrow
 from ledgermq.protocol.records import decode_batch
 
-plain = st.builds(lambda value, moment: (None, value, None, moment, None), st.binary(max_size=20), st.integers(0, 10**15))
+plain = st.builds(
+    lambda value, moment: (None, value, None, moment, None), st.binary(max_size=20), st.integers(0, 10**15)
+)
 other = st.builds(
     lambda key, value, headers, moment, tag: (key, value, headers, moment, tag),
     st.none() | st.binary(max_size=9),
@@ -28,7 +30,11 @@ def test_a_batch_holds_its_records_in_order_and_counts_their_bytes(rows: list[Ro
     batch = Batch("t", 1, 0, 0.0, Compressor("none"), 100_000)
     assert [batch.add(row, row_bytes(row)) for row in rows] == list(range(len(rows)))
     size = sum(map(row_bytes, rows))
-    assert (batch.record_count, batch.data_bytes, batch.buffer_bytes) == (len(rows), size, size + len(rows) * ROW_OVERHEAD_BYTES)
+    assert (batch.record_count, batch.data_bytes, batch.buffer_bytes) == (
+        len(rows),
+        size,
+        size + len(rows) * ROW_OVERHEAD_BYTES,
+    )
     only_plain = all(row == (None, row[1], None, row[3], None) and row[1] is not None for row in rows)
     assert (batch.plain_bytes_max == 100_000) == only_plain, "other records end the short way"
     assert decode_batch(batch.encode()).equals(rows_to_arrow(rows))
@@ -63,7 +69,12 @@ def test_values_that_join_together_are_as_those_that_join_one_by_one(pieces: lis
     assert not together.record_count or together.encode() == alone.encode()
 
 
-@given(st.lists(st.integers(1, 5), max_size=9), st.integers(-50, 50), st.integers(-50, 50), st.sampled_from([None, 1, 2, -1]))
+@given(
+    st.lists(st.integers(1, 5), max_size=9),
+    st.integers(-50, 50),
+    st.integers(-50, 50),
+    st.sampled_from([None, 1, 2, -1]),
+)
 def test_deliveries_of_many_are_as_a_list_of_them(counts: list[int], first: int, last: int, step: int | None) -> None:
     batches = [Batch("t", 1, 0, 0.0, Compressor("none")) for _ in counts]
     deliveries = Deliveries()

@@ -15,7 +15,9 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "spark-position-v1.json"
 
 offsets = st.integers(0, 2**63 - 1)
 topics = st.dictionaries(
-    st.text(min_size=1), st.builds(TopicPosition, offsets, st.dictionaries(st.integers(0, 10**6), offsets, max_size=4)), max_size=4
+    st.text(min_size=1),
+    st.builds(TopicPosition, offsets, st.dictionaries(st.integers(0, 10**6), offsets, max_size=4)),
+    max_size=4,
 )
 positions = st.builds(Position, st.text(), topics, st.none() | topics, st.booleans())
 
@@ -53,7 +55,10 @@ def test_whatever_stands_in_a_checkpoint_is_read_or_refused(value: object, at: s
         pass
 
 
-@given(st.dictionaries(st.tuples(st.sampled_from("abc"), st.integers(0, 5)), st.integers(0, 1000), max_size=8), st.integers(1, 3000))
+@given(
+    st.dictionaries(st.tuples(st.sampled_from("abc"), st.integers(0, 5)), st.integers(0, 1000), max_size=8),
+    st.integers(1, 3000),
+)
 def test_a_rate_limit_is_used_up_and_never_overdrawn(lags: dict[tuple[str, int], int], rows_max: int) -> None:
     found = share(lags, rows_max)
     assert found.keys() == lags.keys()

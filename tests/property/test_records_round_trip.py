@@ -39,7 +39,9 @@ def test_messages_are_what_was_sent(rows: list[Row], compression: Compression, o
 
 
 @given(st.lists(ROWS, min_size=2, max_size=30), st.integers(0, 10**9), st.data())
-def test_a_part_of_a_batch_has_the_offsets_and_rows_of_that_part(rows: list[Row], offset: int, data: st.DataObject) -> None:
+def test_a_part_of_a_batch_has_the_offsets_and_rows_of_that_part(
+    rows: list[Row], offset: int, data: st.DataObject
+) -> None:
     start = data.draw(st.integers(0, len(rows) - 1))
     part = rows_to_arrow(rows).slice(start)
     messages = messages_of(part, "t", 0, offset + start)

@@ -86,7 +86,10 @@ class Life:
 
     def _rows(self, epoch: int, run: int) -> list[list[str]]:
         """By task: topic, key, and a value that no other run has."""
-        names = [f"{self.random.choice('ttu')} {self.random.randrange(4)} {epoch}/{run}/{i}" for i in range(self.random.randrange(1, 60))]
+        names = [
+            f"{self.random.choice('ttu')} {self.random.randrange(4)} {epoch}/{run}/{i}"
+            for i in range(self.random.randrange(1, 60))
+        ]
         tasks: list[list[str]] = [[] for _ in range(self.random.randrange(1, 4))]
         for name in names:
             self.random.choice(tasks).append(name)

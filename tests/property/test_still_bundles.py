@@ -13,15 +13,15 @@ from random import Random
 import pytest
 
 from ledger.blocking import run_inline
+from ledger.garbage.delete import deletion_move
+from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.compaction import Compaction
-from ledger.parquet.delete import deletion_move
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.report import RoundReport
-from ledger.parquet.runner import compact_bundle
-from ledger.parquet.service import CompactionService, ServiceEvents
-from ledger.parquet.stillness import STILL_S_MAX
-from ledger.recovery import advance_checkpoint
+from ledger.rounds.runner import compact_bundle
+from ledger.rounds.service import CompactionService, ServiceEvents
+from ledger.rounds.stillness import STILL_S_MAX
 from ledgermq.errors import DataDamaged, LedgerMQError
 from tests.requests_made import LateLists, Requests
 from tests.roots import NoTasks, Root, read_everything
@@ -56,7 +56,9 @@ class _World:
 
     def new_service(self) -> CompactionService:
         root = self.root
-        return CompactionService(self.store, root.cluster, root.sources, LocalEngine(root.sources, run_inline), self.heard)
+        return CompactionService(
+            self.store, root.cluster, root.sources, LocalEngine(root.sources, run_inline), self.heard
+        )
 
     async def step(self) -> None:
         deeds = (
@@ -89,7 +91,12 @@ class _World:
 
     async def alter(self) -> None:
         name = self._random.choice([*self.root.topics])
-        changes = (("retention_ms", "100000"), ("retention_ms", "-1"), ("parquet_max_lag_ms", "0"), ("legal_hold", "true"))
+        changes = (
+            ("retention_ms", "100000"),
+            ("retention_ms", "-1"),
+            ("parquet_max_lag_ms", "0"),
+            ("legal_hold", "true"),
+        )
         setting, value = self._random.choice(changes)
         if (setting, value) == changes[0]:
             self.taken_from.add(name)
@@ -113,7 +120,9 @@ class _World:
         engine = LocalEngine(self.root.sources, run_inline)
         compaction = Compaction(NoTasks(self.root.store), self.root.cluster, self.root.sources, engine)
         try:
-            await compact_bundle(compaction, self._random.randrange(1, BUNDLES), await self.root.catalog(), everything=True)
+            await compact_bundle(
+                compaction, self._random.randrange(1, BUNDLES), await self.root.catalog(), everything=True
+            )
         except DataDamaged:
             return
 
@@ -128,7 +137,9 @@ async def _live(seed: int) -> int:
     root = await Root.open(store, sources, BUNDLES)
     for bundle in range(1, BUNDLES):
         await root.create_topic(f"soon{bundle}", bundle=bundle, parquet_max_lag_ms="0", retention_ms="1000000")
-        await root.create_topic(f"late{bundle}", bundle=bundle, parquet_max_lag_ms="100000", parquet_target_bytes="4000")
+        await root.create_topic(
+            f"late{bundle}", bundle=bundle, parquet_max_lag_ms="100000", parquet_target_bytes="4000"
+        )
     world = _World(root, store, seed)
     for _ in range(STEPS):
         await world.step()

@@ -11,12 +11,12 @@ from ledger import keys
 from ledger.blocking import run_inline
 from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
+from ledger.garbage.find import find_removable
+from ledger.garbage.removable import Kind
+from ledger.garbage.sweep import sweep
 from ledger.object_store.contract import ObjectInfo, ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.engine import LocalEngine
-from ledger.sweep.find import find_removable
-from ledger.sweep.removable import Kind
-from ledger.sweep.sweep import sweep
 from ledgermq.sources import Sources
 from tests.passing_store import PassingStore
 from tests.property.test_parquet_rounds import PARTITIONS, Step, World, WorldClock, steps
@@ -67,18 +67,29 @@ class BusyStore(PassingStore):
 
 
 async def swept(world: World, store: ObjectStore, grace_ms: int) -> None:
-    done = await sweep(store, world.root.cluster, world.root.sources, LocalEngine(world.root.sources, run_inline, 1), grace_ms=grace_ms)
+    done = await sweep(
+        store, world.root.cluster, world.root.sources, LocalEngine(world.root.sources, run_inline, 1), grace_ms=grace_ms
+    )
     assert not done.failures
 
 
 _meanwhile = st.dictionaries(
-    st.integers(1, 60), st.lists(st.one_of(steps(), st.tuples(st.just("sweep"), st.none())), min_size=1, max_size=3), max_size=6
+    st.integers(1, 60),
+    st.lists(st.one_of(steps(), st.tuples(st.just("sweep"), st.none())), min_size=1, max_size=3),
+    max_size=6,
 )
 
 
 @settings(max_examples=40, deadline=None)
-@given(before=st.lists(steps(), max_size=15), meanwhile=_meanwhile, seed=st.integers(0, 2**32), grace_s=st.sampled_from([0, 0, 20, 3600]))
-def test_nothing_that_counts_goes(before: list[Step], meanwhile: dict[int, list[Step]], seed: int, grace_s: int) -> None:
+@given(
+    before=st.lists(steps(), max_size=15),
+    meanwhile=_meanwhile,
+    seed=st.integers(0, 2**32),
+    grace_s=st.sampled_from([0, 0, 20, 3600]),
+)
+def test_nothing_that_counts_goes(
+    before: list[Step], meanwhile: dict[int, list[Step]], seed: int, grace_s: int
+) -> None:
     async def run() -> None:
         clock = WorldClock()
         sources = Sources(clock, seeded_sources(seed).random)
@@ -89,7 +100,9 @@ def test_nothing_that_counts_goes(before: list[Step], meanwhile: dict[int, list[
             await world.step(what, detail)
         for key in STRANGERS:
             await root.store.put_if_absent(key, [b"not ours"])
-        claims = [info.key async for info in root.store.list(keys.segments(1)) if keys.is_numbered(info.key, keys.segments(1))][:1]
+        claims = [
+            info.key async for info in root.store.list(keys.segments(1)) if keys.is_numbered(info.key, keys.segments(1))
+        ][:1]
         await swept(world, BusyStore(root.store, world, meanwhile), grace_s * 1000)
         await world.check()
         there = {info.key async for info in root.store.list("")}
@@ -101,6 +114,8 @@ def test_nothing_that_counts_goes(before: list[Step], meanwhile: dict[int, list[
         await swept(world, root.store, 0)
         await world.check()
         left = await find_removable(root.store, root.cluster, await root.catalog(), 0)
-        assert [each for each in left.removable if each.kind is not Kind.PARQUET] == [], "of Parquet files some may have to wait"
+        assert [each for each in left.removable if each.kind is not Kind.PARQUET] == [], (
+            "of Parquet files some may have to wait"
+        )
 
     run_virtual(run)

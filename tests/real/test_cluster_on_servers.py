@@ -14,7 +14,7 @@ import ledgermq
 from infra.hdfs import NAMENODE, Hdfs
 from infra.minio import Minio
 from ledger import keys
-from ledger.object_store.open import open_store
+from ledger.root.open import open_store
 from ledgermq.sources import Sources
 from tests.cutting_proxy import NEVER, cutting_proxy
 from tests.e2e.processes import BrokerProcesses
@@ -42,7 +42,9 @@ async def consumed(target: str, topic: str) -> dict[int, list[bytes | None]]:
     return values
 
 
-async def test_nothing_is_lost_or_doubled_when_an_owner_is_killed_and_all_of_it_reaches_parquet(brokers: BrokerProcesses) -> None:
+async def test_nothing_is_lost_or_doubled_when_an_owner_is_killed_and_all_of_it_reaches_parquet(
+    brokers: BrokerProcesses,
+) -> None:
     for _ in range(3):
         await asyncio.to_thread(brokers.start)
     sent: dict[int, list[bytes]] = {partition: [] for partition in range(PARTITIONS)}
@@ -61,7 +63,9 @@ async def test_nothing_is_lost_or_doubled_when_an_owner_is_killed_and_all_of_it_
     await asyncio.to_thread(compact, brokers.root_url)
     async with await open_store(brokers.root_url, sources=Sources()) as store:
         rows = await read_parquet_rows(store)
-    assert {part: list(found.values()) for part, found in rows.items()} == {("t", partition): values for partition, values in sent.items()}
+    assert {part: list(found.values()) for part, found in rows.items()} == {
+        ("t", partition): values for partition, values in sent.items()
+    }
     assert await consumed(brokers.addresses, "t") == sent, "the same is read from Parquet through the brokers"
 
 

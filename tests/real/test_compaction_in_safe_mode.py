@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from infra.hdfs import NAMENODE, Hdfs
-from ledger.object_store.open import open_store
+from ledger.root.open import open_store
 from ledgermq.sources import Sources
 from tests.roots import Root, read_everything, read_parquet_rows
 

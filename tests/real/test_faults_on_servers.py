@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from infra.minio import Minio
-from ledger.object_store.open import open_store
+from ledger.root.open import open_store
 from ledgermq.cli.exit_codes import ExitCode
 from ledgermq.sources import Sources
 from tests.conftest import BUCKET
@@ -30,10 +30,14 @@ def read_only_credentials(server: Minio) -> dict[str, str]:
     import botocore.session
 
     keys = {"aws_access_key_id": server.access_key, "aws_secret_access_key": server.secret_key}
-    client: Any = botocore.session.get_session().create_client("sts", endpoint_url=server.endpoint, region_name="us-east-1", **keys)
+    client: Any = botocore.session.get_session().create_client(
+        "sts", endpoint_url=server.endpoint, region_name="us-east-1", **keys
+    )
     resources = [f"arn:aws:s3:::{BUCKET}", f"arn:aws:s3:::{BUCKET}/*"]
     policy = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": MAY_READ, "Resource": resources}]}
-    found = client.assume_role(RoleArn="arn:xxx:xxx:xxx:xxxx", RoleSessionName="reader", Policy=json.dumps(policy))["Credentials"]
+    found = client.assume_role(RoleArn="arn:xxx:xxx:xxx:xxxx", RoleSessionName="reader", Policy=json.dumps(policy))[
+        "Credentials"
+    ]
     client.close()
     return {
         "AWS_ACCESS_KEY_ID": found["AccessKeyId"],
@@ -48,10 +52,14 @@ async def objects(root: str) -> dict[str, str]:
 
 
 def run(*command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "ledgermq.cli.main", *command], capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(
+        [sys.executable, "-m", "ledgermq.cli.main", *command], capture_output=True, text=True, timeout=120, check=False
+    )
 
 
-def test_a_bucket_that_may_only_be_read(tmp_path: Path, minio: Minio, minio_root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bucket_that_may_only_be_read(
+    tmp_path: Path, minio: Minio, minio_root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asyncio.run(fill(minio_root))
     before = asyncio.run(objects(minio_root))
     for name, value in read_only_credentials(minio).items():

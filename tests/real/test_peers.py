@@ -43,7 +43,9 @@ def gives_back_what_it_took(peer: Peer, payloads: Path) -> None:
     [redis.running, nats.running, partial(nats.running, sync_always=False), rabbitmq.running, rocketmq.running],
     ids=["redis", "nats-sync", "nats", "rabbitmq", "rocketmq"],
 )
-def test_a_peer_gives_back_what_it_took(running: Callable[[Path], AbstractContextManager[Peer]], tmp_path: Path, payloads: Path) -> None:
+def test_a_peer_gives_back_what_it_took(
+    running: Callable[[Path], AbstractContextManager[Peer]], tmp_path: Path, payloads: Path
+) -> None:
     folder = tmp_path / "peer"
     folder.mkdir()
     with running(folder) as peer:

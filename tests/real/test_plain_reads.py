@@ -18,10 +18,10 @@ from pathlib import Path
 
 import pytest
 
-from ledger.catalog import METADATA, encode_topic_record, topic_key
-from ledger.cluster import ClusterDefaults, open_cluster
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.file import FileStore
+from ledger.root.cluster import ClusterDefaults, open_cluster
+from ledger.topics.catalog import METADATA, encode_topic_record, topic_key
 from ledgermq.sources import Sources
 from tests.roots import Root
 from tests.soak.numbered import Partition, values
@@ -114,7 +114,11 @@ async def test_every_read_is_one_run_of_each_partition(tmp_path: Path) -> None:
             return found
 
         def is_enough(kills: list[int]) -> bool:
-            return min(reads.looks[name] for name in READERS) >= READS_MIN and len(begins) >= BEGINS_MIN and len(kills) >= KILLS_MIN
+            return (
+                min(reads.looks[name] for name in READERS) >= READS_MIN
+                and len(begins) >= BEGINS_MIN
+                and len(kills) >= KILLS_MIN
+            )
 
         async with disturbed(root, ends, log) as kills, asyncio.timeout(SECONDS_MAX):
             turn = 0
@@ -123,7 +127,9 @@ async def test_every_read_is_one_run_of_each_partition(tmp_path: Path) -> None:
                     found = await read(list(READERS)[turn % len(READERS)])
                     begins |= {runs[0].first for (topic, _), runs in found.items() if topic == "brief"}
                     assert all(runs[0].first == 0 for (topic, _), runs in found.items() if topic == "kept")
-                    assert all(run.shift == 0 for runs in found.values() for run in runs), "each offset has its own record"
+                    assert all(run.shift == 0 for runs in found.values() for run in runs), (
+                        "each offset has its own record"
+                    )
                     turn += 1
                 await asyncio.sleep(0.05)
         assert not problems
@@ -132,5 +138,7 @@ async def test_every_read_is_one_run_of_each_partition(tmp_path: Path) -> None:
         for partition in ((topic, p) for topic, p in ends if topic == "kept"):
             (run,) = last[partition]
             assert (run.first, run.shift) == (0, 0)
-            assert ends[partition] <= run.last + 1 <= ends[partition] + 50, "the last batch may have been cut off after its put"
+            assert ends[partition] <= run.last + 1 <= ends[partition] + 50, (
+                "the last batch may have been cut off after its put"
+            )
     assert "Traceback" not in log.read_text()

@@ -11,15 +11,15 @@ import pytest
 
 from ledger import keys
 from ledger.blocking import run_inline
-from ledger.catalog import METADATA, encode_topic_record, topic_key
-from ledger.cluster import ClusterDefaults, open_cluster
-from ledger.commands import fsck, gc
 from ledger.object_store.contract import ObjectStore
-from ledger.object_store.open import open_store
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.round import run_round
+from ledger.root.cluster import ClusterDefaults, open_cluster
+from ledger.root.open import open_store
+from ledger.topics.catalog import METADATA, encode_topic_record, topic_key
 from ledgermq.sources import Sources
+from ledgermq_tools.ledger import fsck, gc
 from tests.root_commands import RootCommand
 from tests.roots import Root, parquet_keys, read_everything
 from tests.source_readers import batch_reader
@@ -67,8 +67,13 @@ def test_what_retention_takes_is_archived_and_read(request: pytest.FixtureReques
     vault_url = re.sub(r"/(root-\d+)", r"/vault-of-\1", root_url)
 
     async def main() -> None:
-        settings = {"delete_action": "archive", "retention_ms": "1000"} | ({"archive_url": vault_url} if elsewhere else {})
-        async with await open_store(root_url, sources=Sources()) as store, await open_store(vault_url, sources=Sources()) as vault:
+        settings = {"delete_action": "archive", "retention_ms": "1000"} | (
+            {"archive_url": vault_url} if elsewhere else {}
+        )
+        async with (
+            await open_store(root_url, sources=Sources()) as store,
+            await open_store(vault_url, sources=Sources()) as vault,
+        ):
             root = await opened(store, **settings)
             place_of_archive, other = (vault, store) if elsewhere else (store, vault)
             for number in range(FILES):

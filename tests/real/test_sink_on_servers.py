@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import ledgermq
-from ledger.object_store.open import open_store
+from ledger.root.open import open_store
 from ledgermq.sources import Sources
 from tests.e2e.processes import BrokerProcess, BrokerProcesses
 

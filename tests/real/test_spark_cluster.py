@@ -61,7 +61,9 @@ def start_job(cluster: SparkCluster, root: Root) -> Iterator[Jobs]:
 
     def start() -> subprocess.Popen[str]:
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        running = subprocess.Popen(command, **pipes, text=True, cwd=REPOSITORY, env=cluster.environment, start_new_session=True)  # type: ignore[call-overload]
+        running = subprocess.Popen(
+            command, **pipes, text=True, cwd=REPOSITORY, env=cluster.environment, start_new_session=True
+        )  # type: ignore[call-overload]
         started.append(running)
         return running  # type: ignore[no-any-return]
 
@@ -88,7 +90,9 @@ def finished(running: subprocess.Popen[str]) -> dict[str, object]:
 
 def files(root: Root, folder: str) -> int:
     place = Path(root.store.url.removeprefix("file://")) / folder
-    return sum(1 for path in place.rglob("*") if path.is_file() and not any(part.startswith((".", "_")) for part in path.parts))
+    return sum(
+        1 for path in place.rglob("*") if path.is_file() and not any(part.startswith((".", "_")) for part in path.parts)
+    )
 
 
 def until(what: Callable[[], bool], running: subprocess.Popen[str]) -> None:
@@ -115,7 +119,9 @@ async def all_is_there_once(root: Root) -> None:
 
 
 @pytest.mark.timeout(600)
-async def test_an_executor_is_killed_in_the_midst_of_its_task(cluster: SparkCluster, start_job: Jobs, root: Root) -> None:
+async def test_an_executor_is_killed_in_the_midst_of_its_task(
+    cluster: SparkCluster, start_job: Jobs, root: Root
+) -> None:
     running = start_job()
     until(lambda: files(root, "parquet/topic=t") >= 3, running)
     cluster.kill_executor()

@@ -20,13 +20,13 @@ import pytest
 
 import ledgermq
 from infra import java
-from ledger.catalog import Topic, read_catalog
-from ledger.cluster import ClusterDefaults, open_cluster
-from ledger.object_store.open import open_store
-from ledger.parquet.delete import log_start_move
+from ledger.garbage.delete import log_start_move
+from ledger.log.recovery import advance_checkpoint
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.runner import compact_root
-from ledger.recovery import advance_checkpoint
+from ledger.root.cluster import ClusterDefaults, open_cluster
+from ledger.root.open import open_store
+from ledger.rounds.runner import compact_root
+from ledger.topics.catalog import Topic, read_catalog
 from ledgermq.sources import Sources
 from tests.e2e.processes import BrokerProcesses
 from tests.ledgers import STATES_MAX
@@ -84,7 +84,11 @@ class Query:
     def kill_an_executor(self) -> bool:
         """A Python worker that reads records; its parent, a daemon, is left to start others."""
         assert self._process is not None
-        known = {pid: found for pid, found in processes().items() if found[1] == self._process.pid and "pyspark.worker" in found[2]}
+        known = {
+            pid: found
+            for pid, found in processes().items()
+            if found[1] == self._process.pid and "pyspark.worker" in found[2]
+        }
         workers = [pid for pid, (parent, _, _) in known.items() if parent in known]
         for pid in workers[:1]:
             os.kill(pid, signal.SIGKILL)
@@ -97,7 +101,9 @@ class Query:
         """(partition, offset) → digest; asserts that each is there once."""
         found: dict[tuple[int, int], str] = {}
         for number in self.numbers():
-            for partition, offset, digest in json.loads((self.sink / f"{number:06d}.json").read_text()) if number < below else []:
+            for partition, offset, digest in (
+                json.loads((self.sink / f"{number:06d}.json").read_text()) if number < below else []
+            ):
                 assert (partition, offset) not in found, f"{partition}-{offset} is there twice"
                 found[partition, offset] = digest
         return found

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keys import original_of, parse_keyed
+from ledger.log.segment import decode_tail
 from ledger.object_store.contract import Buffer
-from ledger.segment import decode_tail
 
 KINDS = ("claims", "segments", "checkpoints", "compactions", "files", "snapshots", "parquet")
 _KIND = re.compile(r"(?:ledgers/(\d+)/)?(segments|checkpoints|compactions|files|snapshots|parquet)/")
@@ -56,5 +56,8 @@ def draw_ambush(r: random.Random, likely: Sequence[str] = KINDS) -> Ambush:
     """One or two kinds of `likely`, which may name one several times."""
     kinds = r.sample(likely, r.choice((1, 2)))
     return Ambush(
-        {kind: r.choice((0.1, 0.3, 1.0)) for kind in kinds}, r.choice((5.0, 20.0, 40.0)), r.choice((1, 2, 5)), r.choice((1, 1, 2))
+        {kind: r.choice((0.1, 0.3, 1.0)) for kind in kinds},
+        r.choice((5.0, 20.0, 40.0)),
+        r.choice((1, 2, 5)),
+        r.choice((1, 1, 2)),
     )

@@ -37,7 +37,9 @@ from tests.simulation.history import (
 from tests.simulation.model import PartitionModel, Violation
 
 
-def check(history: History, logs: Mapping[Partition, FinalLog], drained: Iterable[tuple[str, Partition]] = ()) -> list[Violation]:
+def check(
+    history: History, logs: Mapping[Partition, FinalLog], drained: Iterable[tuple[str, Partition]] = ()
+) -> list[Violation]:
     """`logs`: what was ever durable. `drained`: readers who read a partition to its end after everything had come to rest."""
     judge = _Judge(logs)
     for event in history:
@@ -91,12 +93,17 @@ class _Judge:
             model = self.model(partition)
             known = max(model.known_end, model.log.log_start)
             if model.position(reader) < known and known > model.log.log_start:
-                model.report("unseen", f"{reader} read to {model.position(reader)} and found no more; {known} was known to be the end")
+                model.report(
+                    "unseen",
+                    f"{reader} read to {model.position(reader)} and found no more; {known} was known to be the end",
+                )
         return self._violations + [violation for model in self._models.values() for violation in model.violations]
 
     def _not_gone(self, event: Poll) -> None:
         if event.partition[0] in self._gone:
-            self._violations.append(Violation("read after removal", f"{event.reader} got {event.records[0]} of {event.partition[0]}"))
+            self._violations.append(
+                Violation("read after removal", f"{event.reader} got {event.records[0]} of {event.partition[0]}")
+            )
 
 
 def _judge_log(model: PartitionModel) -> None:
@@ -124,7 +131,10 @@ def _judge_unheard(model: PartitionModel) -> None:
             continue
         least = model.sent_at_least[send.op]
         if offset < least:
-            model.report("stale append", f"{value!r} of {send.client} is stored at {offset}; {least} was the end before it was sent")
+            model.report(
+                "stale append",
+                f"{value!r} of {send.client} is stored at {offset}; {least} was the end before it was sent",
+            )
 
 
 def _judge_order(model: PartitionModel) -> None:
@@ -139,7 +149,9 @@ def _judge_order(model: PartitionModel) -> None:
                 continue
             before, earlier = last[send.client]
             if at < before:
-                model.report("reordered", f"{send.client} sent {value!r} after {earlier!r}, stored at {at} before {before}")
+                model.report(
+                    "reordered", f"{send.client} sent {value!r} after {earlier!r}, stored at {at} before {before}"
+                )
             last[send.client] = (at, value)
 
 
@@ -150,5 +162,7 @@ def judge_plain_read(read: PlainRead) -> list[Violation]:
         if b_first != a_last + 1:
             kind = "parquet gap" if b_first > a_last + 1 else "parquet doubled"
             found.append(Violation(kind, f"{name}: {a_first}-{a_last}, then {b_first}-{b_last}"))
-    found += [Violation("live file missing", f"{name}: {file[0]}-{file[1]}") for file in read.live if file not in read.files]
+    found += [
+        Violation("live file missing", f"{name}: {file[0]}-{file[1]}") for file in read.live if file not in read.files
+    ]
     return found

@@ -36,7 +36,9 @@ class ClusterBroker:
         connector = self._network.connector(self.name, PEER_TIMEOUT_S)
         while self.broker is None:
             try:
-                self.broker = await Broker.start(self._store, self._sources, self._settings, self.name, connector, run_inline)
+                self.broker = await Broker.start(
+                    self._store, self._sources, self._settings, self.name, connector, run_inline
+                )
             except LedgerMQError as error:
                 self._world.note(self.name, f"did not start: {error.message[:80]}")
                 await asyncio.sleep(1.0)

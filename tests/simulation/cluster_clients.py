@@ -11,7 +11,15 @@ from ledgermq.client.consuming.consumer import Consumer
 from ledgermq.client.consuming.message import Message
 from ledgermq.client.producing.delivery import Delivery
 from ledgermq.client.settings import ClientSettings
-from ledgermq.errors import LedgerMQError, LegalHold, OffsetOutOfRange, OutcomeUnknown, ResourceExhausted, TopicExists, UnknownTopic
+from ledgermq.errors import (
+    LedgerMQError,
+    LegalHold,
+    OffsetOutOfRange,
+    OutcomeUnknown,
+    ResourceExhausted,
+    TopicExists,
+    UnknownTopic,
+)
 from tests.simulation.cluster_plan import ClusterPlan
 from tests.simulation.history import Assign, Outcome, Partition, Poll
 from tests.simulation.loop import Process
@@ -65,7 +73,9 @@ class SimulatedClient:
 class Sender(SimulatedClient):
     """Produces to all partitions of some topics, and writes down each record's fate."""
 
-    def __init__(self, world: World, network: Network, plan: ClusterPlan, name: str, topics: list[str], **settings: object) -> None:
+    def __init__(
+        self, world: World, network: Network, plan: ClusterPlan, name: str, topics: list[str], **settings: object
+    ) -> None:
         super().__init__(world, network, plan, name)
         self._topics = topics
         self._settings = settings
@@ -160,7 +170,9 @@ def note_polls(client: SimulatedClient, reader: str, messages: list[Message]) ->
     by_partition: defaultdict[Partition, list[tuple[int, str]]] = defaultdict(list)
     for message in messages:
         assert message.value is not None
-        by_partition[client.partition(message.topic, message.partition)].append((message.offset, message.value.decode()))
+        by_partition[client.partition(message.topic, message.partition)].append(
+            (message.offset, message.value.decode())
+        )
     for partition, records in by_partition.items():
         client._world.history.add(Poll(reader, partition, tuple(records)))
 
@@ -174,7 +186,9 @@ class EndAsker(SimulatedClient):
         history = self._world.history
         while not self.stopped.is_set():
             await asyncio.sleep(self.random.expovariate(0.5))
-            ops = {number: history.ask_end(self.name, self.partition(self._topic, number)) for number in range(PARTITIONS)}
+            ops = {
+                number: history.ask_end(self.name, self.partition(self._topic, number)) for number in range(PARTITIONS)
+            }
             try:
                 ends = await self.client.list_offsets(self._topic, "latest")
             except LedgerMQError:
@@ -212,7 +226,9 @@ class Keeper(SimulatedClient):
         parts = self._world.store.newest_checkpoint(topic.partitions[partition].bundle).partitions
         stored = next((p.log_start for p in parts if (p.topic_id, p.partition) == (topic.topic_id, partition)), 0)
         if stored < max(wanted, told.log_start):
-            text = f"{self.topic}-{partition}: told that the log starts at {told.log_start} for {wanted}, it is {stored}"
+            text = (
+                f"{self.topic}-{partition}: told that the log starts at {told.log_start} for {wanted}, it is {stored}"
+            )
             self._world.violations.append(Violation("deletion not durable", text))
 
     async def _hold(self) -> None:

@@ -57,7 +57,11 @@ def cluster_plan_of(seed: int) -> ClusterPlan:
         ),
         topic_settings={
             "main": {"parquet.target.bytes": target, "parquet.max.lag.ms": lag},
-            "brief": {"parquet.target.bytes": 4096, "parquet.max.lag.ms": 500, "retention.ms": r.choice((2000, 10_000))},
+            "brief": {
+                "parquet.target.bytes": 4096,
+                "parquet.max.lag.ms": 500,
+                "retention.ms": r.choice((2000, 10_000)),
+            },
         },
         linger_ms=r.choice((0.0, None, 50.0)),
         compression=r.choice(("none", "none", "none", "lz4", "zstd")),

@@ -12,19 +12,28 @@ from typing import TypeVar
 
 from ledger import keys
 from ledger.blocking import run_inline
-from ledger.cluster import read_cluster
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.runner import compact_root
+from ledger.root.cluster import read_cluster
+from ledger.rounds.runner import compact_root
 from ledgermq.client.client import Client
 from ledgermq.client.settings import ClientSettings
 from ledgermq.errors import LedgerMQError, TopicExists
 from tests.simulation.ambush import NO_AMBUSH
 from tests.simulation.checker import check
 from tests.simulation.cluster_broker import ClusterBroker
-from tests.simulation.cluster_clients import PARTITIONS, Churner, EndAsker, Keeper, Reader, Sender, SimulatedClient, note_polls
+from tests.simulation.cluster_clients import (
+    PARTITIONS,
+    Churner,
+    EndAsker,
+    Keeper,
+    Reader,
+    Sender,
+    SimulatedClient,
+    note_polls,
+)
 from tests.simulation.cluster_plan import ClusterPlan, cluster_plan_of
 from tests.simulation.disturbances import Disturbances, fill_and_free
 from tests.simulation.history import FinalLog, LogStart, Outcome, Partition
@@ -120,11 +129,15 @@ class ClusterRun:
         self._disturbances.later(0.0, stop)
 
     def _cut(self, victim: Process) -> None:
-        other = self.world.random.choice([name for name in sorted(self.brokers) if name != victim.name] + [c.name for c in self._clients])
+        other = self.world.random.choice(
+            [name for name in sorted(self.brokers) if name != victim.name] + [c.name for c in self._clients]
+        )
         self.world.note(victim.name, f"is cut off from {other}")
         self.world.coverage.saw("disturbance: network cut")
         self.network.cut(victim.name, other)
-        self._disturbances.later(self.world.random.uniform(0, self.plan.pause_s_max), lambda: self.network.mend(victim.name, other))
+        self._disturbances.later(
+            self.world.random.uniform(0, self.plan.pause_s_max), lambda: self.network.mend(victim.name, other)
+        )
 
     async def _create_topics(self) -> None:
         client = self._plain_client("setup")
@@ -139,7 +152,9 @@ class ClusterRun:
 
     def _plain_client(self, name: str) -> Client:
         brokers = [f"b{i}" for i in range(self.cluster.brokers)]
-        return Client(self.network.connector(name, 10.0), brokers, ClientSettings(timeout_s=60.0), self.world.sources(name))
+        return Client(
+            self.network.connector(name, 10.0), brokers, ClientSettings(timeout_s=60.0), self.world.sources(name)
+        )
 
     def _start_clients(self) -> list[asyncio.Task[None]]:
         world, network, plan = self.world, self.network, self.cluster
@@ -179,7 +194,9 @@ class ClusterRun:
         names = {topic_id: name for name, topic_id in self.world.topic_ids.items()}
         for part in checkpoint.partitions:
             if part.log_start and part.topic_id in names:
-                self.world.history.add(LogStart((f"{names[part.topic_id]}#{part.topic_id}", part.partition), part.log_start))
+                self.world.history.add(
+                    LogStart((f"{names[part.topic_id]}#{part.topic_id}", part.partition), part.log_start)
+                )
         self.watch.on_checkpoint(checkpoint)
         self.world.retention.on_checkpoint(checkpoint)
 
@@ -199,7 +216,9 @@ class ClusterRun:
         _, waiting = await asyncio.wait(work, timeout=HEALING_S)
         for task, client in zip(work, self._clients, strict=True):
             if task in waiting:
-                world.violations.append(Violation("stuck", f"client {client.name} did not end within {HEALING_S:.0f} s of health"))
+                world.violations.append(
+                    Violation("stuck", f"client {client.name} did not end within {HEALING_S:.0f} s of health")
+                )
             elif task.exception() is not None:
                 error = task.exception()
                 world.violations.append(Violation("bug", f"client {client.name} failed: {error!r}"))
@@ -230,7 +249,9 @@ class ClusterRun:
             async with asyncio.timeout(DRAIN_S):
                 await work()
         except TimeoutError:
-            self.world.violations.append(Violation("stuck", f"the last reader is not at the end after {DRAIN_S:.0f} s of health: {state}"))
+            self.world.violations.append(
+                Violation("stuck", f"the last reader is not at the end after {DRAIN_S:.0f} s of health: {state}")
+            )
         return drained
 
     async def _insist(self, call: Callable[[], Awaitable[T]]) -> T:
@@ -245,27 +266,35 @@ class ClusterRun:
         sources = self.world.sources("last compaction")
         report = await compact_root(self.world.line("last"), sources, LocalEngine(sources, run_inline))
         for bundle, error in report.failures.items():
-            self.world.violations.append(Violation("compaction fails", f"bundle {bundle}: {type(error).__name__} {error.message}"))
+            self.world.violations.append(
+                Violation("compaction fails", f"bundle {bundle}: {type(error).__name__} {error.message}")
+            )
 
     async def _check_bucket(self) -> None:
         """`ledgermq fsck` finds nothing damaged, while the brokers go on."""
         store = self.world.line("last")
         checked = await check_root(store, await read_cluster(store), run_blocking=run_inline)
         damage = [problem for problem in checked.problems if problem.severity is Severity.DAMAGE]
-        self.world.violations += [Violation("fsck", f"{problem.code} {problem.object_key}: {problem.text}") for problem in damage]
+        self.world.violations += [
+            Violation("fsck", f"{problem.code} {problem.object_key}: {problem.text}") for problem in damage
+        ]
 
     async def _check_memory(self) -> None:
         """At rest nothing is held for batches or answers on their way: what clients did not wait for is stored before the last look."""
         for broker in self.brokers.values():
             for _ in range(REST_S):
                 context = broker.broker.context if broker.broker is not None else None
-                batches, answers = (context.produce_memory.taken, context.answers.taken) if context is not None else (0, 0)
+                batches, answers = (
+                    (context.produce_memory.taken, context.answers.taken) if context is not None else (0, 0)
+                )
                 if not batches and not answers:
                     break
                 await asyncio.sleep(1.0)
             else:
                 held = f"{batches} bytes of batches and {answers} of answers"
-                self.world.violations.append(Violation("memory leaked", f"{broker.name} holds {held} though nobody produces or reads"))
+                self.world.violations.append(
+                    Violation("memory leaked", f"{broker.name} holds {held} though nobody produces or reads")
+                )
 
     def _conclude(self, drained: list[tuple[str, Partition]]) -> None:
         world = self.world

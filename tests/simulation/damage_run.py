@@ -14,15 +14,15 @@ from collections.abc import Iterator
 
 from ledger import keys
 from ledger.blocking import run_inline
-from ledger.catalog import read_catalog
-from ledger.copies import copies_of, fault_of
 from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
-from ledger.mend import is_needed, mend_copies
+from ledger.garbage.removal import remove_topics
+from ledger.log.segment import decode_tail
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.removal import remove_topics
-from ledger.parquet.runner import compact_root
-from ledger.segment import decode_tail
+from ledger.root.copies import copies_of, fault_of
+from ledger.root.mend import is_needed, mend_copies
+from ledger.rounds.runner import compact_root
+from ledger.topics.catalog import read_catalog
 from ledgermq.errors import DataDamaged, LedgerMQError
 from tests.simulation.history import FinalLog, Partition
 from tests.simulation.loop import SimulatedLoop
@@ -100,14 +100,20 @@ class DamageRun(RoundsRun):
 
     def _is_whole(self, key: str) -> bool:
         store = self.world.store
-        return all(store.has(each) and fault_of(key, store.read_now(each)) is None for each in (key, f"{key}{keys.COPY}"))
+        return all(
+            store.has(each) and fault_of(key, store.read_now(each)) is None for each in (key, f"{key}{keys.COPY}")
+        )
 
     def _damage_one_of(self, key: str) -> None:
         store = self.world.store
         victim = self._random.choice((key, key, f"{key}{keys.COPY}"))
         data = bytearray(store.read_now(victim))
         at, how = self._random.randrange(len(data)), self._random.choice(("flips", "cuts", "takes away"))
-        if how == "takes away" and key == victim and any(folder in key for folder in ("/checkpoints/", "/compactions/")):
+        if (
+            how == "takes away"
+            and key == victim
+            and any(folder in key for folder in ("/checkpoints/", "/compactions/"))
+        ):
             how = "cuts"  # rivals are about to put the same number: those would find it empty, a second fault
         self.world.note("world", f"{how} {victim} (metadata) at byte {at}")
         self.world.coverage.saw("damaged: metadata")
@@ -204,7 +210,9 @@ class DamageRun(RoundsRun):
                 world.judge_error(error)
             await asyncio.sleep(2.0)
         if len(self._refused) > 1:
-            world.violations.append(Violation("damage spreads", f"bundles {sorted(self._refused)} cannot be compacted, {world.damaged}"))
+            world.violations.append(
+                Violation("damage spreads", f"bundles {sorted(self._refused)} cannot be compacted, {world.damaged}")
+            )
 
     async def _check_bucket(self) -> None:
         damaged = self.world.damaged
@@ -235,7 +243,9 @@ class DamageRun(RoundsRun):
         for key, damaged in parked.items():
             self.world.coverage.saw("a partition was parked")
             if damaged != self.world.damaged:
-                self.world.violations.append(Violation("damage spreads", f"{key} is parked for {damaged}, damaged is {self.world.damaged}"))
+                self.world.violations.append(
+                    Violation("damage spreads", f"{key} is parked for {damaged}, damaged is {self.world.damaged}")
+                )
         return {
             (name, number): log
             for (name, number), log in logs.items()

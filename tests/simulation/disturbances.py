@@ -29,7 +29,9 @@ async def fill_and_free(world: World, full: float, seconds_max: float = 8.0) -> 
 class Disturbances:
     """`victims`: who may be hurt now. `restart(name)` starts a new incarnation."""
 
-    def __init__(self, world: World, plan: RunPlan, victims: Callable[[], Sequence[Process]], restart: Callable[[str], None]) -> None:
+    def __init__(
+        self, world: World, plan: RunPlan, victims: Callable[[], Sequence[Process]], restart: Callable[[str], None]
+    ) -> None:
         self._world = world
         self._plan = plan
         self._victims = victims
@@ -48,7 +50,9 @@ class Disturbances:
             if not victims:
                 continue
             victim = random.choice(victims)
-            what = random.choices((self._pause, self._kill, self._jump, *self.more), (6, 3, 1, *(2 for _ in self.more)))[0]
+            what = random.choices(
+                (self._pause, self._kill, self._jump, *self.more), (6, 3, 1, *(2 for _ in self.more))
+            )[0]
             what(victim)
 
     def _pause(self, victim: Process) -> None:

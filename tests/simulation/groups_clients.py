@@ -67,7 +67,14 @@ class GroupMember(SimulatedClient):
     """One incarnation of a member's process."""
 
     def __init__(
-        self, world: World, network: Network, plan: ClusterPlan, groups: GroupsPlan, done: Done, name: str, incarnation: int
+        self,
+        world: World,
+        network: Network,
+        plan: ClusterPlan,
+        groups: GroupsPlan,
+        done: Done,
+        name: str,
+        incarnation: int,
     ) -> None:
         super().__init__(world, network, plan, name)
         self.random = random.Random(f"member {name} {incarnation} {world.seed}")
@@ -80,7 +87,9 @@ class GroupMember(SimulatedClient):
         self.random.shuffle(brokers)
         settings = ClientSettings(timeout_s=15.0, attempt_timeout_s=self._plan.request_timeout_s)
         connector = self._network.connector(self.name, self._plan.request_timeout_s)
-        self.client = Client(connector, brokers[:2], settings, self._world.sources(f"{self.name} {self._incarnation}", clock=self.name))
+        self.client = Client(
+            connector, brokers[:2], settings, self._world.sources(f"{self.name} {self._incarnation}", clock=self.name)
+        )
         while not self.stopped.is_set():
             await self._session()
         await self.client.close()
@@ -205,16 +214,21 @@ class Asker(SimulatedClient):
 
     async def ask(self, number: int) -> pb.CommittedPartition:
         least = self._truth.acknowledged[number]
-        request = pb.FetchCommittedRequest(group=REGISTER, partitions=[pb.TopicPartition(topic=TOPIC, partition=number)])
+        request = pb.FetchCommittedRequest(
+            group=REGISTER, partitions=[pb.TopicPartition(topic=TOPIC, partition=number)]
+        )
         answer = await self._coordinator.ask(lambda at: at.fetch_committed(request), self._deadline())
         found = answer.partitions[0]
         if not found.HasField("error"):
             self._world.coverage.saw("a committed offset was told")
             if found.offset < least:
-                self._report("stale committed offset", f"{number}: {found.offset} was told, {least} had been acknowledged before")
+                self._report(
+                    "stale committed offset", f"{number}: {found.offset} was told, {least} had been acknowledged before"
+                )
             if found.offset > self._truth.tried[number]:
                 self._report(
-                    "phantom commit", f"{number}: {found.offset} was told, {self._truth.tried[number]} was the most that was tried"
+                    "phantom commit",
+                    f"{number}: {found.offset} was told, {self._truth.tried[number]} was the most that was tried",
                 )
         return found
 
@@ -245,7 +259,12 @@ class Committer(Asker):
             return
         offset = found.offset + 1
         commit = pb.OffsetCommit(
-            topic=TOPIC, topic_id=found.topic_id, partition=number, epoch=found.epoch, counter=found.counter + 1, offset=offset
+            topic=TOPIC,
+            topic_id=found.topic_id,
+            partition=number,
+            epoch=found.epoch,
+            counter=found.counter + 1,
+            offset=offset,
         )
         self._truth.tried[number] = max(offset, self._truth.tried[number])
         request = pb.CommitOffsetsRequest(group=REGISTER, commits=[commit])
@@ -267,7 +286,9 @@ class Resetter(SimulatedClient):
         coordinator = Coordinator(self.client._connections, GROUP)
         while not self.stopped.is_set():
             await asyncio.sleep(self.random.expovariate(0.15))
-            reset = pb.OffsetReset(topic=TOPIC, partition=self.random.randrange(PARTITIONS), offset=self.random.choice((0, 1, 5)))
+            reset = pb.OffsetReset(
+                topic=TOPIC, partition=self.random.randrange(PARTITIONS), offset=self.random.choice((0, 1, 5))
+            )
             request = pb.ResetOffsetsRequest(group=GROUP, resets=[reset])
             deadline = asyncio.get_running_loop().time() + self._plan.request_timeout_s
             try:

@@ -42,7 +42,9 @@ class GroupsRun(ClusterRun):
         super().__init__(loop, seed, lines_kept)
         self.groups = groups_plan_of(seed)
         kept_ms = round(RETENTION_S * 1000)
-        settings = self.cluster.settings.model_copy(update={"offsets_partitions": 1 + seed % 3, "offsets_retention_ms": kept_ms})
+        settings = self.cluster.settings.model_copy(
+            update={"offsets_partitions": 1 + seed % 3, "offsets_retention_ms": kept_ms}
+        )
         self.cluster = replace(self.cluster, seconds=min(self.cluster.seconds, 30.0), settings=settings)
         self.network = Network(self.world)
         self._members: dict[str, GroupMember] = {}
@@ -111,7 +113,9 @@ class GroupsRun(ClusterRun):
                         self.world.note("lag", f"{type(error).__name__} {error.message[:100]}")
                     await asyncio.sleep(1.0)
         except TimeoutError:
-            self.world.violations.append(Violation("stuck", f"the workers are not at the end after {HEALING_S:.0f} s of health: {lags}"))
+            self.world.violations.append(
+                Violation("stuck", f"the workers are not at the end after {HEALING_S:.0f} s of health: {lags}")
+            )
         await client.close()
 
     async def _stop_members(self) -> None:
@@ -126,19 +130,28 @@ class GroupsRun(ClusterRun):
         for group in sorted({group for group, _ in truth.committed}):
             coordinator = Coordinator(client._connections, group)
             answer = await self._insist(lambda at=coordinator, group=group: _all_committed(at, group))  # type: ignore[misc]
-            told = {(p.topic_id, p.partition): (p.offset if p.HasField("offset") else None, p.counter) for p in answer.partitions}
+            told = {
+                (p.topic_id, p.partition): (p.offset if p.HasField("offset") else None, p.counter)
+                for p in answer.partitions
+            }
             stored = {p: v.offset for (name, p), v in truth.committed.items() if name == group}
             if {partition: offset for partition, (offset, _) in told.items()} != stored:
-                self.world.violations.append(Violation("committed offsets differ", f"{group}: {told}, the log says {stored}"))
+                self.world.violations.append(
+                    Violation("committed offsets differ", f"{group}: {told}, the log says {stored}")
+                )
         await client.close()
 
     def _truth(self) -> GroupTruth:
         by_name = {name: topic_id for topic_id, name in _topic_names(self.world).items()}
         bundles = range(1, self.cluster.settings.bundles)
-        return group_truth(self.world.store, bundles, by_name.get(keys.OFFSETS_TOPIC, -1), set(self.world.topic_ids.values()))
+        return group_truth(
+            self.world.store, bundles, by_name.get(keys.OFFSETS_TOPIC, -1), set(self.world.topic_ids.values())
+        )
 
     def _final_logs(self) -> dict[Partition, FinalLog]:
-        return {partition: log for partition, log in super()._final_logs().items() if not keys.is_internal(partition[0])}
+        return {
+            partition: log for partition, log in super()._final_logs().items() if not keys.is_internal(partition[0])
+        }
 
     def _conclude(self, drained: list[tuple[str, Partition]]) -> None:
         super()._conclude(drained)

@@ -74,7 +74,10 @@ class GroupTruth:
         for member_id, held in self.held[name].items():
             for partition in held:
                 if partition in owners:
-                    self._report("partition with two owners", f"{name}: {partition} is held by {owners[partition]} and {member_id}")
+                    self._report(
+                        "partition with two owners",
+                        f"{name}: {partition} is held by {owners[partition]} and {member_id}",
+                    )
                 owners[partition] = member_id
 
     def _take_offset(self, entry: OffsetEntry, epochs: set[int], living: set[int]) -> None:
@@ -93,9 +96,15 @@ class GroupTruth:
             return
         self.commits += 1
         if before is not None and before.offset is not None and (entry.value.offset or 0) < before.offset:
-            self._report("committed offset went back", f"{entry.group}: {entry.partition} from {before.offset} to {entry.value.offset}")
+            self._report(
+                "committed offset went back",
+                f"{entry.group}: {entry.partition} from {before.offset} to {entry.value.offset}",
+            )
         if epochs and entry.value.epoch not in epochs:
-            self._report("zombie commit", f"{entry.group}: {entry.partition} under epoch {entry.value.epoch}, held under {sorted(epochs)}")
+            self._report(
+                "zombie commit",
+                f"{entry.group}: {entry.partition} under epoch {entry.value.epoch}, held under {sorted(epochs)}",
+            )
 
     def _report(self, kind: str, text: str) -> None:
         self.violations.append(Violation(kind, text))
@@ -120,6 +129,9 @@ def judge_done(truth: GroupTruth, group: str, done: Mapping[Partition, set[int]]
             skipped = set(range(value.offset)) - done.get(partition, set()) - truth.passed_over[name, partition]
             if skipped:
                 found.append(
-                    Violation("skipped", f"{name}: {partition} is committed to {value.offset}, nobody was done with {min(skipped)}")
+                    Violation(
+                        "skipped",
+                        f"{name}: {partition} is committed to {value.offset}, nobody was done with {min(skipped)}",
+                    )
                 )
     return found

@@ -126,7 +126,9 @@ class History:
     def add(self, event: Event) -> None:
         self.events.append(event)
 
-    def begin_produce(self, client: str, partition: Partition, values: tuple[str, ...], *, once: bool = True, ordered: bool = True) -> int:
+    def begin_produce(
+        self, client: str, partition: Partition, values: tuple[str, ...], *, once: bool = True, ordered: bool = True
+    ) -> int:
         self._ops += 1
         self.add(Produce(self._ops, client, partition, values, once, ordered))
         return self._ops

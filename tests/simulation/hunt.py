@@ -25,7 +25,11 @@ def hunt_one(what: tuple[str, int]) -> tuple[str, bool, float]:
     if caught.seed is None or caught.result is None:
         return f"{name:50} SURVIVED {caught.tried} seeds ({cpu_s:.0f} s): {caught.misfit or mutant.what}", False, cpu_s
     kinds = sorted(caught.result.kinds - NOT_A_CATCH)
-    return f"{name:50} {mutant.level:8} seed {caught.seed:4}, {caught.tried:3} tried ({cpu_s:.1f} s): {', '.join(kinds)}", True, cpu_s
+    return (
+        f"{name:50} {mutant.level:8} seed {caught.seed:4}, {caught.tried:3} tried ({cpu_s:.1f} s): {', '.join(kinds)}",
+        True,
+        cpu_s,
+    )
 
 
 def main() -> int:

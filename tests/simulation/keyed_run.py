@@ -9,12 +9,12 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from ledger import keys
-from ledger.catalog import Topic, encode_topic_record
-from ledger.keyed.delete import delete_removed
-from ledger.keyed.runner import clean_bundle
+from ledger.garbage.keyed_delete import delete_removed
 from ledger.keys import KeyedPlace
-from ledger.segment import Batch
-from ledger.topic_settings import parse_settings
+from ledger.log.segment import Batch
+from ledger.rounds.keyed_runner import clean_bundle
+from ledger.topics.catalog import Topic, encode_topic_record
+from ledger.topics.settings import parse_settings
 from ledgermq.protocol.records import SCHEMA, encode_batch
 from tests.simulation.ambush import Ambush
 from tests.simulation.history import FinalLog, Partition
@@ -39,7 +39,9 @@ class KeyedRun(RoundsRun):
             "min.cleanable.dirty.ratio": r.choice(("0", "0.3")),
         }
         if r.random() < 0.7:
-            self.rounds = replace(self.rounds, ambush=Ambush({r.choice(("versions", "keyed files", "parquet", "checkpoints")): 0.5}))
+            self.rounds = replace(
+                self.rounds, ambush=Ambush({r.choice(("versions", "keyed files", "parquet", "checkpoints")): 0.5})
+            )
         self.keyed = KeyedWatch(self.world, TOPIC)
         self.world.judged_elsewhere.add(TOPIC)
         self.world.store.on_keyed = self.keyed.on_keyed
@@ -53,8 +55,12 @@ class KeyedRun(RoundsRun):
     async def _create_topics(self) -> None:
         await super()._create_topics()
         first = Founder(self.world, self.rounds, self.cluster, "keyed setup", 0)
-        topic = Topic(0, TOPIC, tuple(bundle_of(p) for p in range(PARTITIONS)), self._settings, parse_settings(self._settings))
-        self.keyed.topic_id = await first.append(keys.METADATA_BUNDLE, metadata_batch(TOPIC, encode_topic_record(topic, creation=True)))
+        topic = Topic(
+            0, TOPIC, tuple(bundle_of(p) for p in range(PARTITIONS)), self._settings, parse_settings(self._settings)
+        )
+        self.keyed.topic_id = await first.append(
+            keys.METADATA_BUNDLE, metadata_batch(TOPIC, encode_topic_record(topic, creation=True))
+        )
         self.world.topic_ids[TOPIC] = self.keyed.topic_id
         first.process.kill()
 
@@ -66,7 +72,11 @@ class KeyedRun(RoundsRun):
         """Without the keyed topic, which has a judge of its own."""
         for partition in range(PARTITIONS):
             self.keyed.look(KeyedPlace(self.keyed.topic_id, partition))
-        return {partition: log for partition, log in super()._logs().items() if not partition[0].endswith(f"#{self.keyed.topic_id}")}
+        return {
+            partition: log
+            for partition, log in super()._logs().items()
+            if not partition[0].endswith(f"#{self.keyed.topic_id}")
+        }
 
 
 class KeyedProducer(Owner):
@@ -82,7 +92,9 @@ class KeyedProducer(Owner):
         rows = []
         for _ in range(self._random.choice((1, 2, 5))):
             self._written += 1
-            value = None if self._random.random() < 0.25 else b"%d" % self._written + b"." * self._random.choice((0, 300))
+            value = (
+                None if self._random.random() < 0.25 else b"%d" % self._written + b"." * self._random.choice((0, 300))
+            )
             rows.append({"key": b"k%d" % self._random.randrange(8), "value": value})
         data = encode_batch(pa.RecordBatch.from_pylist(rows, schema=SCHEMA))
         now_us = self._sources.now_ms() * 1000

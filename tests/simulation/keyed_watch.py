@@ -72,7 +72,9 @@ class KeyedWatch:
 
     def _read(self, key: str) -> list[Row]:
         if key not in self._rows:
-            table = pq.ParquetFile(self._world.store.reader(key)).read(columns=["offset", "key", "value"], use_threads=False)
+            table = pq.ParquetFile(self._world.store.reader(key)).read(
+                columns=["offset", "key", "value"], use_threads=False
+            )
             columns = [table[name].to_pylist() for name in ("offset", "key", "value")]
             self._rows[key] = [Row(*row) for row in zip(*columns, strict=True)]
         return self._rows[key]
@@ -99,10 +101,15 @@ class KeyedWatch:
             coverage.saw("a tombstone has gone")
 
     def _judge_log(self, place: KeyedPlace, end: int, where: str) -> None:
-        names = [keys.parse_parquet(key) for key in self._world.store.keys_now(keys.parquet_partition(self._topic, place.partition))]
+        names = [
+            keys.parse_parquet(key)
+            for key in self._world.store.keys_now(keys.parquet_partition(self._topic, place.partition))
+        ]
         first = min((name.first_offset for name in names if name is not None), default=None)
         if first is not None and first > end:
-            self._report("log begins above the version", f"{where}: the log begins at {first}, the version ends at {end}")
+            self._report(
+                "log begins above the version", f"{where}: the log begins at {first}, the version ends at {end}"
+            )
         if first:
             self._world.coverage.saw("the log begins above the log start")
 

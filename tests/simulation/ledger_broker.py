@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import re
 
-from ledger.producers import ProducerSession
-from ledger.recovery import advance_checkpoint
-from ledger.segment import Batch
-from ledger.writer import Append, LedgerWriter, claim
+from ledger.log.producers import ProducerSession
+from ledger.log.recovery import advance_checkpoint
+from ledger.log.segment import Batch
+from ledger.log.writer import Append, LedgerWriter, claim
 from ledgermq.errors import LedgerMQError, NotOwner, ResourceExhausted
 from ledgermq.sources import Sources
 from tests.simulation.loop import Process
@@ -23,7 +23,9 @@ PUTS_IN_FLIGHT_MAX = 4
 class LedgerBroker:
     """One incarnation; `process` is its life."""
 
-    def __init__(self, world: World, plan: RunPlan, name: str, incarnation: int, others: dict[str, LedgerBroker]) -> None:
+    def __init__(
+        self, world: World, plan: RunPlan, name: str, incarnation: int, others: dict[str, LedgerBroker]
+    ) -> None:
         self.name = name
         self.process: Process = world.start(name)
         self.writer: LedgerWriter | None = None
@@ -46,7 +48,9 @@ class LedgerBroker:
             if self._world.healed and any(broker.serves for broker in self._others.values()):
                 continue
             try:
-                self.writer, _ = await claim(self._store, BUNDLE, self.name, self._sources, self._plan.producer_states_max)
+                self.writer, _ = await claim(
+                    self._store, BUNDLE, self.name, self._sources, self._plan.producer_states_max
+                )
             except LedgerMQError as error:
                 self._world.note(self.name, f"no claim: {error.message[:80]}")
                 self._world.judge_error(error)
@@ -66,7 +70,9 @@ class LedgerBroker:
         self._check_loss(writer, writer.lost.message)
         await asyncio.sleep(1.0)
         if self._waiting:
-            self._world.violations.append(Violation("waiter forgotten", f"{self.name}: {self._waiting} appends, a second after their term"))
+            self._world.violations.append(
+                Violation("waiter forgotten", f"{self.name}: {self._waiting} appends, a second after their term")
+            )
 
     def _check_loss(self, writer: LedgerWriter, why: str) -> None:
         """A term may end for many reasons, but never because the writer's own segment stands in the slot."""
@@ -82,7 +88,9 @@ class LedgerBroker:
                 self._world.coverage.saw("a term was released")
                 await writer.release()
             else:
-                await advance_checkpoint(self._store, BUNDLE, self._sources, self._plan.producer_states_max, durable=writer.durable)
+                await advance_checkpoint(
+                    self._store, BUNDLE, self._sources, self._plan.producer_states_max, durable=writer.durable
+                )
         except LedgerMQError as error:
             self._world.note(self.name, f"upkeep: {error.message[:80]}")
 

@@ -12,8 +12,8 @@ from typing import TypeVar
 import pyarrow as pa
 from crc32c import crc32c
 
-from ledger.producers import WINDOW_BATCHES
-from ledger.segment import Batch
+from ledger.log.producers import WINDOW_BATCHES
+from ledger.log.segment import Batch
 from ledgermq.errors import LedgerMQError, NotOwner, OutOfOrderSequence, ResourceExhausted, UnknownProducer
 from ledgermq.protocol.records import SCHEMA, encode_batch
 from tests.simulation.history import Outcome, Partition
@@ -159,7 +159,9 @@ class IdempotentProducer(Client):
                 self._world.history.end_produce(op, Outcome.OK, offset)
                 return
         if not over.is_set():
-            self._world.violations.append(Violation("stuck", f"{self.name}: operation {op} was refused for {PATIENCE_S:.0f} s"))
+            self._world.violations.append(
+                Violation("stuck", f"{self.name}: operation {op} was refused for {PATIENCE_S:.0f} s")
+            )
         over.set()
         self._world.history.end_produce(op, Outcome.INFO)
 

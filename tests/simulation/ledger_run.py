@@ -7,14 +7,14 @@ from __future__ import annotations
 import asyncio
 
 from ledger.blocking import run_inline
-from ledger.catalog import Catalog
-from ledger.cluster import ClusterSettings
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.garbage.delete import close_finished_fences, delete_replaced, delete_segments
+from ledger.log.recovery import advance_checkpoint, recover
 from ledger.parquet.compaction import Compaction
-from ledger.parquet.delete import close_finished_fences, delete_replaced, delete_segments
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.round import run_round
-from ledger.recovery import advance_checkpoint, recover
+from ledger.root.cluster import ClusterSettings
+from ledger.topics.catalog import Catalog
 from ledgermq.errors import LedgerMQError
 from tests.simulation.ambush import NO_AMBUSH
 from tests.simulation.checker import check
@@ -122,7 +122,9 @@ class LedgerRun:
             client.stopped.set()
         _, waiting = await asyncio.wait(self._work, timeout=HEALING_S)
         if waiting:
-            world.violations.append(Violation("stuck", f"{len(waiting)} clients did not end within {HEALING_S:.0f} s of health"))
+            world.violations.append(
+                Violation("stuck", f"{len(waiting)} clients did not end within {HEALING_S:.0f} s of health")
+            )
 
     async def _conclude(self) -> Result:
         """A last broker takes over from whatever is left, appends to every partition and is asked for the ends."""

@@ -98,7 +98,11 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
         "somebody refused, naming the damaged object",
         "fsck named the damaged object",
         "an append was acknowledged beside the damage",
-        *(f"metadata: {how} {what}" for how in ("flips", "cuts", "takes away") for what in ("segments", "checkpoints", "snapshots")),
+        *(
+            f"metadata: {how} {what}"
+            for how in ("flips", "cuts", "takes away")
+            for what in ("segments", "checkpoints", "snapshots")
+        ),
         "a damaged object of bundle 0 was mended",
     ),
     "cluster": (

@@ -101,7 +101,9 @@ class _Handle(asyncio.Handle):
 class _Timer(asyncio.TimerHandle):
     __slots__ = ()
 
-    def __init__(self, when_s: float, callback: Any, args: Any, loop: SimulatedLoop, context: contextvars.Context | None) -> None:
+    def __init__(
+        self, when_s: float, callback: Any, args: Any, loop: SimulatedLoop, context: contextvars.Context | None
+    ) -> None:
         self._when = when_s
         self._callback = callback
         self._args = args
@@ -207,13 +209,19 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._ready.append(handle)
         return handle
 
-    def call_soon_threadsafe(self, callback: Any, *args: Any, context: contextvars.Context | None = None) -> asyncio.Handle:
+    def call_soon_threadsafe(
+        self, callback: Any, *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
         return self.call_soon(callback, *args, context=context)
 
-    def call_later(self, delay: float, callback: Any, *args: Any, context: contextvars.Context | None = None) -> asyncio.TimerHandle:
+    def call_later(
+        self, delay: float, callback: Any, *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
         return self.call_at(self._now_s + delay, callback, *args, context=context)
 
-    def call_at(self, when: float, callback: Any, *args: Any, context: contextvars.Context | None = None) -> asyncio.TimerHandle:
+    def call_at(
+        self, when: float, callback: Any, *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
         timer = _Timer(when, callback, args, self, context)
         heappush(self._timers, (when, next(self._timer_numbers), timer))
         return timer

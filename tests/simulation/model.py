@@ -68,7 +68,9 @@ class PartitionModel:
             self.acknowledged[event.base_offset + i] = value
         least = self.sent_at_least[event.op]
         if event.base_offset < least:
-            self.report("stale append", f"{send.values} got offset {event.base_offset}; {least} was the end before it was sent")
+            self.report(
+                "stale append", f"{send.values} got offset {event.base_offset}; {least} was the end before it was sent"
+            )
         self._end_at_least = max(self._end_at_least, event.base_offset + len(send.values))
 
     def assign(self, reader: str, offset: int) -> None:
@@ -76,11 +78,15 @@ class PartitionModel:
 
     def poll(self, event: Poll) -> None:
         for offset, value in event.records:
-            at = self._positions.get(event.reader, min(offset, self.log_start))  # first poll of who began at the earliest
+            at = self._positions.get(
+                event.reader, min(offset, self.log_start)
+            )  # first poll of who began at the earliest
             if offset < at:
                 self.report("non-monotonic poll", f"{event.reader} stood at {at} and got {offset}")
             elif offset > at and offset > max(at, self.log_start):
-                self.report("poll skip", f"{event.reader} stood at {at} and got {offset}; the log starts at {self.log_start}")
+                self.report(
+                    "poll skip", f"{event.reader} stood at {at} and got {offset}; the log starts at {self.log_start}"
+                )
             self._positions[event.reader] = offset + 1
             if value not in self.sender:
                 self.report("phantom", f"{event.reader} read {value!r} at {offset}, which nobody had sent by then")

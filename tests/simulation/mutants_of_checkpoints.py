@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-import ledger.checkpoint
-import ledger.parquet.plan_chain
+import ledger.log.checkpoint
+import ledger.log.plan_chain
+import ledger.log.recovery
 import ledger.parquet.round
-import ledger.recovery
 import tests.simulation.ledger_run
 from ledger import keys
-from ledger.checkpoint import newest_checkpoint
-from ledger.fold import LedgerState
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.log.checkpoint import newest_checkpoint
+from ledger.log.fold import LedgerState
+from ledger.log.writer import LedgerWriter
 from ledger.object_store.contract import ObjectStore
-from ledger.writer import LedgerWriter
 from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
 from tests.simulation.ledger_broker import BUNDLE, LedgerBroker
@@ -30,7 +30,7 @@ Patch = pytest.MonkeyPatch
 @mutant("ledger")
 def checkpoint_retried_with_stale_content(patch: Patch) -> None:
     """A checkpoint that lost its number is put again under the next one, unchanged."""
-    real = ledger.recovery.draft_next
+    real = ledger.log.recovery.draft_next
     stale: dict[int, fmt.Checkpoint] = {}
 
     def draft_next(base: fmt.Checkpoint, state: LedgerState, sources: Sources) -> fmt.Checkpoint:
@@ -44,8 +44,8 @@ def checkpoint_retried_with_stale_content(patch: Patch) -> None:
         stale.pop(id(sources))
         return again
 
-    patch.setattr(ledger.recovery, "draft_next", draft_next)
-    patch.setattr(ledger.recovery, "check_successor", lambda base, new: None)
+    patch.setattr(ledger.log.recovery, "draft_next", draft_next)
+    patch.setattr(ledger.log.recovery, "check_successor", lambda base, new: None)
 
 
 @mutant("ledger")
@@ -54,7 +54,7 @@ def checkpoint_of_what_is_not_durable(patch: Patch) -> None:
 
     async def upkeep(self: LedgerBroker, writer: LedgerWriter) -> None:
         try:
-            await ledger.recovery.advance_checkpoint(
+            await ledger.log.recovery.advance_checkpoint(
                 self._store, BUNDLE, self._sources, self._plan.producer_states_max, durable=writer._issued
             )
         except LedgerMQError:
@@ -69,7 +69,7 @@ def deleted_by_memory(patch: Patch) -> None:
 
     async def delete_segments(store: ObjectStore, bundle: int) -> int:
         for number in [keys.number(info.key) async for info in store.list(keys.compactions(bundle))]:
-            plan = await ledger.parquet.plan_chain.read_plan(store, bundle, number)
+            plan = await ledger.log.plan_chain.read_plan(store, bundle, number)
             for slot in plan.slots if plan is not None else ():
                 await store.delete([keys.segment(bundle, slot.slot)])
         return 0
@@ -105,7 +105,7 @@ def stale_plan_run(patch: Patch) -> None:
 
     patch.setattr(ledger.parquet.round, "require_open", require_open)
     patch.setattr(ledger.parquet.round, "commit_move", commit_move)
-    patch.setattr(ledger.recovery, "check_successor", lambda base, new: None)
+    patch.setattr(ledger.log.recovery, "check_successor", lambda base, new: None)
 
 
 @mutant("ledger")

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.log.recovery import advance_checkpoint
+from ledger.log.segment import Batch
+from ledger.log.writer import LedgerWriter
 from ledger.object_store.contract import ObjectMissing
-from ledger.recovery import advance_checkpoint
-from ledger.segment import Batch
-from ledger.writer import LedgerWriter
 from ledgermq.client.producing.partition_queue import PartitionQueue
 from ledgermq.errors import DataDamaged
 from stateless_broker import produce_path
@@ -127,7 +127,9 @@ def trimmed_fetch_goes_on_behind_it(patch: Patch) -> None:
             offset = known.begin
         return await real(self, topic, partition, offset, bytes_max)
 
-    async def fetch(self: BundleReads, topic: Any, partition: int, offset: int, bytes_max: int, *, direct: bool = False) -> PartitionFetch:
+    async def fetch(
+        self: BundleReads, topic: Any, partition: int, offset: int, bytes_max: int, *, direct: bool = False
+    ) -> PartitionFetch:
         high = self.high_watermark((topic.id, partition))
         if offset >= high:
             return PartitionFetch(high, 0, [])

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import pytest
 
-import ledger.mend
+import ledger.root.mend
 from ledger import keys
-from ledger.copies import CopyingStore
 from ledger.object_store.contract import AlreadyExists, Buffer
+from ledger.root.copies import CopyingStore
 from tests.simulation.damage_run import KINDS
 from tests.simulation.mutants import mutant
 
@@ -67,18 +67,20 @@ def copies_never_read(patch: Patch) -> None:
 @mutant("damage", damages_metadata)
 def last_copy_removed(patch: Patch) -> None:
     """A copy without its original is always taken for a left-over."""
-    patch.setattr(ledger.mend, "is_needed", lambda key, copy, checkpoint: False)
+    patch.setattr(ledger.root.mend, "is_needed", lambda key, copy, checkpoint: False)
 
 
 @mutant("damage", damages_metadata)
 def sound_original_overwritten(patch: Patch) -> None:
     """Of a pair the copy is always written over the original, whichever is damaged."""
 
-    async def mend_copy(store: CopyingStore, key: str, original: bytes, is_missing: bool, fault: object, *, dry_run: bool) -> None:
+    async def mend_copy(
+        store: CopyingStore, key: str, original: bytes, is_missing: bool, fault: object, *, dry_run: bool
+    ) -> None:
         copy = f"{key}{keys.COPY}"
         if is_missing:
             await store.inner.put_if_absent(copy, [original])
         else:
             await store.inner.put(key, await store.inner.get(copy))
 
-    patch.setattr(ledger.mend, "_mend_copy", mend_copy)
+    patch.setattr(ledger.root.mend, "_mend_copy", mend_copy)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from ledger.log.snapshot import InternalRecord, clean
 from ledger.parquet import snapshot_build
-from ledger.snapshot import InternalRecord, clean
-from ledger.two_clocks import TwoClocks
+from ledger.root.two_clocks import TwoClocks
 from ledgermq.client.groups.progress import Progress
 from offsets import commits, members
 from offsets.group import Group, Member

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-import ledger.checkpoint
-import ledger.parquet.delete
-import ledger.parquet.plan_chain
+import ledger.garbage.delete
+import ledger.log.checkpoint
+import ledger.log.plan_chain
+import ledger.log.recovery
+import ledger.log.writer
 import ledger.parquet.round
-import ledger.recovery
-import ledger.writer
-from ledger.fold import LedgerState
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.log.fold import LedgerState
+from ledger.log.producers import ProducerMemory, Producers, ProducerSession, RememberedBatch
+from ledger.log.recovery import Recovered
+from ledger.log.segment_indexes import SegmentIndexes
 from ledger.object_store.contract import ObjectStore
-from ledger.producers import ProducerMemory, Producers, ProducerSession, RememberedBatch
-from ledger.recovery import Recovered
-from ledger.segment_indexes import SegmentIndexes
 from tests.simulation.mutants import mutant
 
 LOADED = True
@@ -38,14 +38,14 @@ def idempotence_not_in_the_checkpoint(patch: Patch) -> None:
 @mutant("ledger")
 def idempotence_not_recovered(patch: Patch) -> None:
     """A new owner knows no producer."""
-    real = ledger.writer.recover
+    real = ledger.log.writer.recover
 
     async def recover(store: ObjectStore, bundle: int, states_max: int, known: SegmentIndexes) -> Recovered:
         recovered = await real(store, bundle, states_max, known)
         recovered.state.producers = Producers(states_max)
         return recovered
 
-    patch.setattr(ledger.writer, "recover", recover)
+    patch.setattr(ledger.log.writer, "recover", recover)
 
 
 @mutant("ledger")
@@ -57,7 +57,7 @@ def sequences_not_looked_at(patch: Patch) -> None:
 @mutant("ledger")
 def window_smaller_than_what_is_in_flight(patch: Patch) -> None:
     """Fewer batches are remembered than clients may have unacknowledged."""
-    patch.setattr("ledger.producers.WINDOW_BATCHES", 1)
+    patch.setattr("ledger.log.producers.WINDOW_BATCHES", 1)
 
 
 @mutant("ledger")
@@ -66,7 +66,7 @@ def forgotten_producer_taken_for_a_new_one(patch: Patch) -> None:
 
     def judge_unknown(self: Producers, session: ProducerSession) -> None:
         if session.sequence != 0:
-            raise ledger.producers.UnknownProducer("begins in the middle")
+            raise ledger.log.producers.UnknownProducer("begins in the middle")
 
     patch.setattr(Producers, "_judge_unknown", judge_unknown)
 
@@ -82,7 +82,9 @@ def repeated_batch_told_another_offset(patch: Patch) -> None:
     """A retry of a stored batch is answered with where the log ends now."""
     real = Producers.judge
 
-    def judge(self: Producers, session: ProducerSession, topic_id: int, partition: int, count: int) -> RememberedBatch | None:
+    def judge(
+        self: Producers, session: ProducerSession, topic_id: int, partition: int, count: int
+    ) -> RememberedBatch | None:
         stored = real(self, session, topic_id, partition, count)
         if stored is None:
             return None
@@ -95,7 +97,7 @@ def repeated_batch_told_another_offset(patch: Patch) -> None:
 @mutant("ledger")
 def producer_forgotten_by_the_clock(patch: Patch) -> None:
     """A new owner forgets producers of which it has not heard for a second, and no trace of them is left."""
-    real = ledger.writer.recover
+    real = ledger.log.writer.recover
 
     async def recover(store: ObjectStore, bundle: int, states_max: int, known: SegmentIndexes) -> Recovered:
         recovered = await real(store, bundle, states_max, known)
@@ -105,4 +107,4 @@ def producer_forgotten_by_the_clock(patch: Patch) -> None:
             del memory[key]
         return recovered
 
-    patch.setattr(ledger.writer, "recover", recover)
+    patch.setattr(ledger.log.writer, "recover", recover)

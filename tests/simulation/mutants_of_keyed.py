@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-import ledger.keyed.delete
+import ledger.garbage.keyed_delete
 import ledger.keyed.latest
 import ledger.keyed.round
 from ledger.keyed.plan import CleaningPlan
@@ -37,18 +37,18 @@ def log_deleted_above_the_version(patch: Patch) -> None:
     async def settled_end(store: ObjectStore, cluster: Any, place: Any) -> int:
         return 2**62
 
-    patch.setattr(ledger.keyed.delete, "_settled_end", settled_end)
+    patch.setattr(ledger.garbage.keyed_delete, "_settled_end", settled_end)
 
 
 @mutant("keyed")
 def files_of_earlier_rounds_deleted(patch: Patch) -> None:
     """Only the files that were made for the newest version count as its own, not those that it has taken over."""
-    real = ledger.keyed.delete._files_of
+    real = ledger.garbage.keyed_delete._files_of
 
     async def files_of(store: ObjectStore, place: Any, number: int) -> set[str]:
         return {key for key in await real(store, place, number) if f"-{number}-" in key}
 
-    patch.setattr(ledger.keyed.delete, "_files_of", files_of)
+    patch.setattr(ledger.garbage.keyed_delete, "_files_of", files_of)
 
 
 @mutant("keyed")
@@ -57,6 +57,8 @@ def version_published_before_its_last_file(patch: Patch) -> None:
     real = ledger.keyed.round._run
 
     async def run(compaction: Any, bundle: int, plan: CleaningPlan, *rest: Any) -> Any:
-        return await real(compaction, bundle, replace(plan, groups=plan.groups[:-1] if len(plan.groups) > 1 else plan.groups), *rest)
+        return await real(
+            compaction, bundle, replace(plan, groups=plan.groups[:-1] if len(plan.groups) > 1 else plan.groups), *rest
+        )
 
     patch.setattr(ledger.keyed.round, "_run", run)

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
+import ledger.garbage.commit_age
+import ledger.garbage.delete
+import ledger.garbage.gc
+import ledger.garbage.removal
 import ledger.object_store.s3
-import ledger.parquet.commit_age
-import ledger.parquet.delete
-import ledger.parquet.gc
-import ledger.parquet.removal
 import ledger.parquet.task
-from ledger.checkpoint import newest_checkpoint
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.log.checkpoint import newest_checkpoint
 from ledger.object_store.contract import Buffer, ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.task import _Run
@@ -84,7 +84,9 @@ def upload_without_a_bound(patch: Patch) -> None:
     """S3: an upload that began in time may take as long as it likes."""
     real = SimulatedS3.put_presigned
 
-    async def put_presigned(self: SimulatedS3, key: str, url: str, buffers: Sequence[Buffer], seconds_max: float) -> None:
+    async def put_presigned(
+        self: SimulatedS3, key: str, url: str, buffers: Sequence[Buffer], seconds_max: float
+    ) -> None:
         await real(self, key, url, buffers, 20 * seconds_max)
 
     patch.setattr(SimulatedS3, "put_presigned", put_presigned)
@@ -97,15 +99,17 @@ def parquet_deleted_at_any_age(patch: Patch) -> None:
     async def finished_long_ago(store: ObjectStore, bundle: int, age_ms: int) -> int:
         return (await newest_checkpoint(store, bundle)).finished_plan
 
-    patch.setattr(ledger.parquet.delete, "finished_long_ago", finished_long_ago)
-    patch.setattr(ledger.parquet.gc, "finished_long_ago", finished_long_ago)
+    patch.setattr(ledger.garbage.delete, "finished_long_ago", finished_long_ago)
+    patch.setattr(ledger.garbage.gc, "finished_long_ago", finished_long_ago)
 
 
 @mutant("rounds", likely=late_on_s3)
 def commits_noted_as_long_ago(patch: Patch) -> None:
     """S3: the note of when a commit was seen is believed whatever its age."""
-    real = ledger.parquet.commit_age.witness_move
-    patch.setattr(ledger.parquet.commit_age, "witness_move", lambda plan, seen_ms, age_ms: real(plan, seen_ms - age_ms, age_ms))
+    real = ledger.garbage.commit_age.witness_move
+    patch.setattr(
+        ledger.garbage.commit_age, "witness_move", lambda plan, seen_ms, age_ms: real(plan, seen_ms - age_ms, age_ms)
+    )
 
 
 @mutant("rounds", likely=late_on_s3)
@@ -115,7 +119,7 @@ def removed_topics_files_deleted_at_any_age(patch: Patch) -> None:
     async def late_puts_are_over(self: Any, checkpoint: fmt.Checkpoint, note: fmt.RemovedTopic) -> bool:
         return True
 
-    patch.setattr(ledger.parquet.removal._Removal, "_late_puts_are_over", late_puts_are_over)
+    patch.setattr(ledger.garbage.removal._Removal, "_late_puts_are_over", late_puts_are_over)
 
 
 @mutant("rounds", likely=late_on_files)
@@ -132,7 +136,7 @@ def temporary_folder_removed_before_its_plan_is_finished(patch: Patch) -> None:
         for name in await store.list_fences():
             await store.close_fence(name)
 
-    for module in (ledger.parquet.delete, ledger.parquet.gc, ledger.parquet.removal):
+    for module in (ledger.garbage.delete, ledger.garbage.gc, ledger.garbage.removal):
         patch.setattr(module, "close_finished_fences", close_finished_fences)
 
 
@@ -156,5 +160,5 @@ def fences_left_open(patch: Patch) -> None:
     async def close_finished_fences(store: ObjectStore, bundle: int) -> None:
         return None
 
-    for module in (ledger.parquet.delete, ledger.parquet.gc, ledger.parquet.removal):
+    for module in (ledger.garbage.delete, ledger.garbage.gc, ledger.garbage.removal):
         patch.setattr(module, "close_finished_fences", close_finished_fences)

@@ -8,24 +8,24 @@ from typing import Any
 
 import pytest
 
-import ledger.checkpoint
-import ledger.parquet.delete
-import ledger.parquet.plan_chain
+import ledger.garbage.delete
+import ledger.log.checkpoint
+import ledger.log.plan_chain
+import ledger.log.recovery
+import ledger.log.writer
 import ledger.parquet.round
-import ledger.recovery
-import ledger.writer
 import tests.simulation.ledger_run
 from ledger import keys
-from ledger.checkpoint import newest_checkpoint, state_of
-from ledger.fold import LedgerState
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.log.checkpoint import newest_checkpoint, state_of
+from ledger.log.fold import LedgerState
+from ledger.log.recovery import Recovered
+from ledger.log.segment import read_index
+from ledger.log.segment_indexes import SegmentIndexes
+from ledger.log.writer import Append, LedgerWriter, fail, succeed
 from ledger.object_store import settle
 from ledger.object_store.contract import AlreadyExists, Buffer, ObjectMissing, ObjectStore, StoreUncertain
 from ledger.object_store.settle import PutOutcome
-from ledger.recovery import Recovered
-from ledger.segment import read_index
-from ledger.segment_indexes import SegmentIndexes
-from ledger.writer import Append, LedgerWriter, fail, succeed
 from ledgermq.errors import LedgerMQError, NotOwner
 from ledgermq.sources import Sources
 from tests.simulation.mutants import mutant
@@ -53,9 +53,11 @@ def claims_that_sleep(seed: int) -> bool:
 @mutant("ledger", likely=claims_that_sleep)
 def no_second_recovery(patch: Patch) -> None:
     """A claim that was won is served from what was read before it."""
-    recover = ledger.writer.recover
+    recover = ledger.log.writer.recover
 
-    async def claim(store: ObjectStore, bundle: int, broker: str, sources: Sources, states_max: int, on_durable: Any = None) -> Any:
+    async def claim(
+        store: ObjectStore, bundle: int, broker: str, sources: Sources, states_max: int, on_durable: Any = None
+    ) -> Any:
         before = await recover(store, bundle, states_max)
         index = fmt.SegmentIndex(
             bundle=bundle,
@@ -67,7 +69,7 @@ def no_second_recovery(patch: Patch) -> None:
             previous=before.state.last_put_id,
             broker=broker,
         )
-        put = ledger.writer.encode_segment(index, [])
+        put = ledger.log.writer.encode_segment(index, [])
         if await settle.settle_put(store, keys.segment(bundle, index.slot), put, sources=sources) is not PutOutcome.WON:
             raise NotOwner("lost")
         before.state.apply(index)
@@ -109,7 +111,9 @@ def voids_deleted(patch: Patch) -> None:
 
 
 def _without_read_back(patch: Patch, outcome: PutOutcome) -> None:
-    async def settle_put(store: ObjectStore, key: str, buffers: Sequence[Buffer], *, sources: Sources, **_: Any) -> PutOutcome:
+    async def settle_put(
+        store: ObjectStore, key: str, buffers: Sequence[Buffer], *, sources: Sources, **_: Any
+    ) -> PutOutcome:
         for _attempt in range(12):
             try:
                 await store.put_if_absent(key, buffers)
@@ -120,7 +124,7 @@ def _without_read_back(patch: Patch, outcome: PutOutcome) -> None:
                 await asyncio.sleep(0.1)
         return PutOutcome.UNKNOWN
 
-    patch.setattr(ledger.writer, "settle_put", settle_put)
+    patch.setattr(ledger.log.writer, "settle_put", settle_put)
 
 
 @mutant("ledger")
@@ -145,7 +149,7 @@ def unknown_taken_as_won(patch: Patch) -> None:
         return PutOutcome.WON if outcome is PutOutcome.UNKNOWN else outcome
 
     patch.setattr(settle, "ATTEMPTS_MAX", 2)
-    patch.setattr(ledger.writer, "settle_put", settle_put)
+    patch.setattr(ledger.log.writer, "settle_put", settle_put)
 
 
 @mutant("ledger")
@@ -185,7 +189,9 @@ def joined_retry_acknowledged_at_once(patch: Patch) -> None:
         session = append.batch.producer
         if session is not None:
             try:
-                stored = self._issued.producers.judge(session, append.batch.topic_id, append.batch.partition, append.batch.record_count)
+                stored = self._issued.producers.judge(
+                    session, append.batch.topic_id, append.batch.partition, append.batch.record_count
+                )
             except LedgerMQError:
                 stored = None
             if stored is not None:
@@ -237,14 +243,14 @@ def end_told_before_it_is_durable(patch: Patch) -> None:
 @mutant("ledger")
 def offsets_from_the_checkpoint_only(patch: Patch) -> None:
     """A new owner goes on from the offsets of the checkpoint: those of the tail are used again."""
-    real = ledger.writer.recover
+    real = ledger.log.writer.recover
 
     async def recover(store: ObjectStore, bundle: int, states_max: int, known: SegmentIndexes) -> Recovered:
         recovered = await real(store, bundle, states_max, known)
         recovered.state.ends = dict(state_of(recovered.checkpoint, states_max).ends)
         return recovered
 
-    patch.setattr(ledger.writer, "recover", recover)
+    patch.setattr(ledger.log.writer, "recover", recover)
 
 
 @mutant("ledger")
@@ -288,7 +294,7 @@ def writer_id_for_each_process(patch: Patch) -> None:
             return found.epoch >= self.epoch
         return (found.epoch, found.writer) == (self.epoch, self.writer)
 
-    patch.setattr(ledger.writer, "fmt", Format())
+    patch.setattr(ledger.log.writer, "fmt", Format())
     patch.setattr(LedgerState, "is_valid", is_valid)
 
 
@@ -303,7 +309,7 @@ def segments_put_without_a_condition(patch: Patch) -> None:
             return PutOutcome.UNKNOWN
         return PutOutcome.WON
 
-    patch.setattr(ledger.writer, "settle_put", settle_put)
+    patch.setattr(ledger.log.writer, "settle_put", settle_put)
 
 
 @mutant("ledger")
@@ -321,12 +327,12 @@ def waiters_of_a_lost_term_forgotten(patch: Patch) -> None:
 @mutant("ledger")
 def fold_believed_without_a_second_look(patch: Patch) -> None:
     """Recovery does not look whether what it read has been trimmed meanwhile; nor does whoever uses it."""
-    real = ledger.recovery.newest_checkpoint
+    real = ledger.log.recovery.newest_checkpoint
 
     async def newest(store: ObjectStore, bundle: int, known: fmt.Checkpoint | None = None) -> fmt.Checkpoint:
         return known if known is not None else await real(store, bundle)
 
-    patch.setattr(ledger.recovery, "newest_checkpoint", newest)
+    patch.setattr(ledger.log.recovery, "newest_checkpoint", newest)
 
 
 LOADED = True

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 import ledger.parquet.round
-from ledger.fold import LedgerState
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.log.fold import LedgerState
+from ledger.log.writer import LedgerWriter, succeed
 from ledger.object_store import settle
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.settle import PutOutcome
-from ledger.writer import LedgerWriter, succeed
 from ledgermq.errors import LedgerMQError, StoreFull
 from tests.simulation.mutants import mutant
 from tests.simulation.plan import plan_of

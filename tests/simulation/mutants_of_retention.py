@@ -6,14 +6,16 @@ from typing import Any
 
 import pytest
 
+import ledger.garbage.delete
+import ledger.garbage.find
+import ledger.garbage.retention
+import ledger.garbage.sweep
 import ledger.parquet.archive
-import ledger.parquet.delete
-import ledger.parquet.retention
-import ledger.sweep.find
-import ledger.sweep.sweep
-from ledger import keys, topic_facts, topic_removal
+from ledger import keys
+from ledger.garbage.removable import Kind, Removable
 from ledger.object_store.contract import ObjectMissing, StoreUncertain
-from ledger.sweep.removable import Kind, Removable
+from ledger.topics import facts as topic_facts
+from ledger.topics import removal as topic_removal
 from tests.simulation.mutants import mutant
 from tests.simulation.rounds_plan import rounds_plan_of
 
@@ -36,10 +38,10 @@ def _sweeps(seed: int) -> bool:
 @mutant("rounds", likely=_holds)
 def hold_ignored(patch: Patch) -> None:
     """Log starts move and files go whatever is held."""
-    for module in (ledger.parquet.delete, ledger.parquet.retention):
+    for module in (ledger.garbage.delete, ledger.garbage.retention):
         patch.setattr(module, "may_remove", lambda checkpoint, topic: True)
-    patch.setattr(ledger.parquet.delete, "is_held", lambda checkpoint, topic_id: False)
-    patch.setattr(ledger.parquet.delete, "refuse_held", lambda checkpoint, topic: None)
+    patch.setattr(ledger.garbage.delete, "is_held", lambda checkpoint, topic_id: False)
+    patch.setattr(ledger.garbage.delete, "refuse_held", lambda checkpoint, topic: None)
 
 
 @mutant("rounds", likely=lambda seed: _holds(seed) and rounds_plan_of(seed).stale_catalog > 0)
@@ -55,7 +57,7 @@ def settings_that_were_replaced(patch: Patch) -> None:
     def may_remove(checkpoint: Any, topic: Any) -> bool:
         return not topic.settings.legal_hold and not topic_facts.is_held(checkpoint, topic.id)
 
-    for module in (ledger.parquet.delete, ledger.parquet.retention):
+    for module in (ledger.garbage.delete, ledger.garbage.retention):
         patch.setattr(module, "may_remove", may_remove)
 
 
@@ -91,16 +93,18 @@ def archive_after_the_original_is_gone(patch: Patch) -> None:
 @mutant("rounds", likely=_sweeps)
 def sweep_takes_what_no_plan_names(patch: Patch) -> None:
     """All slots below the trim slot are taken for garbage, claims and void segments too."""
-    real = ledger.sweep.find._Search._segments_and_plans
+    real = ledger.garbage.find._Search._segments_and_plans
 
     def both(self: Any, listed: Any, plans: Any, checkpoint: Any) -> None:
         real(self, listed, plans, checkpoint)
         known = {each.key for each in self._found.removable}
         for slot, info in listed.segments.items():
             if slot < checkpoint.trim_slot and info.key not in known:
-                self._found.removable.append(Removable(Kind.SEGMENT, info.key, info.size, info.modified_ms, "below the trim slot"))
+                self._found.removable.append(
+                    Removable(Kind.SEGMENT, info.key, info.size, info.modified_ms, "below the trim slot")
+                )
 
-    patch.setattr(ledger.sweep.find._Search, "_segments_and_plans", both)
+    patch.setattr(ledger.garbage.find._Search, "_segments_and_plans", both)
 
 
 @mutant("rounds", likely=_sweeps)
@@ -116,14 +120,14 @@ def sweep_takes_segments_of_open_plans(patch: Patch) -> None:
     async def delete(store: Any, bundle: int, found: Any) -> None:
         await store.delete([key for key in found.keys(Kind.SEGMENT) if key.startswith(keys.segments(bundle))])
 
-    patch.setattr(ledger.sweep.find._Search, "_segments_and_plans", named)
-    patch.setattr(ledger.sweep.sweep, "_delete_segments", delete)
+    patch.setattr(ledger.garbage.find._Search, "_segments_and_plans", named)
+    patch.setattr(ledger.garbage.sweep, "_delete_segments", delete)
 
 
 @mutant("rounds", likely=_sweeps)
 def sweep_takes_strangers_for_garbage(patch: Patch) -> None:
     """What no LedgerMQ process puts is removed, not only shown."""
-    real = ledger.sweep.find._Search._foreign
+    real = ledger.garbage.find._Search._foreign
 
     async def foreign(self: Any) -> None:
         await real(self)
@@ -133,5 +137,5 @@ def sweep_takes_strangers_for_garbage(patch: Patch) -> None:
     async def delete_strangers(store: Any, found: Any) -> None:
         await store.delete(found.foreign)
 
-    patch.setattr(ledger.sweep.find._Search, "_foreign", foreign)
-    patch.setattr(ledger.sweep.sweep, "_delete_heartbeats", delete_strangers)
+    patch.setattr(ledger.garbage.find._Search, "_foreign", foreign)
+    patch.setattr(ledger.garbage.sweep, "_delete_heartbeats", delete_strangers)

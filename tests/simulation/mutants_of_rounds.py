@@ -8,20 +8,21 @@ from typing import Any
 
 import pytest
 
-import ledger.parquet.delete
-import ledger.parquet.gc
+import ledger.garbage.delete
+import ledger.garbage.gc
+import ledger.garbage.removal
+import ledger.log.plan_chain
 import ledger.parquet.group_build
 import ledger.parquet.plan
-import ledger.parquet.plan_chain
-import ledger.parquet.removal
 import ledger.parquet.round
 import ledger.parquet.task
-from ledger import keys, topic_removal
-from ledger.checkpoint import newest_checkpoint
+from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.log.checkpoint import newest_checkpoint
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.pages import PageReader
+from ledger.topics import removal as topic_removal
 from ledgermq.errors import LedgerMQError, Unavailable
 from tests.simulation.mutants import mutant
 
@@ -36,7 +37,7 @@ def plan_not_frozen(patch: Patch) -> None:
 
     async def put_plan(store: ObjectStore, plan: fmt.CompactionPlan, sources: Any) -> bool:
         await real(store, plan, sources)
-        await store.open_fence(ledger.parquet.plan_chain.fence_of(plan))
+        await store.open_fence(ledger.log.plan_chain.fence_of(plan))
         return True
 
     async def read_plan(store: ObjectStore, bundle: int, number: int) -> None:
@@ -58,7 +59,7 @@ def parquet_deleted_in_any_order(patch: Patch) -> None:
                 await store.delete([file.key])
         return 0
 
-    patch.setattr(ledger.parquet.delete, "delete_expired_parquet", delete_expired)
+    patch.setattr(ledger.garbage.delete, "delete_expired_parquet", delete_expired)
 
 
 @mutant("rounds")
@@ -73,14 +74,14 @@ def retention_deletes_one_file_too_many(patch: Patch) -> None:
                     await store.delete([file.key])
         return 0
 
-    patch.setattr(ledger.parquet.delete, "delete_expired_parquet", delete_expired)
+    patch.setattr(ledger.garbage.delete, "delete_expired_parquet", delete_expired)
 
 
 @mutant("rounds")
 def name_freed_without_a_barrier(patch: Patch) -> None:
     """A deleted topic's files are looked for before plans that may still write some are finished."""
     patch.setattr(topic_removal, "is_past_barrier", lambda checkpoint, topic_id: True)
-    patch.setattr(ledger.parquet.removal, "is_past_barrier", lambda checkpoint, topic_id: True)
+    patch.setattr(ledger.garbage.removal, "is_past_barrier", lambda checkpoint, topic_id: True)
 
 
 @mutant("rounds")
@@ -90,13 +91,13 @@ def name_freed_with_files_left(patch: Patch) -> None:
     async def delete_files(self: Any) -> None:
         return None
 
-    patch.setattr(ledger.parquet.removal._Removal, "_delete_files", delete_files)
+    patch.setattr(ledger.garbage.removal._Removal, "_delete_files", delete_files)
 
 
 @mutant("rounds")
 def garbage_collection_reads_before_it_lists(patch: Patch) -> None:
     """What is live is found out first, then everything is listed and the rest deleted."""
-    real_judge, real_take = ledger.parquet.gc._judge, ledger.parquet.gc._Listed.take
+    real_judge, real_take = ledger.garbage.gc._judge, ledger.garbage.gc._Listed.take
 
     async def find_garbage(store: ObjectStore, cluster: Any) -> Any:
         before = await real_take(store, range(cluster.bundles))
@@ -108,13 +109,13 @@ def garbage_collection_reads_before_it_lists(patch: Patch) -> None:
                 garbage.records.append(key)
         return garbage
 
-    patch.setattr(ledger.parquet.gc, "find_garbage", find_garbage)
+    patch.setattr(ledger.garbage.gc, "find_garbage", find_garbage)
 
 
 @mutant("rounds")
 def snapshot_keeps_the_oldest(patch: Patch) -> None:
     """Cleaning an internal topic keeps the first record of each key, not the last."""
-    from ledger.snapshot import InternalRecord
+    from ledger.log.snapshot import InternalRecord
 
     def clean(records: Any) -> list[InternalRecord]:
         first: dict[bytes, InternalRecord] = {}
@@ -215,7 +216,7 @@ def range_dropped_while_files_are_left(patch: Patch) -> None:
 @mutant("rounds")
 def log_start_forgets_what_is_left(patch: Patch) -> None:
     """Parquet is said to begin at the log start before the files below it are gone."""
-    real = ledger.parquet.delete.log_start_move
+    real = ledger.garbage.delete.log_start_move
 
     def log_start_move(starts: Any, *more: Any) -> Any:
         move = real(starts, *more)
@@ -228,7 +229,7 @@ def log_start_forgets_what_is_left(patch: Patch) -> None:
 
         return both
 
-    patch.setattr(ledger.parquet.delete, "log_start_move", log_start_move)
+    patch.setattr(ledger.garbage.delete, "log_start_move", log_start_move)
 
 
 @mutant("rounds")
@@ -265,8 +266,10 @@ def topic_dropped_before_the_checkpoint_names_it(patch: Patch) -> None:
 def task_reads_a_slot_that_was_created_again(patch: Patch) -> None:
     """The put id that the plan says is not looked at, and what is not there is an empty input."""
 
-    async def read_planned_index(store: ObjectStore, plan: fmt.CompactionPlan, slot: fmt.PlannedSlot) -> fmt.SegmentIndex:
-        from ledger.segment import read_index
+    async def read_planned_index(
+        store: ObjectStore, plan: fmt.CompactionPlan, slot: fmt.PlannedSlot
+    ) -> fmt.SegmentIndex:
+        from ledger.log.segment import read_index
 
         return (await read_index(store, plan.bundle, slot.slot)).index
 
@@ -288,7 +291,7 @@ def task_reads_a_slot_that_was_created_again(patch: Patch) -> None:
 @mutant("rounds")
 def snapshot_in_force_deleted(patch: Patch) -> None:
     """All snapshots but the newest are deleted, whichever one the checkpoint names."""
-    real = ledger.parquet.delete.delete_replaced
+    real = ledger.garbage.delete.delete_replaced
 
     async def delete_replaced(store: ObjectStore, bundle: int) -> None:
         await real(store, bundle)
@@ -296,4 +299,4 @@ def snapshot_in_force_deleted(patch: Patch) -> None:
         await asyncio.sleep(0.1)
         await store.delete(found[:-1])
 
-    patch.setattr(ledger.parquet.delete, "delete_replaced", delete_replaced)
+    patch.setattr(ledger.garbage.delete, "delete_replaced", delete_replaced)

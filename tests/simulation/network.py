@@ -104,7 +104,9 @@ class Line(UnaryCalls, Connection):
     async def _exchange(self, method: Method, request: bytes) -> Any:
         await self._travel()
         host = self._network.at(self.address)
-        task = host.process.spawn(self._served(lambda: getattr(host.service, method.attribute)(method.decode_request(request))))
+        task = host.process.spawn(
+            self._served(lambda: getattr(host.service, method.attribute)(method.decode_request(request)))
+        )
         try:
             await asyncio.wait({task, host.process.died}, return_when=asyncio.FIRST_COMPLETED)
         finally:

@@ -56,7 +56,9 @@ class ParquetWatch:
         """Of the partition that has just changed, and of its topic's name."""
         if not self._world.store.has(changed.key):
             self._world.coverage.saw("a Parquet file was deleted")
-        names = [name for key in self._world.store.keys_now(keys.parquet_topic(changed.topic)) if (name := parquet_name(key))]
+        names = [
+            name for key in self._world.store.keys_now(keys.parquet_topic(changed.topic)) if (name := parquet_name(key))
+        ]
         key = (changed.topic_id, changed.partition)
         same = [name for name in names if (name.topic_id, name.partition) == key]
         files = tuple(sorted((name.first_offset, name.last_offset) for name in same))
@@ -67,7 +69,9 @@ class ParquetWatch:
         if len(creations) > 1:
             self._report("two topics under one name", f"{changed.topic}: ids {sorted(creations)}, {changed.key}")
         if creations & self._world.freed:
-            self._report("file of a freed name", f"{changed.topic}: ids {sorted(creations & self._world.freed)}, {changed.key}")
+            self._report(
+                "file of a freed name", f"{changed.topic}: ids {sorted(creations & self._world.freed)}, {changed.key}"
+            )
 
     def look_at_all(self) -> None:
         for name in parquet_names(self._world):
@@ -105,14 +109,19 @@ def judge_parquet(world: World, logs: dict[Partition, FinalLog], whole: Collecti
             found[partition][offset] = value.decode()
             stored = logs[partition].records.get(offset) if partition in logs else None
             if stored != value.decode():
-                violations.append(Violation("parquet differs", f"{name.key}: {offset} is {value!r}, the log says {stored!r}"))
+                violations.append(
+                    Violation("parquet differs", f"{name.key}: {offset} is {value!r}, the log says {stored!r}")
+                )
     for partition, log in logs.items():
         if partition in whole:
             spoilt = _offsets_of(world.damaged, partition)
             missing = [o for o in log.records if o >= log.log_start and o not in found[partition] and o not in spoilt]
             if missing:
                 violations.append(
-                    Violation("parquet differs", f"{partition}: {missing[0]} is missing, the log has {log.records[missing[0]]!r}")
+                    Violation(
+                        "parquet differs",
+                        f"{partition}: {missing[0]} is missing, the log has {log.records[missing[0]]!r}",
+                    )
                 )
     return violations
 

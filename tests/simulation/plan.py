@@ -62,7 +62,8 @@ def plan_of(seed: int) -> RunPlan:
         brokers=r.randint(2, 4),
         compactors=r.randint(2, 4),
         seconds=r.choice((15.0, 30.0, 60.0)),
-        requests_max=random.Random(f"requests {seed}").choice(REQUESTS_MAX) * (AMBUSHES_TAKE if "ambush" in nuisances else 1),
+        requests_max=random.Random(f"requests {seed}").choice(REQUESTS_MAX)
+        * (AMBUSHES_TAKE if "ambush" in nuisances else 1),
         faults=Faults(
             before=bad * r.random(),
             after=bad * r.random(),

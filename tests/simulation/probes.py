@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
+import ledger.log.plan_chain
+import ledger.log.recovery
 import ledger.object_store.settle
-import ledger.parquet.plan_chain
 import ledger.parquet.round
 import ledger.parquet.task
-import ledger.recovery
 import stateless_broker.bundle.owner
 import tests.simulation.ledger_broker
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.log.plan_chain import PlanOvertaken, fence_of
+from ledger.log.writer import Append, LedgerWriter
 from ledger.object_store.settle import PutOutcome
-from ledger.parquet.plan_chain import PlanOvertaken, fence_of
-from ledger.writer import Append, LedgerWriter
 from ledgermq.errors import NotOwner, ProducerError
 from stateless_broker.bundle.reads import BundleReads
 from tests.simulation.loop import SimulatedLoop, current_process
@@ -57,8 +57,8 @@ def _probe_puts(patch: pytest.MonkeyPatch) -> None:
             saw("a fold was not believed: what it had read was trimmed meanwhile")
 
     _after(patch, ledger.object_store.settle, "_look", looked)
-    _after(patch, ledger.recovery, "settle_put", put)
-    _after(patch, ledger.recovery, "newest_checkpoint", second_look)
+    _after(patch, ledger.log.recovery, "settle_put", put)
+    _after(patch, ledger.log.recovery, "newest_checkpoint", second_look)
 
 
 def _probe_terms(patch: pytest.MonkeyPatch) -> None:

@@ -84,7 +84,9 @@ def simulate(make: Make, seed: int, lines_kept: int | None = 400) -> Result:
         runs.append(run)
         catchers.append(AssertionCatcher(run.world))
         logger.addHandler(catchers[0])
-        loop.set_exception_handler(lambda _, what: run.world.violations.extend(failed_assertions(what.get("exception"))))
+        loop.set_exception_handler(
+            lambda _, what: run.world.violations.extend(failed_assertions(what.get("exception")))
+        )
         loop.on_failure = lambda error: run.world.violations.extend(failed_assertions(error))
         try:
             return await run.run()

@@ -38,16 +38,16 @@ class RetentionWatch:
         starts = {}
         for partition, bundle in enumerate(bundles):
             parts = self._world.store.newest_checkpoint(bundle).partitions
-            starts[partition] = next((p.log_start for p in parts if (p.topic_id, p.partition) == (topic_id, partition)), 0)
+            starts[partition] = next(
+                (p.log_start for p in parts if (p.topic_id, p.partition) == (topic_id, partition)), 0
+            )
         return starts
 
     def on_checkpoint(self, checkpoint: fmt.Checkpoint) -> None:
         for part in checkpoint.partitions:
             start = self._held.get(part.topic_id, {}).get(part.partition)
             if start is not None and part.log_start > start:
-                text = (
-                    f"{part.topic_id}-{part.partition}: its log started at {start}, at {part.log_start} in checkpoint {checkpoint.number}"
-                )
+                text = f"{part.topic_id}-{part.partition}: its log started at {start}, at {part.log_start} in checkpoint {checkpoint.number}"
                 self._world.violations.append(Violation("held records deleted", text))
 
     def on_parquet(self, changed: keys.ParquetName) -> None:
@@ -56,10 +56,14 @@ class RetentionWatch:
             return
         start = self._held.get(changed.topic_id, {}).get(changed.partition)
         if start is not None and changed.last_offset >= start:
-            self._world.violations.append(Violation("held records deleted", f"{changed.key} is gone, the log started at {start}"))
+            self._world.violations.append(
+                Violation("held records deleted", f"{changed.key} is gone, the log started at {start}")
+            )
         start = self._archived.get(changed.topic_id, {}).get(changed.partition)
         if start is not None and changed.last_offset >= start and not self._world.damaged:
             copy = keys.archived(changed.key)
             self._world.coverage.saw("a Parquet file was archived")
             if not store.has(copy) or store.read_now(copy) != store.first[changed.key]:
-                self._world.violations.append(Violation("records nowhere", f"{changed.key} is gone, and not in the archive"))
+                self._world.violations.append(
+                    Violation("records nowhere", f"{changed.key} is gone, and not in the archive")
+                )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 
-from ledger.cluster import ClusterDefaults
+from ledger.root.cluster import ClusterDefaults
 from tests.simulation.ambush import KINDS, NO_AMBUSH, Ambush, draw_ambush
 
 BUNDLES = 3
@@ -81,7 +81,9 @@ def _drawn(seed: int) -> RoundsPlan:
         log_start_moves=r.choice((0.0, 0.05, 0.3)),
         topic_every_s=r.choice((1.0, 5.0)),
         clock_jump_s_max=r.choice((1.0, 30.0)) if is_s3 else 3600.0,
-        ambush=replace(draw_ambush(r, (*KINDS, "parquet", "parquet", "parquet")), seconds_max=80.0) if r.random() < 0.5 else NO_AMBUSH,
+        ambush=replace(draw_ambush(r, (*KINDS, "parquet", "parquet", "parquet")), seconds_max=80.0)
+        if r.random() < 0.5
+        else NO_AMBUSH,
         holds=keeping.choice((0.0, 0.3, 0.6)),
         archives=keeping.random() < 0.5,
         sweeps=keeping.choice((0.0, 0.1, 0.3)),

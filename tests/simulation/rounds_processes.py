@@ -12,22 +12,22 @@ from crc32c import crc32c
 
 from ledger import keys
 from ledger.blocking import run_inline
-from ledger.catalog import METADATA, Catalog, Topic, encode_topic_record, read_catalog, removed, topic_key
-from ledger.cluster import ClusterSettings
-from ledger.copies import copies_of
-from ledger.mend import mend_copies
+from ledger.garbage.delete import deletion_move
+from ledger.garbage.gc import collect_garbage
+from ledger.garbage.removal import remove_topics
+from ledger.garbage.sweep import sweep
+from ledger.log.recovery import advance_checkpoint, recover
+from ledger.log.segment import Batch
+from ledger.log.writer import Append, LedgerWriter, claim
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.compaction import Compaction
-from ledger.parquet.delete import deletion_move
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.gc import collect_garbage
-from ledger.parquet.removal import remove_topics
-from ledger.parquet.runner import bring_facts_into_force, compact_bundle, compact_root
-from ledger.recovery import advance_checkpoint, recover
-from ledger.segment import Batch
-from ledger.sweep.sweep import sweep
-from ledger.topic_settings import parse_settings
-from ledger.writer import Append, LedgerWriter, claim
+from ledger.root.cluster import ClusterSettings
+from ledger.root.copies import copies_of
+from ledger.root.mend import mend_copies
+from ledger.rounds.runner import bring_facts_into_force, compact_bundle, compact_root
+from ledger.topics.catalog import METADATA, Catalog, Topic, encode_topic_record, read_catalog, removed, topic_key
+from ledger.topics.settings import parse_settings
 from ledgermq.errors import LedgerMQError, LegalHold
 from ledgermq.protocol.records import SCHEMA, encode_batch
 from ledgermq.sources import Sources
@@ -91,7 +91,9 @@ class Owner(Worker):
     async def append(self, bundle: int, batch: Batch) -> int:
         writers = self.__dict__.setdefault("_writers", {})
         if bundle not in writers or writers[bundle].lost is not None:
-            writers[bundle], _ = await claim(self._store, bundle, self.name, self._sources, self._cluster.producer_states_max)
+            writers[bundle], _ = await claim(
+                self._store, bundle, self.name, self._sources, self._cluster.producer_states_max
+            )
         append = Append(batch, asyncio.get_running_loop().create_future())
         writers[bundle].write([append])
         return await append.done
@@ -125,7 +127,9 @@ class Producer(Owner):
         data = encode_values([value.encode() for value in values], timestamp_ms=self._sources.now_ms())
         now_us = self._sources.now_ms() * 1000
         batch = Batch(topic_id, partition, len(values), crc32c(data), now_us, now_us, data)
-        op = self._world.history.begin_produce(self.name, (f"{name}#{topic_id}", partition), tuple(values), ordered=False)
+        op = self._world.history.begin_produce(
+            self.name, (f"{name}#{topic_id}", partition), tuple(values), ordered=False
+        )
         try:
             offset = await self.append(bundle_of(partition), batch)
         except LedgerMQError as error:
@@ -144,7 +148,9 @@ class TopicChanger(Owner):
         return self._plan.topic_every_s
 
     async def step(self) -> None:
-        if self._world.mends_metadata and (copies := copies_of(self._store)) is not None:  # as a broker does that owns bundle 0
+        if (
+            self._world.mends_metadata and (copies := copies_of(self._store)) is not None
+        ):  # as a broker does that owns bundle 0
             await mend_copies(copies)
         catalog = await self._catalog()
         if self._random.random() < self._plan.holds:
@@ -184,7 +190,9 @@ class TopicChanger(Owner):
     async def _alter(self, topic: Topic, change: dict[str, str]) -> None:
         """As the controller does: on return it counts in every bundle."""
         raw = topic.raw_settings | change
-        await self._change(topic.name, encode_topic_record(replace(topic, raw_settings=raw, altered_ms=self._sources.now_ms())))
+        await self._change(
+            topic.name, encode_topic_record(replace(topic, raw_settings=raw, altered_ms=self._sources.now_ms()))
+        )
         catalog = await self._catalog()
         for bundle in sorted(set(topic.bundles)):
             await bring_facts_into_force(self._store, bundle, self._cluster, catalog, self._sources)
@@ -220,7 +228,9 @@ class Compactor(Worker):
             return
         if self._known is None or self._random.random() >= self._plan.stale_catalog:
             self._known = await self._catalog()
-        done = await compact_bundle(self._compaction, self._random.randrange(BUNDLES), self._known, everything=self._random.random() < 0.7)
+        done = await compact_bundle(
+            self._compaction, self._random.randrange(BUNDLES), self._known, everything=self._random.random() < 0.7
+        )
         if done is not None:
             self._world.coverage.saw("a round was finished")
         if self._random.random() < 0.2:
@@ -238,7 +248,9 @@ class Compactor(Worker):
         bundle = self._random.randrange(1, BUNDLES)
         recovered = await recover(self._store, bundle, self._cluster.producer_states_max)
         main = (await self._catalog()).topics_by_name["main"]
-        befores = {key[1]: self._random.randint(0, end) for key, end in recovered.state.ends.items() if key[0] == main.id}
+        befores = {
+            key[1]: self._random.randint(0, end) for key, end in recovered.state.ends.items() if key[0] == main.id
+        }
         try:
             moved = await advance_checkpoint(
                 self._store, bundle, self._sources, self._cluster.producer_states_max, deletion_move(main, befores)

@@ -9,15 +9,15 @@ from __future__ import annotations
 import asyncio
 
 from ledger.blocking import run_inline
-from ledger.catalog import METADATA, encode_topic_record, read_catalog
-from ledger.cluster import ClusterSettings, open_cluster
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
+from ledger.garbage.removal import remove_topics
 from ledger.keys import ParquetName
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.removal import remove_topics
-from ledger.parquet.runner import compact_root
+from ledger.root.cluster import ClusterSettings, open_cluster
+from ledger.rounds.runner import compact_root
+from ledger.topics.catalog import METADATA, encode_topic_record, read_catalog
 from ledgermq.errors import LedgerMQError
 from tests.simulation.ambush import NO_AMBUSH
 from tests.simulation.checker import check
@@ -71,8 +71,18 @@ class RoundsRun:
         for name, seconds in zip(sorted(self.workers), self.rounds.clocks_wrong_s, strict=False):
             world.skew_us[name] = round(seconds * 1e6)
         weather = world.weather
-        weather.faults, weather.slow, weather.slow_s, weather.list_page = plan.faults, plan.slow, plan.slow_s, plan.list_page
-        weather.naps, weather.nap_s_max, weather.stalls, weather.ambush = plan.naps, plan.pause_s_max, plan.stalls, self.rounds.ambush
+        weather.faults, weather.slow, weather.slow_s, weather.list_page = (
+            plan.faults,
+            plan.slow,
+            plan.slow_s,
+            plan.list_page,
+        )
+        weather.naps, weather.nap_s_max, weather.stalls, weather.ambush = (
+            plan.naps,
+            plan.pause_s_max,
+            plan.stalls,
+            self.rounds.ambush,
+        )
         disturbances = Disturbances(world, plan, self._victims, self._start)
         disturbances.jump_s_max = self.rounds.clock_jump_s_max
         hand = world.loop.in_world(disturbances.run())
@@ -155,7 +165,9 @@ class RoundsRun:
                     world.freed.add(topic.id)
                 report = await compact_root(store, sources, engine)
                 for bundle, error in report.failures.items():
-                    world.violations.append(Violation("compaction fails", f"bundle {bundle}: {type(error).__name__} {error.message}"))
+                    world.violations.append(
+                        Violation("compaction fails", f"bundle {bundle}: {type(error).__name__} {error.message}")
+                    )
                 removed = [topic for topic in catalog.topics_by_name.values() if topic.removed]
                 if not removed or report.failures:
                     return
@@ -166,7 +178,9 @@ class RoundsRun:
     async def _check_bucket(self) -> None:
         checked = await check_root(self.world.line("last"), self.cluster, run_blocking=run_inline)
         damage = [problem for problem in checked.problems if problem.severity is Severity.DAMAGE]
-        self.world.violations += [Violation("fsck", f"{problem.code} {problem.object_key}: {problem.text}") for problem in damage]
+        self.world.violations += [
+            Violation("fsck", f"{problem.code} {problem.object_key}: {problem.text}") for problem in damage
+        ]
 
     def _conclude(self) -> None:
         world = self.world
@@ -176,7 +190,9 @@ class RoundsRun:
         logs = self._logs()
         world.violations += check(world.history, logs)
         lasting = {f"{name}#{world.topic_ids[name]}" for name in LASTING}
-        world.violations += judge_parquet(world, logs, {partition for partition in self._whole(logs) if partition[0] in lasting})
+        world.violations += judge_parquet(
+            world, logs, {partition for partition in self._whole(logs) if partition[0] in lasting}
+        )
         for bundle in range(BUNDLES):
             world.coverage.saw("a plan was finished", world.store.newest_checkpoint(bundle).finished_plan)
         world.coverage.saw("an object was created again after it was deleted", len(world.store.created_again))

@@ -104,12 +104,18 @@ def all_seeds(levels: list[str], seeds: range, every_line: bool, processes: int)
 def show_totals(level: str, totals: Totals, seconds: float) -> list[str]:
     """Prints; returns what was never reached."""
     rate = totals.runs / totals.cpu_s
-    print(f"\n{level}: {totals.runs} seeds in {seconds:.0f} s, {totals.cpu_s:.0f} s of CPU ({rate:.1f} seeds a CPU second),")
+    print(
+        f"\n{level}: {totals.runs} seeds in {seconds:.0f} s, {totals.cpu_s:.0f} s of CPU ({rate:.1f} seeds a CPU second),"
+    )
     print(f"  {totals.virtual_s / 3600:.1f} virtual hours,")
-    print(f"  {totals.events} events of clients, {totals.trace_lines} lines of trace, {len(totals.failed)} seeds failed")
+    print(
+        f"  {totals.events} events of clients, {totals.trace_lines} lines of trace, {len(totals.failed)} seeds failed"
+    )
     for name, count in sorted(totals.coverage.items()):
         print(f"  {count:9} {name}")
-    return [name for name in MUST_HAPPEN[level] if not totals.coverage[name]] if totals.runs >= SEEDS_FOR_COVERAGE else []
+    return (
+        [name for name in MUST_HAPPEN[level] if not totals.coverage[name]] if totals.runs >= SEEDS_FOR_COVERAGE else []
+    )
 
 
 def main() -> int:

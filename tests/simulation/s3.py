@@ -90,7 +90,9 @@ class _S3Side:
         except AlreadyExists:
             return self._answer(412, b"<Error><Code>PreconditionFailed</Code></Error>")
 
-    def _do(self, operation: str, key: str, only_if_absent: bool, headers: Mapping[str, str], body: Sequence[Buffer]) -> Answer:
+    def _do(
+        self, operation: str, key: str, only_if_absent: bool, headers: Mapping[str, str], body: Sequence[Buffer]
+    ) -> Answer:
         watched = self._watched
         match operation:
             case "put_object" if only_if_absent:
@@ -103,7 +105,11 @@ class _S3Side:
                 return self._answer(206, _range_of(watched.read_now(key), headers.get("Range", "")))
             case "head_object":
                 info = watched.info_now(key)
-                told = {"Content-Length": str(info.size), "ETag": f'"{info.etag}"', "Last-Modified": _http_date(info.modified_ms)}
+                told = {
+                    "Content-Length": str(info.size),
+                    "ETag": f'"{info.etag}"',
+                    "Last-Modified": _http_date(info.modified_ms),
+                }
                 return self._answer(200, headers=told)
             case "delete_object":
                 watched.delete_now(key)

@@ -119,21 +119,31 @@ class StoreLine(FaultyStore):
 
     async def fenced_puts(self, fence: str, keys: Sequence[str], url_life_ms: int) -> FencedPuts:
         if keys:
-            again = not self._came_late.isdisjoint(keys)  # its files are built: nothing but the permission keeps them out
-            await self._lie_in_ambush("permission", kind_of(keys[0]), lambda: self._watched.when_gone(keys[0]), certainly=again)
+            again = not self._came_late.isdisjoint(
+                keys
+            )  # its files are built: nothing but the permission keeps them out
+            await self._lie_in_ambush(
+                "permission", kind_of(keys[0]), lambda: self._watched.when_gone(keys[0]), certainly=again
+            )
         return await super().fenced_puts(fence, keys, url_life_ms)
 
     async def delete(self, keys: Sequence[str]) -> None:
         commits = self._weather.ambush.commits
-        await self._lie_in_ambush("delete", kind_of(keys[0]) if keys else "", lambda: self._watched.after_commits(commits))
+        await self._lie_in_ambush(
+            "delete", kind_of(keys[0]) if keys else "", lambda: self._watched.after_commits(commits)
+        )
         await super().delete(keys)
 
-    async def _lie_in_ambush(self, what: str, kind: str, passed: Callable[[], asyncio.Future[None]], certainly: bool = False) -> None:
+    async def _lie_in_ambush(
+        self, what: str, kind: str, passed: Callable[[], asyncio.Future[None]], certainly: bool = False
+    ) -> None:
         """Sleep until the world has gone past the request. `certainly`: whatever the dice say, where this kind lies in ambush at all."""
         ambush, share = self._weather.ambush, self._weather.ambush.shares.get(kind, 0.0)
         if share and self._weather.sleepers < ambush.sleepers_max and (certainly or self._random.random() < share):
             seconds_max = ambush.seconds_max * (1.0 if certainly else self._random.choice((0.1, 1.0)))
-            await self._sleep(self._wait_in_ambush(f"{what} ({kind})", passed(), seconds_max), f"sleep before a {what} ({kind})")
+            await self._sleep(
+                self._wait_in_ambush(f"{what} ({kind})", passed(), seconds_max), f"sleep before a {what} ({kind})"
+            )
 
     async def _wait_in_ambush(self, what: str, passed: asyncio.Future[None], seconds_max: float) -> None:
         self._weather.sleepers += 1
@@ -183,7 +193,12 @@ class StoreLine(FaultyStore):
     def _draw(self, operation: str) -> Fault:
         """As in the base class, by one draw: this is called for every request of a simulation."""
         faults, x = self._weather.faults, self._random.random()
-        for kind, share in (("before", faults.before), ("after", faults.after), ("late", faults.late), ("throttle", faults.throttle)):
+        for kind, share in (
+            ("before", faults.before),
+            ("after", faults.after),
+            ("late", faults.late),
+            ("throttle", faults.throttle),
+        ):
             if x < share:
                 return kind  # type: ignore[return-value]
             x -= share
@@ -239,4 +254,7 @@ def answer_of(error: LedgerMQError) -> str:
 
 def short(keys: str) -> str:
     """Keys without their runs of zeros."""
-    return ", ".join("/".join(part.lstrip("0") or "0" if part.isdigit() else part for part in key.split("/")) for key in keys.split(", "))
+    return ", ".join(
+        "/".join(part.lstrip("0") or "0" if part.isdigit() else part for part in key.split("/"))
+        for key in keys.split(", ")
+    )

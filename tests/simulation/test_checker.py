@@ -15,7 +15,15 @@ def kinds(history: History, log: dict[int, str], *, log_start: int = 0, drained:
     return {violation.kind for violation in found}
 
 
-def sent(history: History, value: str, offset: int | None, *, client: str = "c", outcome: Outcome = Outcome.OK, once: bool = True) -> None:
+def sent(
+    history: History,
+    value: str,
+    offset: int | None,
+    *,
+    client: str = "c",
+    outcome: Outcome = Outcome.OK,
+    once: bool = True,
+) -> None:
     op = history.begin_produce(client, P, (value,), once=once)
     history.end_produce(op, outcome, -1 if offset is None else offset)
 

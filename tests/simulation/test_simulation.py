@@ -61,7 +61,9 @@ def test_groups_on_a_cluster(seed: int) -> None:
     judge("groups", range(seed, seed + 1))
 
 
-@pytest.mark.parametrize(("level", "seed"), [("cluster", 60454), ("cluster", 60674), ("cluster", 174), ("keyed", 118), ("keyed", 122)])
+@pytest.mark.parametrize(
+    ("level", "seed"), [("cluster", 60454), ("cluster", 60674), ("cluster", 174), ("keyed", 118), ("keyed", 122)]
+)
 def test_a_seed_that_once_failed(level: str, seed: int) -> None:
     """As long as the product asks and draws as it did then it takes the same way; docs/bugs-found.md says which."""
     judge(level, range(seed, seed + 1))
@@ -76,5 +78,7 @@ def test_the_same_seed_is_the_same_run(level: str, seed: int) -> None:
     )
     here = simulate(LEVELS[level], seed)
     env = {**os.environ, "PYTHONHASHSEED": "1"}
-    there = subprocess.run([sys.executable, "-c", code, level, str(seed)], env=env, capture_output=True, text=True, check=True, timeout=100)
+    there = subprocess.run(
+        [sys.executable, "-c", code, level, str(seed)], env=env, capture_output=True, text=True, check=True, timeout=100
+    )
     assert there.stdout.split() == [str(here.trace.count), here.trace.digest()], there.stdout + there.stderr

@@ -84,7 +84,9 @@ def test_what_a_stopped_broker_owns_is_taken_within_seconds_however_often_broker
             await asyncio.sleep(max(1.0, next_s - loop.time()))
         await asyncio.sleep(EVERY_S)
         assert max(taken_s) < OWNED_S_MAX, [round(taken, 1) for taken in taken_s]
-        assert brokers.ends.why["fenced"] == stopped_bundles, "who goes on takes nothing from brokers that never stood still"
+        assert brokers.ends.why["fenced"] == stopped_bundles, (
+            "who goes on takes nothing from brokers that never stood still"
+        )
 
     run_simulated(main)
 

@@ -18,13 +18,13 @@ from functools import lru_cache
 import pyarrow as pa
 
 from ledger import keys
-from ledger.checkpoint import decode_checkpoint
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keys import KeyedName, ParquetName, parse_parquet
+from ledger.log.checkpoint import decode_checkpoint
+from ledger.log.plan_chain import decode_plan
+from ledger.log.segment import decode_tail
 from ledger.object_store.contract import Buffer, ObjectInfo
 from ledger.object_store.memory import MemoryStore
-from ledger.parquet.plan_chain import decode_plan
-from ledger.segment import decode_tail
 from ledgermq.protocol.batch_header import walk_batch
 from ledgermq.protocol.records import DECODED_BYTES_MAX, SCHEMA, schema_prefix
 from ledgermq.sources import Sources
@@ -170,7 +170,9 @@ class WatchedStore(MemoryStore):
             return
         if decode_plan(put, keys.compaction(fence.bundle, fence.plan)).put_id == fence.put_id:
             self.violations.append(
-                Violation("live object deleted", f"the fence of open plan {fence.plan} of bundle {fence.bundle} was closed")
+                Violation(
+                    "live object deleted", f"the fence of open plan {fence.plan} of bundle {fence.bundle} was closed"
+                )
             )
 
     def damage_now(self, key: str, data: bytes) -> None:
@@ -282,11 +284,15 @@ def goes_back(before: fmt.Checkpoint, after: fmt.Checkpoint) -> list[Violation]:
         counters.append((f"log start of {part.topic_id}-{part.partition}", part.log_start, now.log_start))
         counters.append((f"end of Parquet of {part.topic_id}-{part.partition}", part.parquet_end, now.parquet_end))
     where = f"bundle {after.bundle} checkpoint {after.number}"
-    return [Violation("checkpoint goes back", f"{where}: {name} from {old} to {new}") for name, old, new in counters if new < old]
+    return [
+        Violation("checkpoint goes back", f"{where}: {name} from {old} to {new}")
+        for name, old, new in counters
+        if new < old
+    ]
 
 
 class Fold:
-    """Validity, told a second time and independently of ledger/fold.py."""
+    """Validity, told a second time and independently of ledger/log/fold.py."""
 
     def __init__(self) -> None:
         self.slot = 0

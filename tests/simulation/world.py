@@ -11,9 +11,9 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ledger.copies import CopyingStore
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.resilient import ResilientStore
+from ledger.root.copies import CopyingStore
 from ledgermq.errors import DataDamaged, FormatNotSupported
 from ledgermq.sources import Sources
 from tests.simulation.history import History
@@ -26,7 +26,15 @@ from tests.simulation.watch import WatchedStore
 from tests.virtual_time import EPOCH_US
 
 T = TypeVar("T")
-BUG_NAMES = ("AssertionError(", "TypeError(", "AttributeError(", "KeyError(", "IndexError(", "NameError(", "ValueError(")
+BUG_NAMES = (
+    "AssertionError(",
+    "TypeError(",
+    "AttributeError(",
+    "KeyError(",
+    "IndexError(",
+    "NameError(",
+    "ValueError(",
+)
 BUGS = (TypeError, AttributeError, KeyError, IndexError, NameError, ValueError, asyncio.InvalidStateError)
 
 
@@ -71,7 +79,10 @@ class World:
     def sources(self, name: str, clock: str = "") -> Sources:
         """Own randomness and an own clock, which `skew_us` sets wrong; `clock` names the machine, if not `name`."""
         machine = clock or name
-        return Sources(lambda: EPOCH_US + self.skew_us[machine] + round(self.loop.time() * 1e6), random.Random(f"{name} {self.seed}"))
+        return Sources(
+            lambda: EPOCH_US + self.skew_us[machine] + round(self.loop.time() * 1e6),
+            random.Random(f"{name} {self.seed}"),
+        )
 
     def start(self, name: str) -> Process:
         return Process(self.loop, name)
@@ -85,7 +96,9 @@ class World:
         sources = self.sources(f"line {name} {self._incarnations[name]}")
         inner: ObjectStore = self.store
         if self.is_s3:
-            inner = SimulatedS3(self.store, self.sources(f"S3 of {name} {self._incarnations[name]}", clock=name), self.coverage)
+            inner = SimulatedS3(
+                self.store, self.sources(f"S3 of {name} {self._incarnations[name]}", clock=name), self.coverage
+            )
         line = StoreLine(inner, self.store, self.loop, name, sources, self.weather, self.trace, self.coverage)
         return CopyingStore(ResilientStore(line, sources), mends=True)
 
@@ -112,7 +125,11 @@ class World:
 
     def is_told_of(self, error: BaseException) -> bool:
         """Does it name the object that was damaged on purpose?"""
-        return isinstance(error, (DataDamaged, FormatNotSupported)) and bool(self.damaged) and self.damaged in error.message
+        return (
+            isinstance(error, (DataDamaged, FormatNotSupported))
+            and bool(self.damaged)
+            and self.damaged in error.message
+        )
 
     async def call(self, target: Process, work: Callable[[], Coroutine[Any, Any, T]], timeout_s: float) -> T:
         """Have `target` do `work`, over a network that delays and loses. Raises Unreachable, NoAnswer, whatever `work` raises."""
@@ -149,7 +166,9 @@ class AssertionCatcher(logging.Handler):
         error = getattr(record, "error", "")
         self._world.note("log", f"{record.getMessage()} {error}"[:200])
         if str(error).startswith(BUG_NAMES):
-            self._world.violations.append(Violation("assertion" if "AssertionError" in str(error) else "bug", str(error)))
+            self._world.violations.append(
+                Violation("assertion" if "AssertionError" in str(error) else "bug", str(error))
+            )
         if record.exc_info and record.exc_info[1] is not None:
             self._world.violations += failed_assertions(record.exc_info[1])
 

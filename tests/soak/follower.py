@@ -58,7 +58,11 @@ async def main(target: str, topics: str, file: str) -> None:
                 if table.num_rows:
                     number += 1
                     newest = pc.max(table["timestamp"]).value / 1e6
-                    line = {"batch": number, "runs": list(runs_in(table)), "age_ms": round((time.time() - newest) * 1000)}
+                    line = {
+                        "batch": number,
+                        "runs": list(runs_in(table)),
+                        "age_ms": round((time.time() - newest) * 1000),
+                    }
                     print(json.dumps(line), file=out, flush=True)
         await consumer.close()
 

@@ -84,7 +84,9 @@ class FullDisk:
         async with asyncio.timeout(UP_S_MAX):
             while "broker listens" not in broker.text():
                 if broker.code is not None:
-                    self.violations.append(Violation("full disk", f"the broker ended with {broker.code}: {broker.text()[-1000:]}"))
+                    self.violations.append(
+                        Violation("full disk", f"the broker ended with {broker.code}: {broker.text()[-1000:]}")
+                    )
                     raise TimeoutError
                 await asyncio.sleep(0.2)
         return broker
@@ -109,7 +111,9 @@ class FullDisk:
                 for message in await consumer.fetch(timeout=10):
                     wanted = found[message.partition]
                     if message.value is None or int(message.value.partition(b":")[0]) != wanted:
-                        self.violations.append(Violation("full disk", f"{topic}/{message.partition}: record {wanted} is missing"))
+                        self.violations.append(
+                            Violation("full disk", f"{topic}/{message.partition}: record {wanted} is missing")
+                        )
                         return
                     found[message.partition] += 1
 

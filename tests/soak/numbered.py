@@ -71,7 +71,9 @@ def joined(runs: Iterable[Run]) -> list[Run]:
     found: list[Run] = []
     for run in sorted(runs):
         if found and run.first <= found[-1].last:
-            raise ValueError(f"offsets {run.first} to {min(run.last, found[-1].last)} are there twice: {found[-1]} and {run}")
+            raise ValueError(
+                f"offsets {run.first} to {min(run.last, found[-1].last)} are there twice: {found[-1]} and {run}"
+            )
         if found and found[-1].last + 1 == run.first and found[-1].shift == run.shift:
             found[-1] = Run(found[-1].first, run.last, run.shift)
         else:
@@ -108,4 +110,8 @@ def differences(part: list[Run], whole: list[Run]) -> list[str]:
 def counters_doubled(runs: list[Run]) -> list[str]:
     """Records that are there at two offsets."""
     by_counter = sorted((run.first + run.shift, run.last + run.shift) for run in runs)
-    return [f"counters {b[0]} to {min(a[1], b[1])} are there twice" for a, b in itertools.pairwise(by_counter) if b[0] <= a[1]]
+    return [
+        f"counters {b[0]} to {min(a[1], b[1])} are there twice"
+        for a, b in itertools.pairwise(by_counter)
+        if b[0] <= a[1]
+    ]

@@ -28,7 +28,15 @@ from ledger.keys import parse_parquet
 from tests.soak.numbered import HEAD_BYTES, Partition, Run, gaps, heads, joined, runs_of
 
 Found = dict[Partition, list[Run]]
-GONE = ("No such file", "No files found", "Cannot open file", "not found", "os error 2", "Failed to open", "FileNotFoundException")
+GONE = (
+    "No such file",
+    "No files found",
+    "Cannot open file",
+    "not found",
+    "os error 2",
+    "Failed to open",
+    "FileNotFoundException",
+)
 
 
 class PlainReads:
@@ -67,19 +75,30 @@ class PlainReads:
             except ValueError as error:
                 problems.append(f"{partition}: {error}")
                 continue
-            problems += [f"{partition}: offsets {first} to {last} are missing" for first, last in gaps(found[partition])]
+            problems += [
+                f"{partition}: offsets {first} to {last} are missing" for first, last in gaps(found[partition])
+            ]
             if found[partition][-1].last < self.ends[partition]:
-                problems.append(f"{partition}: ends at {found[partition][-1].last}, an earlier read ended at {self.ends[partition]}")
+                problems.append(
+                    f"{partition}: ends at {found[partition][-1].last}, an earlier read ended at {self.ends[partition]}"
+                )
         return problems
 
     def _listing_met_new_files(self, found: Found) -> bool:
         """Is every gap filled by a file that is there?"""
-        there = [name for name in map(parse_parquet, (f"parquet/{name}" for name in names(self.folder))) if name is not None]
+        there = [
+            name for name in map(parse_parquet, (f"parquet/{name}" for name in names(self.folder))) if name is not None
+        ]
         for partition, runs in found.items():
-            if sum(run.last + 1 - run.first for run in runs) > max(run.last for run in runs) + 1 - min(run.first for run in runs):
+            if sum(run.last + 1 - run.first for run in runs) > max(run.last for run in runs) + 1 - min(
+                run.first for run in runs
+            ):
                 return False  # an offset is there twice
             for first, last in gaps(sorted(runs)):
-                if not any((n.topic, n.partition) == partition and n.first_offset <= first and n.last_offset <= last for n in there):
+                if not any(
+                    (n.topic, n.partition) == partition and n.first_offset <= first and n.last_offset <= last
+                    for n in there
+                ):
                     return False
         return True
 
@@ -95,7 +114,9 @@ def names(folder: Path) -> set[str]:
 
 def by_pyarrow(folder: Path) -> Found:
     found: Found = defaultdict(list)
-    scanned = ds.dataset(folder).scanner(columns=["topic", "partition", "offset", "value"], batch_size=65536, fragment_readahead=2)
+    scanned = ds.dataset(folder).scanner(
+        columns=["topic", "partition", "offset", "value"], batch_size=65536, fragment_readahead=2
+    )
     for batch in scanned.to_batches():
         if batch.num_rows:
             _add(found, batch.column("topic"), batch.column("partition"), batch.column("offset"), batch.column("value"))
@@ -143,7 +164,9 @@ def by_duckdb(folder: Path) -> Found:
             if rows != distinct:
                 raise AssertionError(f"{topic}-{partition}: {rows - distinct} offsets are there twice")
             if rows != last + 1 - first:
-                raise AssertionError(f"{topic}-{partition}: {last + 1 - first - rows} offsets are missing between {first} and {last}")
+                raise AssertionError(
+                    f"{topic}-{partition}: {last + 1 - first - rows} offsets are missing between {first} and {last}"
+                )
             found[topic, partition].append(Run(first, last, shift))
     return found
 

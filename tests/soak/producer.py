@@ -29,7 +29,13 @@ PAUSE_S = 0.5
 
 class SoakProducer:
     def __init__(self, topic: str, partitions: int, size: int, bytes_per_s: float, folder: Path) -> None:
-        self.topic, self.partitions, self.size, self.bytes_per_s, self.folder = topic, partitions, size, bytes_per_s, folder
+        self.topic, self.partitions, self.size, self.bytes_per_s, self.folder = (
+            topic,
+            partitions,
+            size,
+            bytes_per_s,
+            folder,
+        )
         self.next = dict.fromkeys(range(partitions), 0)
         self.acknowledged: dict[int, list[Run]] = {partition: [] for partition in range(partitions)}
         self.unknown: dict[int, list[tuple[int, int]]] = {partition: [] for partition in range(partitions)}
@@ -72,7 +78,9 @@ class SoakProducer:
         if self.bytes_per_s:
             await asyncio.sleep(begun_s + self.paused_s + sent_bytes / self.bytes_per_s - loop.time())
 
-    async def _await(self, delivery: ledgermq.BatchDelivery, partition: int, counter: int, count: int, sent_s: float) -> None:
+    async def _await(
+        self, delivery: ledgermq.BatchDelivery, partition: int, counter: int, count: int, sent_s: float
+    ) -> None:
         try:
             for result in await delivery:
                 self.acknowledged[partition].append(

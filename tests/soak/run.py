@@ -115,11 +115,17 @@ class SoakRun:
             self.cluster.start(broker)
         await self.cluster.ready(self.cluster.brokers)
         async with ledgermq.connect(self.cluster.target) as client:
-            await client.create_topic("kept", TOPICS["kept"][0], {"parquet.target.bytes": 4_000_000, "parquet.max.lag.ms": 10_000})
+            await client.create_topic(
+                "kept", TOPICS["kept"][0], {"parquet.target.bytes": 4_000_000, "parquet.max.lag.ms": 10_000}
+            )
             await client.create_topic(
                 "brief",
                 TOPICS["brief"][0],
-                {"parquet.target.bytes": 32_000_000, "parquet.max.lag.ms": 20_000, "retention.ms": int(self.retention_s * 1000)},
+                {
+                    "parquet.target.bytes": 32_000_000,
+                    "parquet.max.lag.ms": 20_000,
+                    "retention.ms": int(self.retention_s * 1000),
+                },
             )
         self.note(f"{BROKERS} brokers are up, logs in {self.logs}; retention of brief: {self.retention_s:.0f} s")
         self.stream_file = self.folder / "stream.jsonl"
@@ -131,7 +137,14 @@ class SoakRun:
                 await asyncio.sleep(0.5)
         self.producers = [
             self._spawn(
-                f"producer-{topic}", "tests.soak.producer", self.cluster.target, topic, str(count), str(size), str(rate), str(self.folder)
+                f"producer-{topic}",
+                "tests.soak.producer",
+                self.cluster.target,
+                topic,
+                str(count),
+                str(size),
+                str(rate),
+                str(self.folder),
             )
             for topic, (count, size, rate) in TOPICS.items()
         ]
@@ -156,7 +169,9 @@ class SoakRun:
 
     def _start_stream(self) -> Child:
         if not self.with_spark:
-            return self._spawn("stream", "tests.soak.follower", self.cluster.target, ",".join(TOPICS), str(self.stream_file))
+            return self._spawn(
+                "stream", "tests.soak.follower", self.cluster.target, ",".join(TOPICS), str(self.stream_file)
+            )
         place = (
             self.store.direct_url,
             str(self.root / "parquet"),
@@ -187,7 +202,17 @@ class SoakRun:
                     self.violations.append(Violation("compactor ended", f"{child.log.name}: exit code {child.code}"))
                 if child is None or child.code is not None:
                     engine = "spark" if name == "compact-spark" else "local"
-                    command = [*LEDGERMQ, "compact", self.store.direct_url, "--every", "2s", "--engine", engine, "--output", "json"]
+                    command = [
+                        *LEDGERMQ,
+                        "compact",
+                        self.store.direct_url,
+                        "--every",
+                        "2s",
+                        "--engine",
+                        engine,
+                        "--output",
+                        "json",
+                    ]
                     self.compactors[name] = self.children.spawn(name, command, SPARK)
             await asyncio.sleep(1.0)
 
@@ -255,7 +280,11 @@ class SoakRun:
         """Records; what was `known` while brokers are down."""
         try:
             async with asyncio.timeout(STATUS_EVERY_S), ledgermq.connect(self.cluster.target) as client:
-                ends = {(topic, number): end for topic in TOPICS for number, end in (await client.list_offsets(topic, "latest")).items()}
+                ends = {
+                    (topic, number): end
+                    for topic in TOPICS
+                    for number, end in (await client.list_offsets(topic, "latest")).items()
+                }
         except (LedgerMQError, TimeoutError):
             return known
         return sum(end - Witnesses.stream_end(self.stream_file, partition) for partition, end in ends.items())
@@ -272,11 +301,17 @@ class SoakRun:
     async def _drain(self) -> None:
         """Until the stream has read all that there is."""
         async with ledgermq.connect(self.cluster.target) as client:
-            self.ends = {(topic, number): end for topic in TOPICS for number, end in (await client.list_offsets(topic, "latest")).items()}
+            self.ends = {
+                (topic, number): end
+                for topic in TOPICS
+                for number, end in (await client.list_offsets(topic, "latest")).items()
+            }
         (self.folder / "ends.json").write_text(json.dumps([[*partition, end] for partition, end in self.ends.items()]))
         try:
             async with asyncio.timeout(DRAIN_S_MAX):
-                while any(Witnesses.stream_end(self.stream_file, partition) < end for partition, end in self.ends.items()):
+                while any(
+                    Witnesses.stream_end(self.stream_file, partition) < end for partition, end in self.ends.items()
+                ):
                     await asyncio.sleep(2.0)
         except TimeoutError:
             self.violations.append(Violation("stuck", f"the stream is not at the end after {DRAIN_S_MAX:.0f} s"))
@@ -297,7 +332,9 @@ class SoakRun:
                 self.violations.append(Violation("stuck", f"{child.log.name}: did not end within {STOP_S_MAX:.0f} s"))
                 continue
             if code != 0:
-                self.violations.append(Violation("graceful stop", f"{child.log.name}: exit code {code}: {child.text()[-500:]}"))
+                self.violations.append(
+                    Violation("graceful stop", f"{child.log.name}: exit code {code}: {child.text()[-500:]}")
+                )
         await asyncio.gather(*(self.cluster.stop(broker) for broker in self.cluster.brokers))
         self.note("everything has stopped")
 
@@ -316,7 +353,9 @@ class SoakRun:
         sizes = sizes_of(self.root)
         self.facts["bucket_bytes_at_the_end"] = sizes
         witnesses = Witnesses.read(self.folder, list(TOPICS))
-        self.violations += await judge(witnesses, self.store.direct_url, self.root / "parquet", self.ends, sizes, self.facts)
+        self.violations += await judge(
+            witnesses, self.store.direct_url, self.root / "parquet", self.ends, sizes, self.facts
+        )
 
 
 def sizes_of(root: Path) -> dict[str, int]:
@@ -369,7 +408,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Everything at once for a long time, and what is left of it.")
     parser.add_argument("--seconds", type=float, default=1800)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--without-spark", action="store_true", help="an SDK consumer for the stream, and both compactors local")
+    parser.add_argument(
+        "--without-spark", action="store_true", help="an SDK consumer for the stream, and both compactors local"
+    )
     parser.add_argument("--keep", action="store_true", help="keep the root and the logs of a clean run, too")
     chosen = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="ledgermq-soak-"))

@@ -30,7 +30,9 @@ def runs_in(frame: DataFrame) -> list[tuple[str, int, Run, int]]:
     counter = f.conv(f.hex(f.substring("value", 1, 8)), 16, 10).cast("bigint")
     said = f.conv(f.hex(f.substring("value", 9, 4)), 16, 10).cast("int")
     rows = (
-        frame.select("topic", "partition", "offset", (counter - f.col("offset")).alias("shift"), said.alias("said"), "timestamp")
+        frame.select(
+            "topic", "partition", "offset", (counter - f.col("offset")).alias("shift"), said.alias("said"), "timestamp"
+        )
         .groupBy("topic", "partition", "shift")
         .agg(
             f.min("offset"),
@@ -100,7 +102,11 @@ def plain_reads(spark: SparkSession, folder: Path, file: Path, stop: Path) -> No
                     found, problems = reads.look("spark", by_spark)
                 except Exception as error:  # a thread's own end would not be seen
                     found, problems = {}, [f"spark: {error!r}"]
-                line = {"reader": "spark", "problems": problems, "runs": [[*partition, runs] for partition, runs in found.items()]}
+                line = {
+                    "reader": "spark",
+                    "problems": problems,
+                    "runs": [[*partition, runs] for partition, runs in found.items()],
+                }
                 print(json.dumps(line), file=out, flush=True)
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ledger.checkpoint import newest_checkpoint
-from ledger.cluster import read_cluster
-from ledger.object_store.open import open_store
+from ledger.log.checkpoint import newest_checkpoint
 from ledger.parquet.pages import PageReader
+from ledger.root.cluster import read_cluster
+from ledger.root.open import open_store
 from ledgermq.sources import Sources
 from tests.simulation.model import Violation
 from tests.soak.numbered import Partition, Run, counters_doubled, differences, gaps, joined
@@ -99,14 +99,23 @@ async def judge(
         violations += _only_what_was_sent(partition, told, stream[partition])
     last, problems = PlainReads(parquet).look("the last read", by_pyarrow)
     violations += [Violation("plain read", problem) for problem in problems]
-    for line in [*told.plain, {"reader": "the last read", "runs": [[*partition, runs] for partition, runs in last.items()]}]:
+    for line in [
+        *told.plain,
+        {"reader": "the last read", "runs": [[*partition, runs] for partition, runs in last.items()]},
+    ]:
         for topic, number, runs in line["runs"]:
             for problem in differences([Run(*run) for run in runs], stream.get((topic, number), [])):
-                violations.append(Violation("plain read differs from the stream", f"{line['reader']}: {topic}-{number}: {problem}"))
+                violations.append(
+                    Violation("plain read differs from the stream", f"{line['reader']}: {topic}-{number}: {problem}")
+                )
     for partition, end in ends.items():
         runs = last.get(partition, [])
-        if (runs[-1].last + 1 if runs else end) != end or (partition[0] == "kept" and end and (not runs or runs[0].first)):
-            violations.append(Violation("Parquet is not whole", f"{partition}: {runs[:1]} … {runs[-1:]}, the log ends at {end}"))
+        if (runs[-1].last + 1 if runs else end) != end or (
+            partition[0] == "kept" and end and (not runs or runs[0].first)
+        ):
+            violations.append(
+                Violation("Parquet is not whole", f"{partition}: {runs[:1]} … {runs[-1:]}, the log ends at {end}")
+            )
     violations += await _live_bytes(url, sizes, facts)
     _tell(told, ends, facts)
     return violations
@@ -121,7 +130,9 @@ def _whole(partition: Partition, runs: list[Run], end: int) -> list[Violation]:
 
 def _only_what_was_sent(partition: Partition, told: Witnesses, runs: list[Run]) -> list[Violation]:
     """Each record of the log was acknowledged, or its producer does not know."""
-    sent = [(run.first + run.shift, run.last + run.shift) for run in told.acknowledged[partition]] + told.unknown[partition]
+    sent = [(run.first + run.shift, run.last + run.shift) for run in told.acknowledged[partition]] + told.unknown[
+        partition
+    ]
     whole = joined(Run(first, last, 0) for first, last in sent)
     found = joined(Run(run.first + run.shift, run.last + run.shift, 0) for run in runs)
     return [Violation("never sent", f"{partition}: counters: {problem}") for problem in differences(found, whole)]
@@ -149,7 +160,10 @@ async def _live_bytes(url: str, sizes: dict[str, int], facts: dict[str, Any]) ->
 def _tell(told: Witnesses, ends: dict[Partition, int], facts: dict[str, Any]) -> None:
     facts["records"] = sum(ends.values())
     facts["producers"] = [
-        {name: producer[name] for name in ("topic", "records", "bytes", "paused_s", "latency_p50_ms", "latency_p99_ms", "told")}
+        {
+            name: producer[name]
+            for name in ("topic", "records", "bytes", "paused_s", "latency_p50_ms", "latency_p99_ms", "told")
+        }
         for producer in told.producers
     ]
     facts["stream_batches"] = told.stream_batches
@@ -160,5 +174,7 @@ def _tell(told: Witnesses, ends: dict[Partition, int], facts: dict[str, Any]) ->
     for line in told.plain:
         reads[line["reader"]] += 1
     facts["plain_reads"] = dict(reads)
-    facts["plain_reads_records"] = sum(run[1] + 1 - run[0] for line in told.plain for *_, runs in line["runs"] for run in runs)
+    facts["plain_reads_records"] = sum(
+        run[1] + 1 - run[0] for line in told.plain for *_, runs in line["runs"] for run in runs
+    )
     facts["looks"] = told.looks

@@ -18,7 +18,11 @@ from pyspark.sql import DataFrame, SparkSession
 def main(sink: Path, checkpoint: str, trigger: str, options: dict[str, str]) -> None:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    builder = SparkSession.builder.master("local[2,4]").config("spark.ui.enabled", "false").config("spark.sql.session.timeZone", "UTC")
+    builder = (
+        SparkSession.builder.master("local[2,4]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+    )
     spark = builder.config("spark.ui.showConsoleProgress", "false").config("spark.driver.memory", "1g").getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
 

@@ -24,9 +24,17 @@ def rows_of(spark: SparkSession, folder: Path, options: dict[str, str]) -> DataF
 def main(folder: Path, servers: str, topic: str, options: dict[str, str]) -> None:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    builder = SparkSession.builder.master("local[2,4]").config("spark.ui.enabled", "false").config("spark.driver.memory", "1g")
+    builder = (
+        SparkSession.builder.master("local[2,4]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.memory", "1g")
+    )
     builder = builder.config("spark.python.authenticate.socketTimeout", "300s")  # a busy machine starts workers slowly
-    spark = builder.config("spark.ui.showConsoleProgress", "false").config("spark.sql.shuffle.partitions", "2").getOrCreate()
+    spark = (
+        builder.config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .getOrCreate()
+    )
     spark.sparkContext.setLogLevel("ERROR")
     writer = rows_of(spark, folder, options).writeStream.format("ledgermq").options(servers=servers, topic=topic)
     query = writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()

@@ -13,13 +13,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from ledger import keys
+from ledger.garbage.delete import delete_expired_parquet, log_start_move
+from ledger.log.plan_chain import PlanOvertaken, read_plan
+from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import ObjectStore
-from ledger.parquet.delete import delete_expired_parquet, log_start_move
-from ledger.parquet.plan_chain import PlanOvertaken, read_plan
 from ledger.parquet.report import CompactionReport, Progress
-from ledger.parquet.runner import compact_root
 from ledger.parquet.task import split_plan
-from ledger.recovery import advance_checkpoint
+from ledger.rounds.runner import compact_root
 from ledgermq.errors import DataDamaged, InvalidConfig
 from ledgermq.sources import Sources
 from spark.engine import SparkEngine, TaskFailure, run_on_executor
@@ -48,7 +48,9 @@ async def _root(store: ObjectStore) -> Root:
     await root.create_topic("flights", partitions=4)
     await root.create_topic("weather", bundle=2)
     for i in range(4):
-        await root.produce("flights", *((p, [b"%d-%d-%d" % (p, i, j) for j in range(50)]) for p in (0, 1, 3)), timestamp_ms=1000 + i)
+        await root.produce(
+            "flights", *((p, [b"%d-%d-%d" % (p, i, j) for j in range(50)]) for p in (0, 1, 3)), timestamp_ms=1000 + i
+        )
         await root.produce("weather", (0, [b"w%d" % i]))
     return root
 
@@ -112,7 +114,9 @@ async def test_a_read_ends_with_file_not_found_or_a_run_without_gaps(spark: Spar
         topic = root.topics["flights"].id
         states_max = root.cluster.producer_states_max
         await advance_checkpoint(store, 1, root.sources, states_max, log_start_move({(topic, 0): 200}))
-        assert await delete_expired_parquet(_LaterStore(store), 1, root.cluster, await root.catalog(), root.sources) == 1
+        assert (
+            await delete_expired_parquet(_LaterStore(store), 1, root.cluster, await root.catalog(), root.sources) == 1
+        )
         with pytest.raises((PySparkException, Py4JJavaError), match="FILE_NOT_EXIST"):
             before.collect()
         left = spark.read.parquet(path).where("topic = 'flights' and partition = 0").collect()
@@ -153,11 +157,15 @@ async def test_a_task_of_a_finished_plan_writes_nothing(spark: SparkSession, tmp
         for file in plan.files:
             await store.delete([file.key])
         found = spark.sparkContext.parallelize(tasks, len(tasks)).map(run_on_executor).collect()
-        assert [outcome.code for outcome in found if isinstance(outcome, TaskFailure)] == [PlanOvertaken.code] * len(tasks)
+        assert [outcome.code for outcome in found if isinstance(outcome, TaskFailure)] == [PlanOvertaken.code] * len(
+            tasks
+        )
         with pytest.raises(PlanOvertaken):
             await SparkEngine(spark).run(store, tasks, lambda *_: None)
         assert tasks[0].work == f"Parquet compaction: bundle 1, plan 1 ({plan.put_id.hex()[:8]})"
-        assert len(spark.sparkContext.statusTracker().getJobIdsForGroup(tasks[0].work)) == 2, "the job has the name of the round"
+        assert len(spark.sparkContext.statusTracker().getJobIdsForGroup(tasks[0].work)) == 2, (
+            "the job has the name of the round"
+        )
         assert not [info.key async for info in store.list(keys.parquet_topic("flights"))]
 
 
@@ -184,5 +192,7 @@ def test_workers_of_our_session_keep_their_memory(spark: SparkSession, monkeypat
     monkeypatch.setattr(spark.sparkContext, "environment", dict(spark.sparkContext.environment))
     assert open_session() is spark
     names = list(WORKER_ENVIRONMENT)
-    [found] = spark.sparkContext.parallelize([0], 1).map(lambda _: {name: os.environ.get(name) for name in names}).collect()
+    [found] = (
+        spark.sparkContext.parallelize([0], 1).map(lambda _: {name: os.environ.get(name) for name in names}).collect()
+    )
     assert found == WORKER_ENVIRONMENT

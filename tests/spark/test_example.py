@@ -19,7 +19,9 @@ def test_the_way_from_a_topic_to_a_chart(tmp_path: Path) -> None:
     for attempt in range(TRIES_MAX):
         folder = tmp_path / str(attempt)
         folder.mkdir()
-        done = subprocess.run([sys.executable, EXAMPLE, "my data"], cwd=folder, capture_output=True, text=True, timeout=480, check=False)
+        done = subprocess.run(
+            [sys.executable, EXAMPLE, "my data"], cwd=folder, capture_output=True, text=True, timeout=480, check=False
+        )
         if NOT_STARTED not in done.stderr:
             break
     assert done.returncode == 0, done.stderr[-3000:]

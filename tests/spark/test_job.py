@@ -23,7 +23,9 @@ SCRIPT = str(REPOSITORY / "spark" / "job.py")
 
 
 def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, SCRIPT, *arguments], capture_output=True, text=True, timeout=200, cwd="/", check=False)
+    return subprocess.run(
+        [sys.executable, SCRIPT, *arguments], capture_output=True, text=True, timeout=200, cwd="/", check=False
+    )
 
 
 def _run_with_java_at(java_home: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -44,10 +46,19 @@ async def test_the_script_compacts_a_root_and_says_what_it_did(tmp_path: Path) -
         assert done.returncode == 0, done.stderr
         assert "bundle 1 plan 1: 2 of 2 files, 3 of 3 records" in done.stderr
         told = json.loads(done.stdout)
-        assert (told["engine"], told["records"], told["files"], told["records_left"], told["findings"]) == ("spark", 3, 2, 0, [])
+        assert (told["engine"], told["records"], told["files"], told["records_left"], told["findings"]) == (
+            "spark",
+            3,
+            2,
+            0,
+            [],
+        )
         assert [(row["bundle"], row["plan"], row["records"]) for row in told["round_list"]] == [(1, 1, 3)]
         rows = await read_parquet_rows(store)
-        assert {part: list(found.values()) for part, found in rows.items()} == {("t", 0): [b"a", b"b"], ("t", 1): [b"c"]}, "bundle 1 only"
+        assert {part: list(found.values()) for part, found in rows.items()} == {
+            ("t", 0): [b"a", b"b"],
+            ("t", 1): [b"c"],
+        }, "bundle 1 only"
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["file:///x", "one"], ["file:///x", "--output", "xml"]])

@@ -12,10 +12,10 @@ import pytest
 from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 
-from ledger.keyed.runner import clean_bundle
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.runner import compact_bundle
+from ledger.rounds.keyed_runner import clean_bundle
+from ledger.rounds.runner import compact_bundle
 from ledgermq.sources import Sources
 from spark.engine import SparkEngine
 from tests.keyed_topics import Row, Written, fold, put_pairs
@@ -36,16 +36,23 @@ async def filled(folder: Path, spark: SparkSession) -> Written:
         draw = random.Random(3)
 
         async def put(count: int) -> None:
-            pairs = [(b"k%d" % draw.randrange(60), None if draw.random() < 0.1 else draw.randbytes(500)) for _ in range(count)]
+            pairs = [
+                (b"k%d" % draw.randrange(60), None if draw.random() < 0.1 else draw.randbytes(500))
+                for _ in range(count)
+            ]
             await put_pairs(root, topic, written, pairs)
 
         local, catalog = LocalEngine(root.sources), await root.catalog()
         for engine in (local, SparkEngine(spark)):
             for _ in range(6):
                 await put(20)
-            while await compact_bundle(Compaction(store, root.cluster, root.sources, local), 1, catalog, everything=True):
+            while await compact_bundle(
+                Compaction(store, root.cluster, root.sources, local), 1, catalog, everything=True
+            ):
                 pass
-            assert await clean_bundle(Compaction(store, root.cluster, root.sources, engine), 1, catalog, everything=True)
+            assert await clean_bundle(
+                Compaction(store, root.cluster, root.sources, engine), 1, catalog, everything=True
+            )
         assert [info async for info in store.list("parquet/")] == []
         await put(5)
     return written

@@ -75,7 +75,11 @@ def test_the_spark_blocks_run_twice_as_a_script(pages: list[str], here: Path, br
 
 
 def test_no_spark_block_is_left_out() -> None:
-    assert {block.page.name for block in ALL_BLOCKS if block.needs_spark and not block.not_run} == {"README.md", "retention.md", "spark.md"}
+    assert {block.page.name for block in ALL_BLOCKS if block.needs_spark and not block.not_run} == {
+        "README.md",
+        "retention.md",
+        "spark.md",
+    }
 
 
 GIVEN = """
@@ -98,7 +102,9 @@ def run(script: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"}
     for _ in range(TRIES_MAX):
         command = [sys.executable, str(script)]
-        done = subprocess.run(command, cwd=script.parent, env=environment, capture_output=True, text=True, timeout=400, check=False)
+        done = subprocess.run(
+            command, cwd=script.parent, env=environment, capture_output=True, text=True, timeout=400, check=False
+        )
         if done.returncode == 0 or NOT_STARTED not in done.stderr:
             break
     assert done.returncode == 0, done.stderr[-5000:]
@@ -162,9 +168,16 @@ def test_a_plain_read_warns_and_the_documented_one_does_not(here: Path) -> None:
     asyncio.run(one_file(here))
     (documented,) = (block.text for block in ALL_BLOCKS if "recursiveFileLookup" in block.text)
     code = f'{READS}show(spark.read.parquet("ledgermq-data/parquet"))\n{documented}show(flights)\n'
-    done = subprocess.run([sys.executable, "-c", code], cwd=here, capture_output=True, text=True, timeout=300, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=here, capture_output=True, text=True, timeout=300, check=True
+    )
     plain, columns, silent = done.stderr.rpartition("['key', ")[0].partition("['key', ")
-    assert done.stderr.count("['key', 'value', 'topic', 'partition', 'offset', 'timestamp', 'timestampType', 'headers', 'tag'] 400") == 2
+    assert (
+        done.stderr.count(
+            "['key', 'value', 'topic', 'partition', 'offset', 'timestamp', 'timestampType', 'headers', 'tag'] 400"
+        )
+        == 2
+    )
     warnings = [line for line in plain.splitlines() if "COLUMN_ALREADY_EXISTS" in line]
     assert len(warnings) == 1, "docs/spark.md says: once for each read"
     assert " WARN " in warnings[0]
@@ -182,7 +195,13 @@ def test_spark_names_the_interpreter_that_cannot_load_the_source(here: Path) -> 
     environment = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"}
     environment["PATH"] = f"{bare / 'bin'}:{java}:/usr/bin:/bin"
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=CLONE, env=environment, capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, "-c", code],
+        cwd=CLONE,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     assert done.returncode != 0
     assert f"Spark runs the source in {bare}/bin/python3" in done.stderr, done.stderr[-3000:]

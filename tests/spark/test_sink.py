@@ -39,7 +39,9 @@ class Cluster:
     def create(self, topic: str, partitions: int, **settings: object) -> None:
         async def run() -> None:
             async with ledgermq.connect(self.servers) as client:
-                await client.create_topic(topic, partitions, {name.replace("_", "."): value for name, value in settings.items()})
+                await client.create_topic(
+                    topic, partitions, {name.replace("_", "."): value for name, value in settings.items()}
+                )
 
         asyncio.run(run())
 
@@ -62,7 +64,9 @@ def read(spark: SparkSession, cluster: Cluster, topic: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("delivery", ["exactlyOnce", "atLeastOnce"])
-def test_rows_come_to_their_partitions_with_all_that_they_have(spark: SparkSession, cluster: Cluster, delivery: str) -> None:
+def test_rows_come_to_their_partitions_with_all_that_they_have(
+    spark: SparkSession, cluster: Cluster, delivery: str
+) -> None:
     topic = f"all-{delivery}"
     cluster.create(topic, 3)
     moment = datetime(2026, 11, 21, 7, 30, 0, 1, tzinfo=UTC)
@@ -76,7 +80,12 @@ def test_rows_come_to_their_partitions_with_all_that_they_have(spark: SparkSessi
     write(spark.createDataFrame(rows, schema), cluster, topic=topic, delivery=delivery)
     found = {bytes(row.key) if row.key is not None else None: row for row in read(spark, cluster, topic)}
     assert len(found) == 4
-    assert [found[key].partition for key in (b"k1", None, b"", b"k2")] == [partition_of_key(b"k1", 3), 2, 0, partition_of_key(b"k2", 3)]
+    assert [found[key].partition for key in (b"k1", None, b"", b"k2")] == [
+        partition_of_key(b"k1", 3),
+        2,
+        0,
+        partition_of_key(b"k2", 3),
+    ]
     assert bytes(found[b"k1"].value) == b"text"
     assert found[b"k1"].headers is None
     assert found[None].value is None
@@ -85,19 +94,27 @@ def test_rows_come_to_their_partitions_with_all_that_they_have(spark: SparkSessi
     assert found[b"k1"].tag == "red"
     assert (bytes(found[b""].value), found[b""].headers, found[b""].tag) == (b"", [], "")
     assert abs(found[b"k2"].timestamp.timestamp() - datetime.now(UTC).timestamp()) < 300
-    assert not [file for file in (cluster.root / "sinks").rglob("*") if file.is_file()], "nothing is left of a write that is done"
+    assert not [file for file in (cluster.root / "sinks").rglob("*") if file.is_file()], (
+        "nothing is left of a write that is done"
+    )
 
 
-def test_what_cannot_be_written_is_told_before_any_task_runs_or_with_its_row(spark: SparkSession, cluster: Cluster) -> None:
+def test_what_cannot_be_written_is_told_before_any_task_runs_or_with_its_row(
+    spark: SparkSession, cluster: Cluster
+) -> None:
     cluster.create("small", 1, max_message_bytes=1000)
-    frame = spark.range(10).selectExpr("string(id) AS value", "IF(id = 7, 3, 0) AS partition", "repeat('x', int(id) * 200) AS tag")
+    frame = spark.range(10).selectExpr(
+        "string(id) AS value", "IF(id = 7, 3, 0) AS partition", "repeat('x', int(id) * 200) AS tag"
+    )
     with pytest.raises(Exception, match=r"column 'id' .bigint.: a record has no such part"):
         write(spark.range(1), cluster, topic="small")
     with pytest.raises(Exception, match="did you mean 'compression'"):
         write(frame, cluster, topic="small", compresion="zstd")
     with pytest.raises(Exception, match=r'use mode."append".'):
         frame.write.format("ledgermq").options(servers=cluster.servers, topic="small").mode("overwrite").save()
-    with pytest.raises(Exception, match=r"row 7 of this task: column partition is 3; topic small has the partitions 0 to 0"):
+    with pytest.raises(
+        Exception, match=r"row 7 of this task: column partition is 3; topic small has the partitions 0 to 0"
+    ):
         write(frame.coalesce(1), cluster, topic="small")
     assert read(spark, cluster, "small") == [], "all or nothing"
     with pytest.raises(Exception, match=r"row 9 of this task has 1801 bytes .columns key 0, value 1801"):
@@ -213,9 +230,13 @@ def test_a_named_write_is_repeated_and_one_without_name_goes_on_by_the_name_it_t
         assert count(cluster, "named") == 3
     writer = writer_of(cluster, "named")
     messages = [writer.write(values(b"d"))]
-    broken = StagingWriter(replace(writer.options, servers="127.0.0.1:1", root=f"file://{cluster.root}", delivery_timeout_s=1))
+    broken = StagingWriter(
+        replace(writer.options, servers="127.0.0.1:1", root=f"file://{cluster.root}", delivery_timeout_s=1)
+    )
     broken.name = writer.name
-    with pytest.raises(Unavailable, match=rf"the same write with writeId='{writer.name}' goes on where this one stopped"):
+    with pytest.raises(
+        Unavailable, match=rf"the same write with writeId='{writer.name}' goes on where this one stopped"
+    ):
         broken.commit(messages)
     broken.abort(messages)
     assert staged(cluster, writer.name) == 1, "nobody knows what the commit may have decided"

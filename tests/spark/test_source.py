@@ -9,8 +9,8 @@ import pytest
 from crc32c import crc32c
 from pyspark.sql import DataFrame, Row, SparkSession
 
+from ledger.log.segment import Batch
 from ledger.object_store.file import FileStore
-from ledger.segment import Batch
 from ledgermq.protocol.records import encode_batch
 from ledgermq.sources import Sources
 from tests.batches import batch_of
@@ -81,7 +81,12 @@ def test_a_schema_chooses_columns(spark: SparkSession, folder: Path) -> None:
 
 def test_nulls_headers_and_tags(spark: SparkSession, folder: Path) -> None:
     rows = [
-        {"key": None, "value": None, "tag": "red", "headers": [{"key": "h", "value": b"1"}, {"key": "h", "value": None}]},
+        {
+            "key": None,
+            "value": None,
+            "tag": "red",
+            "headers": [{"key": "h", "value": b"1"}, {"key": "h", "value": None}],
+        },
         {"key": b"", "value": b"", "tag": None, "timestamp": 1_700_000_000_000_001},
         {"value": b"\xff\x00" * 1000, "tag": "blue", "headers": []},
     ]

@@ -32,7 +32,9 @@ class Sink:
         self.batches: dict[int, list[tuple[str, int, int]]] = {}
 
     def __call__(self, frame: DataFrame, number: int) -> None:
-        rows = sorted((row.topic, row.partition, row.offset) for row in frame.select("topic", "partition", "offset").collect())
+        rows = sorted(
+            (row.topic, row.partition, row.offset) for row in frame.select("topic", "partition", "offset").collect()
+        )
         assert self.batches.setdefault(number, rows) == rows, "a batch that runs again has the same rows"
 
     def rows(self) -> list[tuple[str, int, int]]:
@@ -67,7 +69,9 @@ def test_a_running_query_shows_its_progress_as_a_group_and_needs_no_root(spark: 
         servers = brokers.start().address
         asyncio.run(produce(servers, 0, 50))
         frame = spark.readStream.format("ledgermq").options(servers=servers, topic="t", groupIdForCommit="job").load()
-        query = started(frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(tmp_path / "checkpoint")).start)
+        query = started(
+            frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(tmp_path / "checkpoint")).start
+        )
         try:
             wait_until(lambda: len(sink.rows()) == 50)
             wait_until(lambda: asyncio.run(committed(servers)) == 50)

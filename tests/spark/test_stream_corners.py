@@ -11,8 +11,8 @@ from crc32c import crc32c
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from ledger.log.segment import Batch
 from ledger.object_store.file import FileStore
-from ledger.segment import Batch
 from ledgermq.protocol.records import encode_batch
 from ledgermq.sources import Sources
 from tests.batches import batch_of
@@ -40,7 +40,16 @@ class Digests:
         self.rows: list[tuple[object, ...]] = []
 
     def __call__(self, frame: DataFrame, number: int) -> None:
-        columns = ("topic", "partition", "offset", "cast(key as string)", "length(value)", "md5(value)", "size(headers)", "tag")
+        columns = (
+            "topic",
+            "partition",
+            "offset",
+            "cast(key as string)",
+            "length(value)",
+            "md5(value)",
+            "size(headers)",
+            "tag",
+        )
         self.rows += [tuple(row) for row in frame.selectExpr(*columns).collect()]
 
 
@@ -64,7 +73,9 @@ async def with_root(folder: Path, *names: str, records: int = 0) -> None:
 
 
 @pytest.mark.parametrize("compacted", [False, True])
-def test_names_that_look_like_numbers_nulls_and_large_values(spark: SparkSession, tmp_path: Path, compacted: bool) -> None:
+def test_names_that_look_like_numbers_nulls_and_large_values(
+    spark: SparkSession, tmp_path: Path, compacted: bool
+) -> None:
     asyncio.run(with_root(tmp_path, *NAMES))
     if compacted:
         asyncio.run(compact(tmp_path / "root"))

@@ -47,7 +47,10 @@ def test_a_server_is_gone_with_all_that_it_started(tmp_path: Path) -> None:
     command = [sys.executable, "-c", f"import subprocess, sys; subprocess.run([sys.executable, '-c', {listens!r}])"]
     with served(command, port, tmp_path / "server.log") as process:
         assert process.poll() is None
-    with pytest.raises(RuntimeError, match="did not start"), served([sys.executable, "-c", ""], port, tmp_path / "second.log"):
+    with (
+        pytest.raises(RuntimeError, match="did not start"),
+        served([sys.executable, "-c", ""], port, tmp_path / "second.log"),
+    ):
         pytest.fail("nothing listens on the port any more")
 
 

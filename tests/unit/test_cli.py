@@ -139,7 +139,9 @@ def test_deleting_asks_first(nobody: str) -> None:
 def test_input_is_checked_before_the_cluster_is_asked(tmp_path: Path, nobody: str) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("carrier,delay\nUA,1\n")
-    result = run("produce", "a", str(path), "--format", "csv", "--key", "carier", "--target", nobody, "--timeout", "0.5")
+    result = run(
+        "produce", "a", str(path), "--format", "csv", "--key", "carier", "--target", nobody, "--timeout", "0.5"
+    )
     assert result.exit_code == 2
     assert "did you mean 'carrier'" in result.stderr
 

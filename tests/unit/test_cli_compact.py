@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ledger import keys
-from ledger.commands import compact
+from ledgermq_tools.ledger import compact
 from tests.filled_root import fill_root
 from tests.root_commands import RootCommand
 

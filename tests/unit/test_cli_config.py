@@ -29,7 +29,11 @@ def test_show_says_what_counts_and_where_it_comes_from(file: Path, monkeypatch: 
     assert shown.exit_code == 0, shown.stderr
     rows = {row["setting"]: row for row in json.loads(shown.stdout)["settings"]}
     assert (rows["port"]["value"], rows["port"]["from"], rows["port"]["live"]) == (2222, "environment", False)
-    assert (rows["flush_spacing_ms"]["value"], rows["flush_spacing_ms"]["from"], rows["flush_spacing_ms"]["unit"]) == (25, "file", "ms")
+    assert (rows["flush_spacing_ms"]["value"], rows["flush_spacing_ms"]["from"], rows["flush_spacing_ms"]["unit"]) == (
+        25,
+        "file",
+        "ms",
+    )
     assert (rows["host"]["value"], rows["host"]["from"]) == ("127.0.0.1", "default")
     assert "compaction_interval_ms" not in rows
     shown = config("show", "--config", str(file), "--process", "compactor", "--output", "json")

@@ -31,7 +31,17 @@ def test_up_to_where(offset: str | None, time: str | None, expected: object) -> 
 
 @pytest.mark.parametrize(
     ("offset", "time"),
-    [(None, None), ("1", "1d"), ("1d", None), ("earliest", None), ("-1", None), (None, "latest"), (None, "5"), (None, "0:5"), ("", None)],
+    [
+        (None, None),
+        ("1", "1d"),
+        ("1d", None),
+        ("earliest", None),
+        ("-1", None),
+        (None, "latest"),
+        (None, "5"),
+        (None, "0:5"),
+        ("", None),
+    ],
 )
 def test_what_is_no_place(offset: str | None, time: str | None) -> None:
     with pytest.raises(InvalidRequest, match="--before"):
@@ -51,6 +61,8 @@ def test_which_partitions_are_meant() -> None:
 
 
 def test_without_a_yes_nothing_is_asked_of_any_broker() -> None:
-    result = CliRunner().invoke(build(), ["topic", "delete-records", "t", "--before-offset", "1", "--target", "127.0.0.1:1"], input="n\n")
+    result = CliRunner().invoke(
+        build(), ["topic", "delete-records", "t", "--before-offset", "1", "--target", "127.0.0.1:1"], input="n\n"
+    )
     assert result.exit_code != 0
     assert "for ever" in result.output

@@ -9,7 +9,16 @@ from ledgermq.errors import InvalidRequest
 
 
 @pytest.mark.parametrize(
-    ("text", "ms"), [("0s", 0), ("250ms", 250), ("30s", 30_000), ("2 m", 120_000), ("1.5h", 5_400_000), ("7D", 604_800_000), ("0.5ms", 0)]
+    ("text", "ms"),
+    [
+        ("0s", 0),
+        ("250ms", 250),
+        ("30s", 30_000),
+        ("2 m", 120_000),
+        ("1.5h", 5_400_000),
+        ("7D", 604_800_000),
+        ("0.5ms", 0),
+    ],
 )
 def test_durations(text: str, ms: int) -> None:
     assert parse_duration_ms(text, "--grace") == ms

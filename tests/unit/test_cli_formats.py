@@ -26,7 +26,9 @@ def test_values() -> None:
 
 
 def test_json_lines() -> None:
-    plain, odd, tombstone = (json.loads(line) for line in shown(MessageFormat.JSONL, PLAIN, ODD, TOMBSTONE).splitlines())
+    plain, odd, tombstone = (
+        json.loads(line) for line in shown(MessageFormat.JSONL, PLAIN, ODD, TOMBSTONE).splitlines()
+    )
     assert plain == {
         "topic": "t",
         "partition": 3,

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from ledger import keys
-from ledger.cluster import ClusterDefaults, open_cluster, read_cluster
-from ledger.commands import fsck
 from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
+from ledger.garbage.removal import remove_topics
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.removal import remove_topics
+from ledger.root.cluster import ClusterDefaults, open_cluster, read_cluster
 from ledgermq.sources import Sources
+from ledgermq_tools.ledger import fsck
 from tests.filled_root import fill_root
 from tests.root_commands import RootCommand
 from tests.roots import Root
@@ -57,7 +57,9 @@ def test_left_overs_have_their_own_exit_code(root: Path) -> None:
     put(root, "parquet/_SUCCESS")
     code, found = run.json(root)
     assert (code, found["verdict"]) == (9, "untidy")
-    assert [(p["severity"], p["code"], p["object_key"]) for p in found["problems"]] == [("untidy", "FOREIGN_OBJECT", "parquet/_SUCCESS")]
+    assert [(p["severity"], p["code"], p["object_key"]) for p in found["problems"]] == [
+        ("untidy", "FOREIGN_OBJECT", "parquet/_SUCCESS")
+    ]
 
 
 @pytest.fixture

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from ledger import keys
-from ledger.cluster import ClusterDefaults, open_cluster
-from ledger.commands import gc
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.round import run_round
+from ledger.root.cluster import ClusterDefaults, open_cluster
 from ledgermq.sources import Sources
+from ledgermq_tools.ledger import gc
 from tests.filled_root import fill_root
 from tests.root_commands import RootCommand
 from tests.roots import Root
@@ -86,7 +86,11 @@ def test_by_default_what_is_young_stays_and_its_time_is_told(root: Path) -> None
     assert (waiting["kind"], waiting["objects"], waiting["bytes"]) == ("segment", 1, segment.stat().st_size)
     assert waiting["free_ms"] == free_ms
     assert waiting["may_go_from"] == waiting["all_from"]
-    assert 0 <= datetime.strptime(waiting["all_from"], "%Y-%m-%d %H:%M UTC").replace(tzinfo=UTC).timestamp() - free_ms / 1000 <= 60
+    assert (
+        0
+        <= datetime.strptime(waiting["all_from"], "%Y-%m-%d %H:%M UTC").replace(tzinfo=UTC).timestamp() - free_ms / 1000
+        <= 60
+    )
     code, text, _ = run(root)
     assert waiting["all_from"][:10] in text
 
@@ -105,4 +109,6 @@ def test_a_folder_without_a_cluster(tmp_path: Path) -> None:
 
 def test_a_root_as_brokers_leave_it(tmp_path: Path) -> None:
     asyncio.run(fill_root(tmp_path / "root"))
-    assert run.json(tmp_path / "root", "--grace", "0s")[1]["objects"] == 0, "one checkpoint, no rounds, a heartbeat of now"
+    assert run.json(tmp_path / "root", "--grace", "0s")[1]["objects"] == 0, (
+        "one checkpoint, no rounds, a heartbeat of now"
+    )

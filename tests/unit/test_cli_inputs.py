@@ -33,11 +33,16 @@ def test_the_value_of_a_header_may_be_any_bytes_that_a_shell_passes_on() -> None
 
 
 def test_a_line_is_a_value_without_its_end() -> None:
-    assert records(b"one\ntwo\r\n\nlast", InputFormat.LINES) == [InputRecord(v, None) for v in (b"one", b"two", b"", b"last")]
+    assert records(b"one\ntwo\r\n\nlast", InputFormat.LINES) == [
+        InputRecord(v, None) for v in (b"one", b"two", b"", b"last")
+    ]
 
 
 def test_lines_with_a_key() -> None:
-    assert records(b"a:1:x\n:2\n", InputFormat.LINES, Shape(key_separator=":")) == [InputRecord(b"1:x", b"a"), InputRecord(b"2", b"")]
+    assert records(b"a:1:x\n:2\n", InputFormat.LINES, Shape(key_separator=":")) == [
+        InputRecord(b"1:x", b"a"),
+        InputRecord(b"2", b""),
+    ]
 
 
 def test_a_line_without_the_separator_is_named() -> None:
@@ -55,7 +60,10 @@ def test_a_json_line_stays_as_it_is_and_its_field_is_the_key() -> None:
 
 def test_a_json_field_as_value_and_null_as_tombstone() -> None:
     data = b'{"k": "a", "v": {"x": 1}}\n{"k": "a", "v": null}\n'
-    assert records(data, InputFormat.JSONL, Shape(key="k", value="v")) == [InputRecord(b'{"x":1}', b"a"), InputRecord(None, b"a")]
+    assert records(data, InputFormat.JSONL, Shape(key="k", value="v")) == [
+        InputRecord(b'{"x":1}', b"a"),
+        InputRecord(None, b"a"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -94,7 +102,11 @@ def test_an_empty_csv_has_no_records() -> None:
 
 @pytest.mark.parametrize(
     ("data", "problem"),
-    [(b"a,b\n1\n", "line 2: 1 fields, the first row names 2 columns"), (b'a\n"x\n', "not CSV"), (b"a\n\xff\n", "not CSV")],
+    [
+        (b"a,b\n1\n", "line 2: 1 fields, the first row names 2 columns"),
+        (b'a\n"x\n', "not CSV"),
+        (b"a\n\xff\n", "not CSV"),
+    ],
 )
 def test_bad_csv(data: bytes, problem: str) -> None:
     with pytest.raises(InvalidRecord) as raised:
@@ -109,7 +121,11 @@ def test_a_column_that_is_not_there_is_refused_before_any_row() -> None:
 
 @pytest.mark.parametrize(
     ("form", "shape"),
-    [(InputFormat.LINES, Shape(key="a")), (InputFormat.CSV, Shape(key_separator=":")), (InputFormat.LINES, Shape(key_separator=""))],
+    [
+        (InputFormat.LINES, Shape(key="a")),
+        (InputFormat.CSV, Shape(key_separator=":")),
+        (InputFormat.LINES, Shape(key_separator="")),
+    ],
 )
 def test_a_shape_that_the_format_does_not_know(form: InputFormat, shape: Shape) -> None:
     with pytest.raises(InvalidRequest):
@@ -152,7 +168,9 @@ def test_a_line_over_the_bound_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
         (InputFormat.CSV, b'a\n"1\n1"\n2\n', 3, [b"2"]),
     ],
 )
-def test_lines_that_were_sent_before_are_skipped(form: InputFormat, data: bytes, skip: int, values: list[bytes]) -> None:
+def test_lines_that_were_sent_before_are_skipped(
+    form: InputFormat, data: bytes, skip: int, values: list[bytes]
+) -> None:
     shape = Shape(value="a") if form is InputFormat.CSV else Shape()
     assert [each.value for each in records(data, form, shape, skip)] == values
 

@@ -10,9 +10,9 @@ import pytest
 from crc32c import crc32c
 
 from ledger import keys
-from ledger.commands import inspect
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.segment import TRAILER
+from ledger.log.segment import TRAILER
+from ledgermq_tools.ledger import inspect
 from tests.filled_root import fill_root
 from tests.root_commands import RootCommand
 from tests.stores import file_store
@@ -39,7 +39,9 @@ def test_a_segment(root: Path) -> None:
     code, found = run.json("segment", root, 1, 2)
     assert code == 0
     assert (found["kind"], found["epoch"], found["broker"], found["records"]) == ("DATA", 1, "a", 2)
-    assert [(b["topic_id"], b["partition"], b["base_offset"], b["records"], b["state"]) for b in found["batches"]] == [(1, 0, 0, 2, "ok")]
+    assert [(b["topic_id"], b["partition"], b["base_offset"], b["records"], b["state"]) for b in found["batches"]] == [
+        (1, 0, 0, 2, "ok")
+    ]
     assert found["findings"] == []
     code, text, _ = run("segment", root, 1, 2)
     assert code == 0
@@ -105,7 +107,7 @@ def test_a_void_segment_is_told_from_a_valid_one(root: Path) -> None:
 
 async def _put_void(folder: Path, former: bytes) -> None:
     """What a paused former owner of epoch 1 would have put into slot 6."""
-    from ledger.segment import decode_tail, encode_segment
+    from ledger.log.segment import decode_tail, encode_segment
 
     index = decode_tail(former, 1, 2).index
     entry = index.batches[0]
@@ -156,7 +158,10 @@ def test_the_cluster(root: Path) -> None:
     code, found = run.json("cluster", root)
     assert code == 0
     assert [(b["bundle"], b["segments"]) for b in found["bundles"]] == [(0, 3), (1, 5), (2, 0)]
-    assert {t["topic"]: (t["topic_id"], t["records"]) for t in found["topics"]} == {"__metadata": (0, 2), "flights": (1, 4)}
+    assert {t["topic"]: (t["topic_id"], t["records"]) for t in found["topics"]} == {
+        "__metadata": (0, 2),
+        "flights": (1, 4),
+    }
     assert found["brokers"][0]["address"] == "127.0.0.1:9650"
     assert found["findings"] == []
     code, text, _ = run("cluster", root)

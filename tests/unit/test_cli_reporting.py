@@ -29,10 +29,18 @@ def run(raised: Callable[[], BaseException], *arguments: str) -> Result:
 @pytest.mark.parametrize(
     ("error", "code", "line"),
     [
-        (errors.UnknownTopic("there is no topic 'x'"), 4, "error [UNKNOWN_TOPIC] there is no topic 'x' (hint: `ledgermq topic list`"),
+        (
+            errors.UnknownTopic("there is no topic 'x'"),
+            4,
+            "error [UNKNOWN_TOPIC] there is no topic 'x' (hint: `ledgermq topic list`",
+        ),
         (errors.InvalidTopicName("topic name '[bold]'"), 2, "error [INVALID_TOPIC_NAME] topic name '[bold]'"),
         (errors.TopicExists("it exists"), 5, "error [TOPIC_EXISTS] it exists"),
-        (errors.Unavailable("localhost:9650 refuses\nthe connection"), 3, "error [UNAVAILABLE] localhost:9650 refuses the connection"),
+        (
+            errors.Unavailable("localhost:9650 refuses\nthe connection"),
+            3,
+            "error [UNAVAILABLE] localhost:9650 refuses the connection",
+        ),
         (errors.DataDamaged("bad", object_key="ledgers/1"), 6, "error [DATA_DAMAGED] bad"),
         (errors.Unauthorized("no"), 7, "error [UNAUTHORIZED] no"),
         (errors.OutcomeUnknown("perhaps"), 8, "error [OUTCOME_UNKNOWN] perhaps"),
@@ -61,7 +69,12 @@ def test_debug_shows_where() -> None:
 def test_every_error_of_the_tree_has_an_exit_code() -> None:
     for kind in errors.BY_CODE.values():
         code = exit_code(kind("x"))
-        general = kind in (errors.LedgerMQError, errors.ProducerError, errors.UnknownProducer, errors.OutOfOrderSequence)
+        general = kind in (
+            errors.LedgerMQError,
+            errors.ProducerError,
+            errors.UnknownProducer,
+            errors.OutOfOrderSequence,
+        )
         assert (code is ExitCode.ERROR) == general
 
 
@@ -85,7 +98,17 @@ REPORT = Report(
 def test_a_report_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     show(REPORT, OutputFormat.TABLE)
     out = capsys.readouterr().out
-    for text in ("cluster [x]", "file:///r", "–", "a=1", "b[1]", "yes", "1 finding", "[DATA_DAMAGED]", "its [checksum] does not fit"):
+    for text in (
+        "cluster [x]",
+        "file:///r",
+        "–",
+        "a=1",
+        "b[1]",
+        "yes",
+        "1 finding",
+        "[DATA_DAMAGED]",
+        "its [checksum] does not fit",
+    ):
         assert text in out
     assert "more" not in out
 

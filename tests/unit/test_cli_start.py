@@ -31,7 +31,9 @@ def test_starts(text: str, start: Start) -> None:
     assert parse_start(text, NOW) == start
 
 
-@pytest.mark.parametrize("text", ["", "newest", "-5", "0:", "0:1,", "15x", "2026-13-01", "1.5", "99999999999999999999m"])
+@pytest.mark.parametrize(
+    "text", ["", "newest", "-5", "0:", "0:1,", "15x", "2026-13-01", "1.5", "99999999999999999999m"]
+)
 def test_what_is_no_start(text: str) -> None:
     with pytest.raises(InvalidRequest, match="earliest, latest"):
         parse_start(text, NOW)

@@ -141,7 +141,11 @@ def test_a_target_that_is_none_makes_no_folder(target: str, tmp_path: Path, monk
 
 def test_help_shows_defaults_and_ranges_of_a_brokers_settings() -> None:
     result = CliRunner(env={"COLUMNS": "400", "LEDGERMQ_TARGET": None}).invoke(build(), ["broker", "--help"])
-    lines = {words[1]: line for line in result.stdout.splitlines() if (words := line.split())[1:2] and words[1].startswith("--")}
+    lines = {
+        words[1]: line
+        for line in result.stdout.splitlines()
+        if (words := line.split())[1:2] and words[1].startswith("--")
+    }
     assert "[default: 8388608; 65,536 to 67,108,864]" in lines["--flush-bytes"]
     assert "[default: info; debug, info, warning, error]" in lines["--log-level"]
     assert "[default: false]" in lines["--auto-create-topics"]
@@ -156,7 +160,9 @@ def test_help_shows_defaults_and_ranges_of_a_brokers_settings() -> None:
         (("inspect", "cluster", ""), "the root is empty"),
     ],
 )
-def test_a_root_that_is_none_is_refused(arguments: tuple[str, ...], text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_root_that_is_none_is_refused(
+    arguments: tuple[str, ...], text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     result = run(*arguments)
     assert (result.exit_code, text in result.stderr) == (ExitCode.USAGE, True)

@@ -42,7 +42,9 @@ def test_spark_is_not_in_the_image_of_brokers() -> None:
 
 
 def test_the_image_takes_in_every_package() -> None:
-    packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include"]
+    packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"][
+        "only-include"
+    ]
     assert {f"!{package}" for package in packages} <= set((ROOT / ".dockerignore").read_text().splitlines())
 
 
@@ -80,7 +82,12 @@ def test_a_service_is_bounded_and_watched(service: str) -> None:
 
 
 def test_what_is_passed_to_processes_is_a_setting() -> None:
-    passed = {name for service in services().values() for name in service.get("environment") or () if name.startswith("LEDGERMQ_")}
+    passed = {
+        name
+        for service in services().values()
+        for name in service.get("environment") or ()
+        if name.startswith("LEDGERMQ_")
+    }
     assert {name.removeprefix("LEDGERMQ_").lower() for name in passed} - {"root", "config"} <= set(NAMES)
 
 

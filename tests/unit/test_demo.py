@@ -74,12 +74,16 @@ def test_means_are_compared_to_the_last_bit(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_figures_say_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compaction of so little data measures the start of Spark's tasks, and is no rate; a member's gap goes with the demo's time-out."""
-    main, producing, compacting, sharing = (demo_module(name, monkeypatch) for name in ("main", "producing", "compacting", "sharing"))
+    main, producing, compacting, sharing = (
+        demo_module(name, monkeypatch) for name in ("main", "producing", "compacting", "sharing")
+    )
     outage = producing.Outage("127.0.0.1:9650", {1}, 0.0, {})
     produced = producing.Produced(336_776, 28_000_000, 9.0, outage)
     shared = sharing.Shared(336_776, 12, "b", 1, 3.4, 0)
     consumed = main.Consumed(336_776, 2.0)
-    table = main.figures(produced, consumed, shared, compacting.Compacted(8, 336_776, 28_800_000, 5_000_000, 12.5), 60.0)
+    table = main.figures(
+        produced, consumed, shared, compacting.Compacted(8, 336_776, 28_800_000, 5_000_000, 12.5), 60.0
+    )
     rows = dict(zip(*(list(column.cells) for column in table.columns), strict=True))
     (compaction,) = (label for label in rows if "compaction" in label)
     assert "28.8 MB" in compaction

@@ -24,7 +24,10 @@ def test_the_table_has_every_method_of_the_service() -> None:
 def test_a_method_has_the_streaming_kind_of_the_proto(method: Method) -> None:
     descriptor = _DESCRIPTORS[method.name]
     streams = (descriptor.client_streaming, descriptor.server_streaming)
-    assert streams == {Kind.UNARY: (False, False), Kind.SERVER_STREAM: (False, True), Kind.BIDI_STREAM: (True, True)}[method.kind]
+    assert (
+        streams
+        == {Kind.UNARY: (False, False), Kind.SERVER_STREAM: (False, True), Kind.BIDI_STREAM: (True, True)}[method.kind]
+    )
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)

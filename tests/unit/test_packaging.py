@@ -64,12 +64,26 @@ def test_the_metadata_are_those_of_pyproject() -> None:
 
 
 def python(code: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
 
 
-@pytest.mark.parametrize("module", ["ledgermq", "ledgermq.sync", "ledgermq.cli.topic", "ledgermq.cli.produce", "ledgermq.cli.consume"])
+@pytest.mark.parametrize(
+    "module", ["ledgermq", "ledgermq.sync", "ledgermq.cli.topic", "ledgermq.cli.produce", "ledgermq.cli.consume"]
+)
 def test_importing_the_client_loads_no_server_package(module: str) -> None:
-    unwanted = ["pyspark", "botocore", "boto3", "obstore", "hdfs_native", "pandas", "ledger", "stateless_broker", "spark"]
+    unwanted = [
+        "pyspark",
+        "botocore",
+        "boto3",
+        "obstore",
+        "hdfs_native",
+        "pandas",
+        "ledger",
+        "stateless_broker",
+        "spark",
+    ]
     done = python(f"import sys, {module}; print(*sorted(set({unwanted}) & set(sys.modules)))")
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == ""
@@ -93,7 +107,11 @@ main()
 def without_extras(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command line where nothing but the client's own dependencies can be imported."""
     client = closure({"ledgermq"})
-    missing = {module for module, owners in packages_distributions().items() if not {normal(owner) for owner in owners} & client}
+    missing = {
+        module
+        for module, owners in packages_distributions().items()
+        if not {normal(owner) for owner in owners} & client
+    }
     code = f"MISSING = {missing!r}\nARGUMENTS = {arguments!r}\n{WITHOUT_EXTRAS}"
     return python(code)
 
@@ -132,7 +150,10 @@ def test_the_lock_file_pins_and_names_no_host() -> None:
     assert "--index-url" not in lock
     pins = {normal(line.split("==")[0]) for line in lock.splitlines() if re.match(r"[A-Za-z0-9]", line)}
     extras = PYPROJECT["project"]["optional-dependencies"]
-    wanted = [*PYPROJECT["project"]["dependencies"], *(text for name in ("broker", "s3", "spark", "demo", "dev") for text in extras[name])]
+    wanted = [
+        *PYPROJECT["project"]["dependencies"],
+        *(text for name in ("broker", "s3", "spark", "demo", "dev") for text in extras[name]),
+    ]
     assert {normal(Requirement(text).name) for text in wanted} - {"ledgermq"} <= pins
 
 

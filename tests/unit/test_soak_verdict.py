@@ -59,9 +59,13 @@ def test_a_plain_read_with_a_gap_a_double_or_an_earlier_end_is_told(tmp_path: Pa
     reads = PlainReads(tmp_path)
     partition = ("t", 0)
     assert reads.look("x", lambda _: {partition: [Run(0, 9, 0)]})[1] == []
-    assert reads.look("x", lambda _: {partition: [Run(0, 3, 0), Run(6, 9, 0)]})[1] == ["x: ('t', 0): offsets 4 to 5 are missing"]
+    assert reads.look("x", lambda _: {partition: [Run(0, 3, 0), Run(6, 9, 0)]})[1] == [
+        "x: ('t', 0): offsets 4 to 5 are missing"
+    ]
     assert "are there twice" in reads.look("x", lambda _: {partition: [Run(0, 9, 0), Run(9, 12, 0)]})[1][0]
-    assert reads.look("x", lambda _: {partition: [Run(0, 5, 0)]})[1][0].endswith("ends at 5, an earlier read ended at 12")
+    assert reads.look("x", lambda _: {partition: [Run(0, 5, 0)]})[1][0].endswith(
+        "ends at 5, an earlier read ended at 12"
+    )
 
 
 def test_a_read_that_finds_a_file_gone_is_made_again(tmp_path: Path) -> None:

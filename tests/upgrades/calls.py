@@ -21,8 +21,8 @@ from google.protobuf.message import Message
 
 import ledgermq
 from infra.ports import free_port
-from ledger.catalog import read_catalog
 from ledger.object_store.file import FileStore
+from ledger.topics.catalog import read_catalog
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import Frame
 from ledgermq.protocol.limits import GRPC_OPTIONS
@@ -63,7 +63,9 @@ class _Proxy(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         if not path.startswith(f"/{SERVICE}/"):
             return None
 
-        async def handle(requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext[bytes, bytes]) -> AsyncIterator[bytes]:
+        async def handle(
+            requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext[bytes, bytes]
+        ) -> AsyncIterator[bytes]:
             call = Call(path.rpartition("/")[2])
             self.calls.append(call)
 
@@ -124,7 +126,15 @@ async def _use_everything(target: str, topic: str) -> None:
         await client.describe_topic("made")
         async with client.producer() as producer:
             for number in range(4):
-                await producer.send("made", f"sent {number}", key="k", headers={"h": b"1"}, tag="t", partition=number % 2, timestamp=number)
+                await producer.send(
+                    "made",
+                    f"sent {number}",
+                    key="k",
+                    headers={"h": b"1"},
+                    tag="t",
+                    partition=number % 2,
+                    timestamp=number,
+                )
         async with client.producer(acks="received") as producer:
             await producer.send("made", "not waited for", partition=2)
         async with client.consumer(topic) as consumer:
@@ -232,4 +242,6 @@ def load(folder: Path) -> list[Call]:
     def data(value: Any) -> Any:
         return [base64.b64decode(text) for text in value] if isinstance(value, list) else value
 
-    return [Call(**{name: data(value) for name, value in row.items()}) for row in json.loads((folder / FILE).read_text())]
+    return [
+        Call(**{name: data(value) for name, value in row.items()}) for row in json.loads((folder / FILE).read_text())
+    ]

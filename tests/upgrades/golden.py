@@ -53,7 +53,9 @@ class Expected:
         return cls(records=records, **found)
 
 
-def row_of(offset: int, key: bytes | None, value: bytes | None, headers: Any, tag: str | None, timestamp_us: int | None) -> Row:
+def row_of(
+    offset: int, key: bytes | None, value: bytes | None, headers: Any, tag: str | None, timestamp_us: int | None
+) -> Row:
     assert timestamp_us is not None
     pairs: list[list[str | None]] = [[name, _text(content)] for name, content in headers or ()]
     return (offset, _text(key), _text(value), pairs, tag, timestamp_us)
@@ -69,7 +71,9 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-def _row(offset: int, key: str | None, value: str | None, headers: list[list[str | None]], tag: str | None, timestamp_us: int) -> Row:
+def _row(
+    offset: int, key: str | None, value: str | None, headers: list[list[str | None]], tag: str | None, timestamp_us: int
+) -> Row:
     return (offset, key, value, headers, tag, timestamp_us)
 
 

@@ -12,16 +12,16 @@ from crc32c import crc32c
 
 import ledgermq
 from ledger import keys
-from ledger.cluster import read_cluster
-from ledger.envelope import TRAILER as ENVELOPE
-from ledger.envelope import ObjectKind
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
+from ledger.log.envelope import TRAILER as ENVELOPE
+from ledger.log.envelope import ObjectKind
+from ledger.log.segment import TRAILER
 from ledger.object_store.file import FileStore
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.runner import compact_root
-from ledger.segment import TRAILER
+from ledger.root.cluster import read_cluster
+from ledger.rounds.runner import compact_root
 from ledgermq.protocol.limits import GRPC_OPTIONS
 from ledgermq.protocol.methods import PRODUCE, PRODUCE_ONCE
 from ledgermq.sources import Sources

@@ -12,12 +12,12 @@ import pyarrow.dataset
 import pytest
 
 import ledgermq
-from ledger.cluster import read_cluster
 from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
 from ledger.object_store.file import FileStore
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.runner import compact_root
+from ledger.root.cluster import read_cluster
+from ledger.rounds.runner import compact_root
 from ledgermq.errors import TopicBeingDeleted, UnknownTopic
 from ledgermq.protocol.limits import GRPC_OPTIONS
 from ledgermq.protocol.methods import METHODS
@@ -27,7 +27,16 @@ from tests.source_readers import batch_reader
 from tests.upgrades.calls import base_offsets, errors_in, load, records_in, repeat, wait_settled
 from tests.upgrades.golden import ROOTS, VERSIONS, Expected, Row, contents, copy_root, row_of
 
-KINDS = ("cluster.json", "brokers/", "/segments/", "/checkpoints/", "/compactions/", "/files/", "/snapshots/", "parquet/topic=")
+KINDS = (
+    "cluster.json",
+    "brokers/",
+    "/segments/",
+    "/checkpoints/",
+    "/compactions/",
+    "/files/",
+    "/snapshots/",
+    "parquet/topic=",
+)
 KINDS += ("keyed/", "/versions/")
 
 pytestmark = pytest.mark.parametrize("of", VERSIONS)
@@ -41,7 +50,9 @@ def root(of: str, tmp_path: Path) -> Path:
 def rows_of(messages: Iterable[ledgermq.Message]) -> dict[str, list[Row]]:
     found: dict[str, list[Row]] = {}
     for m in messages:
-        found.setdefault(f"{m.topic}/{m.partition}", []).append(row_of(m.offset, m.key, m.value, m.headers, m.tag, m.timestamp_us))
+        found.setdefault(f"{m.topic}/{m.partition}", []).append(
+            row_of(m.offset, m.key, m.value, m.headers, m.tag, m.timestamp_us)
+        )
     return found
 
 
@@ -84,7 +95,9 @@ async def test_a_broker_serves_it_and_carries_it_on(root: Path, of: str) -> None
         assert await consume(client) == expected.records
         for group, offsets in expected.committed.items():
             described = await client.groups.describe(group)
-            assert {str(part.partition): stored.stored.offset for part, stored in described.committed.items()} == offsets
+            assert {
+                str(part.partition): stored.stored.offset for part, stored in described.committed.items()
+            } == offsets
         [tuned] = [topic for topic in await client.list_topics() if topic.name == "tuned"]
         assert tuned.settings["parquet.bloom.key"] == "true"
         async with client.producer() as producer:
@@ -112,7 +125,9 @@ async def test_groups_go_on_where_they_were(root: Path, of: str) -> None:
     expected = Expected.of(of)
     async with ledgermq.connect(root.as_uri()) as client:
         for group, offsets in expected.committed.items():
-            rest = {f"flights/{p}": rows[offsets.get(p, 0) :] for p in "012" if (rows := expected.records[f"flights/{p}"])}
+            rest = {
+                f"flights/{p}": rows[offsets.get(p, 0) :] for p in "012" if (rows := expected.records[f"flights/{p}"])
+            }
             messages: list[ledgermq.GroupMessage] = []
             static = {"readers": "static-1", "late": "static-2"}[group]
             async with client.consumer("flights", group=group, instance_id=static) as consumer:
@@ -151,7 +166,9 @@ def add_rows(found: dict[str, list[Row]], rows: list[dict[str, object]]) -> None
         headers = [(header["key"], header["value"]) for header in row["headers"] or ()]  # type: ignore[attr-defined]
         timestamp_us = round(row["timestamp"].timestamp() * 1e6)  # type: ignore[attr-defined]
         key, value, tag, offset = row["key"], row["value"], row["tag"], row["offset"]
-        found.setdefault(f"{row['topic']}/{row['partition']}", []).append(row_of(offset, key, value, headers, tag, timestamp_us))  # type: ignore[arg-type]
+        found.setdefault(f"{row['topic']}/{row['partition']}", []).append(
+            row_of(offset, key, value, headers, tag, timestamp_us)
+        )  # type: ignore[arg-type]
 
 
 async def test_a_client_of_that_version_is_understood(root: Path, of: str, tmp_path: Path) -> None:

@@ -16,22 +16,22 @@ from crc32c import crc32c
 
 import ledgermq
 from ledger import keys
-from ledger.catalog import read_catalog, topic_key
-from ledger.cluster import FORMAT_VERSION, read_cluster
-from ledger.commands import compact, fsck, inspect
-from ledger.envelope import TRAILER as ENVELOPE
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
+from ledger.log.envelope import TRAILER as ENVELOPE
+from ledger.log.segment import TRAILER, Batch
+from ledger.log.writer import claim
 from ledger.object_store.file import FileStore
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.runner import compact_root
-from ledger.segment import TRAILER, Batch
-from ledger.writer import claim
+from ledger.root.cluster import FORMAT_VERSION, read_cluster
+from ledger.rounds.runner import compact_root
+from ledger.topics.catalog import read_catalog, topic_key
 from ledgermq.cli.exit_codes import ExitCode
 from ledgermq.errors import FormatNotSupported, LedgerMQError
 from ledgermq.protocol.records import SCHEMA, encode_batch
 from ledgermq.sources import Sources
+from ledgermq_tools.ledger import compact, fsck, inspect
 from offsets.format import ledgermq_offsets_pb2 as offsets_fmt
 from stateless_broker.groups.offsets_topic import partition_of
 from tests.e2e.admin_port import ADMIN, AdminPort
@@ -129,7 +129,9 @@ LEDGER_CASES: list[Callable[[Path], Path]] = [
 
 
 @pytest.mark.parametrize("make", LEDGER_CASES, ids=["segment", "checkpoint"])
-async def test_a_bundle_with_a_newer_object_is_left_alone_and_the_others_are_served(root: Path, make: Callable[[Path], Path]) -> None:
+async def test_a_bundle_with_a_newer_object_is_left_alone_and_the_others_are_served(
+    root: Path, make: Callable[[Path], Path]
+) -> None:
     partition, other = await partition_in(root, BUNDLE), await partition_in(root, 2)
     path = make(root)
     before = contents(root / keys.ledger(BUNDLE))
@@ -159,7 +161,9 @@ async def test_groups_in_a_newer_snapshot_are_refused_and_their_bundle_is_served
         status, found = await asyncio.to_thread(admin.ready)
         assert status == 200, "the rest of it works"
         assert path.name in str(found["notes"]), "and the operator is told"
-        assert (await asyncio.to_thread(admin.metrics))["ledgermq_refused_group_partitions"][("FORMAT_NOT_SUPPORTED",)] >= 1
+        assert (await asyncio.to_thread(admin.metrics))["ledgermq_refused_group_partitions"][
+            ("FORMAT_NOT_SUPPORTED",)
+        ] >= 1
     failures = await compaction_errors(root)
     assert_names(failures[bundle], path)
 
@@ -175,7 +179,9 @@ async def group_in(root: Path, bundle: int) -> str:
     """A group's name whose coordinator is the bundle's owner."""
     async with FileStore(root, Sources()) as store:
         topic = (await read_catalog(store, 1000)).topics_by_name[keys.OFFSETS_TOPIC]
-    return next(name for i in range(1000) if topic.bundles[partition_of(name := f"group-{i}", topic.partitions)] == bundle)
+    return next(
+        name for i in range(1000) if topic.bundles[partition_of(name := f"group-{i}", topic.partitions)] == bundle
+    )
 
 
 async def test_a_newer_plan_stops_compaction_and_nothing_else(root: Path) -> None:
@@ -208,7 +214,9 @@ async def test_what_a_newer_page_lists_is_refused_and_the_rest_is_read(root: Pat
 
 
 def offset_record(group: str) -> tuple[bytes, bytes]:
-    return f"offset/{group}/1/0".encode(), offsets_fmt.Offset(version=NEWER, offset=1, topic="flights").SerializeToString()
+    return f"offset/{group}/1/0".encode(), offsets_fmt.Offset(
+        version=NEWER, offset=1, topic="flights"
+    ).SerializeToString()
 
 
 def group_record(group: str) -> tuple[bytes, bytes]:
@@ -228,7 +236,9 @@ def unknown_record(group: str) -> tuple[bytes, bytes]:
 
 
 @pytest.mark.parametrize("make", [offset_record, group_record, member_record, floor_record, unknown_record])
-async def test_a_newer_record_of_groups_refuses_its_partition(root: Path, make: Callable[[str], tuple[bytes, bytes]]) -> None:
+async def test_a_newer_record_of_groups_refuses_its_partition(
+    root: Path, make: Callable[[str], tuple[bytes, bytes]]
+) -> None:
     group = await group_in(root, BUNDLE)
     async with FileStore(root, Sources()) as store:
         topic = (await read_catalog(store, 1000)).topics_by_name[keys.OFFSETS_TOPIC]
@@ -270,7 +280,11 @@ async def test_a_topic_with_a_setting_of_a_later_version_is_not_guessed_at(root:
 
 def run_process(root: Path, *command: str) -> tuple[int, str, str]:
     done = subprocess.run(
-        [sys.executable, "-m", "ledgermq.cli.main", *command, str(root)], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-m", "ledgermq.cli.main", *command, str(root)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     return done.returncode, done.stdout, done.stderr
 
@@ -294,7 +308,9 @@ def newer_root(root: Path) -> dict[str, bytes]:
 def test_every_command_refuses_a_newer_root_and_leaves_it_alone(root: Path, command: str) -> None:
     before = newer_root(root)
     code, _, errors = COMMANDS[command](root)
-    assert (code, "FORMAT_NOT_SUPPORTED" in errors, f"version {NEWER}" in errors) == (ExitCode.DAMAGED, True, True), errors
+    assert (code, "FORMAT_NOT_SUPPORTED" in errors, f"version {NEWER}" in errors) == (ExitCode.DAMAGED, True, True), (
+        errors
+    )
     assert "Traceback" not in errors
     assert contents(root) == before
 
@@ -319,7 +335,11 @@ async def test_a_heartbeat_of_a_later_version_is_read_as_far_as_it_is_known(root
         first = await asyncio.to_thread(brokers.start, "--broker-id", "a")
         path = root / keys.broker("z")
         body = json.loads((root / keys.broker("a")).read_text())
-        path.write_text(json.dumps(body | {"version": NEWER, "broker": "z", "address": "127.0.0.1:1", "later": {"x": 1}, "bundles": {}}))
+        path.write_text(
+            json.dumps(
+                body | {"version": NEWER, "broker": "z", "address": "127.0.0.1:1", "later": {"x": 1}, "bundles": {}}
+            )
+        )
         async with ledgermq.connect(first.address) as client, asyncio.timeout(20):
             while "z" not in {broker.id for broker in (await client.describe_cluster()).brokers}:
                 await asyncio.sleep(0.1)

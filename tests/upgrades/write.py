@@ -22,17 +22,17 @@ from pathlib import Path
 
 import ledgermq
 from ledger import keys
-from ledger.catalog import read_catalog
-from ledger.cluster import ClusterSettings, read_cluster
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.log.recovery import recover
+from ledger.log.segment import encode_segment, first_batch_position
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.file import FileStore
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import TASK_MEMORY_BYTES, OnTaskDone
 from ledger.parquet.round import run_round
 from ledger.parquet.task import CompactionTask, TaskOutcome
-from ledger.recovery import recover
-from ledger.segment import encode_segment, first_batch_position
+from ledger.root.cluster import ClusterSettings, read_cluster
+from ledger.topics.catalog import read_catalog
 from ledgermq.client.record import Record
 from ledgermq.errors import UnknownTopic
 from ledgermq.sources import Sources
@@ -93,7 +93,9 @@ class _Writer:
                 taken += await consumer.fetch(count - len(taken), timeout=10)
             await consumer.commit(taken, metadata="kept with the offset")
             committed = await consumer.committed()
-        self.expected.committed[group] = {str(part.partition): offset for part, offset in committed.items() if offset is not None}
+        self.expected.committed[group] = {
+            str(part.partition): offset for part, offset in committed.items() if offset is not None
+        }
 
 
 def _records(name: str) -> list[Record]:
@@ -160,7 +162,12 @@ async def _live(brokers: BrokerProcesses, expected: Expected) -> None:
 
 
 def _compact(root_url: str) -> None:
-    subprocess.run([sys.executable, "-m", "ledgermq.cli.main", "compact", root_url], check=True, timeout=60, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [sys.executable, "-m", "ledgermq.cli.main", "compact", root_url],
+        check=True,
+        timeout=60,
+        stdout=subprocess.DEVNULL,
+    )
 
 
 async def _wait_gone(client: ledgermq.Client, root_url: str) -> None:

@@ -24,7 +24,9 @@ def main() -> str:
         "s3",
         endpoint_url=options.get("endpoint"),
         region_name=options.get("region", "us-east-1"),
-        config=Config(connect_timeout=3, read_timeout=10, retries={"total_max_attempts": 1}, s3={"addressing_style": "path"}),
+        config=Config(
+            connect_timeout=3, read_timeout=10, retries={"total_max_attempts": 1}, s3={"addressing_style": "path"}
+        ),
     )
     until = time.monotonic() + WAIT_S_MAX
     while True:

@@ -99,7 +99,11 @@ class Consumer:
     @property
     def at_end(self) -> bool:
         """Everything before `end` was handed out. False without an end, and before `wait_ready` or the first call for messages."""
-        return self._end is not None and self._reader.started and all(_is_over(reading) for reading in self._reader.readings)
+        return (
+            self._end is not None
+            and self._reader.started
+            and all(_is_over(reading) for reading in self._reader.readings)
+        )
 
     async def wait_ready(self) -> None:
         """Find the partitions and where to begin, once. Raises UnknownTopic, UnknownPartition, Unavailable, …"""
@@ -181,7 +185,9 @@ class Consumer:
             await self.wait_ready()
             if self._is_over():
                 raise StopAsyncIteration
-            run = await self._reader.next_run(None if self._end is None else asyncio.get_running_loop().time() + END_LOOK_S)
+            run = await self._reader.next_run(
+                None if self._end is None else asyncio.get_running_loop().time() + END_LOOK_S
+            )
         return message
 
     def _is_over(self) -> bool:
@@ -202,7 +208,8 @@ class Consumer:
         await self.wait_ready()
         chosen = self._chosen(partition, topic)
         positions = await self._resolve(
-            {reading.partition: wanted for reading in chosen}, self._connections.deadline(self.settings.request_timeout_s)
+            {reading.partition: wanted for reading in chosen},
+            self._connections.deadline(self.settings.request_timeout_s),
         )
         for reading in chosen:
             self._reader.resume(reading)
@@ -243,7 +250,9 @@ class Consumer:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         await self.close()
 
 

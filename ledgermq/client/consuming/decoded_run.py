@@ -18,7 +18,9 @@ Taken = Callable[[Reading, int, int], None]
 
 
 class DecodedRun(Generic[M]):
-    def __init__(self, reading: Reading, rows: pa.RecordBatch, offset: int, messages_of: MessagesOf[M], taken: Taken | None) -> None:
+    def __init__(
+        self, reading: Reading, rows: pa.RecordBatch, offset: int, messages_of: MessagesOf[M], taken: Taken | None
+    ) -> None:
         self.reading = reading
         self._rows = rows
         self._offset = offset

@@ -60,7 +60,9 @@ def _is_place(place: object) -> bool:
     except ValueError:
         return False
     has_host = bool(parts.netloc)
-    return (parts.scheme, has_host) in {("file", False), ("http", True), ("https", True)} and not (parts.query or parts.fragment)
+    return (parts.scheme, has_host) in {("file", False), ("http", True), ("https", True)} and not (
+        parts.query or parts.fragment
+    )
 
 
 class DirectReads:
@@ -97,7 +99,9 @@ def ranges_of(header: pb.FetchHeader) -> list[Range]:
     for batch in (batch for part in header.partitions for batch in part.batches if batch.object):
         size_bytes += batch.length
         if batch.object > len(header.objects) or batch.position > POSITION_MAX or size_bytes > FRAME_PAYLOAD_BYTES_MAX:
-            raise CorruptFrame(f"an answer places {batch.length} bytes at {batch.position} of object {batch.object}, or too many in all")
+            raise CorruptFrame(
+                f"an answer places {batch.length} bytes at {batch.position} of object {batch.object}, or too many in all"
+            )
         url = header.objects[batch.object - 1]
         if end == (url, batch.position):
             ranges[-1].batches.append((batch.length, batch.crc))
@@ -131,7 +135,9 @@ def _pieces(wanted: Range) -> list[memoryview]:
 
 
 def _read_file(url: str, position: int, length: int) -> bytes:
-    file = os.open(unquote(urlsplit(url).path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe that has that name must not block
+    file = os.open(
+        unquote(urlsplit(url).path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+    )  # a pipe that has that name must not block
     try:
         if not stat.S_ISREG(os.fstat(file).st_mode):
             raise OSError("it is not a file")

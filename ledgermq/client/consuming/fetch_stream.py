@@ -105,7 +105,9 @@ class FetchStream:
             await asyncio.wait([pull, lost], timeout=quiet_s, return_when=asyncio.FIRST_COMPLETED)
             if expects and not pull.done() and not lost.done():
                 questions = [asyncio.create_task(self._ask_others())]
-                await asyncio.wait([pull, lost, *questions], timeout=timeout_s - quiet_s, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(
+                    [pull, lost, *questions], timeout=timeout_s - quiet_s, return_when=asyncio.FIRST_COMPLETED
+                )
             if pull.done():
                 return pull.result()
             if lost.done():
@@ -159,14 +161,18 @@ class FetchStream:
         for batch, piece in zip(part.batches, pieces, strict=True):
             end = batch.base_offset + batch.record_count
             if batch.record_count == 0 or end > OFFSET_MAX:
-                raise CorruptFrame(f"{self._connection.address} sent a batch of {batch.record_count} records at {batch.base_offset}")
+                raise CorruptFrame(
+                    f"{self._connection.address} sent a batch of {batch.record_count} records at {batch.base_offset}"
+                )
             if end > reading.fetch_at:
                 run = FetchedRun(reading, reading.generation, batch.base_offset, batch.record_count, batch.crc, piece)
                 reading.fetch_at = end
                 self._prefetch.add(run)
 
 
-def _pieces(batches: Iterable[pb.FetchedBatch], payload: memoryview, located: Iterator[memoryview]) -> Iterator[memoryview]:
+def _pieces(
+    batches: Iterable[pb.FetchedBatch], payload: memoryview, located: Iterator[memoryview]
+) -> Iterator[memoryview]:
     at = 0
     for batch in batches:
         if batch.object:

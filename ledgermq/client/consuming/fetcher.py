@@ -56,7 +56,9 @@ class Fetcher:
         self._out_of_range_at = out_of_range
         self._on_route = on_route
         threads = connections.threads
-        self._direct = DirectReads(settings.direct_reads, threads) if settings.direct_reads and threads is not None else None
+        self._direct = (
+            DirectReads(settings.direct_reads, threads) if settings.direct_reads and threads is not None else None
+        )
         self._bytes_until_s: dict[str, float] = {}
         """By owner: what it located could not be read, so until then it is asked for the bytes."""
         self._wake = asyncio.Event()
@@ -127,10 +129,16 @@ class Fetcher:
         async def is_moved() -> bool:
             with suppress(LedgerMQError):
                 await self._look_for_others([reading for reading in readings if reading.stream is own], owner)
-            return any(self._routing.owner(*reading.partition) not in (None, owner) for reading in readings if reading.stream is own)
+            return any(
+                self._routing.owner(*reading.partition) not in (None, owner)
+                for reading in readings
+                if reading.stream is own
+            )
 
         connection, direct = self._connections.at(owner), self._direct_at(owner)
-        stream = FetchStream(connection, readings, self._prefetch, self._settings.fetch_bytes_max, refused, is_moved, direct)
+        stream = FetchStream(
+            connection, readings, self._prefetch, self._settings.fetch_bytes_max, refused, is_moved, direct
+        )
         failure: LedgerMQError | None = None
         try:
             if await stream.run():
@@ -159,7 +167,9 @@ class Fetcher:
     async def _look_for_others(self, readings: Sequence[Reading], owner: str) -> None:
         """Nothing came for a while: perhaps another broker has taken over, and the owner, standing still, does not know."""
         for topic in {reading.partition.topic for reading in readings}:
-            await self._routing.refresh(topic, self._connections.deadline(self._settings.request_timeout_s), avoid=owner)
+            await self._routing.refresh(
+                topic, self._connections.deadline(self._settings.request_timeout_s), avoid=owner
+            )
 
     def _stream_failed(self, readings: Sequence[Reading], error: LedgerMQError, owner: str) -> None:
         now_s = asyncio.get_running_loop().time()
@@ -230,7 +240,11 @@ class Fetcher:
             self._on_route(topic)
             now_s = asyncio.get_running_loop().time()
             for reading in self._readings:
-                if reading.partition.topic == topic and _idle(reading) and self._routing.owner(*reading.partition) is None:
+                if (
+                    reading.partition.topic == topic
+                    and _idle(reading)
+                    and self._routing.owner(*reading.partition) is None
+                ):
                     reading.failed(reading.last_error or Unavailable(f"nobody owns {_name(reading)} at present"), now_s)
         except LedgerMQError as error:
             now_s = asyncio.get_running_loop().time()

@@ -53,11 +53,15 @@ class Message(NamedTuple):
 
     def ack(self) -> bool:
         """Only messages of a group can be acknowledged (see `GroupMessage`). Raises InvalidRequest."""
-        raise InvalidRequest("this consumer has no group, so nothing is acknowledged; client.consumer(…, group=…) makes one that has")
+        raise InvalidRequest(
+            "this consumer has no group, so nothing is acknowledged; client.consumer(…, group=…) makes one that has"
+        )
 
     def nack(self, delay: float = 0.0) -> bool:
         """Only messages of a group can be refused (see `GroupMessage`); here `seek` goes back. Raises InvalidRequest."""
-        raise InvalidRequest("this consumer has no group, so nothing comes again; seek goes back, client.consumer(…, group=…) joins one")
+        raise InvalidRequest(
+            "this consumer has no group, so nothing comes again; seek goes back, client.consumer(…, group=…) joins one"
+        )
 
 
 def decode_run(data: Buffer, crc: int, record_count: int, decoded_bytes_max: int, where: str) -> pa.RecordBatch:
@@ -125,7 +129,9 @@ def _headers(column: pa.Array) -> list[MessageHeaders] | repeat[MessageHeaders]:
     return [tuple((pair["key"], pair["value"]) for pair in row or () if pair is not None) for row in column.to_pylist()]
 
 
-def table_of(rows: pa.RecordBatch, topic: str, partition: int, offset: int, columns: Sequence[str] = TABLE_SCHEMA.names) -> pa.RecordBatch:
+def table_of(
+    rows: pa.RecordBatch, topic: str, partition: int, offset: int, columns: Sequence[str] = TABLE_SCHEMA.names
+) -> pa.RecordBatch:
     """The rows with where they come from: these columns of `TABLE_SCHEMA`, of which `rows` has those of the records."""
     count = rows.num_rows
     made = {
@@ -134,4 +140,6 @@ def table_of(rows: pa.RecordBatch, topic: str, partition: int, offset: int, colu
         "offset": lambda: pa.arange(offset, offset + count),
     }
     schema = pa.schema([TABLE_SCHEMA.field(name) for name in columns])
-    return pa.RecordBatch.from_arrays([made[name]() if name in made else rows.column(name) for name in columns], schema=schema)
+    return pa.RecordBatch.from_arrays(
+        [made[name]() if name in made else rows.column(name) for name in columns], schema=schema
+    )

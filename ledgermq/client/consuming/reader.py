@@ -52,8 +52,12 @@ class Reader(Generic[M]):
         self._messages_of = messages_of
         self._on_taken = taken
         self.readings: list[Reading] = []
-        self._prefetch = Prefetch(settings.prefetch_bytes_max, DecodeAhead(connections.threads, settings.decoded_bytes_max))
-        self._fetcher = Fetcher(connections, routing, offsets, self.readings, self._prefetch, settings, out_of_range, on_route)
+        self._prefetch = Prefetch(
+            settings.prefetch_bytes_max, DecodeAhead(connections.threads, settings.decoded_bytes_max)
+        )
+        self._fetcher = Fetcher(
+            connections, routing, offsets, self.readings, self._prefetch, settings, out_of_range, on_route
+        )
         self._background: asyncio.Task[None] | None = None
         self.run: DecodedRun[M] | None = None
         self._aside: dict[Reading, DecodedRun[M]] = {}
@@ -211,7 +215,9 @@ class Reader(Generic[M]):
             if since_s is not None and now_s - since_s > self._settings.request_timeout_s:
                 reading.failing_since_s = now_s
                 name = f"{reading.partition.topic}/{reading.partition.partition}"
-                raise Unavailable(f"{name} was not served for {now_s - since_s:.1f} s: {reading.last_error}") from reading.last_error
+                raise Unavailable(
+                    f"{name} was not served for {now_s - since_s:.1f} s: {reading.last_error}"
+                ) from reading.last_error
 
     def raise_if_dead(self) -> None:
         if self._background is not None and self._background.done():
@@ -239,7 +245,9 @@ class Reader(Generic[M]):
                 rows = rows.slice(0, max(0, reading.end - fetched.base_offset))
             skip = max(0, reading.position - fetched.base_offset)
             if skip < rows.num_rows:
-                self.run = DecodedRun(reading, rows.slice(skip), fetched.base_offset + skip, self._messages_of, self._on_taken)
+                self.run = DecodedRun(
+                    reading, rows.slice(skip), fetched.base_offset + skip, self._messages_of, self._on_taken
+                )
                 return self.run
         return None
 

@@ -51,7 +51,9 @@ def check_position(wanted: object, now: datetime) -> Position:
     raise InvalidConfig(f"a position is {_PLACES}, not {wanted!r}")
 
 
-def check_start(start: object, topics: list[str], now: datetime, name: str = "start") -> Mapping[TopicPartition, int] | At:
+def check_start(
+    start: object, topics: list[str], now: datetime, name: str = "start"
+) -> Mapping[TopicPartition, int] | At:
     """Raises InvalidConfig, naming `name`."""
     if not isinstance(start, Mapping):
         if isinstance(start, int):
@@ -66,7 +68,9 @@ def check_start(start: object, topics: list[str], now: datetime, name: str = "st
     return offsets
 
 
-def check_known(start: Mapping[TopicPartition, int] | At, partitions: Collection[TopicPartition], name: str = "start") -> None:
+def check_known(
+    start: Mapping[TopicPartition, int] | At, partitions: Collection[TopicPartition], name: str = "start"
+) -> None:
     """Raises UnknownPartition where `start` names a partition that is not read."""
     unknown = [at for at in start if at not in partitions] if isinstance(start, Mapping) else []
     if unknown:
@@ -89,7 +93,9 @@ def _partition(key: object, topics: list[str], name: str) -> TopicPartition:
         return TopicPartition(*key)
     if isinstance(key, int) and not isinstance(key, bool) and len(topics) == 1:
         return TopicPartition(topics[0], key)
-    raise InvalidConfig(f"{name} names {key!r}; a partition number is needed, or (topic, partition) with several topics")
+    raise InvalidConfig(
+        f"{name} names {key!r}; a partition number is needed, or (topic, partition) with several topics"
+    )
 
 
 def wishes(

@@ -9,7 +9,13 @@ from typing import Literal
 from ledgermq.client.connections import Connections
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.coordinator import Coordinator
-from ledgermq.client.groups.descriptions import GroupDescription, GroupSummary, committed_offsets, group_description, group_summary
+from ledgermq.client.groups.descriptions import (
+    GroupDescription,
+    GroupSummary,
+    committed_offsets,
+    group_description,
+    group_summary,
+)
 from ledgermq.client.groups.lag import Lag, Lags
 from ledgermq.client.groups.outside_commit import commit_outside
 from ledgermq.client.groups.resets import Bounds, Like, PlannedReset, Where, check_where, plan
@@ -48,7 +54,9 @@ class GroupAdmin:
     async def describe(self, group: str) -> GroupDescription:
         """Members, and what was committed. Raises InvalidGroupName, UnknownGroup, Unavailable."""
         request = pb.DescribeGroupRequest(group=group)
-        answer = await Coordinator(self._connections, group).ask(lambda at: at.describe_group(request), self._connections.deadline())
+        answer = await Coordinator(self._connections, group).ask(
+            lambda at: at.describe_group(request), self._connections.deadline()
+        )
         return group_description(answer)
 
     async def lag(self, group: str) -> dict[TopicPartition, Lag]:
@@ -59,7 +67,11 @@ class GroupAdmin:
     async def lag_of(self, described: GroupDescription) -> dict[TopicPartition, Lag]:
         deadline = self._connections.deadline()
         living = await self._topic_ids({at.topic for at in described.committed}, deadline)
-        committed = {at: known.stored.offset for at, known in described.committed.items() if living.get(at.topic) == known.topic_id}
+        committed = {
+            at: known.stored.offset
+            for at, known in described.committed.items()
+            if living.get(at.topic) == known.topic_id
+        }
         return await self._lags.find(committed, deadline)
 
     async def plan_reset(
@@ -84,14 +96,23 @@ class GroupAdmin:
     async def reset(self, group: str, planned: Sequence[PlannedReset]) -> Mapping[TopicPartition, LedgerMQError]:
         """Members that run go on from the new offsets by themselves. Answers what failed, by partition; raises Unavailable, …"""
         resets = [
-            pb.OffsetReset(topic=p.partition.topic, topic_id=p.topic_id, partition=p.partition.partition, offset=p.after) for p in planned
+            pb.OffsetReset(
+                topic=p.partition.topic, topic_id=p.topic_id, partition=p.partition.partition, offset=p.after
+            )
+            for p in planned
         ]
         request = pb.ResetOffsetsRequest(group=group, resets=resets)
-        answer = await Coordinator(self._connections, group).ask(lambda at: at.reset_offsets(request), self._connections.deadline())
+        answer = await Coordinator(self._connections, group).ask(
+            lambda at: at.reset_offsets(request), self._connections.deadline()
+        )
         pairs = zip(planned, answer.results, strict=True)
-        return {change.partition: error_from_proto(result.error) for change, result in pairs if result.HasField("error")}
+        return {
+            change.partition: error_from_proto(result.error) for change, result in pairs if result.HasField("error")
+        }
 
-    async def commit(self, group: str, offsets: Mapping[TopicPartition, tuple[int, int]]) -> Mapping[TopicPartition, LedgerMQError]:
+    async def commit(
+        self, group: str, offsets: Mapping[TopicPartition, tuple[int, int]]
+    ) -> Mapping[TopicPartition, LedgerMQError]:
         """The progress of a job that is no member of any group, shown by `describe`. `offsets`: (topic id, the next record to read).
 
         Answers what was refused, by partition (CommitGoesBack, OffsetOutOfRange, UnknownTopic, …).
@@ -102,9 +123,13 @@ class GroupAdmin:
     async def delete(self, group: str) -> None:
         """With all that it has committed. Raises UnknownGroup, GroupNotEmpty, Unavailable."""
         request = pb.DeleteGroupRequest(group=group)
-        await Coordinator(self._connections, group).ask(lambda at: at.delete_group(request), self._connections.deadline())
+        await Coordinator(self._connections, group).ask(
+            lambda at: at.delete_group(request), self._connections.deadline()
+        )
 
-    async def _committed(self, group: str, deadline: float, *, must_exist: bool = False) -> dict[TopicPartition, tuple[int, int]]:
+    async def _committed(
+        self, group: str, deadline: float, *, must_exist: bool = False
+    ) -> dict[TopicPartition, tuple[int, int]]:
         """(topic id, offset) of each partition."""
         if must_exist:
             described = await self.describe(group)
@@ -115,7 +140,11 @@ class GroupAdmin:
         return {at: (known.topic_id, known.stored.offset) for at, known in found.items()}
 
     async def _wanted(
-        self, topics: Iterable[str], partitions: Iterable[TopicPartition], known: Iterable[TopicPartition], deadline: float
+        self,
+        topics: Iterable[str],
+        partitions: Iterable[TopicPartition],
+        known: Iterable[TopicPartition],
+        deadline: float,
     ) -> set[TopicPartition]:
         chosen = {TopicPartition(*partition) for partition in partitions}
         for topic in topics:
@@ -147,6 +176,10 @@ class GroupAdmin:
         return found
 
 
-def _of_living(committed: Mapping[TopicPartition, tuple[int, int]], bounds: Mapping[TopicPartition, Bounds]) -> dict[TopicPartition, int]:
+def _of_living(
+    committed: Mapping[TopicPartition, tuple[int, int]], bounds: Mapping[TopicPartition, Bounds]
+) -> dict[TopicPartition, int]:
     """Without what was committed for a topic that has been made again since."""
-    return {at: offset for at, (topic_id, offset) in committed.items() if at in bounds and bounds[at].topic_id == topic_id}
+    return {
+        at: offset for at, (topic_id, offset) in committed.items() if at in bounds and bounds[at].topic_id == topic_id
+    }

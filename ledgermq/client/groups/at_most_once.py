@@ -49,7 +49,10 @@ class CommitFirst:
             if not messages:
                 return []
             holdings = self._commits.holdings_of(messages)
-            before = {holding: next(m.offset for m in messages if (m.topic, m.partition) == holding.partition) for holding in holdings}
+            before = {
+                holding: next(m.offset for m in messages if (m.topic, m.partition) == holding.partition)
+                for holding in holdings
+            }
             try:
                 refused = await self._commits.send({holding: Wish(holding.progress.handed) for holding in holdings})
             except BaseException:
@@ -65,7 +68,11 @@ class CommitFirst:
     def _judge(self, refused: dict[TopicPartition, LedgerMQError], before: dict[Holding, int]) -> set[TopicPartition]:
         """The partitions that are not this member's any more. A commit that goes back is one that was stored by an earlier attempt."""
         lost = {partition for partition, error in refused.items() if isinstance(error, GroupError)}
-        others = [error for partition, error in refused.items() if partition not in lost and not isinstance(error, CommitGoesBack)]
+        others = [
+            error
+            for partition, error in refused.items()
+            if partition not in lost and not isinstance(error, CommitGoesBack)
+        ]
         if others:
             self._take_back(before)
             raise others[0]

@@ -88,7 +88,9 @@ class Committer:
             async with asyncio.timeout(self._timeout_s):
                 refused = dict(await self._store.commit(self._group, entries))
         except TimeoutError as error:
-            raise Unavailable(f"the offset store did not answer within {self._timeout_s} s; perhaps the commit is stored") from error
+            raise Unavailable(
+                f"the offset store did not answer within {self._timeout_s} s; perhaps the commit is stored"
+            ) from error
         for holding, wish in wanted.items():
             refusal = refused.get(holding.partition)
             if refusal is None:

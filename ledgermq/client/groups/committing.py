@@ -58,7 +58,11 @@ class Commits:
             holding = self._holdings.held.get(partition)
             if not isinstance(message, GroupMessage):
                 raise InvalidRequest(f"entries takes messages of this group, not {type(message).__name__}")
-            if holding is None or holding.gone or not holding.progress.counts(message.offset, message.handout.generation):
+            if (
+                holding is None
+                or holding.gone
+                or not holding.progress.counts(message.offset, message.handout.generation)
+            ):
                 name = f"{partition.topic}/{partition.partition}"
                 raise StaleAssignment(f"{name}: not this member's any more, or moved since; leave the transaction")
             last[partition] = max(last.get(partition, 0), message.offset)
@@ -84,10 +88,14 @@ class Commits:
         if not wishes and not silent and self._mode == "manual":
             waiting = [holding for holding in holdings if holding.outstanding and not holding.answered]
             if waiting:
-                raise InvalidRequest(f"nothing of {waiting[0].name} was acknowledged: call message.ack(), or commit(messages)")
+                raise InvalidRequest(
+                    f"nothing of {waiting[0].name} was acknowledged: call message.ack(), or commit(messages)"
+                )
         return wishes
 
-    def _offsets(self, offsets: Mapping[TopicPartition, int], metadata: str, stale: list[TopicPartition]) -> dict[Holding, Wish]:
+    def _offsets(
+        self, offsets: Mapping[TopicPartition, int], metadata: str, stale: list[TopicPartition]
+    ) -> dict[Holding, Wish]:
         wishes: dict[Holding, Wish] = {}
         for partition, offset in offsets.items():
             if type(offset) is not int or not 0 <= offset <= OFFSET_MAX:
@@ -120,4 +128,6 @@ def _check_metadata(metadata: object) -> None:
     except UnicodeEncodeError:
         size = None
     if size is None or size > METADATA_BYTES_MAX:
-        raise InvalidRequest(f"metadata of a commit is valid text of at most {METADATA_BYTES_MAX} bytes, not {metadata!r:.200}")
+        raise InvalidRequest(
+            f"metadata of a commit is valid text of at most {METADATA_BYTES_MAX} bytes, not {metadata!r:.200}"
+        )

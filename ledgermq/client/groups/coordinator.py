@@ -37,7 +37,9 @@ class Coordinator:
                     continue
                 if isinstance(error, ResourceExhausted):
                     raise
-                raise Unavailable(f"the coordinator of group {self.group!r} did not answer in time: {error.message}") from error
+                raise Unavailable(
+                    f"the coordinator of group {self.group!r} did not answer in time: {error.message}"
+                ) from error
 
     async def ask_once(self, call: Callable[[Connection], Awaitable[T]], deadline: float) -> T:
         """One attempt; two where a broker names another. Raises NotOwner when nobody coordinates the group at present."""
@@ -60,7 +62,9 @@ class Coordinator:
         self.address = address
         return answer
 
-    async def _ask_anybody(self, call: Callable[[Connection], Awaitable[T]], deadline: float, avoid: str | None = None) -> T:
+    async def _ask_anybody(
+        self, call: Callable[[Connection], Awaitable[T]], deadline: float, avoid: str | None = None
+    ) -> T:
         error: RetriableError = Unavailable("no broker is known")
         for address in self._connections.candidates(avoid):
             try:

@@ -60,19 +60,27 @@ class GroupDescription:
 
 def group_summary(info: pb.GroupInfo) -> GroupSummary:
     return GroupSummary(
-        info.group, _STATES.get(info.state, "reconciling"), info.epoch, info.assignor, info.member_count or len(info.members)
+        info.group,
+        _STATES.get(info.state, "reconciling"),
+        info.epoch,
+        info.assignor,
+        info.member_count or len(info.members),
     )
 
 
 def group_description(answer: pb.DescribeGroupResponse) -> GroupDescription:
     members = tuple(_member(member) for member in answer.group.members)
-    return GroupDescription(group_summary(answer.group), answer.coordinator, members, committed_offsets(answer.group.committed))
+    return GroupDescription(
+        group_summary(answer.group), answer.coordinator, members, committed_offsets(answer.group.committed)
+    )
 
 
 def committed_offsets(parts: Iterable[pb.CommittedPartition]) -> dict[TopicPartition, CommittedOffset]:
     """Those that have an offset."""
     return {
-        TopicPartition(part.topic, part.partition): CommittedOffset(part.topic_id, StoredOffset(part.offset, part.metadata, part.commit_ms))
+        TopicPartition(part.topic, part.partition): CommittedOffset(
+            part.topic_id, StoredOffset(part.offset, part.metadata, part.commit_ms)
+        )
         for part in parts
         if part.HasField("offset")
     }

@@ -70,11 +70,15 @@ class GroupConsumer:
             messages_of=self._handing_out.messages_of,
             taken=self._handing_out.taken,
         )
-        self.member = Member(connections, routing, offsets, sources, group, names_and_pattern, rule, settings, self._reader)
+        self.member = Member(
+            connections, routing, offsets, sources, group, names_and_pattern, rule, settings, self._reader
+        )
         self._holdings = self.member.holdings
         self._handing_out.held = self._holdings.held
         lags = Lags(connections, routing, offsets, sources)
-        self._positions = Positions(self._holdings, self._reader, offsets, lags, connections, settings.request_timeout_s)
+        self._positions = Positions(
+            self._holdings, self._reader, offsets, lags, connections, settings.request_timeout_s
+        )
         self._polling = self.member.polling
         self._commit_first = CommitFirst(self.member.commits, self._reader) if settings.commit == "before" else None
         self._iterating = False
@@ -157,7 +161,9 @@ class GroupConsumer:
         with self._call():
             await self._enter()
             if self._commit_first is not None:
-                raise InvalidConfig("tables are not committed before they are handed out; use fetch, or another commit mode")
+                raise InvalidConfig(
+                    "tables are not committed before they are handed out; use fetch, or another commit mode"
+                )
             return await self._reader.fetch_arrow(max_records, deadline)
 
     def __aiter__(self) -> Self:
@@ -253,7 +259,9 @@ class GroupConsumer:
             if self._commit_first is not None:
                 self._commit_first.forget(moved)
 
-    async def seek_to_time(self, moment: datetime | int, partition: int | None = None, topic: str | None = None) -> None:
+    async def seek_to_time(
+        self, moment: datetime | int, partition: int | None = None, topic: str | None = None
+    ) -> None:
         """Go to the first message at or after a moment: a datetime with time zone, or milliseconds since the epoch."""
         await self.seek(moment_of(moment), partition, topic)
 
@@ -310,7 +318,9 @@ class GroupConsumer:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         try:
             await self.close()
         except LedgerMQError:

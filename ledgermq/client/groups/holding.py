@@ -18,7 +18,12 @@ class Holding:
     `roll_back(holding, offset, delay_s)` is called when the program wants an offset, and what follows, again.
     """
 
-    def __init__(self, given: GivenPartition, changed: Callable[[Holding], None], roll_back: Callable[[Holding, int, float], None]) -> None:
+    def __init__(
+        self,
+        given: GivenPartition,
+        changed: Callable[[Holding], None],
+        roll_back: Callable[[Holding, int, float], None],
+    ) -> None:
         self.given = given
         self._changed = changed
         self._roll_back = roll_back

@@ -129,7 +129,9 @@ class Holdings:
         since_s, now_s = self._failing_since_s, asyncio.get_running_loop().time()
         if since_s is not None and now_s - since_s > self._settings.request_timeout_s:
             self._failing_since_s = now_s
-            self._failure = Unavailable(f"committed offsets could not be read for {now_s - since_s:.1f} s: {self.last_error}")
+            self._failure = Unavailable(
+                f"committed offsets could not be read for {now_s - since_s:.1f} s: {self.last_error}"
+            )
         failure, self._failure = self._failure, None
         return failure
 
@@ -170,7 +172,9 @@ class Holdings:
 
     def _progressed(self, holding: Holding) -> None:
         self.progressed.set()
-        if holding.reading is not None and (holding.reading.paused or holding.progress.acked_ahead >= self._settings.acked_ahead_max):
+        if holding.reading is not None and (
+            holding.reading.paused or holding.progress.acked_ahead >= self._settings.acked_ahead_max
+        ):
             self.settle(holding)
 
     def _roll_back(self, holding: Holding, offset: int, delay_s: float) -> None:

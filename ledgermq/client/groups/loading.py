@@ -16,7 +16,13 @@ from ledgermq.errors import LedgerMQError, Unavailable
 
 class Loading:
     def __init__(
-        self, store: OffsetStore, group: str, rule: StartRule, offsets: Offsets, connections: Connections, timeout_s: float
+        self,
+        store: OffsetStore,
+        group: str,
+        rule: StartRule,
+        offsets: Offsets,
+        connections: Connections,
+        timeout_s: float,
     ) -> None:
         self._store = store
         self._group = group
@@ -38,7 +44,9 @@ class Loading:
             begins = dict.fromkeys((holding.partition for holding in fresh), 0)
         elif fresh:
             deadline = self._connections.deadline(self._timeout_s)
-            begins, failure = await begin_at(self._rule, [holding.partition for holding in fresh], self._offsets, deadline)
+            begins, failure = await begin_at(
+                self._rule, [holding.partition for holding in fresh], self._offsets, deadline
+            )
         loaded = []
         for holding in holdings:
             if holding.partition in stored:

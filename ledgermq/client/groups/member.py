@@ -119,7 +119,9 @@ class Member:
         deadline = self._connections.deadline(self._settings.request_timeout_s)
         while not (self.membership.joined and self.holdings.loaded):
             if not await self._reader.changed(deadline):
-                raise Unavailable(f"group {self._coordinator.group!r} was not joined in time: {self.last_error}") from self.last_error
+                raise Unavailable(
+                    f"group {self._coordinator.group!r} was not joined in time: {self.last_error}"
+                ) from self.last_error
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -132,7 +134,9 @@ class Member:
     async def _commit_regularly(self) -> None:
         while True:
             await asyncio.sleep(self._settings.commit_interval_ms / 1000)
-            await self.holdings.commit_finished(holding for holding in list(self.holdings.held.values()) if not holding.letting_go)
+            await self.holdings.commit_finished(
+                holding for holding in list(self.holdings.held.values()) if not holding.letting_go
+            )
 
     def raise_if_dead(self) -> None:
         if self._background is not None and self._background.done():
@@ -147,7 +151,9 @@ class Member:
                 raise failure
         for holding in self.holdings.readable:
             if holding.start_unknown:
-                raise OffsetOutOfRange(f"nothing is committed for {holding.name}, and start='error': seek to where to begin")
+                raise OffsetOutOfRange(
+                    f"nothing is committed for {holding.name}, and start='error': seek to where to begin"
+                )
         since_s, now_s = self.membership.failing_since_s, asyncio.get_running_loop().time()
         if since_s is not None and now_s - since_s > self._settings.request_timeout_s:
             self.membership.failing_since_s = now_s
@@ -192,7 +198,9 @@ class Member:
             async with asyncio.timeout_at(deadline):
                 failure = await self.holdings.settle_accounts(held) or self.callbacks.take_failure()
         except TimeoutError:
-            failure = Unavailable(f"the group did not answer within {self._settings.close_timeout_s} s; perhaps nothing more is committed")
+            failure = Unavailable(
+                f"the group did not answer within {self._settings.close_timeout_s} s; perhaps nothing more is committed"
+            )
         await self._say_goodbye(deadline)
         return failure
 

@@ -117,11 +117,15 @@ class Membership(Standing):
         self.tried = True
         until_s = sent_s + wait_s + ATTEMPT_S
         if self.joined:
-            until_s = min(until_s, self._alive_until_s)  # then others may have what is held, whether anybody answers or not
+            until_s = min(
+                until_s, self._alive_until_s
+            )  # then others may have what is held, whether anybody answers or not
         call = asyncio.create_task(self._coordinator.ask_once(lambda at: at.group_heartbeat(request), until_s))
         changed = asyncio.create_task(self._holdings.changed.wait())
         try:
-            await asyncio.wait([call, changed], timeout=max(0.0, until_s - _now_s()), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                [call, changed], timeout=max(0.0, until_s - _now_s()), return_when=asyncio.FIRST_COMPLETED
+            )
             if not call.done() and not changed.done():
                 raise Unavailable("the coordinator has not answered a heartbeat in time")
             return call.result() if call.done() else None

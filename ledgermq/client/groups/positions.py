@@ -21,7 +21,13 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 class Positions:
     def __init__(
-        self, holdings: Holdings, reader: Reader[GroupMessage], offsets: Offsets, lags: Lags, connections: Connections, timeout_s: float
+        self,
+        holdings: Holdings,
+        reader: Reader[GroupMessage],
+        offsets: Offsets,
+        lags: Lags,
+        connections: Connections,
+        timeout_s: float,
     ) -> None:
         self._lags = lags
         self._holdings = holdings
@@ -34,7 +40,9 @@ class Positions:
         return {holding.partition: holding.position for holding in self._holdings.readable}
 
     async def ends(self) -> dict[TopicPartition, int]:
-        return await self._offsets.find(dict.fromkeys(self.all(), "latest"), self._connections.deadline(self._timeout_s))
+        return await self._offsets.find(
+            dict.fromkeys(self.all(), "latest"), self._connections.deadline(self._timeout_s)
+        )
 
     async def lag(self) -> dict[TopicPartition, Lag]:
         return await self._lags.find(self.all(), self._connections.deadline(self._timeout_s))
@@ -44,7 +52,11 @@ class Positions:
         readable = self._holdings.readable
         if topic is None and partition is not None and len({holding.partition.topic for holding in readable}) > 1:
             raise InvalidConfig("the consumer reads several topics: say which")
-        chosen = [each for each in readable if partition in (None, each.partition.partition) and topic in (None, each.partition.topic)]
+        chosen = [
+            each
+            for each in readable
+            if partition in (None, each.partition.partition) and topic in (None, each.partition.topic)
+        ]
         if not chosen and partition is not None:
             raise UnknownPartition(f"this member does not hold {topic or '…'}/{partition} at present")
         return chosen
@@ -72,7 +84,9 @@ class Positions:
         self._holdings.settle(holding)
 
     def set_paused(self, partitions: Iterable[TopicPartition] | None, paused: bool) -> None:
-        chosen = self._holdings.readable if partitions is None else [self.chosen(at, topic)[0] for topic, at in partitions]
+        chosen = (
+            self._holdings.readable if partitions is None else [self.chosen(at, topic)[0] for topic, at in partitions]
+        )
         for holding in chosen:
             holding.paused_by_program = paused
             self._holdings.settle(holding)

@@ -60,7 +60,11 @@ class Progress:
 
     def give_back(self, offset: int, generation: int) -> None:
         """The program will not finish this message; somebody else will."""
-        if self.finished <= offset < self.handed and offset not in self._acked and not self._is_over(offset, generation):
+        if (
+            self.finished <= offset < self.handed
+            and offset not in self._acked
+            and not self._is_over(offset, generation)
+        ):
             self._given_back.add(offset)
 
     def finish_through(self, offset: int) -> None:

@@ -58,8 +58,12 @@ class PlannedReset:
 
 def check_where(where: object) -> Where:
     """Raises InvalidConfig."""
-    if isinstance(where, bool) or (not isinstance(where, int | datetime | Shift | Like) and where not in ("earliest", "latest")):
-        raise InvalidConfig(f"a reset goes to 'earliest', 'latest', a datetime, an offset, Shift(n) or Like(group), not to {where!r}")
+    if isinstance(where, bool) or (
+        not isinstance(where, int | datetime | Shift | Like) and where not in ("earliest", "latest")
+    ):
+        raise InvalidConfig(
+            f"a reset goes to 'earliest', 'latest', a datetime, an offset, Shift(n) or Like(group), not to {where!r}"
+        )
     if isinstance(where, datetime) and where.tzinfo is None:
         raise InvalidConfig("a time needs a time zone: datetime(…, tzinfo=UTC)")
     return where

@@ -25,7 +25,9 @@ def check_rule(start: object, now: datetime) -> StartRule:
         position = check_position(start, now)
         assert not isinstance(position, int), "it is text or a moment"
         return position
-    raise InvalidConfig(f"a group starts at 'earliest', 'latest', a time, an age as '15m', or with 'error', not at {start!r}")
+    raise InvalidConfig(
+        f"a group starts at 'earliest', 'latest', a time, an age as '15m', or with 'error', not at {start!r}"
+    )
 
 
 async def begin_at(

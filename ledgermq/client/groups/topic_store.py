@@ -17,14 +17,18 @@ from ledgermq.protocol.status import error_from_proto
 class TopicOffsetStore:
     """`request_timeout_s`: of one call, retries included."""
 
-    def __init__(self, coordinator: Coordinator, connections: Connections, member_id: str, request_timeout_s: float) -> None:
+    def __init__(
+        self, coordinator: Coordinator, connections: Connections, member_id: str, request_timeout_s: float
+    ) -> None:
         self._coordinator = coordinator
         self._connections = connections
         self._member_id = member_id
         self._request_timeout_s = request_timeout_s
 
     async def load(self, group: str, partitions: Sequence[GivenPartition]) -> dict[TopicPartition, StoredOffset]:
-        asked = [pb.TopicPartition(topic=given.partition.topic, partition=given.partition.partition) for given in partitions]
+        asked = [
+            pb.TopicPartition(topic=given.partition.topic, partition=given.partition.partition) for given in partitions
+        ]
         request = pb.FetchCommittedRequest(group=group, partitions=asked)
         deadline = self._connections.deadline(self._request_timeout_s)
         answer = await self._coordinator.ask(lambda at: at.fetch_committed(request), deadline)
@@ -54,13 +58,19 @@ class TopicOffsetStore:
             left = [entry for entry in left if entry.given.partition in later]
             await asyncio.sleep(wait_s)
 
-    async def _commit_once(self, group: str, entries: Sequence[OffsetEntry], deadline: float) -> dict[TopicPartition, LedgerMQError]:
-        request = pb.CommitOffsetsRequest(group=group, member_id=self._member_id, commits=[_commit(entry) for entry in entries])
+    async def _commit_once(
+        self, group: str, entries: Sequence[OffsetEntry], deadline: float
+    ) -> dict[TopicPartition, LedgerMQError]:
+        request = pb.CommitOffsetsRequest(
+            group=group, member_id=self._member_id, commits=[_commit(entry) for entry in entries]
+        )
         answer = await self._coordinator.ask(lambda at: at.commit_offsets(request), deadline)
         if len(answer.results) != len(entries):
             raise Unavailable(f"the coordinator answered for {len(answer.results)} of {len(entries)} commits")
         pairs = zip(entries, answer.results, strict=True)
-        return {entry.given.partition: error_from_proto(result.error) for entry, result in pairs if result.HasField("error")}
+        return {
+            entry.given.partition: error_from_proto(result.error) for entry, result in pairs if result.HasField("error")
+        }
 
 
 def _commit(entry: OffsetEntry) -> pb.OffsetCommit:

@@ -19,14 +19,18 @@ def conform(batch: pa.RecordBatch, now_us: int) -> pa.RecordBatch:
         raise InvalidRecord("a record batch has at least one row")
     unknown = set(batch.schema.names) - set(SCHEMA.names)
     if unknown or "value" not in batch.schema.names or len(set(batch.schema.names)) != len(batch.schema.names):
-        raise InvalidRecord(f"columns are value and, if wanted, key, headers, timestamp, tag; got {', '.join(batch.schema.names)}")
+        raise InvalidRecord(
+            f"columns are value and, if wanted, key, headers, timestamp, tag; got {', '.join(batch.schema.names)}"
+        )
     try:
         batch.validate(full=True)
         columns = {name: _column(batch, name) for name in _GIVEN}
     except (pa.ArrowException, ValueError, TypeError) as error:
         raise InvalidRecord(f"the record batch does not fit the record schema: {error}") from error
     if columns["timestamp"].null_count:
-        columns["timestamp"] = pc.fill_null(columns["timestamp"], pa.scalar(now_us, pa.int64()).cast(columns["timestamp"].type))
+        columns["timestamp"] = pc.fill_null(
+            columns["timestamp"], pa.scalar(now_us, pa.int64()).cast(columns["timestamp"].type)
+        )
     columns["timestampType"] = pa.repeat(pa.scalar(0, pa.int32()), batch.num_rows)
     return pa.RecordBatch.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
 
@@ -37,7 +41,9 @@ def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
         return pa.nulls(batch.num_rows, wanted)
     given = batch.column(name)
     if name == "timestamp" and pa.types.is_timestamp(given.type) and given.type.tz is None:
-        raise InvalidRecord("the column timestamp has no time zone; cast it to one, it would mean another moment elsewhere")
+        raise InvalidRecord(
+            "the column timestamp has no time zone; cast it to one, it would mean another moment elsewhere"
+        )
     if name == "headers" and given.type != HEADERS and not pa.types.is_map(given.type):
         raise InvalidRecord(f"the column headers is {given.type}; {HEADERS} is needed")
     return given if given.type == wanted else given.cast(wanted)

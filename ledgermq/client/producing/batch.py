@@ -58,7 +58,15 @@ class Batch:
         "topic_id",
     )
 
-    def __init__(self, topic: str, topic_id: int, partition: int, born_s: float, compressor: Compressor, plain_bytes_max: int = -1) -> None:
+    def __init__(
+        self,
+        topic: str,
+        topic_id: int,
+        partition: int,
+        born_s: float,
+        compressor: Compressor,
+        plain_bytes_max: int = -1,
+    ) -> None:
         self.topic = topic
         self.topic_id = topic_id
         self.partition = partition
@@ -84,7 +92,9 @@ class Batch:
     @property
     def buffer_bytes(self) -> int:
         """What it takes of the producer's buffer until it is settled."""
-        return self.data_bytes + self.record_count * ROW_OVERHEAD_BYTES if self._held_bytes is None else self._held_bytes
+        return (
+            self.data_bytes + self.record_count * ROW_OVERHEAD_BYTES if self._held_bytes is None else self._held_bytes
+        )
 
     def add(self, row: Row, size: int) -> int:
         """`size`: its `row_bytes`. Returns its place in the batch."""

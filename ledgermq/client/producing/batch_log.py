@@ -23,7 +23,9 @@ def tell_stored(batch: Batch, queue: PartitionQueue, base_offset: int, address: 
 def tell_refused(batch: Batch, queue: PartitionQueue, error: LedgerMQError, address: str) -> None:
     """This attempt; the batch may be sent again."""
     if _log.isEnabledFor(logging.DEBUG):
-        _log.debug("batch refused %s broker=%s code=%s error=%s", _ids(batch, queue), address, error.code, error.message)
+        _log.debug(
+            "batch refused %s broker=%s code=%s error=%s", _ids(batch, queue), address, error.code, error.message
+        )
 
 
 def _ids(batch: Batch, queue: PartitionQueue) -> str:

@@ -127,7 +127,9 @@ class Delivery:
 
     def _check_done(self) -> None:
         if not self.place.outcome.settled:
-            raise asyncio.InvalidStateError("the record is still on its way: await the delivery, or flush the producer, first")
+            raise asyncio.InvalidStateError(
+                "the record is still on its way: await the delivery, or flush the producer, first"
+            )
 
 
 class Deliveries(Sequence[Delivery]):
@@ -182,4 +184,6 @@ class Refused:
 
 
 def _again(error: LedgerMQError) -> LedgerMQError:
-    return type(error)(error.message, retry_after_ms=error.retry_after_ms, owner=error.owner, object_key=error.object_key)
+    return type(error)(
+        error.message, retry_after_ms=error.retry_after_ms, owner=error.owner, object_key=error.object_key
+    )

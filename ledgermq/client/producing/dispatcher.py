@@ -129,7 +129,9 @@ class Dispatcher:
         batch = queue.open
         if batch is None:
             return
-        if batch.data_bytes >= self._settings.batch_bytes_max or (queue.has_room() and (self.flushing or ripe_s <= now_s)):
+        if batch.data_bytes >= self._settings.batch_bytes_max or (
+            queue.has_room() and (self.flushing or ripe_s <= now_s)
+        ):
             self._routes.seal(queue)
             self._sealed_s = now_s
         elif queue.has_room():

@@ -37,7 +37,11 @@ PARTITIONS_PER_CALL_MAX = 4096
 
 
 async def open_sessions(
-    connections: Connections, routing: Routing, producer_id: bytes, partitions: Sequence[TopicPartition], deadline: float
+    connections: Connections,
+    routing: Routing,
+    producer_id: bytes,
+    partitions: Sequence[TopicPartition],
+    deadline: float,
 ) -> dict[TopicPartition, Session]:
     """As brokers know the producer now: `opened_slot` for one that has not sent anything yet, `next_sequence` of what is stored.
 

@@ -51,7 +51,9 @@ class PartitionQueue:
     """`window_batches`: that many may be sent, counted from the oldest unacknowledged one; one, without sessions, else a retry would change
     the order."""
 
-    def __init__(self, topic: str, topic_id: int, partition: int, *, idempotent: bool, window_batches: int, backoff: Backoff) -> None:
+    def __init__(
+        self, topic: str, topic_id: int, partition: int, *, idempotent: bool, window_batches: int, backoff: Backoff
+    ) -> None:
         self.topic = topic
         self.topic_id = topic_id
         self.partition = partition
@@ -154,7 +156,9 @@ class PartitionQueue:
         if batch.sequence is not None or batch.decided_sequence in (None, next_sequence):
             return None
         where = f"{batch.record_count} records for {batch.topic}/{batch.partition}"
-        return OutOfOrderSequence(f"{where} were decided to have the sequence {batch.decided_sequence}; {next_sequence} is next: not sent")
+        return OutOfOrderSequence(
+            f"{where} were decided to have the sequence {batch.decided_sequence}; {next_sequence} is next: not sent"
+        )
 
     def _number(self, batch: Batch) -> None:
         assert self.gap_before(batch) is None, "a decided sequence is no other"
@@ -242,10 +246,14 @@ class PartitionQueue:
             expired = [batch for batch in self._window if batch.born_s < born_before_s]
             for batch in expired:
                 self._remove(batch)
-            failures = [(batch, self._unknown(batch) if batch.in_doubt else self._expired(batch)) for batch in expired] + failures
+            failures = [
+                (batch, self._unknown(batch) if batch.in_doubt else self._expired(batch)) for batch in expired
+            ] + failures
             failures += self._end_session()
         if any(batch.decided_sequence is not None for batch, _ in failures):
-            failures += self.abandon(Unavailable(f"not sent: what comes before it for {self.topic}/{self.partition} was not stored"))
+            failures += self.abandon(
+                Unavailable(f"not sent: what comes before it for {self.topic}/{self.partition} was not stored")
+            )
         return failures
 
     def _expired(self, batch: Batch) -> LedgerMQError:
@@ -256,7 +264,8 @@ class PartitionQueue:
     def abandon(self, error: LedgerMQError) -> list[Failure]:
         """The producer ends, or the topic is gone: give up everything. Answers that still come are not wanted."""
         failures = [
-            (batch, self._unknown(batch) if batch.in_doubt or batch in self._window[: self._next] else error) for batch in self.batches()
+            (batch, self._unknown(batch) if batch.in_doubt or batch in self._window[: self._next] else error)
+            for batch in self.batches()
         ]
         self._window, self._places, self._sealed, self.open = [], [], deque(), None
         self._next = self._in_flight = 0

@@ -82,7 +82,14 @@ class Producer:
         """
         if get_ident() != self._home.thread or self._home.left:
             self._home.check()
-        if type(value) is bytes and key is None and headers is None and tag is None and timestamp is None and partition is None:
+        if (
+            type(value) is bytes
+            and key is None
+            and headers is None
+            and tag is None
+            and timestamp is None
+            and partition is None
+        ):
             delivery = self._add_plain(topic, value, self._buffer.limit_bytes)
             if delivery is not None:
                 return delivery
@@ -207,7 +214,9 @@ class Producer:
             raise
         return delivery
 
-    async def send_encoded(self, topic: str, topic_id: int, partition: int, batch: EncodedBatch, sequence: int) -> Outcome:
+    async def send_encoded(
+        self, topic: str, topic_id: int, partition: int, batch: EncodedBatch, sequence: int
+    ) -> Outcome:
         """Queue a batch that was encoded before, as it is, waiting for room. The topic was asked for before (`Client.open_sessions`).
 
         `sequence`: of its first record in its session. A batch that is not next there is not sent, nor is any that comes after it.
@@ -240,7 +249,9 @@ class Producer:
     @property
     def unanswered_records(self) -> int:
         """Records that are neither stored nor refused yet."""
-        return sum(waiting.record_count for waiting in self._routes.waiting()) + sum(batch.record_count for batch in self._routes.batches())
+        return sum(waiting.record_count for waiting in self._routes.waiting()) + sum(
+            batch.record_count for batch in self._routes.batches()
+        )
 
     async def flush(self, timeout_s: float | None = None) -> None:
         """Send everything now, and return when every record sent before this call is answered.
@@ -278,7 +289,11 @@ class Producer:
     def _ended(self, background: asyncio.Task[None]) -> None:
         self._open.clear()
         failed = not background.cancelled() and background.exception() is not None
-        why = f"the producer's background task failed: {background.exception()!r}" if failed else "the producer was closed"
+        why = (
+            f"the producer's background task failed: {background.exception()!r}"
+            if failed
+            else "the producer was closed"
+        )
         self._routes.abandon(LedgerMQError(why) if failed else Unavailable(why))
 
     async def close(self, timeout_s: float | None = None) -> None:
@@ -305,7 +320,9 @@ class Producer:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if kind is None:
             await self.close()
         else:

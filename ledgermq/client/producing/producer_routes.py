@@ -92,7 +92,9 @@ class ProducerRoutes:
             topic = None
         if topic is None:
             clock = asyncio.get_running_loop().time
-            topic = self._topics[route.name] = TopicQueues(route, self._settings, self._sources, self._new_queue, clock, self.changed)
+            topic = self._topics[route.name] = TopicQueues(
+                route, self._settings, self._sources, self._new_queue, clock, self.changed
+            )
         else:
             topic.update(route)
         self.changed()
@@ -152,7 +154,9 @@ class ProducerRoutes:
         """What an error of the broker at `address` says of the owner."""
         if isinstance(error, NotOwner):
             self._routing.redirected(queue.topic, queue.partition, error.owner, refused_by=address)
-        elif error.retriable and not isinstance(error, ResourceExhausted):  # whoever cannot serve it may be an owner of before
+        elif error.retriable and not isinstance(
+            error, ResourceExhausted
+        ):  # whoever cannot serve it may be an owner of before
             self._routing.redirected(queue.topic, queue.partition, None, refused_by=address)
 
     def unreachable(self, address: str) -> None:

@@ -15,7 +15,9 @@ class SendBuffer:
     def __init__(self, settings: ProducerSettings) -> None:
         self.held_bytes = 0
         self.full_bytes = settings.buffer_bytes_max
-        self.limit_bytes = settings.buffer_bytes_max + (settings.waiting_bytes_max if settings.when_full == "wait" else 0)
+        self.limit_bytes = settings.buffer_bytes_max + (
+            settings.waiting_bytes_max if settings.when_full == "wait" else 0
+        )
         self._fails = settings.when_full == "fail"
         self._timeout_s = settings.delivery_timeout_s
         self._released: asyncio.Future[None] | None = None
@@ -24,7 +26,9 @@ class SendBuffer:
         """Raises ResourceExhausted; nothing was taken then."""
         if self.held_bytes + size > self.limit_bytes and self.held_bytes:
             advice = "try again later" if self._fails else "await some of what `send` returned, or use `send_many`"
-            raise ResourceExhausted(f"the producer holds {self.held_bytes} bytes that are not stored yet: {advice}", retry_after_ms=100)
+            raise ResourceExhausted(
+                f"the producer holds {self.held_bytes} bytes that are not stored yet: {advice}", retry_after_ms=100
+            )
         self.held_bytes += size
 
     def release(self, size: int) -> None:
@@ -49,4 +53,6 @@ class SendBuffer:
                         self._released = asyncio.get_running_loop().create_future()
                     await asyncio.shield(self._released)
         except TimeoutError as error:
-            raise DeadlineExceeded(f"no room for {size} bytes within {self._timeout_s} s: brokers take nothing") from error
+            raise DeadlineExceeded(
+                f"no room for {size} bytes within {self._timeout_s} s: brokers take nothing"
+            ) from error

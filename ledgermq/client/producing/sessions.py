@@ -41,10 +41,14 @@ class Sessions:
             self.group.create_task(self._ask(owner, asked))
 
     async def _ask(self, owner: str, queues: Sequence[PartitionQueue]) -> None:
-        request = pb.OpenProducerRequest(partitions=[pb.TopicPartition(topic=queue.topic, partition=queue.partition) for queue in queues])
+        request = pb.OpenProducerRequest(
+            partitions=[pb.TopicPartition(topic=queue.topic, partition=queue.partition) for queue in queues]
+        )
         try:
             deadline = self._connections.deadline(self._timeout_s)
-            response = await self._connections.ask_at(owner, lambda connection: connection.open_producer(request), deadline)
+            response = await self._connections.ask_at(
+                owner, lambda connection: connection.open_producer(request), deadline
+            )
             if len(response.partitions) != len(queues):
                 raise Unavailable(f"{owner} answered for {len(response.partitions)} partitions, not {len(queues)}")
         except LedgerMQError as error:

@@ -61,7 +61,9 @@ class TopicQueues:
     def add(self, row: Row, size: int, partition: int | None) -> Delivery:
         """Raises MessageTooLarge, UnknownPartition; the record is nowhere then."""
         if size > self._record_bytes_max:
-            raise MessageTooLarge(f"a record of {size} bytes; topic {self.route.name} takes up to {self._record_bytes_max}")
+            raise MessageTooLarge(
+                f"a record of {size} bytes; topic {self.route.name} takes up to {self._record_bytes_max}"
+            )
         queue = self.queues[self._partition(row[0], partition)]
         batch = queue.open
         if batch is None or batch.data_bytes + size > self._settings.batch_bytes_max:
@@ -85,7 +87,14 @@ class TopicQueues:
     def _new_batch(self, partition: int) -> Batch:
         size_max = self._settings.batch_bytes_max
         plain_bytes_max = size_max if self._record_bytes_max >= size_max and self._settings.partitioner is None else -1
-        return Batch(self.route.name, self.route.topic_id, partition, self._clock_s(), self._compressors[partition], plain_bytes_max)
+        return Batch(
+            self.route.name,
+            self.route.topic_id,
+            partition,
+            self._clock_s(),
+            self._compressors[partition],
+            plain_bytes_max,
+        )
 
     def seal(self, queue: PartitionQueue) -> None:
         if queue.open is not None:
@@ -97,10 +106,17 @@ class TopicQueues:
 
         Raises MessageTooLarge, UnknownPartition; nothing is taken then.
         """
-        if data_bytes_at_most(rows) > self._record_bytes_max and (largest := largest_record_bytes(rows)) > self._record_bytes_max:
-            raise MessageTooLarge(f"a record of {largest} bytes; topic {self.route.name} takes up to {self._record_bytes_max}")
+        if (
+            data_bytes_at_most(rows) > self._record_bytes_max
+            and (largest := largest_record_bytes(rows)) > self._record_bytes_max
+        ):
+            raise MessageTooLarge(
+                f"a record of {largest} bytes; topic {self.route.name} takes up to {self._record_bytes_max}"
+            )
         pieces = [
-            (number, piece) for number, part in self._parts(rows, partition) for piece in _split(part, self._settings.batch_bytes_max)
+            (number, piece)
+            for number, part in self._parts(rows, partition)
+            for piece in _split(part, self._settings.batch_bytes_max)
         ]
         batches = []
         left_bytes, left_rows = buffer_bytes, rows.num_rows

@@ -31,7 +31,9 @@ class BatchDelivery:
             await batch.outcome.wait()
         for batch in self.batches:
             batch.outcome.raise_error()
-        return [BatchResult(batch.topic, batch.partition, batch.base_offset, batch.record_count) for batch in self.batches]
+        return [
+            BatchResult(batch.topic, batch.partition, batch.base_offset, batch.record_count) for batch in self.batches
+        ]
 
 
 class Unrouted:

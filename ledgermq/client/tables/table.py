@@ -136,7 +136,9 @@ class Table:
                 await self._wait_for(await self._ends())
         except TimeoutError as error:
             why = f": {self.last_error.message}" if self.last_error is not None else ""
-            raise DeadlineExceeded(f"the table of {self.topic!r} has not caught up within {timeout_s} s{why}") from error
+            raise DeadlineExceeded(
+                f"the table of {self.topic!r} has not caught up within {timeout_s} s{why}"
+            ) from error
 
     async def _ends(self) -> dict[TopicPartition, int]:
         while True:
@@ -167,7 +169,9 @@ class Table:
         self._check()
         listener = _Listener()
         if existing:
-            listener.pending = {key: Change(key, message.value, message) for key, message in self._rows.messages.items()}
+            listener.pending = {
+                key: Change(key, message.value, message) for key, message in self._rows.messages.items()
+            }
         self._listeners.add(listener)
         try:
             while True:
@@ -311,7 +315,9 @@ class Table:
             raise
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         await self.close()
 
 

@@ -48,7 +48,9 @@ def test_who_is_first_changes_with_every_round() -> None:
     assert [(m.subject, m.values) for m in found.measures] == [("a", [1.0, 4.0, 5.0]), ("b", [2.0, 3.0, 6.0])]
 
 
-@pytest.mark.parametrize(("most", "value", "met"), [(False, 2.5, True), (False, 2.4, False), (True, 2.5, True), (True, 2.6, False)])
+@pytest.mark.parametrize(
+    ("most", "value", "met"), [(False, 2.5, True), (False, 2.4, False), (True, 2.5, True), (True, 2.6, False)]
+)
 def test_a_bound_is_met_at_least_or_at_most(most: bool, value: float, met: bool) -> None:
     absolute = Target("P1", "produce", "ours", None, 2.5, most)
     ratio = Target("P1", "produce", "ours", "theirs", 2.5, most)
@@ -62,7 +64,11 @@ def test_absolute_targets_have_units_and_ratios_have_none() -> None:
     [absolute, ratio] = reached(
         found, [Target("P1", "produce", "ours", None, 1000, most=True), Target("P1", "produce", "ours", "theirs", 2)]
     )
-    assert (absolute.value, absolute.bound, absolute.target.name()) == ("1,500.00 records/s", "≤ 1000 records/s", "produce: ours")
+    assert (absolute.value, absolute.bound, absolute.target.name()) == (
+        "1,500.00 records/s",
+        "≤ 1000 records/s",
+        "produce: ours",
+    )
     assert (ratio.value, ratio.bound, ratio.target.name()) == ("1.50", "≥ 2", "produce: ours / theirs")
 
 
@@ -81,7 +87,10 @@ def test_rows_that_are_not_measured_again_are_kept_with_their_date(tmp_path: Pat
     third.add("P1", "x", "ours", "ms", 3.0)
     third.keep(second)
     assert [(m.row, m.values) for m in third.measures] == [("P1", [3.0]), ("P4", [2.0]), ("P10", [1.0])]
-    assert [(run.rows, run.date, run.commit) for run in third.kept] == [(["P10"], "monday", "abc"), (["P4"], "tuesday", "def")]
+    assert [(run.rows, run.date, run.commit) for run in third.kept] == [
+        (["P10"], "monday", "abc"),
+        (["P4"], "tuesday", "def"),
+    ]
     assert third.own_rows == ["P1"]
     third.save(tmp_path / "results.json")
     assert Results.load(tmp_path / "results.json") == third

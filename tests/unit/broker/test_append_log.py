@@ -33,7 +33,9 @@ def failures() -> list[LedgerMQError]:
     return []
 
 
-async def test_decisions_of_one_turn_share_a_batch_and_later_ones_follow(sources: Sources, failures: list[LedgerMQError]) -> None:
+async def test_decisions_of_one_turn_share_a_batch_and_later_ones_follow(
+    sources: Sources, failures: list[LedgerMQError]
+) -> None:
     async with opened(bundle_context(MemoryStore("log", sources), sources)) as owner:
         log = AppendLog(owner, TOPIC.id, 0, sources, failures.append)
         await log.durable()
@@ -47,7 +49,9 @@ async def test_decisions_of_one_turn_share_a_batch_and_later_ones_follow(sources
         assert not failures
 
 
-async def test_what_was_appended_before_is_durable_when_durable_returns(sources: Sources, failures: list[LedgerMQError]) -> None:
+async def test_what_was_appended_before_is_durable_when_durable_returns(
+    sources: Sources, failures: list[LedgerMQError]
+) -> None:
     async with opened(bundle_context(MemoryStore("log", sources), sources)) as owner:
         log = AppendLog(owner, TOPIC.id, 0, sources, failures.append)
 
@@ -69,7 +73,12 @@ async def test_what_was_appended_before_is_durable_when_durable_returns(sources:
 
 
 def test_a_decision_is_never_split() -> None:
-    decisions = [records(0, 3, BATCH_BYTES // 4), records(10, 3, BATCH_BYTES // 4), records(20, 1), records(30, 9, BATCH_BYTES)]
+    decisions = [
+        records(0, 3, BATCH_BYTES // 4),
+        records(10, 3, BATCH_BYTES // 4),
+        records(20, 1),
+        records(30, 9, BATCH_BYTES),
+    ]
     found = [[int(record.key) for record in batch] for batch in packed(decisions)]
     assert found == [[0, 1, 2], [10, 11, 12, 20], list(range(30, 39))]
     assert list(packed([])) == []
@@ -120,7 +129,9 @@ async def test_the_end_of_the_term_is_told_to_everybody_and_nothing_is_taken_any
         assert len(failures) == 1
 
 
-async def test_what_was_decided_upon_a_refused_append_is_not_stored_without_it(sources: Sources, failures: list[LedgerMQError]) -> None:
+async def test_what_was_decided_upon_a_refused_append_is_not_stored_without_it(
+    sources: Sources, failures: list[LedgerMQError]
+) -> None:
     """Decisions are made in each turn of the event loop, so one is on its way to the owner when the put before it is refused."""
 
     class Busy(PassingStore):

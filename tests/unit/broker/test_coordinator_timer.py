@@ -11,7 +11,7 @@ import pytest
 import uvloop
 
 from ledger.object_store.memory import MemoryStore
-from ledger.two_clocks import TwoClocks
+from ledger.root.two_clocks import TwoClocks
 from ledgermq.sources import Sources
 from offsets.coordinator import GroupCoordinator
 from offsets.limits import GroupLimits
@@ -41,7 +41,9 @@ def test_a_timer_that_is_due_when_it_is_set_rings_all_the_same(
             owner,
             lambda: failed.append("failed"),
         )
-        monkeypatch.setattr(core, "next_tick_s", lambda: asyncio.get_running_loop().time() + (0.0 if len(ticks) < 3 else 1000.0))
+        monkeypatch.setattr(
+            core, "next_tick_s", lambda: asyncio.get_running_loop().time() + (0.0 if len(ticks) < 3 else 1000.0)
+        )
         tick = core.tick
         monkeypatch.setattr(core, "tick", lambda now_s, now_ms: (ticks.append(now_s), tick(now_s, now_ms))[1])
         coordinator.tick()

@@ -10,7 +10,9 @@ from stateless_broker.heartbeat import Heartbeat
 
 def beat(broker: str, epoch: int | None = None, *, releasing: bool = False, leaving: bool = False) -> Heartbeat:
     bundles = {} if epoch is None else {1: epoch}
-    return Heartbeat(broker, f"{broker}:1", 1, broker, bundles=bundles, releasing=(1,) if releasing else (), leaving=leaving)
+    return Heartbeat(
+        broker, f"{broker}:1", 1, broker, bundles=bundles, releasing=(1,) if releasing else (), leaving=leaving
+    )
 
 
 def update(directory: Directory, now: float, *heartbeats: Heartbeat, ended: Collection[str] = ()) -> None:

@@ -46,7 +46,9 @@ async def of_a_stopped_server() -> AsyncIterator[bytes]:
     yield b""
 
 
-async def test_a_stream_that_begins_to_read_when_the_server_has_stopped_is_no_bug(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_stream_that_begins_to_read_when_the_server_has_stopped_is_no_bug(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     meter = Meter()
     server = GrpcServer(10, meter)
     await server.serve(cast(Any, Service()))

@@ -15,7 +15,9 @@ def directory(bundles: dict[int, int], troubles: dict[int, str] | None = None) -
 
 
 def beat(found: Directory, bundles: dict[int, int], troubles: dict[int, str] | None = None, now: float = 0.0) -> None:
-    found.update({"a": Heartbeat("a", "a:1", 1, "s", bundles=bundles, troubles=troubles or {})}, now, lambda broker: False)
+    found.update(
+        {"a": Heartbeat("a", "a:1", 1, "s", bundles=bundles, troubles=troubles or {})}, now, lambda broker: False
+    )
 
 
 def test_a_cluster_whose_bundles_are_all_owned_is_well() -> None:
@@ -28,7 +30,9 @@ def test_a_bundle_without_an_owner_is_named() -> None:
 
 
 def test_a_trouble_is_told_and_not_the_missing_owner_beside_it() -> None:
-    assert problems(directory({0: 1}, {1: "objects/x is damaged"}), [], 0.0) == ["bundle 1 is in trouble: objects/x is damaged"]
+    assert problems(directory({0: 1}, {1: "objects/x is damaged"}), [], 0.0) == [
+        "bundle 1 is in trouble: objects/x is damaged"
+    ]
 
 
 def test_a_bundle_that_changes_owners_too_often_is_named_for_a_minute() -> None:

@@ -219,7 +219,9 @@ def test_what_is_no_heartbeat_is_never_read_nor_deleted() -> None:
     run_virtual(scenario)
 
 
-REFUSALS = pytest.mark.parametrize("refusal", [StoreFull("no space is left"), StoreUnusable("read-only"), Unauthorized("no permission")])
+REFUSALS = pytest.mark.parametrize(
+    "refusal", [StoreFull("no space is left"), StoreUnusable("read-only"), Unauthorized("no permission")]
+)
 
 
 async def beat_in_vain(*members: Membership) -> None:

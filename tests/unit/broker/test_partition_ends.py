@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-from ledger.catalog import Catalog, Topic
+from ledger.topics.catalog import Catalog, Topic
 from ledgermq.errors import LedgerMQError, NotOwner, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
@@ -21,7 +21,9 @@ WANTED = [EndWanted("t", 7, partition) for partition in range(3)]
 class Answering:
     """A broker that says what it is told to, for ends that cost nothing and for those that are certain."""
 
-    def __init__(self, durable: int | LedgerMQError, latest: int | LedgerMQError | None = None, wait_s: float = 0.0) -> None:
+    def __init__(
+        self, durable: int | LedgerMQError, latest: int | LedgerMQError | None = None, wait_s: float = 0.0
+    ) -> None:
         self.durable, self.latest, self.wait_s = durable, durable if latest is None else latest, wait_s
         self.asked: list[list[tuple[int, str]]] = []
 
@@ -77,7 +79,9 @@ def test_what_nobody_can_tell_is_left_out() -> None:
     silent, failing = Answering(10, wait_s=10 * ASK_S_MAX), Answering(Unavailable("later"))
     assert asked(ends_of({"a": silent, "b": failing}, {1: "a", 2: "b"}), 1, 1, 1) == {}
     low = Answering(10, latest=Unavailable("the store does not answer"))
-    assert asked(ends_of({"a": low}, {1: "a", 2: "a"}), 12, 3, 9) == {(7, 1): 10, (7, 2): 10}, "too low a bound is no answer"
+    assert asked(ends_of({"a": low}, {1: "a", 2: "a"}), 12, 3, 9) == {(7, 1): 10, (7, 2): 10}, (
+        "too low a bound is no answer"
+    )
 
 
 def test_a_topic_that_is_gone_has_no_end() -> None:

@@ -19,7 +19,9 @@ def loads(wanted: dict[int, str], live: list[str]) -> list[int]:
 
 
 @given(brokers, counts, st.data())
-def test_loads_differ_by_one_at_most_and_every_bundle_has_a_living_owner(live: list[str], count: int, data: st.DataObject) -> None:
+def test_loads_differ_by_one_at_most_and_every_bundle_has_a_living_owner(
+    live: list[str], count: int, data: st.DataObject
+) -> None:
     owners = data.draw(st.dictionaries(st.integers(0, count - 1), st.sampled_from([*live, "gone"])))
     wanted = place(range(count), live, owners)
     assert sorted(wanted) == list(range(count))

@@ -36,12 +36,17 @@ def test_a_reload_applies_what_is_in_force_and_logs_by_name(file: Path, caplog: 
     assert refused == ["port", "bundles"]
     live.reload()
     assert len(applied) == 1, "nothing is new"
-    assert [r.__dict__["setting"] for r in caplog.records if r.message == "setting needs a restart"] == ["port", "bundles"] * 2
+    assert [r.__dict__["setting"] for r in caplog.records if r.message == "setting needs a restart"] == [
+        "port",
+        "bundles",
+    ] * 2
 
 
 def test_a_flag_stays_above_the_file(file: Path) -> None:
     applied: list[BrokerSettings] = []
-    live = LiveSettings(load_settings(file, flush_spacing_ms=1), lambda: load_settings(file, flush_spacing_ms=1), applied.append)
+    live = LiveSettings(
+        load_settings(file, flush_spacing_ms=1), lambda: load_settings(file, flush_spacing_ms=1), applied.append
+    )
     file.write_text("flush_spacing_ms = 7\n")
     live.reload()
     assert (applied, live.in_force.flush_spacing_ms) == ([], 1)
@@ -49,7 +54,9 @@ def test_a_flag_stays_above_the_file(file: Path) -> None:
 
 @pytest.mark.parametrize("text", ["flush_spacing_ms = 'x'", "flush = 1", "= ="])
 def test_a_file_that_is_wrong_changes_nothing(file: Path, text: str, caplog: pytest.LogCaptureFixture) -> None:
-    live = LiveSettings(load_settings(file), lambda: load_settings(file), lambda _: pytest.fail("nothing may be applied"))
+    live = LiveSettings(
+        load_settings(file), lambda: load_settings(file), lambda _: pytest.fail("nothing may be applied")
+    )
     file.write_text(text)
     live.reload()
     assert live.in_force.flush_spacing_ms == 5

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import fields
 from pathlib import Path
 
-from ledger import topic_settings
+from ledger.topics import settings as topic_settings
 from ledgermq.client.groups.handlers.handler import HandlerSettings
 from ledgermq.client.settings import ClientSettings, ConsumerSettings, GroupSettings, ProducerSettings
+from ledgermq_tools.broker.settings_page import page, unit_of
 from stateless_broker.settings import NAMES
-from stateless_broker.settings_page import page, unit_of
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "settings.md"
 
@@ -29,6 +29,14 @@ def test_every_setting_of_everything_is_there_with_a_meaning() -> None:
 
 def test_units_are_read_from_names() -> None:
     found = [
-        unit_of(name) for name in ("fetch_wait_ms_max", "cache_bytes_max", "retention.ms", "backoff_ms_first", "host", "max.message.bytes")
+        unit_of(name)
+        for name in (
+            "fetch_wait_ms_max",
+            "cache_bytes_max",
+            "retention.ms",
+            "backoff_ms_first",
+            "host",
+            "max.message.bytes",
+        )
     ]
     assert found == ["ms", "bytes", "ms", "ms", "", "bytes"]

@@ -21,7 +21,9 @@ class WithSecret(BaseSettings):
 
 def test_an_unknown_variable_is_refused_with_the_nearest_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LEDGERMQ_FLUSH_SPACING", "5")
-    with pytest.raises(InvalidConfig, match="unknown variable LEDGERMQ_FLUSH_SPACING; did you mean LEDGERMQ_FLUSH_SPACING_MS"):
+    with pytest.raises(
+        InvalidConfig, match="unknown variable LEDGERMQ_FLUSH_SPACING; did you mean LEDGERMQ_FLUSH_SPACING_MS"
+    ):
         load_settings()
 
 
@@ -46,7 +48,9 @@ def test_a_port_that_is_no_setting_is_refused_unless_kubernetes_has_set_it(monke
         ("LEDGERMQ_MINIO_SERVICE_PORT", "9000"),
     ],
 )
-def test_what_kubernetes_sets_for_services_is_no_setting(monkeypatch: pytest.MonkeyPatch, variable: str, value: str) -> None:
+def test_what_kubernetes_sets_for_services_is_no_setting(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
     monkeypatch.setenv(variable, value)
     assert load_settings() == BrokerSettings()
 
@@ -69,7 +73,8 @@ def test_every_problem_is_named_at_once_with_its_place(tmp_path: Path, monkeypat
     file.write_text('flush_bytes = "many"\n')
     monkeypatch.setenv("LEDGERMQ_PORT", "70000")
     with pytest.raises(
-        InvalidConfig, match=r"setting port: .*not '70000' \(from LEDGERMQ_PORT\); setting flush_bytes: .*\(from the file\)"
+        InvalidConfig,
+        match=r"setting port: .*not '70000' \(from LEDGERMQ_PORT\); setting flush_bytes: .*\(from the file\)",
     ):
         load_settings(file)
 

@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 
 from ledgermq.errors import InvalidConfig
 from stateless_broker.settings import load_settings
-from stateless_broker.siblings import PAUSE_S_FIRST, PAUSE_S_MAX, STEADY_S, arguments, ends_in_a_row, exit_code, pause_s, shares
+from stateless_broker.siblings import (
+    PAUSE_S_FIRST,
+    PAUSE_S_MAX,
+    STEADY_S,
+    arguments,
+    ends_in_a_row,
+    exit_code,
+    pause_s,
+    shares,
+)
 from stateless_broker.supervisor import labelled
 
 
@@ -27,7 +36,13 @@ def test_free_ports_stay_free_ports() -> None:
 
 
 def test_admin_ports_addresses_and_ids_are_their_own() -> None:
-    flags = {"port": 9650, "admin_port": 9750, "broker_id": "left", "advertised_address": "far:19650", "peer_address": "[::1]:9650"}
+    flags = {
+        "port": 9650,
+        "admin_port": 9750,
+        "broker_id": "left",
+        "advertised_address": "far:19650",
+        "peer_address": "[::1]:9650",
+    }
     first, second = of(2, **flags)
     assert first == {
         "port": 9650, "admin_port": 9750, "broker_id": "left-0", "advertised_address": "far:19650", "peer_address": "[::1]:9650",
@@ -65,7 +80,13 @@ def test_no_port_is_given_twice(port: int, admin_port: int | None, processes: in
 
 
 def test_settings_as_options_say_the_same_again() -> None:
-    flags = {"port": 9651, "background_compaction": False, "auto_create_topics": True, "flush_bytes": None, "broker_id": "-x"}
+    flags = {
+        "port": 9651,
+        "background_compaction": False,
+        "auto_create_topics": True,
+        "flush_bytes": None,
+        "broker_id": "-x",
+    }
     assert arguments(flags) == ["--port=9651", "--no-background-compaction", "--auto-create-topics", "--broker-id=-x"]
 
 

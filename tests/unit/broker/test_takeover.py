@@ -12,9 +12,15 @@ INTERVAL_S = 2.0
 
 
 def seen(
-    advanced_at: float, *, written_after: float | None = None, refused_at: float | None = None, lost_at: float | None = None
+    advanced_at: float,
+    *,
+    written_after: float | None = None,
+    refused_at: float | None = None,
+    lost_at: float | None = None,
 ) -> Evidence:
-    return Evidence(advanced_at, advanced_at - INTERVAL_S if written_after is None else written_after, refused_at, lost_at)
+    return Evidence(
+        advanced_at, advanced_at - INTERVAL_S if written_after is None else written_after, refused_at, lost_at
+    )
 
 
 @pytest.mark.parametrize(
@@ -143,7 +149,9 @@ def test_who_lost_a_term_leaves_the_winner_alone_for_the_holding_time() -> None:
         (seen(100.0, refused_at=100.5), 104.1, False),  # it has ended
     ],
 )
-def test_a_process_that_neither_answers_nor_beats_stands_still(evidence: Evidence, looked_at: float, still: bool) -> None:
+def test_a_process_that_neither_answers_nor_beats_stands_still(
+    evidence: Evidence, looked_at: float, still: bool
+) -> None:
     assert stands_still(evidence, looked_at, INTERVAL_S) is still
 
 

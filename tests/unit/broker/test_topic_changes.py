@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from ledger.catalog import Catalog, Topic, encode_topic_record, topic_key
+from ledger.topics.catalog import Catalog, Topic, encode_topic_record, topic_key
 from ledgermq.errors import (
     InvalidConfig,
     InvalidRequest,
@@ -46,7 +46,9 @@ def test_names_that_look_like_something_else_are_names(catalog: Catalog, name: s
     assert (topic.name, topic.partitions, topic.id, topic.created_ms) == (name, 4, 1, 7)
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "x" * 250, "naïve", "a b", "a\n", "__metadata", "__own", "a\x00"])
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "a/b", "x" * 250, "naïve", "a b", "a\n", "__metadata", "__own", "a\x00"]
+)
 def test_names_that_are_refused(catalog: Catalog, name: str) -> None:
     with pytest.raises(InvalidTopicName):
         create(catalog, name)

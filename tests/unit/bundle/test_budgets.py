@@ -165,7 +165,9 @@ def test_who_waits_is_served_in_turn_and_keeps_its_place() -> None:
         for holder in holders:
             holder.reader.leave()
         await asyncio.gather(*waiting)
-        assert served == [0, 4, 1, 3, 2], "the oldest, and every other time the newest: most of those before it may never take anything"
+        assert served == [0, 4, 1, 3, 2], (
+            "the oldest, and every other time the newest: most of those before it may never take anything"
+        )
         assert budget.taken == 0
 
     in_budget(test)
@@ -302,7 +304,9 @@ def test_a_reader_that_goes_away_gives_everything_back(where: str) -> None:
 @given(st.integers(0, 2**32), st.integers(16, 64))
 def test_whatever_readers_do_the_bound_holds_and_all_comes_back(seed: int, mebibytes: int) -> None:
     """Readers of all speeds, some cancelled at any moment: never above the bound, every one that stays is served, nothing is left."""
-    chance = random.Random(seed)  # not hypothesis' own: it ends an example by an exception, which one of the tasks would take
+    chance = random.Random(
+        seed
+    )  # not hypothesis' own: it ends an example by an exception, which one of the tasks would take
 
     async def main() -> None:
         budget = AnswerBudget(mebibytes * MIB)

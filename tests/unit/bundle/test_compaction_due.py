@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from ledger.catalog import Catalog, Topic, encode_topic_record, topic_key
-from ledger.fetch_index import FetchIndex
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.keyed.settled import SettledPartitions
+from ledger.parquet.settled import SettledPartitions
+from ledger.topics.catalog import Catalog, Topic, encode_topic_record, topic_key
+from ledger.view.fetch_index import FetchIndex
 from stateless_broker.bundle.compaction_due import next_compaction_ms, wants_retention
 
 GONE = {"parquet_start": 9, "parquet_end": 9}
@@ -30,7 +30,9 @@ GONE = {"parquet_start": 9, "parquet_end": 9}
         ({"cleanup.policy": "compact"}, True, GONE, True, True),
     ],
 )
-def test_what_may_have_to_go(settings: dict[str, str], altered: bool, counters: dict[str, int], settled: bool, expected: bool) -> None:
+def test_what_may_have_to_go(
+    settings: dict[str, str], altered: bool, counters: dict[str, int], settled: bool, expected: bool
+) -> None:
     """A topic that was altered may have been keyed: versions hold what its log no longer does, unless it is known that they do not."""
     catalog = Catalog()
     catalog.apply(1, topic_key("t"), encode_topic_record(Topic(0, "t", (1,), settings), creation=True))
@@ -49,7 +51,9 @@ def test_what_may_have_to_go(settings: dict[str, str], altered: bool, counters: 
     ("removed", "others_bytes", "due_at_once"),
     [("", 0, False), ("removed", 0, True), ("forgotten", 0, True), ("removed", 500, True), ("removed", 5000, False)],
 )
-def test_segments_of_removed_topics_go_at_once_where_little_has_to_be_written(removed: str, others_bytes: int, due_at_once: bool) -> None:
+def test_segments_of_removed_topics_go_at_once_where_little_has_to_be_written(
+    removed: str, others_bytes: int, due_at_once: bool
+) -> None:
     """The checkpoint that the owner knows is older than the removal. Others' records stand in the same segments, before the removed."""
     catalog = Catalog()
     catalog.apply(1, topic_key("other"), encode_topic_record(Topic(1, "other", (1,)), creation=True))
@@ -64,6 +68,10 @@ def test_segments_of_removed_topics_go_at_once_where_little_has_to_be_written(re
         batches.insert(0, fmt.BatchEntry(topic_id=1, record_count=1, length=others_bytes))
     index.add(fmt.SegmentIndex(slot=2, created_ms=10**12, batches=batches))
     known = SimpleNamespace(
-        index=index, checkpoint=fmt.Checkpoint(bundle=1, trim_slot=1), parked=[], is_partial=False, parquet_end=lambda key: 0
+        index=index,
+        checkpoint=fmt.Checkpoint(bundle=1, trim_slot=1),
+        parked=[],
+        is_partial=False,
+        parquet_end=lambda key: 0,
     )
     assert (next_compaction_ms(known, catalog) == 0) is due_at_once  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from ledger.checkpoint import newest_checkpoint, partition_of
+from ledger.log.checkpoint import newest_checkpoint, partition_of
 from ledger.object_store.memory import MemoryStore
 from ledgermq.errors import LedgerMQError, NotOwner, OffsetOutOfRange
 from stateless_broker.bundle.deletion import Deleted
@@ -70,7 +70,10 @@ def test_an_owner_that_was_fenced_meanwhile_does_not_answer() -> None:
             async with opened(bundle_context(store, virtual_sources(2), broker="b")) as heir:
                 with pytest.raises(NotOwner):
                     await zombie.delete_records(TOPIC, {0: 2}, dry_run=False)
-                assert await heir.delete_records(TOPIC, {0: 2}, dry_run=False) in ({0: Deleted(0, 2)}, {0: Deleted(2, 2)})
+                assert await heir.delete_records(TOPIC, {0: 2}, dry_run=False) in (
+                    {0: Deleted(0, 2)},
+                    {0: Deleted(2, 2)},
+                )
                 assert await fetch_values(heir, 0, 2) == VALUES[2:]
 
     run_virtual(main)

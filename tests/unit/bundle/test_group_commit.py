@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from ledger.log.segment import Batch, read_index
+from ledger.log.writer import LedgerWriter
 from ledger.object_store.contract import Buffer, ObjectStore
 from ledger.object_store.memory import MemoryStore
-from ledger.segment import Batch, read_index
-from ledger.writer import LedgerWriter
 from ledgermq.errors import LedgerMQError, NotOwner, ResourceExhausted, StoreFull
 from stateless_broker.bundle.context import BundleContext, BundleLimits
 from stateless_broker.bundle.group_commit import RETRY_MS_MAX, RETRY_MS_MIN
@@ -200,7 +200,9 @@ def test_the_count_of_waiting_batches_is_bounded_too() -> None:
         with pytest.raises(ResourceExhausted):
             world.owner.produce([batch(b"a")], durable=True)
         await asyncio.gather(*waiting)
-        await asyncio.gather(*world.owner.produce([batch(b"a")] * 20, durable=True))  # alone, a request of any size goes through
+        await asyncio.gather(
+            *world.owner.produce([batch(b"a")] * 20, durable=True)
+        )  # alone, a request of any size goes through
 
     in_world(test, queue_batches_max=10)
 
@@ -240,7 +242,9 @@ def test_a_bug_in_a_backend_leaves_no_waiter_behind() -> None:
     in_world(test)
 
 
-def test_a_bug_in_the_writer_ends_the_term_and_answers_everybody(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_bug_in_the_writer_ends_the_term_and_answers_everybody(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     async def test(world: World) -> None:
         def write(self: LedgerWriter, appends: object) -> bool:
             raise AssertionError("impossible")

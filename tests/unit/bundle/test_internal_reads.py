@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from ledger.blocking import run_inline
-from ledger.catalog import METADATA
+from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.runner import compact_bundle
-from ledger.recovery import advance_checkpoint
+from ledger.rounds.runner import compact_bundle
+from ledger.topics.catalog import METADATA
 from ledgermq.errors import OffsetOutOfRange
 from ledgermq.sources import Sources
 from tests.bundles import bundle_context, opened, produce
@@ -26,7 +26,9 @@ async def test_a_snapshot_that_moves_under_a_fetch_is_an_offset_error(sources: S
     await advance_checkpoint(store, 0, sources, STATES_MAX)
     async with opened(context, METADATA.bundles[0]) as owner:
         engine = LocalEngine(sources, run_inline)
-        report = await compact_bundle(Compaction(store, context.cluster, sources, engine), 0, context.catalog(), everything=True)
+        report = await compact_bundle(
+            Compaction(store, context.cluster, sources, engine), 0, context.catalog(), everything=True
+        )
         assert report is not None
         with pytest.raises(OffsetOutOfRange):
             await owner.fetch(METADATA, 0, 0, 1 << 20)

@@ -8,13 +8,13 @@ import pytest
 
 from ledger import keys
 from ledger.blocking import run_inline
-from ledger.catalog import Topic
+from ledger.log.recovery import advance_checkpoint
+from ledger.log.segment import read_index
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.runner import compact_bundle
-from ledger.recovery import advance_checkpoint
-from ledger.segment import read_index
+from ledger.rounds.runner import compact_bundle
+from ledger.topics.catalog import Topic
 from ledgermq.errors import NotOwner
 from ledgermq.sources import Sources
 from offsets.records import LogRecord
@@ -71,10 +71,14 @@ async def state(owner: BundleOwner) -> list[dict[str, str]]:
 
 async def clean(context: BundleContext) -> None:
     engine = LocalEngine(context.sources, run_inline)
-    assert await compact_bundle(Compaction(context.store, context.cluster, context.sources, engine), 1, context.catalog(), everything=True)
+    assert await compact_bundle(
+        Compaction(context.store, context.cluster, context.sources, engine), 1, context.catalog(), everything=True
+    )
 
 
-async def test_the_latest_record_of_each_key_and_no_tombstones(context: BundleContext, store: HookedStore, sources: Sources) -> None:
+async def test_the_latest_record_of_each_key_and_no_tombstones(
+    context: BundleContext, store: HookedStore, sources: Sources
+) -> None:
     async with opened(context) as owner:
         assert await state(owner) == [{}, {}]
         await write(owner, sources, 0, a="1", b="1")
@@ -84,7 +88,9 @@ async def test_the_latest_record_of_each_key_and_no_tombstones(context: BundleCo
         assert await state(owner) == [{"a": "2", "c": "1"}, {"a": "other"}]
 
 
-async def test_snapshot_and_tail_and_what_lies_before_the_checkpoint(context: BundleContext, store: HookedStore, sources: Sources) -> None:
+async def test_snapshot_and_tail_and_what_lies_before_the_checkpoint(
+    context: BundleContext, store: HookedStore, sources: Sources
+) -> None:
     async with opened(context) as owner:
         await write(owner, sources, 0, a="1", b="1", gone="1")
         await write(owner, sources, 1, k="1")
@@ -94,7 +100,9 @@ async def test_snapshot_and_tail_and_what_lies_before_the_checkpoint(context: Bu
         assert await state(owner) == [{"a": "1", "b": "1", "gone": "1"}, {"k": "1"}]
         await write(owner, sources, 0, a="2", gone=None)
         await write(owner, sources, 0, d="1")
-    await advance_checkpoint(store, 1, sources, STATES_MAX)  # newer than the plan: the owner does not know the segments between
+    await advance_checkpoint(
+        store, 1, sources, STATES_MAX
+    )  # newer than the plan: the owner does not know the segments between
     async with opened(context) as owner:
         await write(owner, sources, 1, k="2")
         store.forget()
@@ -103,7 +111,9 @@ async def test_snapshot_and_tail_and_what_lies_before_the_checkpoint(context: Bu
         assert store.reads["get"] <= 3, "the snapshot, and the checkpoint that names it"
 
 
-async def test_all_partitions_of_a_segment_come_in_one_read(context: BundleContext, store: HookedStore, sources: Sources) -> None:
+async def test_all_partitions_of_a_segment_come_in_one_read(
+    context: BundleContext, store: HookedStore, sources: Sources
+) -> None:
     async with opened(context) as owner:
         one, two = (AppendLog(owner, INTERNAL.id, p, sources, lambda error: None) for p in (0, 1))
         for log in (one, two):
@@ -133,7 +143,9 @@ async def test_a_snapshot_that_is_replaced_while_it_is_read_leaves_nothing_of_th
         assert await state(owner) == [{"a": "1"}, {}]
 
 
-async def test_damage_is_one_partitions_and_names_its_object(context: BundleContext, store: HookedStore, sources: Sources) -> None:
+async def test_damage_is_one_partitions_and_names_its_object(
+    context: BundleContext, store: HookedStore, sources: Sources
+) -> None:
     async with opened(context) as owner:
         await write(owner, sources, 0, a="1")
         await write(owner, sources, 1, b="1")

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from ledger.catalog import Topic
 from ledger.object_store.memory import MemoryStore
+from ledger.topics.catalog import Topic
 from ledgermq.errors import InvalidRequest, NotOwner, OffsetOutOfRange, UnknownPartition
 from ledgermq.sources import Sources
 from stateless_broker.bundle.context import BundleContext

@@ -10,13 +10,13 @@ import pytest
 
 from ledger import keys
 from ledger.blocking import run_inline
-from ledger.checkpoint import newest_checkpoint
+from ledger.log.checkpoint import newest_checkpoint
+from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import Buffer, ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.runner import compact_bundle
-from ledger.recovery import advance_checkpoint
+from ledger.rounds.runner import compact_bundle
 from ledgermq.errors import DataDamaged, NotOwner, OffsetOutOfRange, Unavailable
 from ledgermq.sources import Sources
 from stateless_broker.bundle.context import BundleContext, BundleLimits, BundleMetrics
@@ -96,7 +96,9 @@ async def test_neighbouring_batches_come_in_one_request(store: CountingStore, so
     assert list(sums.sources) == ["segment"]
 
 
-async def test_cold_reads_have_their_own_bound_and_leave_the_cache_alone(store: CountingStore, sources: Sources) -> None:
+async def test_cold_reads_have_their_own_bound_and_leave_the_cache_alone(
+    store: CountingStore, sources: Sources
+) -> None:
     limits = BundleLimits(cache_bytes_max=0, cold_reads_max=3, background_compaction=False)
     async with opened(bundle_context(store, sources, limits)) as owner:
         for i in range(20):
@@ -125,7 +127,9 @@ async def test_the_cache_is_bounded_and_the_oldest_go_first(store: CountingStore
         assert len(store.ranges) >= 1
 
 
-async def test_segments_before_the_checkpoint_are_found_when_somebody_asks(store: CountingStore, sources: Sources) -> None:
+async def test_segments_before_the_checkpoint_are_found_when_somebody_asks(
+    store: CountingStore, sources: Sources
+) -> None:
     context = bundle_context(store, sources)
     async with opened(context) as owner:
         for i in range(10):
@@ -188,7 +192,9 @@ class _Lists(PassingStore):
 
 
 @pytest.mark.parametrize("batches_max", [12, 30])
-async def test_more_batches_than_the_index_holds_can_still_be_read(store: CountingStore, sources: Sources, batches_max: int) -> None:
+async def test_more_batches_than_the_index_holds_can_still_be_read(
+    store: CountingStore, sources: Sources, batches_max: int
+) -> None:
     limits = BundleLimits(cache_bytes_max=0, index_batches_max=batches_max, background_compaction=False)
     context = bundle_context(store, sources, limits)
     async with opened(context) as owner:
@@ -201,7 +207,9 @@ async def test_more_batches_than_the_index_holds_can_still_be_read(store: Counti
         assert await owner.list_offset(TOPIC, 0, 1) == 50
 
 
-async def test_a_reader_goes_on_in_parquet_when_segments_are_trimmed_under_it(store: CountingStore, sources: Sources) -> None:
+async def test_a_reader_goes_on_in_parquet_when_segments_are_trimmed_under_it(
+    store: CountingStore, sources: Sources
+) -> None:
     sums = Sums()
     context = bundle_context(store, sources, NO_CACHE, sums)
     async with opened(context) as owner:
@@ -219,10 +227,15 @@ async def test_a_reader_goes_on_in_parquet_when_segments_are_trimmed_under_it(st
 
 
 @pytest.mark.parametrize("late", [b"another value", b"", b"a value that is longer by far than what was there"])
-async def test_a_slot_that_is_filled_again_after_it_was_trimmed_is_not_damaged(store: CountingStore, sources: Sources, late: bytes) -> None:
+async def test_a_slot_that_is_filled_again_after_it_was_trimmed_is_not_damaged(
+    store: CountingStore, sources: Sources, late: bytes
+) -> None:
     """Puts of an owner that had lost its bundle landed when their slots were deleted already; others had these in their index still."""
     elsewhere = MemoryStore("of the zombie", sources)
-    async with opened(bundle_context(elsewhere, sources)) as zombie, opened(bundle_context(store, sources, NO_CACHE)) as owner:
+    async with (
+        opened(bundle_context(elsewhere, sources)) as zombie,
+        opened(bundle_context(store, sources, NO_CACHE)) as owner,
+    ):
         for i in range(5):
             await produce(zombie, batch(late))
             await produce(owner, batch(b"%d" % i))
@@ -287,7 +300,9 @@ async def test_below_the_log_start_is_out_of_range(store: CountingStore, sources
         assert await fetch_values(owner, 0, 3) == [b"3", b"4"]
 
 
-async def test_a_segment_that_is_gone_without_a_reason_is_damage_and_is_named(store: CountingStore, sources: Sources) -> None:
+async def test_a_segment_that_is_gone_without_a_reason_is_damage_and_is_named(
+    store: CountingStore, sources: Sources
+) -> None:
     async with opened(bundle_context(store, sources, NO_CACHE)) as owner:
         await produce(owner, batch(b"a"))
         await produce(owner, batch(b"b", partition=1))
@@ -313,7 +328,9 @@ async def test_flipped_bits_in_a_batch_are_damage_and_are_named(store: CountingS
 
 
 @pytest.mark.parametrize("how", ["flipped", "gone", "cut short"])
-async def test_damage_hides_nothing_that_stands_before_or_behind_it(store: CountingStore, sources: Sources, how: str) -> None:
+async def test_damage_hides_nothing_that_stands_before_or_behind_it(
+    store: CountingStore, sources: Sources, how: str
+) -> None:
     async with opened(bundle_context(store, sources, NO_CACHE)) as owner:
         await produce(owner, batch(b"0"), batch(b"1"))
         await produce(owner, batch(b"2" * 100), batch(b"3" * 100))
@@ -371,7 +388,9 @@ class HeldAnswers(PassingStore):
             await self.gate.wait()
 
 
-async def test_parquet_that_is_ahead_of_the_acknowledgement_is_not_read_above_the_high_watermark(sources: Sources) -> None:
+async def test_parquet_that_is_ahead_of_the_acknowledgement_is_not_read_above_the_high_watermark(
+    sources: Sources,
+) -> None:
     """A rival compacts a segment that has landed while the owner still waits for the store's answer."""
     store = HeldAnswers(MemoryStore("held", sources))
     context = bundle_context(store, sources, NO_CACHE)

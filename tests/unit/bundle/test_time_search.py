@@ -7,12 +7,12 @@ import pytest
 from crc32c import crc32c
 
 from ledger.blocking import run_inline
+from ledger.log.segment import Batch
+from ledger.log.time_search import first_row_at
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.runner import compact_bundle
-from ledger.segment import Batch
-from ledger.time_search import first_row_at
+from ledger.rounds.runner import compact_bundle
 from ledgermq.protocol.records import SCHEMA, encode_batch
 from ledgermq.sources import Sources
 from stateless_broker.bundle.context import BundleContext
@@ -44,7 +44,9 @@ def context(sources: Sources) -> BundleContext:
 
 async def compact(context: BundleContext) -> None:
     engine = LocalEngine(context.sources, run_inline)
-    assert await compact_bundle(Compaction(context.store, context.cluster, context.sources, engine), 1, context.catalog(), everything=True)
+    assert await compact_bundle(
+        Compaction(context.store, context.cluster, context.sources, engine), 1, context.catalog(), everything=True
+    )
 
 
 async def check(owner: BundleOwner) -> None:

@@ -11,18 +11,18 @@ import pytest
 
 from ledger import keys
 from ledger.blocking import run_inline
-from ledger.catalog import Topic
-from ledger.checkpoint import newest_checkpoint
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.log.checkpoint import newest_checkpoint
+from ledger.log.recovery import advance_checkpoint, recover
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.plan import INTERNAL_SEGMENTS
 from ledger.parquet.report import RoundReport
-from ledger.parquet.runner import compact_bundle
-from ledger.recovery import advance_checkpoint, recover
-from ledger.topic_settings import TopicSettings
+from ledger.rounds.runner import compact_bundle
+from ledger.topics.catalog import Topic
+from ledger.topics.settings import TopicSettings
 from ledgermq.errors import ResourceExhausted
 from ledgermq.sources import Sources
 from stateless_broker.bundle.context import BundleContext, BundleLimits, BundleMetrics
@@ -63,7 +63,9 @@ def in_virtual_time(test: Test) -> None:
     run_virtual(main)
 
 
-def context_of(store: ObjectStore, sources: Sources, limits: BundleLimits, metrics: BundleMetrics, topic: Topic = TOPIC) -> BundleContext:
+def context_of(
+    store: ObjectStore, sources: Sources, limits: BundleLimits, metrics: BundleMetrics, topic: Topic = TOPIC
+) -> BundleContext:
     context = replace(bundle_context(store, sources, limits, metrics), run_blocking=run_inline)
     catalog = context.catalog()
     catalog.topics_by_id[topic.id] = catalog.topics_by_name[topic.name] = topic
@@ -167,7 +169,9 @@ def test_a_bundle_in_use_follows_checkpoints_of_others_at_intervals() -> None:
         async with opened(context) as owner:
             await produce(owner, batch(b"a"))
             engine = LocalEngine(sources, run_inline)
-            assert await compact_bundle(Compaction(store, context.cluster, sources, engine), 1, context.catalog(), everything=True)
+            assert await compact_bundle(
+                Compaction(store, context.cluster, sources, engine), 1, context.catalog(), everything=True
+            )
             await produce(owner, batch(b"b"))
             lists = store.calls["list"]
             for _ in range(300):

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import pytest
 
 from ledger import keys
+from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import Buffer, ObjectMissing, ObjectStore
 from ledger.object_store.memory import MemoryStore
-from ledger.recovery import advance_checkpoint
 from ledgermq.errors import NotOwner, OffsetOutOfRange
 from ledgermq.sources import Sources
 from stateless_broker.bundle.context import BundleContext
@@ -47,7 +47,9 @@ def context(store: ObjectStore, sources: Sources) -> BundleContext:
     return bundle_context(store, sources, broker="b")
 
 
-async def paused(store: ObjectStore, sources: Sources, *, land: bool) -> tuple[BundleOwner, PausingStore, BundleContext]:
+async def paused(
+    store: ObjectStore, sources: Sources, *, land: bool
+) -> tuple[BundleOwner, PausingStore, BundleContext]:
     """An owner whose next puts hang."""
     view = PausingStore(store)
     context = bundle_context(view, sources)
@@ -67,7 +69,9 @@ async def appears(store: ObjectStore, slot: int) -> None:
 
 
 @pytest.mark.parametrize("land", [True, False])
-async def test_killed_between_put_and_acknowledgement(store: ObjectStore, sources: Sources, context: BundleContext, land: bool) -> None:
+async def test_killed_between_put_and_acknowledgement(
+    store: ObjectStore, sources: Sources, context: BundleContext, land: bool
+) -> None:
     """Whether the put has landed or not, the retry at the next owner is stored once, and answered with its place."""
     first, _, _ = await paused(store, sources, land=land)
     request = batch(b"a", b"b", producer=session(0, opened_slot=first.opened_slot()))
@@ -86,7 +90,9 @@ async def test_killed_between_put_and_acknowledgement(store: ObjectStore, source
         assert values == ([b"a", b"b", b"other"] if land else [b"other", b"a", b"b"])
 
 
-async def test_a_zombie_that_wakes_drops_everything(store: ObjectStore, sources: Sources, context: BundleContext) -> None:
+async def test_a_zombie_that_wakes_drops_everything(
+    store: ObjectStore, sources: Sources, context: BundleContext
+) -> None:
     zombie, view, its_context = await paused(store, sources, land=False)
     in_flight = zombie.produce([batch(b"in flight")], durable=True)
     await asyncio.sleep(0)
@@ -110,7 +116,9 @@ async def test_a_zombie_that_wakes_drops_everything(store: ObjectStore, sources:
     await zombie.close()
 
 
-async def test_a_consumer_that_is_ahead_of_a_zombie_is_not_sent_back(store: ObjectStore, sources: Sources, context: BundleContext) -> None:
+async def test_a_consumer_that_is_ahead_of_a_zombie_is_not_sent_back(
+    store: ObjectStore, sources: Sources, context: BundleContext
+) -> None:
     async with opened(bundle_context(store, sources)) as zombie:
         await produce(zombie, batch(b"a"))
         async with opened(context) as owner:
@@ -168,7 +176,9 @@ async def test_the_opened_slot_is_below_every_slot_that_the_producer_may_get(
         await waiting[0]
 
 
-async def test_brokers_of_one_name_fence_each_other_like_any_others(store: ObjectStore, sources: Sources, context: BundleContext) -> None:
+async def test_brokers_of_one_name_fence_each_other_like_any_others(
+    store: ObjectStore, sources: Sources, context: BundleContext
+) -> None:
     async with opened(context) as first, opened(context) as second:
         with pytest.raises(NotOwner):
             await produce(first, batch(b"a"))

@@ -23,13 +23,25 @@ def encoded(*values: bytes) -> bytes:
 
 
 def fetched(
-    data: bytes, *, count: int, base: int = 0, crc: int | None = None, length: int | None = None, topic: str = "t", partition: int = 0
+    data: bytes,
+    *,
+    count: int,
+    base: int = 0,
+    crc: int | None = None,
+    length: int | None = None,
+    topic: str = "t",
+    partition: int = 0,
 ) -> FetchFrame:
     """A fetch answer with one batch, which may lie about it."""
     batch = pb.FetchedBatch(
-        base_offset=base, record_count=count, length=len(data) if length is None else length, crc=crc32c(data) if crc is None else crc
+        base_offset=base,
+        record_count=count,
+        length=len(data) if length is None else length,
+        crc=crc32c(data) if crc is None else crc,
     )
-    part = pb.FetchedPartition(topic=topic, topic_id=1, partition=partition, high_watermark=min(base + count, 2**64 - 1), batches=[batch])
+    part = pb.FetchedPartition(
+        topic=topic, topic_id=1, partition=partition, high_watermark=min(base + count, 2**64 - 1), batches=[batch]
+    )
     return Frame(pb.FetchHeader(partitions=[part]), [data])
 
 
@@ -106,7 +118,9 @@ class HostileBroker(Connection, Connector):
 
     async def describe_topics(self, request: pb.DescribeTopicsRequest) -> pb.DescribeTopicsResponse:
         await self._answer()
-        info = pb.TopicInfo(name="t", topic_id=1, partitions=[pb.PartitionInfo(bundle=1, owner=ADDRESS)] * 2, settings=self.settings)
+        info = pb.TopicInfo(
+            name="t", topic_id=1, partitions=[pb.PartitionInfo(bundle=1, owner=ADDRESS)] * 2, settings=self.settings
+        )
         if self.topic_error is not None:
             info.error.CopyFrom(self.topic_error)
         return pb.DescribeTopicsResponse(topics=[info])

@@ -44,7 +44,9 @@ def test_what_begins_to_compress_is_seen_and_stays() -> None:
     found = codecs(compressor, TEXT, 100)
     assert "lz4" in found[: LEFT_MAX + 1]
     assert set(found[found.index("lz4") :]) == {"lz4"}
-    assert codecs(compressor, NOISE, 3 + LEFT_FIRST) == ["lz4", *["none"] * LEFT_FIRST, "lz4", "none"], "and it begins small again"
+    assert codecs(compressor, NOISE, 3 + LEFT_FIRST) == ["lz4", *["none"] * LEFT_FIRST, "lz4", "none"], (
+        "and it begins small again"
+    )
 
 
 def test_a_small_batch_is_left_alone_and_says_nothing_of_others() -> None:

@@ -71,7 +71,9 @@ class Fetched:
     def add(self, data: bytes, crc: int | None = None) -> None:
         offset = self.reading.fetch_at
         self.reading.fetch_at += 1
-        self.prefetch.add(FetchedRun(self.reading, self.reading.generation, offset, 1, crc32c(data) if crc is None else crc, data))
+        self.prefetch.add(
+            FetchedRun(self.reading, self.reading.generation, offset, 1, crc32c(data) if crc is None else crc, data)
+        )
 
     def head(self) -> FetchedRun:
         head = self.prefetch.head()
@@ -122,7 +124,11 @@ def test_a_damaged_batch_is_told_when_it_is_asked_for_each_time_in_the_same_word
 
 def test_a_batch_too_large_to_be_decoded_ahead_is_decoded_when_it_is_asked_for() -> None:
     made = Fetched()
-    made.add(encode_batch(batch_of([{"value": bytes(DECODED_BYTES_MAX) + random.Random(0).randbytes(DATA_BYTES_MIN)}]), "zstd"))
+    made.add(
+        encode_batch(
+            batch_of([{"value": bytes(DECODED_BYTES_MAX) + random.Random(0).randbytes(DATA_BYTES_MIN)}]), "zstd"
+        )
+    )
     assert made.threads.run() == 1
     made.rows_of_head()
 
@@ -176,7 +182,10 @@ async def _consumed(client: ledgermq.Client, broker: HostileBroker) -> None:
         assert consumer.position(0) == 2
     await consumer.seek(3)
     table = await consumer.fetch_arrow()
-    assert (table["offset"].to_pylist(), table["value"].to_pylist()) == ([3], decode_batch(data[3]).column("value").to_pylist())
+    assert (table["offset"].to_pylist(), table["value"].to_pylist()) == (
+        [3],
+        decode_batch(data[3]).column("value").to_pylist(),
+    )
 
 
 @pytest.mark.parametrize("threads", [0, 1, 2])
@@ -185,7 +194,9 @@ def test_a_consumer_hands_out_and_refuses_the_same_with_threads_and_without(thre
         broker = HostileBroker()
         settings = ClientSettings(timeout_s=5, attempt_timeout_s=2)
         with ThreadPoolExecutor(max(1, threads)) as pool:
-            async with ledgermq.Client(broker, [ADDRESS], settings, virtual_sources(5), pool if threads else None) as client:
+            async with ledgermq.Client(
+                broker, [ADDRESS], settings, virtual_sources(5), pool if threads else None
+            ) as client:
                 await _consumed(client, broker)
 
     run_virtual(main)

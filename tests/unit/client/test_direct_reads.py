@@ -40,7 +40,9 @@ def root(tmp_path: Path) -> Path:
 
 def at(data: bytes, base: int, position: int, place: int = 1, crc: int | None = None) -> pb.FetchedBatch:
     found = crc32c(data) if crc is None else crc
-    return pb.FetchedBatch(base_offset=base, record_count=1, length=len(data), crc=found, object=place, position=position)
+    return pb.FetchedBatch(
+        base_offset=base, record_count=1, length=len(data), crc=found, object=place, position=position
+    )
 
 
 def header(url: str, *batches: pb.FetchedBatch) -> pb.FetchHeader:
@@ -161,7 +163,9 @@ def server() -> Iterator[str]:
         thread.join()
 
 
-async def test_ranges_of_a_signed_url_are_read_and_no_other_answer_is_taken(server: str, pool: ThreadPoolExecutor) -> None:
+async def test_ranges_of_a_signed_url_are_read_and_no_other_answer_is_taken(
+    server: str, pool: ThreadPoolExecutor
+) -> None:
     reads = DirectReads(server, pool)
     assert [bytes(piece) for piece in await reads.read(all_of(f"{server}/object?signature=x"))] == [A, B, C]
     for path in ("whole", "gone", "expired?signature=secret", "moved"):
@@ -196,7 +200,9 @@ async def read(consumer: ledgermq.Consumer, count: int) -> list[tuple[int, bytes
     return [(message.offset, message.value) for message in messages]
 
 
-async def test_a_consumer_hands_out_what_it_read_by_itself(client: tuple[HostileBroker, ledgermq.Client], root: Path) -> None:
+async def test_a_consumer_hands_out_what_it_read_by_itself(
+    client: tuple[HostileBroker, ledgermq.Client], root: Path
+) -> None:
     broker, made = client
     broker.fetches = [[located((root / "segment").as_uri()), fetched(encoded(b"d"), count=1, base=3)]]
     consumer = made.consumer("t", partitions=[0], direct_reads=root.as_uri())
@@ -205,7 +211,9 @@ async def test_a_consumer_hands_out_what_it_read_by_itself(client: tuple[Hostile
 
 
 @pytest.mark.parametrize("name", ["missing", "other", "../elsewhere"])
-async def test_what_it_cannot_read_it_asks_the_broker_for(client: tuple[HostileBroker, ledgermq.Client], root: Path, name: str) -> None:
+async def test_what_it_cannot_read_it_asks_the_broker_for(
+    client: tuple[HostileBroker, ledgermq.Client], root: Path, name: str
+) -> None:
     broker, made = client
     (root / "other").write_bytes(bytes(10_000))
     first = fetched(encoded(b"z"), count=1)
@@ -218,7 +226,9 @@ async def test_what_it_cannot_read_it_asks_the_broker_for(client: tuple[HostileB
     assert [(request.direct, request.partitions[0].offset) for request in broker.requests] == [(True, 0), (False, 1)]
 
 
-async def test_a_place_that_nobody_asked_for_is_refused(client: tuple[HostileBroker, ledgermq.Client], root: Path) -> None:
+async def test_a_place_that_nobody_asked_for_is_refused(
+    client: tuple[HostileBroker, ledgermq.Client], root: Path
+) -> None:
     broker, made = client
     broker.fetches = [[located((root / "segment").as_uri())], [fetched(A, count=1)]]
     consumer = made.consumer("t", partitions=[0])
@@ -228,9 +238,14 @@ async def test_a_place_that_nobody_asked_for_is_refused(client: tuple[HostileBro
     assert not any(request.direct for request in broker.requests)
 
 
-async def test_a_place_that_cannot_be_is_told_to_the_program(client: tuple[HostileBroker, ledgermq.Client], root: Path) -> None:
+async def test_a_place_that_cannot_be_is_told_to_the_program(
+    client: tuple[HostileBroker, ledgermq.Client], root: Path
+) -> None:
     broker, made = client
-    broker.fetches = [[Frame(header((root / "segment").as_uri(), at(A, 0, 6, place=7)), [])], [located((root / "segment").as_uri())]]
+    broker.fetches = [
+        [Frame(header((root / "segment").as_uri(), at(A, 0, 6, place=7)), [])],
+        [located((root / "segment").as_uri())],
+    ]
     consumer = made.consumer("t", partitions=[0], direct_reads=root.as_uri())
     with pytest.raises(CorruptFrame, match="object 7"):
         await consumer.fetch(timeout=10)

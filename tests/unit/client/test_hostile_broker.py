@@ -21,7 +21,9 @@ Scenario = Callable[[HostileBroker, ledgermq.Client], Awaitable[None]]
 def scenario(body: Scenario) -> Callable[[], None]:
     async def main() -> None:
         broker = HostileBroker()
-        async with ledgermq.Client(broker, [ADDRESS], ClientSettings(timeout_s=5, attempt_timeout_s=2), virtual_sources(5)) as client:
+        async with ledgermq.Client(
+            broker, [ADDRESS], ClientSettings(timeout_s=5, attempt_timeout_s=2), virtual_sources(5)
+        ) as client:
             await body(broker, client)
             for made in client._made:
                 if isinstance(made, ledgermq.Producer):
@@ -56,7 +58,9 @@ async def test_a_silent_cluster_is_unavailable_in_time(broker: HostileBroker, cl
 
 
 @scenario
-async def test_a_record_never_sent_fails_at_the_delivery_timeout(broker: HostileBroker, client: ledgermq.Client) -> None:
+async def test_a_record_never_sent_fails_at_the_delivery_timeout(
+    broker: HostileBroker, client: ledgermq.Client
+) -> None:
     broker.silent = True
     begun = now_s()
     with pytest.raises((errors.Unavailable, errors.DeadlineExceeded)):
@@ -65,7 +69,9 @@ async def test_a_record_never_sent_fails_at_the_delivery_timeout(broker: Hostile
 
 
 @scenario
-async def test_a_record_sent_without_answer_has_an_unknown_outcome(broker: HostileBroker, client: ledgermq.Client) -> None:
+async def test_a_record_sent_without_answer_has_an_unknown_outcome(
+    broker: HostileBroker, client: ledgermq.Client
+) -> None:
     producer = client.producer(delivery_timeout_s=8, request_timeout_s=1)
     await producer.send("t", b"1", partition=0)
     broker.silent = True
@@ -107,7 +113,9 @@ async def test_an_error_of_a_newer_version_reaches_the_caller(broker: HostileBro
 async def test_a_refused_batch_fails_alone(broker: HostileBroker, client: ledgermq.Client) -> None:
     def answer(frame: ProduceFrame) -> pb.ProduceResponse:
         bad = pb.ProduceResult(error=pb.Error(code="CORRUPT_FRAME", message="no"))
-        return pb.ProduceResponse(results=[bad if b.partition == 0 else pb.ProduceResult(base_offset=7) for b in frame.header.batches])
+        return pb.ProduceResponse(
+            results=[bad if b.partition == 0 else pb.ProduceResult(base_offset=7) for b in frame.header.batches]
+        )
 
     broker.on_produce = answer
     producer = client.producer()
@@ -123,7 +131,9 @@ async def test_after_a_refusal_the_partition_gets_a_new_session(broker: HostileB
 
     def answer(frame: ProduceFrame) -> pb.ProduceResponse:
         bad = pb.ProduceResult(error=pb.Error(code="MESSAGE_TOO_LARGE", message="no"))
-        return pb.ProduceResponse(results=[bad if refuse.pop() else pb.ProduceResult(base_offset=0) for _ in frame.header.batches])
+        return pb.ProduceResponse(
+            results=[bad if refuse.pop() else pb.ProduceResult(base_offset=0) for _ in frame.header.batches]
+        )
 
     broker.on_produce = answer
     producer = client.producer()
@@ -137,12 +147,16 @@ async def test_after_a_refusal_the_partition_gets_a_new_session(broker: HostileB
 
 
 @scenario
-async def test_a_forgotten_producer_with_nothing_in_doubt_goes_on(broker: HostileBroker, client: ledgermq.Client) -> None:
+async def test_a_forgotten_producer_with_nothing_in_doubt_goes_on(
+    broker: HostileBroker, client: ledgermq.Client
+) -> None:
     forgotten = [False, True, False]
 
     def answer(frame: ProduceFrame) -> pb.ProduceResponse:
         error = pb.ProduceResult(error=pb.Error(code="UNKNOWN_PRODUCER", message="who"))
-        return pb.ProduceResponse(results=[error if forgotten.pop(0) else pb.ProduceResult(base_offset=len(broker.produced))])
+        return pb.ProduceResponse(
+            results=[error if forgotten.pop(0) else pb.ProduceResult(base_offset=len(broker.produced))]
+        )
 
     broker.on_produce = answer
     producer = client.producer()
@@ -154,16 +168,22 @@ async def test_a_forgotten_producer_with_nothing_in_doubt_goes_on(broker: Hostil
 
 
 @scenario
-async def test_a_forgotten_producer_with_a_batch_in_doubt_is_told(broker: HostileBroker, client: ledgermq.Client) -> None:
+async def test_a_forgotten_producer_with_a_batch_in_doubt_is_told(
+    broker: HostileBroker, client: ledgermq.Client
+) -> None:
     codes = ["UNAVAILABLE", "UNKNOWN_PRODUCER"]
-    broker.on_produce = lambda frame: pb.ProduceResponse(results=[pb.ProduceResult(error=pb.Error(code=codes.pop(0), message="m"))])
+    broker.on_produce = lambda frame: pb.ProduceResponse(
+        results=[pb.ProduceResult(error=pb.Error(code=codes.pop(0), message="m"))]
+    )
     with pytest.raises(errors.OutcomeUnknown):
         await client.producer().send("t", b"1", partition=0)
     assert codes == []
 
 
 @scenario
-async def test_a_stream_that_breaks_is_opened_again_with_the_same_sequence(broker: HostileBroker, client: ledgermq.Client) -> None:
+async def test_a_stream_that_breaks_is_opened_again_with_the_same_sequence(
+    broker: HostileBroker, client: ledgermq.Client
+) -> None:
     outcomes: list[pb.ProduceResponse | None] = [None, pb.ProduceResponse(results=[pb.ProduceResult(base_offset=3)])]
     broker.on_produce = lambda frame: outcomes.pop(0)
     assert (await client.producer().send("t", b"1", partition=0)).offset == 3
@@ -185,7 +205,9 @@ async def test_brokers_that_point_at_each_other_end_in_time(broker: HostileBroke
 
 @scenario
 async def test_overload_is_answered_with_patience(broker: HostileBroker, client: ledgermq.Client) -> None:
-    full = pb.ProduceResponse(results=[pb.ProduceResult(error=pb.Error(code="RESOURCE_EXHAUSTED", message="full", retry_after_ms=3000))])
+    full = pb.ProduceResponse(
+        results=[pb.ProduceResult(error=pb.Error(code="RESOURCE_EXHAUSTED", message="full", retry_after_ms=3000))]
+    )
     outcomes = [full, pb.ProduceResponse(results=[pb.ProduceResult(base_offset=0)])]
     broker.on_produce = lambda frame: outcomes.pop(0)
     begun = now_s()
@@ -197,7 +219,9 @@ async def test_overload_is_answered_with_patience(broker: HostileBroker, client:
 
 
 @scenario
-async def test_a_damaged_batch_names_its_place_and_can_be_sought_past(broker: HostileBroker, client: ledgermq.Client) -> None:
+async def test_a_damaged_batch_names_its_place_and_can_be_sought_past(
+    broker: HostileBroker, client: ledgermq.Client
+) -> None:
     good, bad = encoded(b"a", b"b"), encoded(b"c")
     broker.fetches = [
         [fetched(good, count=2), fetched(bad, count=1, base=2, crc=1), fetched(encoded(b"d"), count=1, base=3)],
@@ -255,7 +279,9 @@ async def test_batches_that_come_twice_are_read_once(broker: HostileBroker, clie
 
 
 @scenario
-async def test_a_peer_that_sends_without_end_fills_no_more_than_the_prefetch(broker: HostileBroker, client: ledgermq.Client) -> None:
+async def test_a_peer_that_sends_without_end_fills_no_more_than_the_prefetch(
+    broker: HostileBroker, client: ledgermq.Client
+) -> None:
     size = len(encoded(b"x" * 1000))
     broker.fetches = [[fetched(encoded(b"x" * 1000), count=1, base=number) for number in range(100)]]
     consumer = client.consumer("t", partitions=[0], prefetch_bytes_max=10 * size)
@@ -339,7 +365,9 @@ async def test_a_deletion_whose_answer_was_lost_is_recognized(broker: HostileBro
 
 
 @scenario
-async def test_a_program_that_takes_nothing_keeps_no_stream_open(broker: HostileBroker, client: ledgermq.Client) -> None:
+async def test_a_program_that_takes_nothing_keeps_no_stream_open(
+    broker: HostileBroker, client: ledgermq.Client
+) -> None:
     """What a broker has in line for it would take the broker's memory; the stream begins again where it was once there is room."""
     first, second = (encoded(f"{number}".encode() * 1000) for number in (1, 2))
     broker.fetches = [[fetched(first, count=1)], [fetched(second, count=1, base=1)]]

@@ -54,7 +54,9 @@ async def answers_to(connection: AnswersSome, deadlines_s: Sequence[float]) -> l
     return found
 
 
-@pytest.mark.parametrize(("deadlines_s", "ended_s"), [((30.0, 31.0), 31.0), ((30.0, 5.0), 5.0), ((30.0, 0.5), 1.0), ((30.0, 30.0), 30.0)])
+@pytest.mark.parametrize(
+    ("deadlines_s", "ended_s"), [((30.0, 31.0), 31.0), ((30.0, 5.0), 5.0), ((30.0, 0.5), 1.0), ((30.0, 30.0), 30.0)]
+)
 def test_the_deadline_of_the_oldest_frame_counts_whether_it_is_later_or_earlier_than_the_one_before(
     deadlines_s: tuple[float, float], ended_s: float
 ) -> None:

@@ -21,8 +21,12 @@ def test_every_public_type_is_in_a_signature_of_another_one() -> None:
         signatures += " ".join(str(annotation) for annotation in getattr(public, "__annotations__", {}).values())
         for member_name, member in inspect.getmembers(public):
             if not member_name.startswith("_"):
-                signatures += str(getattr(member.fget if isinstance(member, property) else member, "__annotations__", ""))
-    unused = [name for name in ledgermq.__all__ if name not in NOT_MADE_BY_CALLS and not re.search(rf"\b{name}\b", signatures)]
+                signatures += str(
+                    getattr(member.fget if isinstance(member, property) else member, "__annotations__", "")
+                )
+    unused = [
+        name for name in ledgermq.__all__ if name not in NOT_MADE_BY_CALLS and not re.search(rf"\b{name}\b", signatures)
+    ]
     # What `connect`, awaiting and `client.groups` give; what programs make for a reset, and as a setting.
     assert unused == ["BatchResult", "Client", "GroupAdmin", "Like", "OffsetStore", "Shift"]
 

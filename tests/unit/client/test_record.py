@@ -32,7 +32,9 @@ def test_views_are_copied() -> None:
     assert made[:2] == (b"abc", b"abc")
 
 
-@pytest.mark.parametrize("headers", [{"a": "1", "b": None}, [("a", b"1"), ("b", None)], iter([("a", b"1"), ("b", None)])])
+@pytest.mark.parametrize(
+    "headers", [{"a": "1", "b": None}, [("a", b"1"), ("b", None)], iter([("a", b"1"), ("b", None)])]
+)
 def test_headers_may_be_a_mapping_or_pairs(headers: Any) -> None:
     assert row(headers=headers)[2] == [("a", b"1"), ("b", None)]
 
@@ -73,11 +75,15 @@ def test_a_bad_record_is_refused_with_a_reason(bad: dict[str, Any]) -> None:
 
 def test_the_size_of_a_row_is_what_brokers_count() -> None:
     rows = [row(b"12345", b"k", {"é": b"xyz", "n": None}), row(None), row(b"", b"", {})]
-    assert [row_bytes(each) for each in rows] == record_bytes(rows_to_arrow(rows)).to_pylist() == [5 + 1 + 2 + 3 + 1, 0, 0]
+    assert (
+        [row_bytes(each) for each in rows] == record_bytes(rows_to_arrow(rows)).to_pylist() == [5 + 1 + 2 + 3 + 1, 0, 0]
+    )
 
 
 def test_an_arrow_batch_is_completed_and_converted() -> None:
-    given = pa.RecordBatch.from_pydict({"value": pa.array(["a", None], pa.large_string()), "key": pa.array([b"k", b"l"], pa.binary_view())})
+    given = pa.RecordBatch.from_pydict(
+        {"value": pa.array(["a", None], pa.large_string()), "key": pa.array([b"k", b"l"], pa.binary_view())}
+    )
     made = conform(given, NOW_US)
     assert made.schema == SCHEMA
     assert made.column("value").to_pylist() == [b"a", None]
@@ -88,7 +94,9 @@ def test_an_arrow_batch_is_completed_and_converted() -> None:
 
 def test_given_timestamps_are_kept_and_gaps_filled() -> None:
     moment = datetime(2020, 1, 1, tzinfo=UTC)
-    given = pa.RecordBatch.from_pydict({"value": [b"a", b"b"], "timestamp": pa.array([moment, None], pa.timestamp("ms", "Europe/Berlin"))})
+    given = pa.RecordBatch.from_pydict(
+        {"value": [b"a", b"b"], "timestamp": pa.array([moment, None], pa.timestamp("ms", "Europe/Berlin"))}
+    )
     assert conform(given, NOW_US).column("timestamp").to_pylist() == [moment, datetime_of(NOW_US)]
 
 
@@ -106,7 +114,18 @@ def test_given_timestamps_are_kept_and_gaps_filled() -> None:
         pa.table({"value": [b"v"]}),
         [b"v"],
     ],
-    ids=["no rows", "no value", "unknown column", "twice", "numbers", "headers", "not utf8", "no zone", "table", "list"],
+    ids=[
+        "no rows",
+        "no value",
+        "unknown column",
+        "twice",
+        "numbers",
+        "headers",
+        "not utf8",
+        "no zone",
+        "table",
+        "list",
+    ],
 )
 def test_a_bad_arrow_batch_is_refused_with_a_reason(bad: Any) -> None:
     with pytest.raises(InvalidRecord):

@@ -46,7 +46,11 @@ class _Broker(HostileBroker):
         if self.address not in self._brokers.behaviour:
             raise Unavailable(f"{self.address} refuses the connection")
         await self._brokers.behaviour[self.address]()
-        info = pb.TopicInfo(name="t", topic_id=self._brokers.topic_id, partitions=[pb.PartitionInfo(bundle=1, owner=self._brokers.owner)])
+        info = pb.TopicInfo(
+            name="t",
+            topic_id=self._brokers.topic_id,
+            partitions=[pb.PartitionInfo(bundle=1, owner=self._brokers.owner)],
+        )
         return pb.DescribeTopicsResponse(topics=[info])
 
     async def close(self) -> None:
@@ -67,7 +71,9 @@ def raising(error: Exception) -> Behaviour:
 def in_virtual_time(body: Callable[[Brokers, Connections, Routing], Awaitable[None]]) -> Callable[[], None]:
     async def main() -> None:
         brokers = Brokers()
-        connections = Connections(brokers, ["a:1", "b:1"], ClientSettings(timeout_s=10, attempt_timeout_s=2), virtual_sources())
+        connections = Connections(
+            brokers, ["a:1", "b:1"], ClientSettings(timeout_s=10, attempt_timeout_s=2), virtual_sources()
+        )
         routing = Routing(connections, 60)
         await body(brokers, connections, routing)
         await routing.close()
@@ -96,7 +102,9 @@ async def test_a_silent_broker_costs_one_attempt_then_the_next_is_asked(
 
 
 @in_virtual_time
-async def test_a_redirect_is_followed_even_to_a_stranger(brokers: Brokers, connections: Connections, routing: Routing) -> None:
+async def test_a_redirect_is_followed_even_to_a_stranger(
+    brokers: Brokers, connections: Connections, routing: Routing
+) -> None:
     brokers.behaviour = {"a:1": raising(NotOwner("not here", owner="c:1")), "c:1": well}
     await routing.route("t", connections.deadline())
     assert brokers.asked == {"a:1": 1, "c:1": 1}
@@ -125,7 +133,9 @@ async def test_who_is_to_be_avoided_is_asked_last(brokers: Brokers, connections:
 
 
 @in_virtual_time
-async def test_nobody_is_asked_beyond_the_deadline(brokers: Brokers, connections: Connections, routing: Routing) -> None:
+async def test_nobody_is_asked_beyond_the_deadline(
+    brokers: Brokers, connections: Connections, routing: Routing
+) -> None:
     with pytest.raises(Unavailable, match=r"a:1, b:1 answered in time; the last said: b:1 refuses"):
         await routing.route("t", connections.deadline())
     assert now_s() <= 10
@@ -133,7 +143,9 @@ async def test_nobody_is_asked_beyond_the_deadline(brokers: Brokers, connections
 
 
 @in_virtual_time
-async def test_overload_is_waited_for_as_long_as_it_says(brokers: Brokers, connections: Connections, routing: Routing) -> None:
+async def test_overload_is_waited_for_as_long_as_it_says(
+    brokers: Brokers, connections: Connections, routing: Routing
+) -> None:
     brokers.behaviour = {"a:1": raising(ResourceExhausted("full", retry_after_ms=3000))}
     with pytest.raises(ResourceExhausted):
         await routing.route("t", connections.deadline())
@@ -141,7 +153,9 @@ async def test_overload_is_waited_for_as_long_as_it_says(brokers: Brokers, conne
 
 
 @in_virtual_time
-async def test_what_a_retry_does_not_cure_is_told_at_once(brokers: Brokers, connections: Connections, routing: Routing) -> None:
+async def test_what_a_retry_does_not_cure_is_told_at_once(
+    brokers: Brokers, connections: Connections, routing: Routing
+) -> None:
     brokers.behaviour = {"a:1": raising(TopicBeingDeleted("t is being deleted", retry_after_ms=100))}
     with pytest.raises(TopicBeingDeleted):
         await routing.route("t", connections.deadline())
@@ -149,7 +163,9 @@ async def test_what_a_retry_does_not_cure_is_told_at_once(brokers: Brokers, conn
 
 
 @in_virtual_time
-async def test_an_unknown_topic_is_asked_for_again_for_a_moment(brokers: Brokers, connections: Connections, routing: Routing) -> None:
+async def test_an_unknown_topic_is_asked_for_again_for_a_moment(
+    brokers: Brokers, connections: Connections, routing: Routing
+) -> None:
     brokers.behaviour = {"a:1": raising(UnknownTopic("no t"))}
     with pytest.raises(UnknownTopic):
         await routing.route("t", connections.deadline())
@@ -166,7 +182,9 @@ async def test_many_questions_at_once_are_one(brokers: Brokers, connections: Con
 
 
 @in_virtual_time
-async def test_owners_are_learned_redirected_and_forgotten(brokers: Brokers, connections: Connections, routing: Routing) -> None:
+async def test_owners_are_learned_redirected_and_forgotten(
+    brokers: Brokers, connections: Connections, routing: Routing
+) -> None:
     brokers.behaviour = {"a:1": well}
     await routing.route("t", connections.deadline())
     assert routing.owner("t", 0) == "a:1"
@@ -182,7 +200,9 @@ async def test_owners_are_learned_redirected_and_forgotten(brokers: Brokers, con
 
 
 @in_virtual_time
-async def test_a_topic_of_another_id_is_another_topic(brokers: Brokers, connections: Connections, routing: Routing) -> None:
+async def test_a_topic_of_another_id_is_another_topic(
+    brokers: Brokers, connections: Connections, routing: Routing
+) -> None:
     brokers.behaviour = {"a:1": well}
     first = await routing.route("t", connections.deadline())
     routing.redirected("t", 0, "b:1", refused_by="a:1")
@@ -194,14 +214,18 @@ async def test_a_topic_of_another_id_is_another_topic(brokers: Brokers, connecti
 
 
 @in_virtual_time
-async def test_a_broker_that_lags_takes_no_newer_topic_back(brokers: Brokers, connections: Connections, routing: Routing) -> None:
+async def test_a_broker_that_lags_takes_no_newer_topic_back(
+    brokers: Brokers, connections: Connections, routing: Routing
+) -> None:
     """A consumer that was opened after its topic had been created anew once asked for the deleted one, for ever."""
     brokers.behaviour["a:1"] = well
     created = routing.learn(pb.TopicInfo(name="t", topic_id=2, partitions=[pb.PartitionInfo(bundle=1, owner="b:1")]))
     assert await routing.refresh("t", connections.deadline()) == created
     assert routing.owner("t", 0) == "b:1"
     await asyncio.sleep(routing.age_s_max + 1)
-    assert (await routing.refresh("t", connections.deadline())).topic_id == 1, "nobody lags for as long: it is another cluster"
+    assert (await routing.refresh("t", connections.deadline())).topic_id == 1, (
+        "nobody lags for as long: it is another cluster"
+    )
 
 
 def test_lines_to_brokers_that_come_and_go_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

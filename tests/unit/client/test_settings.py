@@ -26,7 +26,8 @@ def test_an_unknown_setting_names_the_nearest() -> None:
 
 def test_a_handler_lists_its_own_settings_and_those_of_its_consumer() -> None:
     with pytest.raises(
-        InvalidConfig, match=r"a handler has no setting 'max_attempts'; it takes concurrency, .*on_failure, .*session_timeout_s"
+        InvalidConfig,
+        match=r"a handler has no setting 'max_attempts'; it takes concurrency, .*on_failure, .*session_timeout_s",
     ):
         handler_settings("t", "g", {"max_attempts": 5})
     with pytest.raises(InvalidConfig, match=r"no setting 'concurency' \(did you mean 'concurrency'\?\)"):
@@ -43,7 +44,9 @@ async def test_trouble_is_told_while_a_call_waits() -> None:
     told: list[LedgerMQError | None] = []
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        async with ledgermq.connect(f"127.0.0.1:{taken.getsockname()[1]}", timeout_s=0.5, on_trouble=told.append) as client:
+        async with ledgermq.connect(
+            f"127.0.0.1:{taken.getsockname()[1]}", timeout_s=0.5, on_trouble=told.append
+        ) as client:
             with pytest.raises(Unavailable):
                 await client.list_topics()
     assert told
@@ -111,7 +114,9 @@ def test_addresses_are_parsed() -> None:
     assert parse_addresses("a:1, [::1]:9200 ,c.example:65535") == ["a:1", "[::1]:9200", "c.example:65535"]
 
 
-@pytest.mark.parametrize("bad", ["", ",", "host", "host:", ":1", "host:0", "host:99999", "host:x", "a b:1", "http:/x:1", "user@host:1"])
+@pytest.mark.parametrize(
+    "bad", ["", ",", "host", "host:", ":1", "host:0", "host:99999", "host:x", "a b:1", "http:/x:1", "user@host:1"]
+)
 def test_what_is_no_address_is_refused(bad: str) -> None:
     with pytest.raises(InvalidConfig):
         parse_addresses(bad)

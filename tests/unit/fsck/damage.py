@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable
 from crc32c import crc32c
 
 from ledger import keys
-from ledger.catalog import Topic
-from ledger.checkpoint import encode_checkpoint, newest_checkpoint
-from ledger.envelope import ObjectKind, seal, unseal
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.fsck.problem import Severity
+from ledger.log.checkpoint import encode_checkpoint, newest_checkpoint
+from ledger.log.envelope import ObjectKind, seal, unseal
+from ledger.log.segment import TRAILER, decode_tail
 from ledger.parquet.footer_checksum import footer_bytes
-from ledger.segment import TRAILER, decode_tail
+from ledger.topics.catalog import Topic
 from tests.ledgers import append_and_wait, batch
 from tests.roots import Root, parquet_keys
 
@@ -48,7 +48,9 @@ async def forge(root: Root, slot: int, change: Callable[[fmt.SegmentIndex], None
     change(index)
     position, _, _, version, zero, magic = TRAILER.unpack_from(data, len(data) - TRAILER.size)
     body = index.SerializeToString()
-    await root.store.put(key, data[:position] + body + TRAILER.pack(position, len(body), crc32c(body), version, zero, magic))
+    await root.store.put(
+        key, data[:position] + body + TRAILER.pack(position, len(body), crc32c(body), version, zero, magic)
+    )
     return key
 
 
@@ -115,7 +117,9 @@ async def overlap(root: Root) -> str:
     first = await parquet(root)
     name = keys.parse_parquet(first)
     assert name is not None
-    return await put(root, keys.ParquetName(name.topic, name.partition, 0, 4, name.topic_id, 9).key, await root.store.get(first))
+    return await put(
+        root, keys.ParquetName(name.topic, name.partition, 0, 4, name.topic_id, 9).key, await root.store.get(first)
+    )
 
 
 async def foreign_parquet(root: Root) -> str:
@@ -124,7 +128,9 @@ async def foreign_parquet(root: Root) -> str:
 
 async def park(root: Root) -> str:
     def change(checkpoint: fmt.Checkpoint) -> None:
-        checkpoint.partitions[0].parked.CopyFrom(fmt.Parked(plan=3, first_slot=checkpoint.trim_slot, object_key="the/object", reason="why"))
+        checkpoint.partitions[0].parked.CopyFrom(
+            fmt.Parked(plan=3, first_slot=checkpoint.trim_slot, object_key="the/object", reason="why")
+        )
 
     await forge_checkpoint(root, change)
     return "the/object"
@@ -173,7 +179,7 @@ async def wrong_bundle(root: Root) -> str:
 async def open_fence(root: Root) -> str:
     fence = keys.fence(1, 1, b"p" * 16)
     await root.store.open_fence(fence)
-    return f"{keys.FENCES}{fence}"
+    return f"{FENCES}{fence}"
 
 
 async def old_page(root: Root) -> str:
@@ -360,10 +366,22 @@ KINDS: dict[str, tuple[Severity, str, Damage]] = {
     "a topic in a bundle that is not": (DAMAGE, "UNKNOWN_BUNDLE", topic_outside),
     "records of a topic that never was": (DAMAGE, "UNKNOWN_TOPIC", unknown_topic),
     "records in another bundle than their topic's": (DAMAGE, "WRONG_BUNDLE", wrong_bundle),
-    "a file that Spark would read": (DAMAGE, "FOREIGN_OBJECT", lambda root: put(root, "parquet/topic=flights/partition=0/part-0.parquet")),
+    "a file that Spark would read": (
+        DAMAGE,
+        "FOREIGN_OBJECT",
+        lambda root: put(root, "parquet/topic=flights/partition=0/part-0.parquet"),
+    ),
     "a ledger of no bundle": (DAMAGE, "FOREIGN_LEDGER", lambda root: put(root, keys.segment(9, 1))),
-    "a file that Spark passes over": (UNTIDY, "FOREIGN_OBJECT", lambda root: put(root, "parquet/topic=flights/_SUCCESS")),
-    "a strange object": (UNTIDY, "FOREIGN_OBJECT", lambda root: put(root, "ledgers/0001/segments/00000000000000000001.bak")),
+    "a file that Spark passes over": (
+        UNTIDY,
+        "FOREIGN_OBJECT",
+        lambda root: put(root, "parquet/topic=flights/_SUCCESS"),
+    ),
+    "a strange object": (
+        UNTIDY,
+        "FOREIGN_OBJECT",
+        lambda root: put(root, "ledgers/0001/segments/00000000000000000001.bak"),
+    ),
     "a page that nothing leads to": (UNTIDY, "UNREFERENCED", old_page),
     "a snapshot that is not in force": (UNTIDY, "UNREFERENCED", old_snapshot),
     "a fence of a finished plan": (UNTIDY, "OPEN_FENCE", open_fence),

@@ -8,14 +8,14 @@ import pytest
 
 from ledger import keys
 from ledger.blocking import run_inline
-from ledger.catalog import METADATA, topic_key
 from ledger.fsck.check import Checked, check_root
+from ledger.garbage.removal import remove_topics
+from ledger.log.recovery import advance_checkpoint
+from ledger.log.segment import decode_tail
 from ledger.object_store.contract import Buffer, ObjectInfo
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.removal import remove_topics
-from ledger.recovery import advance_checkpoint
-from ledger.segment import decode_tail
+from ledger.topics.catalog import METADATA, topic_key
 from ledgermq.sources import Sources
 from tests.ledgers import append_and_wait, batch, session
 from tests.passing_store import PassingStore
@@ -105,7 +105,9 @@ async def test_a_producer_that_was_forgotten_may_begin_again(root: Root) -> None
 async def test_one_damaged_bundle_does_not_hide_what_is_wrong_in_another(root: Root) -> None:
     await flip_checkpoint(root)
     await put(root, keys.segment(2, 77), b"x" * 100)
-    found = {(problem.code, problem.object_key) for problem in (await check(root)).problems if problem.severity is DAMAGE}
+    found = {
+        (problem.code, problem.object_key) for problem in (await check(root)).problems if problem.severity is DAMAGE
+    }
     assert {key for _, key in found} >= {keys.checkpoint(1, 3), keys.segment(2, 77)}
 
 
@@ -153,7 +155,10 @@ async def test_a_batch_that_parked_its_partition_is_named_until_it_is_repaired(r
     key = await flip_batch(root)
     await root.compact()
     checked = await check(root)
-    assert {(p.code, p.object_key) for p in checked.problems if p.severity is DAMAGE} == {("DATA_DAMAGED", key), ("PARKED", key)}
+    assert {(p.code, p.object_key) for p in checked.problems if p.severity is DAMAGE} == {
+        ("DATA_DAMAGED", key),
+        ("PARKED", key),
+    }
 
 
 async def test_a_checkpoint_that_is_ahead_of_all_slots_is_told_in_one_line(root: Root) -> None:

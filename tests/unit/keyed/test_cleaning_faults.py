@@ -10,15 +10,15 @@ import pytest
 
 from ledger import keys
 from ledger.blocking import run_inline
-from ledger.catalog import Topic
-from ledger.keyed.runner import clean_bundle
 from ledger.keyed.version import newest_version
 from ledger.keys import KeyedPlace
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.runner import compact_bundle
+from ledger.rounds.keyed_runner import clean_bundle
+from ledger.rounds.runner import compact_bundle
+from ledger.topics.catalog import Topic
 from ledgermq.errors import DataDamaged, LedgerMQError
 from ledgermq.sources import Sources
 from tests.faulty_store import Faults, FaultyStore
@@ -41,19 +41,30 @@ class Filled:
         found = sources or self.root.sources
         engine = LocalEngine(found, run_inline)
         while await compact_bundle(
-            Compaction(store or self.store, self.root.cluster, found, engine), 1, await self.root.catalog(), everything=True
+            Compaction(store or self.store, self.root.cluster, found, engine),
+            1,
+            await self.root.catalog(),
+            everything=True,
         ):
             pass
 
     async def clean(self, store: ObjectStore | None = None, sources: Sources | None = None) -> int:
         found = sources or self.root.sources
         catalog, engine = await self.root.catalog(), LocalEngine(found, run_inline)
-        return len(await clean_bundle(Compaction(store or self.store, self.root.cluster, found, engine), 1, catalog, everything=True))
+        return len(
+            await clean_bundle(
+                Compaction(store or self.store, self.root.cluster, found, engine), 1, catalog, everything=True
+            )
+        )
 
     def fork(self) -> Filled:
         """The same, in a store of its own: to fill one takes longer than what is tested."""
         store = MemoryStore("fork", self.store._sources)
-        store._objects, store._keys, store._fences = dict(self.store._objects), list(self.store._keys), set(self.store._fences)
+        store._objects, store._keys, store._fences = (
+            dict(self.store._objects),
+            list(self.store._keys),
+            set(self.store._fences),
+        )
         return replace(self, store=store)
 
     async def newest(self) -> tuple[int, int]:
@@ -75,7 +86,9 @@ async def filled(rounds: int = 3) -> Filled:
     draw = random.Random(5)
     for done in range(rounds):
         for _ in range(3):
-            pairs = [(b"k%d" % draw.randrange(20), None if draw.random() < 0.2 else draw.randbytes(300)) for _ in range(10)]
+            pairs = [
+                (b"k%d" % draw.randrange(20), None if draw.random() < 0.2 else draw.randbytes(300)) for _ in range(10)
+            ]
             await put_pairs(root, topic, made.written, pairs)
         await made.compact()
         await asyncio.sleep(AGE_S)
@@ -136,7 +149,9 @@ def test_rivals_on_a_store_that_fails(seed: int) -> None:
 
         async def rival(number: int) -> None:
             sources = virtual_sources(100 * seed + number)
-            store = FaultyStore(made.store, sources, Faults(before=0.05, after=0.05, late=0.05, throttle=0.02, delay_s_max=3.0))
+            store = FaultyStore(
+                made.store, sources, Faults(before=0.05, after=0.05, late=0.05, throttle=0.02, delay_s_max=3.0)
+            )
             for _ in range(3):
                 try:
                     await made.clean(store, sources)

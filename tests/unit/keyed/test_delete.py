@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from ledger.keyed.delete import delete_cleaned_log
-from ledger.keyed.runner import clean_bundle
+from ledger.garbage.keyed_delete import delete_cleaned_log
 from ledger.keys import KeyedPlace
 from ledger.object_store.contract import ObjectStore
-from ledger.parquet.runner import compact_bundle
+from ledger.rounds.keyed_runner import clean_bundle
+from ledger.rounds.runner import compact_bundle
 from tests.keyed_root import HOUR_MS, Keyed
 from tests.late_checkpoint import LateCheckpoint
 from tests.passing_store import PassingStore
@@ -31,7 +31,9 @@ def age(keyed: Keyed) -> None:
 
 
 async def delete(keyed: Keyed, store: ObjectStore) -> list[str]:
-    return await delete_cleaned_log(store, keyed.root.cluster, keyed.topic, KeyedPlace(keyed.topic.id, 0), 1, keyed.root.sources)
+    return await delete_cleaned_log(
+        store, keyed.root.cluster, keyed.topic, KeyedPlace(keyed.topic.id, 0), 1, keyed.root.sources
+    )
 
 
 async def test_a_checkpoint_under_a_number_that_was_free_again_deletes_nothing() -> None:

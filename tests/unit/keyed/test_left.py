@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from ledger.checkpoint import partition_of
-from ledger.keyed.runner import clean_bundle
+from ledger.garbage.delete import deletion_move
+from ledger.log.checkpoint import partition_of
+from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import Buffer
-from ledger.parquet.delete import deletion_move
-from ledger.recovery import advance_checkpoint
+from ledger.rounds.keyed_runner import clean_bundle
 from ledgermq.sources import Sources
 from tests.keyed_root import HOUR_MS, Keyed
 from tests.passing_store import PassingStore
@@ -36,7 +36,9 @@ async def left(**settings: str) -> Keyed:
 
 async def delete_before(keyed: Keyed, offset: int) -> None:
     root = keyed.root
-    await advance_checkpoint(root.store, 1, root.sources, root.cluster.producer_states_max, deletion_move(keyed.topic, {0: offset}))
+    await advance_checkpoint(
+        root.store, 1, root.sources, root.cluster.producer_states_max, deletion_move(keyed.topic, {0: offset})
+    )
 
 
 async def read(keyed: Keyed) -> list[int]:
@@ -105,7 +107,9 @@ async def test_a_clock_that_is_ahead_takes_nothing_of_versions() -> None:
     keyed = await left(retention_ms=str(HOUR_MS))
     ahead = Sources(lambda: keyed.clock.now_us + 240 * HOUR_MS * 1000, keyed.root.sources.random)
     for cleaned in ([], [2]):
-        reports = await clean_bundle(replace(keyed.compaction(), sources=ahead), 1, await keyed.root.catalog(), everything=False)
+        reports = await clean_bundle(
+            replace(keyed.compaction(), sources=ahead), 1, await keyed.root.catalog(), everything=False
+        )
         assert [report.number for report in reports] == cleaned
         assert await read(keyed) == ([] if cleaned else [1, 2])
         keyed.wait(2)

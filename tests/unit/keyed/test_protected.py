@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from ledger.keyed.delete import tidy_partition
+from ledger.garbage.keyed_delete import tidy_partition
 from ledger.object_store.contract import Buffer
 from tests.keyed_root import Keyed
 from tests.keyed_topics import Pair
@@ -51,7 +51,9 @@ async def test_a_hold_keeps_what_later_records_replace() -> None:
     assert await keyed.offsets() == [3, 4, 5]
 
 
-@pytest.mark.parametrize("settings", [{"retention_ms": "-1"}, {"legal_hold": "true"}, {"cleanup_policy": "delete", "retention_ms": "-1"}])
+@pytest.mark.parametrize(
+    "settings", [{"retention_ms": "-1"}, {"legal_hold": "true"}, {"cleanup_policy": "delete", "retention_ms": "-1"}]
+)
 async def test_who_knows_settings_of_before_cleans_nothing(settings: dict[str, str]) -> None:
     keyed = await cleaned()
     old = await keyed.root.catalog()

@@ -15,7 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledger.keyed.note import KeyedNote
-from ledger.keyed.version import EARLIER_MAX, KeyedFile, KeyedVersion, Published, aged_end, decode_version, earlier_of, encode_version
+from ledger.keyed.version import (
+    EARLIER_MAX,
+    KeyedFile,
+    KeyedVersion,
+    Published,
+    aged_end,
+    decode_version,
+    earlier_of,
+    encode_version,
+)
 from ledger.keys import KeyedName, KeyedPlace, parse_keyed
 from ledgermq.errors import DataDamaged, FormatNotSupported
 
@@ -28,7 +37,9 @@ def version() -> KeyedVersion:
         KeyedFile(PLACE.file(0, 99, 3, b"a" * 16), 0, 99, 12, 1, 4321, 1_000_000, 2_000_000),
         KeyedFile(PLACE.file(100, 149, 4, b"b" * 16), 100, 149, 50, 0, 9876, 0, 0),
     )
-    return KeyedVersion(PLACE, "prices", "ab" * 16, 4, b"b" * 16, 150, files, ((80, 1_700_000_000_000), (100, 1_700_000_001_000)), 80)
+    return KeyedVersion(
+        PLACE, "prices", "ab" * 16, 4, b"b" * 16, 150, files, ((80, 1_700_000_000_000), (100, 1_700_000_001_000)), 80
+    )
 
 
 def test_the_golden_file_is_readable_for_ever() -> None:
@@ -53,9 +64,20 @@ _numbers = st.integers(0, 2**62)
 def test_round_trip(counts: list[tuple[int, int]], earlier: list[tuple[int, int]], expired_ms: int, topic: str) -> None:
     files, at = [], 0
     for gap, length in counts:
-        files.append(KeyedFile(PLACE.file(at + gap, at + gap + length, 9, b"x" * 16), at + gap, at + gap + length, 1, 0, 10, 5, 6))
+        files.append(
+            KeyedFile(
+                PLACE.file(at + gap, at + gap + length, 9, b"x" * 16), at + gap, at + gap + length, 1, 0, 10, 5, 6
+            )
+        )
         at += gap + length + 1
-    changed = {"topic": topic, "number": 9, "end": at + 1, "files": tuple(files), "earlier": tuple(earlier), "expired_ms": expired_ms}
+    changed = {
+        "topic": topic,
+        "number": 9,
+        "end": at + 1,
+        "files": tuple(files),
+        "earlier": tuple(earlier),
+        "expired_ms": expired_ms,
+    }
     whole = replace(version(), **changed)
     assert decode_version(encode_version(whole), PLACE.version(9), PLACE) == whole
 
@@ -110,14 +132,25 @@ def test_files_that_overlap_or_reach_beyond_the_end_are_never_written() -> None:
 def test_names() -> None:
     assert parse_keyed(PLACE.version(4)) == KeyedName(PLACE, 4, False)
     assert parse_keyed(version().files[0].key) == KeyedName(PLACE, 3, True)
-    for wrong in ("keyed/x", "keyed/_7/partition=1/versions/4", "keyed/_7/partition=1/files/4.parquet", f"parquet/{PLACE.version(4)}"):
+    for wrong in (
+        "keyed/x",
+        "keyed/_7/partition=1/versions/4",
+        "keyed/_7/partition=1/files/4.parquet",
+        f"parquet/{PLACE.version(4)}",
+    ):
         assert parse_keyed(wrong) is None
 
 
 def test_notes_round_trip_and_others_are_none() -> None:
     note = KeyedNote("c", 7, 1, 0, 99, 3, "aa" * 16, 12, 1, 5, 6)
     assert KeyedNote.decode(note.encode()) == note
-    for other in (None, {}, {b"ledgermq": b"{"}, {b"ledgermq": b'{"format": 1}'}, {b"ledgermq": b'{"format": 2, "kind": "keyed"}'}):
+    for other in (
+        None,
+        {},
+        {b"ledgermq": b"{"},
+        {b"ledgermq": b'{"format": 1}'},
+        {b"ledgermq": b'{"format": 2, "kind": "keyed"}'},
+    ):
         assert KeyedNote.decode(other) is None
 
 

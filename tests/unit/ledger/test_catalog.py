@@ -5,12 +5,19 @@ from __future__ import annotations
 import pytest
 
 from ledger import keys
-from ledger.catalog import Catalog, Topic, encode_topic_record, removed, topic_key
-from ledger.checkpoint import genesis
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.topic_removal import confirm_deleted, is_past_barrier, note_barrier, take_in_facts
-from ledger.topic_settings import PARQUET_TARGET_BYTES_MAX, TopicSettings, parse_settings
-from ledgermq.errors import DataDamaged, FormatNotSupported, InvalidConfig, InvalidTopicName, TopicBeingDeleted, UnknownTopic
+from ledger.log.checkpoint import genesis
+from ledger.topics.catalog import Catalog, Topic, encode_topic_record, removed, topic_key
+from ledger.topics.removal import confirm_deleted, is_past_barrier, note_barrier, take_in_facts
+from ledger.topics.settings import PARQUET_TARGET_BYTES_MAX, TopicSettings, parse_settings
+from ledgermq.errors import (
+    DataDamaged,
+    FormatNotSupported,
+    InvalidConfig,
+    InvalidTopicName,
+    TopicBeingDeleted,
+    UnknownTopic,
+)
 
 
 def create(catalog: Catalog, offset: int, name: str, bundles: tuple[int, ...] = (1,)) -> Topic:
@@ -65,7 +72,9 @@ def test_a_damaged_record_is_an_error() -> None:
         Catalog().apply(3, topic_key("t"), b"\xff\xff\xff")
 
 
-@pytest.mark.parametrize("name", ["", " ", ".", "..", "a/b", "a" * 250, "ä", "a b", "a\n", "a\x00", "topic=1", "💡", "../x"])
+@pytest.mark.parametrize(
+    "name", ["", " ", ".", "..", "a/b", "a" * 250, "ä", "a b", "a\n", "a\x00", "topic=1", "💡", "../x"]
+)
 def test_bad_topic_names(name: str) -> None:
     with pytest.raises(InvalidTopicName):
         keys.check_topic_name(name)
@@ -150,10 +159,15 @@ def test_facts_of_an_older_catalog_are_declined() -> None:
         (b"\xff\xff", DataDamaged),
         (fmt.TopicRecord(name="another", bundles=[1]).SerializeToString(), DataDamaged),
         (fmt.TopicRecord(name="t", bundles=[1], settings={"of.tomorrow": "1"}).SerializeToString(), FormatNotSupported),
-        (fmt.TopicRecord(name="t", bundles=[1], settings={"compression.type": "of tomorrow"}).SerializeToString(), FormatNotSupported),
+        (
+            fmt.TopicRecord(name="t", bundles=[1], settings={"compression.type": "of tomorrow"}).SerializeToString(),
+            FormatNotSupported,
+        ),
     ],
 )
-def test_a_record_that_cannot_be_read_changes_nothing_however_often_it_is_tried(value: bytes, error: type[Exception]) -> None:
+def test_a_record_that_cannot_be_read_changes_nothing_however_often_it_is_tried(
+    value: bytes, error: type[Exception]
+) -> None:
     """Were it half taken in, the topic would be below M and not among the living, which means removed: its data would be dropped."""
     catalog = Catalog()
     topic = create(catalog, 5, "t")

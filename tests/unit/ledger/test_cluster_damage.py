@@ -13,16 +13,16 @@ import pytest
 
 from ledger import keys
 from ledger.blocking import run_inline
-from ledger.cluster import CHECKSUM, ClusterSettings, _decode, open_cluster, read_cluster
-from ledger.cluster_fit import check_fit, contradictions
-from ledger.commands import fsck, gc
 from ledger.fsck.check import Checked, check_root
+from ledger.fsck.cluster_fit import check_fit, contradictions
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.runner import compact_root
+from ledger.root.cluster import CHECKSUM, ClusterSettings, _decode, open_cluster, read_cluster
+from ledger.rounds.runner import compact_root
 from ledgermq.errors import DataDamaged
 from ledgermq.sources import Sources
+from ledgermq_tools.ledger import fsck, gc
 from stateless_broker.broker import Broker
 from stateless_broker.in_process import InProcessConnector, Network
 from stateless_broker.settings import load_settings
@@ -81,7 +81,9 @@ def test_fields_that_a_later_release_adds_are_covered() -> None:
         _decode(json.dumps(json.loads(OLD.read_bytes()) | {"later": 1}).encode())
 
 
-async def rewrite(store: ObjectStore, change: Callable[[dict[str, Any]], object] = lambda found: None) -> ClusterSettings:
+async def rewrite(
+    store: ObjectStore, change: Callable[[dict[str, Any]], object] = lambda found: None
+) -> ClusterSettings:
     """`cluster.json` as it was written before there were checksums, and changed."""
     found = json.loads(await store.get(keys.CLUSTER))
     found.pop(CHECKSUM, None)
@@ -122,7 +124,9 @@ async def test_what_the_root_contradicts_is_refused_and_named(root: Path, name: 
             await check_fit(store, cluster)
         assert refused.value.object_key == keys.CLUSTER
         found = await check(store, cluster)
-        assert {problem.object_key for problem in found.problems} == {keys.CLUSTER}, "no innocent object is called damaged"
+        assert {problem.object_key for problem in found.problems} == {keys.CLUSTER}, (
+            "no innocent object is called damaged"
+        )
         assert all(text in problem.text for problem in found.problems)
         assert [problem.code for problem in whole.problems] == ["NO_CHECKSUM"]
 
@@ -181,4 +185,6 @@ async def test_a_damaged_object_says_nothing_of_the_cluster(root: Path, damaged:
     async with file_store(root) as store:
         cluster = await rewrite(store)
         await check_fit(store, cluster)
-        assert keys.CLUSTER not in {p.object_key for p in (await check(store, cluster)).problems if p.code != "NO_CHECKSUM"}
+        assert keys.CLUSTER not in {
+            p.object_key for p in (await check(store, cluster)).problems if p.code != "NO_CHECKSUM"
+        }

@@ -9,23 +9,23 @@ from functools import partial
 import pytest
 
 from ledger import keys
-from ledger.catalog import read_catalog
-from ledger.checkpoint import newest_checkpoint
-from ledger.copies import LOST, MENDED, READ_FROM_COPY, CopyingStore, copies_of, fault_of
 from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
-from ledger.history import read_history
-from ledger.mend import mend_copies
+from ledger.garbage.sweep import sweep
+from ledger.log.checkpoint import newest_checkpoint
+from ledger.log.history import read_history
+from ledger.log.plan_chain import put_plan
+from ledger.log.recovery import advance_checkpoint, recover
+from ledger.log.writer import claim
 from ledger.object_store.contract import AlreadyExists, Buffer, ObjectInfo, ObjectMissing, StoreUncertain
 from ledger.object_store.memory import MemoryStore
 from ledger.object_store.metered import CountingMeter
 from ledger.object_store.settle import PutOutcome, settle_put
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.plan import make_plan
-from ledger.parquet.plan_chain import put_plan
-from ledger.recovery import advance_checkpoint, recover
-from ledger.sweep.sweep import sweep
-from ledger.writer import claim
+from ledger.root.copies import LOST, MENDED, READ_FROM_COPY, CopyingStore, copies_of, fault_of
+from ledger.root.mend import mend_copies
+from ledger.topics.catalog import read_catalog
 from ledgermq.errors import DataDamaged, StoreUnusable
 from ledgermq.sources import Sources
 from tests.faulty_store import FaultyStore
@@ -76,7 +76,11 @@ async def last(bucket: MemoryStore, folder: str) -> str:
 
 
 async def topics(root: Root, store: MemoryStore | CopyingStore) -> set[str]:
-    return {topic.name for topic in (await read_catalog(store, root.cluster.producer_states_max)).living_topics() if not topic.internal}
+    return {
+        topic.name
+        for topic in (await read_catalog(store, root.cluster.producer_states_max)).living_topics()
+        if not topic.internal
+    }
 
 
 def flipped(data: bytes, at: int) -> bytes:
@@ -101,7 +105,9 @@ async def test_all_of_bundle_0_and_nothing_else_is_stored_twice(root: Root, buck
 
 
 @pytest.mark.parametrize("what", FOLDERS)
-async def test_every_flipped_bit_of_an_original_is_seen_and_the_copy_read(root: Root, bucket: MemoryStore, what: str) -> None:
+async def test_every_flipped_bit_of_an_original_is_seen_and_the_copy_read(
+    root: Root, bucket: MemoryStore, what: str
+) -> None:
     key = await last(bucket, FOLDERS[what])
     good = await bucket.get(key)
     meter = Meter()
@@ -133,7 +139,9 @@ async def test_a_cut_original_is_mended_by_its_reader(root: Root, bucket: Memory
 
 
 @pytest.mark.parametrize("what", FOLDERS)
-async def test_the_catalog_and_the_ledger_survive_an_original_that_is_gone(root: Root, bucket: MemoryStore, what: str) -> None:
+async def test_the_catalog_and_the_ledger_survive_an_original_that_is_gone(
+    root: Root, bucket: MemoryStore, what: str
+) -> None:
     before = await recover(root.store, 0, 100)
     key = await last(bucket, FOLDERS[what])
     good = await bucket.get(key)
@@ -179,7 +187,9 @@ async def test_two_that_are_damaged_refuse_and_are_named(root: Root, bucket: Mem
     assert await bucket.get(key) == flipped(good, len(good) - 40), "nobody guesses"
 
 
-async def test_a_missing_segment_with_a_damaged_copy_is_no_end_of_the_ledger(root: Root, bucket: MemoryStore, sources: Sources) -> None:
+async def test_a_missing_segment_with_a_damaged_copy_is_no_end_of_the_ledger(
+    root: Root, bucket: MemoryStore, sources: Sources
+) -> None:
     """Else the next owner would put its claim there, and what was acknowledged would be void."""
     key = await last(bucket, keys.segments(0))
     await bucket.put(key + keys.COPY, flipped(await bucket.get(key), 9))
@@ -208,7 +218,9 @@ async def test_a_loser_puts_no_copy(bucket: MemoryStore, sources: Sources) -> No
 
 
 @pytest.mark.parametrize("fault", ["before", "after", "throttle"])
-async def test_a_put_counts_only_once_its_copy_is_there(root: Root, bucket: MemoryStore, sources: Sources, fault: str) -> None:
+async def test_a_put_counts_only_once_its_copy_is_there(
+    root: Root, bucket: MemoryStore, sources: Sources, fault: str
+) -> None:
     """The put of the copy fails, with its effect or without: it is tried again before anybody hears that the put has won."""
 
     class FailsCopies(FaultyStore):
@@ -239,7 +251,9 @@ async def test_a_copy_that_cannot_be_put_leaves_the_put_uncertain(root: Root, bu
     assert await bucket.get(key) == b"a segment"
 
 
-async def test_who_comes_late_to_the_place_of_a_lost_object_has_lost(root: Root, bucket: MemoryStore, sources: Sources) -> None:
+async def test_who_comes_late_to_the_place_of_a_lost_object_has_lost(
+    root: Root, bucket: MemoryStore, sources: Sources
+) -> None:
     """A rival's put was under way when somebody took the original away: it finds the number empty, and the copy taken."""
     for key in [await last(bucket, folder) for folder in FOLDERS.values()]:
         good = await bucket.get(key)
@@ -249,7 +263,9 @@ async def test_who_comes_late_to_the_place_of_a_lost_object_has_lost(root: Root,
         assert await bucket.get(key) == good, "what was first is there again"
 
 
-async def test_a_put_that_is_made_again_restores_a_damaged_copy(root: Root, bucket: MemoryStore, sources: Sources) -> None:
+async def test_a_put_that_is_made_again_restores_a_damaged_copy(
+    root: Root, bucket: MemoryStore, sources: Sources
+) -> None:
     """Rivals put the same snapshot: the second finds it there, with a copy that was damaged meanwhile."""
     key = await last(bucket, keys.snapshots(0))
     good = await bucket.get(key)
@@ -258,7 +274,9 @@ async def test_a_put_that_is_made_again_restores_a_damaged_copy(root: Root, buck
     assert await bucket.get(key + keys.COPY) == good
 
 
-async def test_of_two_that_differ_the_copy_is_the_one_that_was_put_first(root: Root, bucket: MemoryStore, sources: Sources) -> None:
+async def test_of_two_that_differ_the_copy_is_the_one_that_was_put_first(
+    root: Root, bucket: MemoryStore, sources: Sources
+) -> None:
     """The late rival was stopped before it could see that it had lost."""
     key = await last(bucket, keys.segments(0))
     good = await bucket.get(key)
@@ -272,7 +290,9 @@ async def test_of_two_that_differ_the_copy_is_the_one_that_was_put_first(root: R
     assert await topics(root, CopyingStore(bucket)) == {"early", "late", "latest"}
 
 
-async def test_a_writer_that_was_cut_off_and_an_older_release_leave_no_copy_and_one_is_made(bucket: MemoryStore, sources: Sources) -> None:
+async def test_a_writer_that_was_cut_off_and_an_older_release_leave_no_copy_and_one_is_made(
+    bucket: MemoryStore, sources: Sources
+) -> None:
     root = await Root.open(bucket, sources)
     await root.create_topic("old")
     await root.compact()
@@ -324,14 +344,18 @@ async def test_an_original_is_deleted_with_its_copy_and_the_copy_first(root: Roo
     await watched.compact()
     of_bundle_0 = [key for key in deleted if key.startswith("ledgers/0000/")]
     originals = [key for key in of_bundle_0 if not key.endswith(keys.COPY)]
-    assert {folder for folder in FOLDERS.values() for key in originals if key.startswith(folder)} == set(FOLDERS.values())
+    assert {folder for folder in FOLDERS.values() for key in originals if key.startswith(folder)} == set(
+        FOLDERS.values()
+    )
     for key in originals:
         assert of_bundle_0.index(key + keys.COPY) < of_bundle_0.index(key)
     left = [info.key async for info in bucket.list("ledgers/0000/") if info.key.endswith(keys.COPY)]
     assert all([await bucket.head(copy.removesuffix(keys.COPY)) for copy in left])
 
 
-async def test_garbage_collection_takes_copies_for_no_strangers(root: Root, bucket: MemoryStore, sources: Sources) -> None:
+async def test_garbage_collection_takes_copies_for_no_strangers(
+    root: Root, bucket: MemoryStore, sources: Sources
+) -> None:
     swept = await sweep(root.store, root.cluster, sources, LocalEngine(sources, asyncio.to_thread), grace_ms=0)
     assert swept.found.foreign == []
     assert await topics(root, root.store) == {"early", "late", "latest"}

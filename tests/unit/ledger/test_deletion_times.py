@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger.deletion_times import check_cron, check_zone, last_time_ms
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.parquet.retention import log_start_by_retention
-from ledger.topic_settings import TopicSettings, parse_settings
+from ledger.garbage.retention import log_start_by_retention
+from ledger.topics.deletion_times import check_cron, check_zone, last_time_ms
+from ledger.topics.settings import TopicSettings, parse_settings
 from ledgermq.errors import InvalidConfig
 
 
@@ -36,13 +36,23 @@ def test_the_last_time_up_to_now() -> None:
 
 def test_when_clocks_change_a_time_happens_once() -> None:
     """In Berlin 02:30 is skipped on 2026-03-29 and comes twice on 2026-10-25."""
-    spring = {last_time_ms("30 2 * * *", "Europe/Berlin", ms("2026-03-29T00:00") + minutes * 60_000) for minutes in range(0, 1440, 10)}
-    autumn = {last_time_ms("30 2 * * *", "Europe/Berlin", ms("2026-10-25T00:00") + minutes * 60_000) for minutes in range(0, 1320, 10)}
+    spring = {
+        last_time_ms("30 2 * * *", "Europe/Berlin", ms("2026-03-29T00:00") + minutes * 60_000)
+        for minutes in range(0, 1440, 10)
+    }
+    autumn = {
+        last_time_ms("30 2 * * *", "Europe/Berlin", ms("2026-10-25T00:00") + minutes * 60_000)
+        for minutes in range(0, 1320, 10)
+    }
     assert len([at for at in spring if at >= ms("2026-03-29T00:00")]) == 1
     assert len([at for at in autumn if at >= ms("2026-10-25T00:00")]) == 1
 
 
-@given(st.sampled_from(["0 6,18 * * *", "*/7 * * * *", "0 0 3 ? * SUN", "15 1 1 * *", "30 2 * * *"]), st.integers(0, 10**6), st.data())
+@given(
+    st.sampled_from(["0 6,18 * * *", "*/7 * * * *", "0 0 3 ? * SUN", "15 1 1 * *", "30 2 * * *"]),
+    st.integers(0, 10**6),
+    st.data(),
+)
 def test_it_never_goes_back(cron: str, minute: int, data: st.DataObject) -> None:
     zone = data.draw(st.sampled_from(["UTC", "Europe/Berlin", "America/St_Johns", "Australia/Lord_Howe"]))
     now_ms = ms("2025-01-01T00:00") + minute * 60_000
@@ -79,7 +89,13 @@ def test_what_is_no_time_zone(name: str) -> None:
 
 
 FILES = [
-    fmt.ParquetFile(first_offset=10 * i, last_offset=10 * i + 9, size=100, timestamp_max_us=day_ms * 1000, committed_ms=day_ms + 3_600_000)
+    fmt.ParquetFile(
+        first_offset=10 * i,
+        last_offset=10 * i + 9,
+        size=100,
+        timestamp_max_us=day_ms * 1000,
+        committed_ms=day_ms + 3_600_000,
+    )
     for i, day_ms in ((i, ms(f"2026-03-0{i}T00:00")) for i in range(1, 7))
 ]
 DAY_MS = 86_400_000

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ledger.fold import LedgerState
-from ledger.follow import LOOK_AFTER_S, LOOK_AFTER_S_MAX, Follower
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.log.fold import LedgerState
+from ledger.view.follow import LOOK_AFTER_S, LOOK_AFTER_S_MAX, Follower
 
 CLAIM, DATA = fmt.CLAIM, fmt.DATA
 
@@ -14,7 +14,13 @@ CLAIM, DATA = fmt.CLAIM, fmt.DATA
 def segment(slot: int, kind: fmt.SegmentKind = DATA, previous: int | None = None, epoch: int = 1) -> fmt.SegmentIndex:
     put_id = bytes([slot]) * 16
     return fmt.SegmentIndex(
-        bundle=1, slot=slot, kind=kind, epoch=epoch, writer=b"w" * 16, put_id=put_id, previous=bytes([previous]) * 16 if previous else b""
+        bundle=1,
+        slot=slot,
+        kind=kind,
+        epoch=epoch,
+        writer=b"w" * 16,
+        put_id=put_id,
+        previous=bytes([previous]) * 16 if previous else b"",
     )
 
 
@@ -45,7 +51,9 @@ def test_a_void_segment_is_looked_into_at_once(follower: Follower) -> None:
 
 
 @pytest.mark.parametrize(("trim_slot", "goes_on"), [(1, True), (3, True), (4, False), (9, False)])
-def test_what_was_read_since_the_last_look_must_not_be_trimmed(follower: Follower, trim_slot: int, goes_on: bool) -> None:
+def test_what_was_read_since_the_last_look_must_not_be_trimmed(
+    follower: Follower, trim_slot: int, goes_on: bool
+) -> None:
     """Slot 3 was read first; a trim slot above it means that it, or one after it, may have been deleted and filled again."""
     follower.take(segment(3, previous=2))
     follower.take(segment(4, previous=1))

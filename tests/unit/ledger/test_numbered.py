@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from ledger import keys
-from ledger.catalog import read_catalog
-from ledger.checkpoint import newest_checkpoint
-from ledger.history import read_history
+from ledger.log.checkpoint import newest_checkpoint
+from ledger.log.history import read_history
+from ledger.log.recovery import advance_checkpoint, recover
 from ledger.object_store.contract import ObjectStore
-from ledger.recovery import advance_checkpoint, recover
+from ledger.topics.catalog import read_catalog
 from ledgermq.sources import Sources
 from tests.ledgers import STATES_MAX, append_and_wait, batch, own
 from tests.stores import memory_store

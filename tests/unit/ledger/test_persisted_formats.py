@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledger import keys
-from ledger.checkpoint import decode_checkpoint, encode_checkpoint
-from ledger.cluster import CHECKSUM, ClusterSettings, checksum_of, read_cluster
-from ledger.envelope import ObjectKind, seal, unseal
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.log.checkpoint import decode_checkpoint, encode_checkpoint
+from ledger.log.envelope import ObjectKind, seal, unseal
+from ledger.log.snapshot import decode_snapshot, encode_snapshot
 from ledger.object_store.memory import MemoryStore
-from ledger.snapshot import decode_snapshot, encode_snapshot
+from ledger.root.cluster import CHECKSUM, ClusterSettings, checksum_of, read_cluster
 from ledgermq.errors import DataDamaged, FormatNotSupported, LedgerMQError
 from tests.stores import seeded_sources
 
@@ -34,11 +34,20 @@ def checkpoint() -> fmt.Checkpoint:
     )
     state.claims.add(slot=30, epoch=3, created_ms=1_700_000_000_000, broker="b1")
     whole = fmt.Checkpoint(
-        bundle=2, number=6, put_id=b"c" * 16, created_ms=1_700_000_000_001, state=state, trim_slot=30, finished_plan=2, planned_slot=33
+        bundle=2,
+        number=6,
+        put_id=b"c" * 16,
+        created_ms=1_700_000_000_001,
+        state=state,
+        trim_slot=30,
+        finished_plan=2,
+        planned_slot=33,
     )
     whole.metadata_offset = 12
     whole.partitions.add(topic_id=7, partition=1, log_start=10, parquet_start=0, parquet_end=800, newest_page=2)
-    whole.removed_topics.add(topic_id=5, topic="gone", named_at_plan=1, files_deleted=True, barrier_ms=1_700_000_000_000)
+    whole.removed_topics.add(
+        topic_id=5, topic="gone", named_at_plan=1, files_deleted=True, barrier_ms=1_700_000_000_000
+    )
     return whole
 
 
@@ -52,7 +61,9 @@ def checkpoint_with_facts() -> fmt.Checkpoint:
 
 
 def plan() -> fmt.CompactionPlan:
-    whole = fmt.CompactionPlan(bundle=2, number=3, put_id=b"p" * 16, created_ms=5, checkpoint=6, last_slot=40, trim_slot=41)
+    whole = fmt.CompactionPlan(
+        bundle=2, number=3, put_id=b"p" * 16, created_ms=5, checkpoint=6, last_slot=40, trim_slot=41
+    )
     whole.slots.add(slot=34, put_id=b"s" * 16, kind=fmt.DATA, tail_length=99)
     whole.files.add(topic_id=7, topic="t", partition=1, first_offset=800, last_offset=899, key="parquet/x", slots=[34])
     return whole
@@ -61,7 +72,9 @@ def plan() -> fmt.CompactionPlan:
 def page() -> fmt.FilePage:
     whole = fmt.FilePage(bundle=2, plan=3, put_id=b"p" * 16)
     files = whole.partitions.add(topic_id=7, partition=1, previous_page=1, previous_count=4)
-    files.files.add(key="parquet/x", first_offset=800, last_offset=899, size=1234, timestamp_min_us=1, timestamp_max_us=2, plan=3)
+    files.files.add(
+        key="parquet/x", first_offset=800, last_offset=899, size=1234, timestamp_min_us=1, timestamp_max_us=2, plan=3
+    )
     return whole
 
 
@@ -96,7 +109,12 @@ async def test_golden_cluster_file() -> None:
     store = MemoryStore("golden", seeded_sources())
     await store.put_if_absent(keys.CLUSTER, [(GOLDEN / "cluster-v1.json").read_bytes()])
     assert await read_cluster(store) == ClusterSettings(
-        bundles=5, producer_states_max=1000, url_life_ms=5000, parquet_min_age_ms=20000, cluster_id="ab" * 16, created_ms=1
+        bundles=5,
+        producer_states_max=1000,
+        url_life_ms=5000,
+        parquet_min_age_ms=20000,
+        cluster_id="ab" * 16,
+        created_ms=1,
     )
 
 
@@ -109,7 +127,9 @@ async def test_a_root_of_another_version_is_refused(change: bytes) -> None:
         await read_cluster(store)
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"{}", b'{"format": "ledgermq"}', b"\xff\xfe", b'{"format": "other"}', b"null"])
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b"[]", b"{}", b'{"format": "ledgermq"}', b"\xff\xfe", b'{"format": "other"}', b"null"]
+)
 async def test_a_damaged_cluster_file_is_named(data: bytes) -> None:
     store = MemoryStore("golden", seeded_sources())
     await store.put_if_absent(keys.CLUSTER, [data])

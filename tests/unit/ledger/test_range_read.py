@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from ledger import keys
 from ledger.blocking import run_inline
+from ledger.garbage.delete import log_start_move
+from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.memory import MemoryStore
 from ledger.object_store.metered import CountingMeter, MeteredStore
-from ledger.parquet.delete import log_start_move
-from ledger.range_read import OffsetRange, RangeReader, plan_ranges, split
-from ledger.recovery import advance_checkpoint
+from ledger.view.range_read import OffsetRange, RangeReader, plan_ranges, split
 from ledgermq.errors import DataDamaged, OffsetOutOfRange
 from ledgermq.sources import Sources
 from tests.ledgers import STATES_MAX
@@ -76,7 +76,9 @@ async def test_any_part_can_be_had(root: Root, first: int, end: int) -> None:
 
 
 @pytest.mark.parametrize(("first", "end"), [(0, 18), (1, 17), (5, 7), (11, 13), (3, 4)])
-async def test_a_row_group_is_decoded_in_pieces(root: Root, first: int, end: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_row_group_is_decoded_in_pieces(
+    root: Root, first: int, end: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("ledger.parquet.row_group.PIECE_BYTES", 1)
     reader = RangeReader(root.store, run_inline)
     ranges = await planned(root, first, end)
@@ -97,7 +99,9 @@ async def test_of_parquet_only_the_wanted_columns_are_fetched(root: Root) -> Non
         parts = [part for each in ranges async for _, part in reader.read(each, columns)]
         assert {tuple(part.schema.names) for part in parts} == {tuple(columns)}
         assert sum(part.num_rows for part in parts) == len(noise)
-        fetched[len(columns)] = sum(total.bytes_received for (name, _), total in meter.totals.items() if name == "get_range")
+        fetched[len(columns)] = sum(
+            total.bytes_received for (name, _), total in meter.totals.items() if name == "get_range"
+        )
     assert fetched[2] > 1_000_000 > 100 * fetched[1]
 
 
@@ -178,7 +182,10 @@ def test_splitting_leaves_nothing_out_and_takes_nothing_twice(sizes: list[int], 
 
 
 def test_of_many_ranges_the_largest_are_halved() -> None:
-    ranges = [OffsetRange(1, (7, 0), 0, 1 << 18), *(OffsetRange(1, (7, partition), 0, 3) for partition in range(1, 10_000))]
+    ranges = [
+        OffsetRange(1, (7, 0), 0, 1 << 18),
+        *(OffsetRange(1, (7, partition), 0, 3) for partition in range(1, 10_000)),
+    ]
     parts = split(ranges, 20_000)
     assert len(parts) == 20_000
     assert [part.key for part in parts] == sorted(part.key for part in parts)

@@ -9,13 +9,13 @@ import pytest
 
 from ledger import keys
 from ledger.blocking import run_inline
-from ledger.fetch_index import PartitionIndex, far_index, far_indexes
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.garbage.delete import log_start_move
+from ledger.log.recovery import advance_checkpoint
+from ledger.log.segment import encode_segment
 from ledger.object_store.memory import MemoryStore
-from ledger.parquet.delete import log_start_move
-from ledger.reader import LedgerReader
-from ledger.recovery import advance_checkpoint
-from ledger.segment import encode_segment
+from ledger.view.fetch_index import PartitionIndex, far_index, far_indexes
+from ledger.view.reader import LedgerReader
 from ledgermq.errors import DataDamaged, OffsetOutOfRange
 from tests.faulty_store import FaultyStore
 from tests.ledgers import STATES_MAX
@@ -107,7 +107,9 @@ async def test_takeovers_and_void_segments_are_passed_over(root: Root, store: Fa
 
 def void_segment(slot: int) -> list[bytes]:
     """Put by a writer that nobody heard of."""
-    index = fmt.SegmentIndex(bundle=1, slot=slot, epoch=1, kind=fmt.DATA, writer=b"z" * 16, put_id=b"?" * 16, previous=b"!" * 16)
+    index = fmt.SegmentIndex(
+        bundle=1, slot=slot, epoch=1, kind=fmt.DATA, writer=b"z" * 16, put_id=b"?" * 16, previous=b"!" * 16
+    )
     return [bytes(buffer) for buffer in encode_segment(index, [])]
 
 
@@ -221,7 +223,7 @@ async def test_partitions_that_are_searched_side_by_side_are_looked_up_together(
 
 
 def test_what_is_kept_of_a_look_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ledger.followed_ledger.FAR_BATCHES_MAX", 30)
+    monkeypatch.setattr("ledger.view.followed_ledger.FAR_BATCHES_MAX", 30)
 
     @on_a_root
     async def scenario(root: Root, store: FaultyStore) -> None:
@@ -240,7 +242,7 @@ def test_what_is_kept_of_a_look_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_unequal_partitions_are_looked_up_together_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ledger.followed_ledger.FAR_BATCHES_MAX", 80)
+    monkeypatch.setattr("ledger.view.followed_ledger.FAR_BATCHES_MAX", 80)
 
     @on_a_root
     async def scenario(root: Root, store: FaultyStore) -> None:
@@ -253,7 +255,9 @@ def test_unequal_partitions_are_looked_up_together_again_and_again(monkeypatch: 
                 assert len(batches) == spans[key][1] - spans[key][0]
                 done[key] = spans[key][1]
         assert set(done.values()) == {55}
-        assert store.calls["get_suffix"] <= 10 * opening, "of 440 batches that did not fit, 80 at a time beyond what was wanted"
+        assert store.calls["get_suffix"] <= 10 * opening, (
+            "of 440 batches that did not fit, 80 at a time beyond what was wanted"
+        )
 
     scenario()
 
@@ -264,7 +268,9 @@ def test_a_partition_whose_first_batch_is_late_is_found_beside_one_that_takes_al
         fmt.SegmentIndex(slot=slot, batches=[fmt.BatchEntry(topic_id=1, base_offset=slot, record_count=1, position=24)])
         for slot in range(1, 21)
     ]
-    segments.append(fmt.SegmentIndex(slot=21, batches=[fmt.BatchEntry(topic_id=2, base_offset=7, record_count=1, position=24)]))
+    segments.append(
+        fmt.SegmentIndex(slot=21, batches=[fmt.BatchEntry(topic_id=2, base_offset=7, record_count=1, position=24)])
+    )
     found = far_indexes(segments, {busy: (1, 1), late: (7, 7)}, 5)
     assert [len(found[key]) for key in (busy, late)] == [5, 1]
     rest = iter(segments)
@@ -273,7 +279,9 @@ def test_a_partition_whose_first_batch_is_late_is_found_beside_one_that_takes_al
 
 
 @on_a_root
-async def test_a_segment_that_is_gone_and_that_no_checkpoint_has_trimmed_is_damage(root: Root, store: FaultyStore) -> None:
+async def test_a_segment_that_is_gone_and_that_no_checkpoint_has_trimmed_is_damage(
+    root: Root, store: FaultyStore
+) -> None:
     slot = (await root.writer(1)).issued_slot + 1
     await root.produce("t", (0, [b"a"]))
     reader = await opened_reader(store)
@@ -315,7 +323,9 @@ async def test_only_what_is_wanted_takes_memory(root: Root, store: FaultyStore) 
 
 
 @on_a_root
-async def test_what_the_index_has_no_room_for_is_found_where_the_reader_has_to_begin_again(root: Root, store: FaultyStore) -> None:
+async def test_what_the_index_has_no_room_for_is_found_where_the_reader_has_to_begin_again(
+    root: Root, store: FaultyStore
+) -> None:
     await root.produce("t", (0, [b"a"]))
     reader = await opened_reader(store, index_batches_max=2)
     for value in (b"b", b"c", b"d"):

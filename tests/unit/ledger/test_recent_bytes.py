@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ledger.fetch_index import IndexedBatch, PartitionIndex
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.recent_bytes import RecentBytes
-from ledger.segment import SegmentEnd, SlotIndex, encode_segment, first_batch_position, tail_length
+from ledger.log.segment import SegmentEnd, SlotIndex, encode_segment, first_batch_position, tail_length
+from ledger.view.fetch_index import IndexedBatch, PartitionIndex
+from ledger.view.recent_bytes import RecentBytes
 from tests.ledgers import batch
 
 
@@ -23,7 +23,9 @@ def an_end(slot: int, *values: bytes) -> SegmentEnd:
 
 def places(end: SegmentEnd, partition: int = 0) -> PartitionIndex:
     entry = end.slot.index.batches[partition]
-    return PartitionIndex([IndexedBatch(entry.base_offset, 1, end.slot.index.slot, entry.position, entry.length, entry.crc, 0, 0)])
+    return PartitionIndex(
+        [IndexedBatch(entry.base_offset, 1, end.slot.index.slot, entry.position, entry.length, entry.crc, 0, 0)]
+    )
 
 
 def test_the_oldest_go_first_and_the_bound_holds() -> None:
@@ -34,7 +36,9 @@ def test_the_oldest_go_first_and_the_bound_holds() -> None:
         recent.keep(end, end.slot.index.batches)
         assert recent.bytes_held == sum(len(data) for data in recent.batches.values()) <= recent.bytes_max
     assert [bool(recent.find(places(end))) for end in ends] == [False, False, True, True]
-    assert recent.find(places(ends[3])) == {(4, first_batch_position()): ends[3].bytes_of(ends[3].slot.index.batches[0])}
+    assert recent.find(places(ends[3])) == {
+        (4, first_batch_position()): ends[3].bytes_of(ends[3].slot.index.batches[0])
+    }
 
 
 def test_only_wanted_batches_take_room_and_nothing_does_where_there_is_none() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ledger.history import read_history
+from ledger.log.history import read_history
+from ledger.log.recovery import PARALLEL_READS, advance_checkpoint, recover
 from ledger.object_store.memory import MemoryStore
-from ledger.recovery import PARALLEL_READS, advance_checkpoint, recover
 from tests.faulty_store import FaultyStore
 from tests.ledgers import STATES_MAX, append_and_wait, batch, own
 from tests.virtual_time import run_virtual, virtual_sources

@@ -9,8 +9,8 @@ import pytest
 
 from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.log.segment import TAIL_GUESS_BYTES, decode_tail, encode_segment, first_batch_position, read_end, read_index
 from ledger.object_store.memory import MemoryStore
-from ledger.segment import TAIL_GUESS_BYTES, decode_tail, encode_segment, first_batch_position, read_end, read_index
 from ledgermq.errors import DataDamaged, FormatNotSupported
 from ledgermq.protocol.records import decode_batch
 from tests.ledgers import batch, session
@@ -21,7 +21,14 @@ GOLDEN = Path(__file__).parents[2] / "golden" / "segment-v1.bin"
 
 def make_segment() -> tuple[fmt.SegmentIndex, bytes]:
     index = fmt.SegmentIndex(
-        bundle=3, slot=9, epoch=2, kind=fmt.DATA, writer=b"w" * 16, put_id=b"p" * 16, previous=b"q" * 16, created_ms=1_700_000_000_000
+        bundle=3,
+        slot=9,
+        epoch=2,
+        kind=fmt.DATA,
+        writer=b"w" * 16,
+        put_id=b"p" * 16,
+        previous=b"q" * 16,
+        created_ms=1_700_000_000_000,
     )
     batches = [batch(b"one", b"two", timestamp_ms=5), batch(b"three", partition=4, producer=session(0))]
     position = first_batch_position()

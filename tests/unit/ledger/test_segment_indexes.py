@@ -1,8 +1,8 @@
 """What is kept of segments that were read: never above its bound, and what is left goes before what is used."""
 
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.segment import SlotIndex
-from ledger.segment_indexes import SegmentIndexes
+from ledger.log.segment import SlotIndex
+from ledger.log.segment_indexes import SegmentIndexes
 
 
 def an_index(slot: int) -> SlotIndex:

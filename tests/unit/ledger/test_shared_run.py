@@ -6,7 +6,7 @@ import asyncio
 import gc
 from typing import Any
 
-from ledger.shared_run import SharedRun
+from ledger.log.shared_run import SharedRun
 from ledgermq.errors import Unavailable
 
 

@@ -9,9 +9,9 @@ import pytest
 from ledger import keys
 from ledger.blocking import run_inline
 from ledger.object_store.memory import MemoryStore
-from ledger.range_read import OffsetRange, RangeReader, plan_ranges
-from ledger.reader import LedgerReader
-from ledger.shared_slots import SharedSlots
+from ledger.view.range_read import OffsetRange, RangeReader, plan_ranges
+from ledger.view.reader import LedgerReader
+from ledger.view.shared_slots import SharedSlots
 from ledgermq.errors import DataDamaged
 from ledgermq.sources import Sources
 from tests.broker.counting_store import CountingStore
@@ -28,14 +28,20 @@ async def root(sources: Sources) -> Root:
     root = await Root.open(MemoryStore("shared", sources), sources)
     await root.create_topic("t", PARTITIONS)
     for number in range(SEGMENTS):
-        await root.produce("t", *((partition, [b"%d/%d" % (number, partition)] * (partition + 1)) for partition in range(PARTITIONS)))
+        await root.produce(
+            "t", *((partition, [b"%d/%d" % (number, partition)] * (partition + 1)) for partition in range(PARTITIONS))
+        )
     return root
 
 
 async def planned(root: Root, reader: LedgerReader | None = None) -> list[OffsetRange]:
     reader = reader or await opened_reader(root.store)
     keys_of = [(root.topics["t"].id, partition) for partition in range(PARTITIONS)]
-    return [part for parts in (await plan_ranges(reader, {key: (0, reader.end(key)) for key in keys_of})).values() for part in parts]
+    return [
+        part
+        for parts in (await plan_ranges(reader, {key: (0, reader.end(key)) for key in keys_of})).values()
+        for part in parts
+    ]
 
 
 async def rows(store: CountingStore, ranges: list[OffsetRange], bytes_max: int = 1 << 20) -> dict[int, list[bytes]]:

@@ -8,13 +8,13 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 
 from ledger import keys
-from ledger.checkpoint import Move
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.log.checkpoint import Move
+from ledger.log.recovery import advance_checkpoint, recover
+from ledger.log.segment import encode_segment, first_batch_position
+from ledger.log.writer import LedgerWriter
 from ledger.object_store.contract import Buffer, ObjectStore
 from ledger.object_store.memory import MemoryStore
-from ledger.recovery import advance_checkpoint, recover
-from ledger.segment import encode_segment, first_batch_position
-from ledger.writer import LedgerWriter
 from ledgermq.errors import NotOwner, OutOfOrderSequence, UnknownProducer
 from ledgermq.sources import Sources
 from tests.faulty_store import FaultyStore
@@ -132,7 +132,9 @@ async def test_acknowledgement_waits_for_all_slots_below(store: ObjectStore, sou
 
 
 @pytest.mark.parametrize("fault", ["before", "after", "late", "throttle"])
-async def test_a_put_of_unknown_outcome_is_settled_by_reading_back(store: ObjectStore, sources: Sources, fault: str) -> None:
+async def test_a_put_of_unknown_outcome_is_settled_by_reading_back(
+    store: ObjectStore, sources: Sources, fault: str
+) -> None:
     faulty = FaultyStore(store, sources)
     writer = await own(faulty, sources)
     faulty.script("put_if_absent", fault)  # type: ignore[arg-type]
@@ -195,7 +197,9 @@ async def test_a_zombie_that_fills_a_deleted_slot_runs_into_a_kept_claim(store: 
             await future
 
 
-async def test_a_late_put_of_a_former_owner_is_void_and_the_owner_claims_again(store: ObjectStore, sources: Sources) -> None:
+async def test_a_late_put_of_a_former_owner_is_void_and_the_owner_claims_again(
+    store: ObjectStore, sources: Sources
+) -> None:
     former = await own(store, sources, "a")
     await append_and_wait(former, batch(b"a"))
     owner = await own(store, sources, "b")
@@ -256,7 +260,10 @@ async def test_release_ends_the_term_in_the_ledger(store: ObjectStore, sources: 
 
 async def test_a_retry_joins_the_flush_that_holds_it_and_is_stored_once(store: ObjectStore, sources: Sources) -> None:
     writer = await own(store, sources)
-    first, again = append(writer, batch(b"a", producer=session(0)))[0], append(writer, batch(b"a", producer=session(0)))[0]
+    first, again = (
+        append(writer, batch(b"a", producer=session(0)))[0],
+        append(writer, batch(b"a", producer=session(0)))[0],
+    )
     assert (await first, await again) == (0, 0)
     assert await append_and_wait(writer, batch(b"a", producer=session(0))) == [0]
     assert await read_values(store) == {0: b"a"}
@@ -283,7 +290,9 @@ async def test_sequences_out_of_order_are_refused_and_nothing_is_stored(store: O
 async def test_a_forgotten_producer_is_not_taken_for_a_new_one(store: ObjectStore, sources: Sources) -> None:
     writer = await own(store, sources)
     for producer in range(STATES_MAX + 1):
-        await append_and_wait(writer, batch(b"a", producer=session(0, producer=producer, opened_slot=writer.durable.slot)))
+        await append_and_wait(
+            writer, batch(b"a", producer=session(0, producer=producer, opened_slot=writer.durable.slot))
+        )
     with pytest.raises(UnknownProducer, match="forgotten"):
         await append(writer, batch(b"a", producer=session(0, producer=0, opened_slot=1)))[0]
     assert len(await read_values(store)) == STATES_MAX + 1

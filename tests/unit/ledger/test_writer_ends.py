@@ -8,10 +8,10 @@ import pytest
 
 from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.log.segment import encode_segment
+from ledger.log.shared_run import SharedRun
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
-from ledger.segment import encode_segment
-from ledger.shared_run import SharedRun
 from ledgermq.errors import LedgerMQError, NotOwner, OutOfOrderSequence, Unavailable, UnknownProducer
 from ledgermq.sources import Sources
 from tests.faulty_store import Faults, FaultyStore

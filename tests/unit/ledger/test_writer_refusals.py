@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from ledger import keys
+from ledger.log.recovery import recover
+from ledger.log.writer import LedgerWriter
 from ledger.object_store import settle
 from ledger.object_store.contract import Buffer, ObjectStore, StoreUncertain
 from ledger.object_store.memory import MemoryStore
-from ledger.recovery import recover
-from ledger.writer import LedgerWriter
 from ledgermq.errors import LedgerMQError, NotOwner, StoreFull, StoreUnusable, Unauthorized
 from ledgermq.sources import Sources
 from tests.ledgers import STATES_MAX, append, append_and_wait, batch, own, read_values, session
@@ -62,7 +62,9 @@ async def test_a_refused_put_ends_no_term(store: ObjectStore, sources: Sources, 
     await writer.close()
 
 
-async def test_only_those_from_the_refused_slot_on_are_told_that_nothing_is_stored(store: ObjectStore, sources: Sources) -> None:
+async def test_only_those_from_the_refused_slot_on_are_told_that_nothing_is_stored(
+    store: ObjectStore, sources: Sources
+) -> None:
     """The slot below is in flight all the while, and is acknowledged as ever."""
     refusing = Refusing(store)
     writer = await own(refusing, sources)
@@ -78,7 +80,9 @@ async def test_only_those_from_the_refused_slot_on_are_told_that_nothing_is_stor
 
 
 @pytest.mark.parametrize("landed_first", [True, False])
-async def test_what_lands_behind_a_refused_put_is_void(store: ObjectStore, sources: Sources, landed_first: bool) -> None:
+async def test_what_lands_behind_a_refused_put_is_void(
+    store: ObjectStore, sources: Sources, landed_first: bool
+) -> None:
     """Two segments behind the refused one are stored, and count for nobody: not here, and not after a takeover."""
     refusing = Refusing(store)
     writer = await own(refusing, sources)
@@ -120,7 +124,9 @@ async def test_while_it_is_being_settled_nothing_new_is_written(store: ObjectSto
     await writer.close()
 
 
-async def test_an_unknown_outcome_still_ends_the_term(store: ObjectStore, sources: Sources, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unknown_outcome_still_ends_the_term(
+    store: ObjectStore, sources: Sources, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(settle, "ATTEMPTS_MAX", 2)
     refusing = Refusing(store)
     writer = await own(refusing, sources)
@@ -128,7 +134,10 @@ async def test_an_unknown_outcome_still_ends_the_term(store: ObjectStore, source
     errors = {first: StoreFull("full"), first + 1: StoreUncertain("no answer")}
     refusing.refuses = errors.get
     waiting = [append(writer, batch(b"a"))[0], append(writer, batch(b"b"))[0]]
-    assert await outcomes(*waiting) == [StoreFull, StoreFull]  # it links to what never was: it may be stored, and is void
+    assert await outcomes(*waiting) == [
+        StoreFull,
+        StoreFull,
+    ]  # it links to what never was: it may be stored, and is void
     await writer.ended.wait()
     assert isinstance(writer.lost, NotOwner)
     await writer.close()

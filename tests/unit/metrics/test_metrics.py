@@ -52,7 +52,18 @@ def test_a_thousand_topics_are_as_many_series_as_the_cap_says() -> None:
 def test_requests_are_priced_by_what_they_are() -> None:
     registry = CollectorRegistry()
     store = StoreMetrics(registry, Prices(write=5.0, read=1.0, delete=0.5), now_s=100.0)
-    for operation in ("put", "put_if_absent", "list", "fenced_put", "get", "get_range", "head", "delete", "fenced_puts", "open_fence"):
+    for operation in (
+        "put",
+        "put_if_absent",
+        "list",
+        "fenced_put",
+        "get",
+        "get_range",
+        "head",
+        "delete",
+        "fenced_puts",
+        "open_fence",
+    ):
         store.request_ended(operation, "OK", 0.01, 1000 if "put" in operation else 0, 50 if "get" in operation else 0)
     store.request_ended("put_if_absent", "OBJECT_EXISTS", 0.01, 1000, 0)
     store.at(100.0 + 3600)

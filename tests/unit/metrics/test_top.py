@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from ledgermq.cli.exit_codes import ExitCode
 from ledgermq.cli.main import build
-from stateless_broker.top.readings import BrokerRow, TopicRow, View, broker_row, parse, quantile, topic_rows
-from stateless_broker.top.screen import screen
+from ledgermq_tools.top.readings import BrokerRow, TopicRow, View, broker_row, parse, quantile, topic_rows
+from ledgermq_tools.top.screen import screen
 
 BEFORE = """
 ledgermq_broker_info{broker="b-1",root="s3://b"} 1
@@ -92,18 +92,24 @@ def test_text_that_is_broken_is_refused_or_shown_never_a_crash() -> None:
             refused += 1
             continue
         before = parse(BEFORE, 1.0)
-        Console(file=io.StringIO()).print(screen(View([broker_row("h:1", before, found)], topic_rows([(before, found)]))))
+        Console(file=io.StringIO()).print(
+            screen(View([broker_row("h:1", before, found)], topic_rows([(before, found)])))
+        )
     assert 100 < refused < 1400
 
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf", "1e300"])
 def test_values_that_are_no_numbers_are_left_out(value: str) -> None:
-    row = broker_row("h:1", parse(BEFORE, 1.0), parse(f"ledgermq_owned_bundles {value}\nledgermq_open_streams 2\n", 2.0))
+    row = broker_row(
+        "h:1", parse(BEFORE, 1.0), parse(f"ledgermq_owned_bundles {value}\nledgermq_open_streams 2\n", 2.0)
+    )
     assert row.streams == 2
 
 
 def test_the_screen_shows_who_does_not_answer_and_what_is_amiss() -> None:
-    found = View([broker_row("h:1", parse(BEFORE, 10.0), parse(NOW, 12.0)), BrokerRow("h:2", trouble="no answer: refused")], [])
+    found = View(
+        [broker_row("h:1", parse(BEFORE, 10.0), parse(NOW, 12.0)), BrokerRow("h:2", trouble="no answer: refused")], []
+    )
     out = io.StringIO()
     Console(file=out, width=200).print(screen(found))
     text = out.getvalue()

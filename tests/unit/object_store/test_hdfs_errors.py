@@ -28,7 +28,10 @@ def remote(java_class: str, text: str = "why") -> RuntimeError:
         (remote(f"{HADOOP}.hdfs.protocol.DSQuotaExceededException"), StoreFull),
         (remote("java.io.IOException", "Source /a and destination /b must both be directories"), InvalidRequest),
         (remote(f"{HADOOP}.hdfs.protocol.FSLimitException$PathComponentTooLongException"), InvalidRequest),
-        (remote("java.io.IOException", "File /a could only be written to 0 of the 1 minReplication nodes."), StoreUncertain),
+        (
+            remote("java.io.IOException", "File /a could only be written to 0 of the 1 minReplication nodes."),
+            StoreUncertain,
+        ),
         (ConnectionRefusedError(111, "Connection refused"), StoreUncertain),
         (RuntimeError(""), StoreUncertain),
     ],

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from ledger.object_store.metered import CountingMeter
-from ledger.object_store.open import open_store
 from ledger.object_store.s3_location import S3Location, parse_s3_url
+from ledger.root.open import open_store
 from ledgermq.errors import InvalidConfig, Unauthorized
 from ledgermq.sources import Sources
 
@@ -61,7 +61,9 @@ async def test_a_wrong_root_url_is_told_what_is_wrong(url: str, sources: Sources
         await open_store(url, sources=sources)
 
 
-@pytest.mark.parametrize("url", ["hdfs:///folder", "hdfs://namenode:8020", "hdfs://namenode:8020/folder?x=1", "hdfs://namenode:8020/f#x"])
+@pytest.mark.parametrize(
+    "url", ["hdfs:///folder", "hdfs://namenode:8020", "hdfs://namenode:8020/folder?x=1", "hdfs://namenode:8020/f#x"]
+)
 async def test_hdfs_needs_a_namenode_and_a_folder(sources: Sources, url: str) -> None:
     with pytest.raises(InvalidConfig, match="HDFS URL"):
         await open_store(url, sources=sources)
@@ -98,7 +100,8 @@ async def test_s3_without_credentials(sources: Sources, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("AWS_PROFILE", "nobody"), ("AWS_ENDPOINT_URL", "not a url"), ("AWS_DEFAULT_REGION", "no such region!")]
+    ("name", "value"),
+    [("AWS_PROFILE", "nobody"), ("AWS_ENDPOINT_URL", "not a url"), ("AWS_DEFAULT_REGION", "no such region!")],
 )
 async def test_s3_with_a_wrong_environment(
     sources: Sources, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, value: str

@@ -47,7 +47,9 @@ def test_faults_never_make_a_good_store_bad(seed: int) -> None:
 
     async def main() -> None:
         inner = MemoryStore("good", virtual_sources())
-        store = FaultyStore(inner, virtual_sources(seed), Faults(before=0.1, after=0.1, late=0.1, throttle=0.1, delay_s_max=0.5))
+        store = FaultyStore(
+            inner, virtual_sources(seed), Faults(before=0.1, after=0.1, late=0.1, throttle=0.1, delay_s_max=0.5)
+        )
         try:
             await probe_store(store, virtual_sources(seed))
         except Unavailable:

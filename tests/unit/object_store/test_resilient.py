@@ -45,7 +45,11 @@ def test_reads_deletes_and_fences_are_repeated(operation: str) -> None:
         inner = await faulty()
         inner.script(operation, "before", "after", "throttle", "late")
         await REPEATED[operation](ResilientStore(inner, virtual_sources()))
-        assert inner.calls[operation] == 5 if operation not in ("delete", "open_fence", "close_fence") else inner.calls[operation] >= 4
+        assert (
+            inner.calls[operation] == 5
+            if operation not in ("delete", "open_fence", "close_fence")
+            else inner.calls[operation] >= 4
+        )
 
     run_virtual(main)
 
@@ -123,7 +127,10 @@ def test_pauses_grow_and_differ_between_callers() -> None:
         first, second = await pauses(1), await pauses(2)
         assert first != second
         for found in (first, second):
-            assert all(0.5 * 0.05 * 2 ** (i + 1) <= pause <= min(PAUSE_MAX_S, 0.05 * 2 ** (i + 1)) for i, pause in enumerate(found)), found
+            assert all(
+                0.5 * 0.05 * 2 ** (i + 1) <= pause <= min(PAUSE_MAX_S, 0.05 * 2 ** (i + 1))
+                for i, pause in enumerate(found)
+            ), found
 
     run_virtual(main)
 
@@ -132,7 +139,10 @@ def test_the_stores_own_wish_is_heeded() -> None:
     async def main() -> None:
         inner = MemoryStore("wish", virtual_sources())
         await inner.put_if_absent("a", [b"x"])
-        errors = [StoreThrottled("slow down", retry_after_ms=3000), StoreThrottled("slow down", retry_after_ms=86_400_000)]
+        errors = [
+            StoreThrottled("slow down", retry_after_ms=3000),
+            StoreThrottled("slow down", retry_after_ms=86_400_000),
+        ]
         get = inner.get
 
         async def throttled(key: str) -> bytes:

@@ -46,7 +46,8 @@ def test_of_many_racers_at_most_one_wins_and_nobody_is_told_wrong(seed: int) -> 
 
 
 @pytest.mark.parametrize(
-    "faults", [["none"], ["after"], ["before", "after"], ["throttle", "before", "none"], ["late"], ["late", "late", "after"]]
+    "faults",
+    [["none"], ["after"], ["before", "after"], ["throttle", "before", "none"], ["late"], ["late", "late", "after"]],
 )
 @pytest.mark.parametrize("hedge_after_s", [None, 0.0, 1.0])
 def test_alone_it_wins_in_the_end(faults: list[Fault], hedge_after_s: float | None) -> None:
@@ -54,7 +55,10 @@ def test_alone_it_wins_in_the_end(faults: list[Fault], hedge_after_s: float | No
         store = FaultyStore(MemoryStore("settle", virtual_sources()), virtual_sources(), Faults(delay_s_max=0.2))
         store.script("put_if_absent", *faults)
         sources = virtual_sources(1)
-        assert await settle_put(store, KEY, [sources.new_id()], sources=sources, hedge_after_s=hedge_after_s) is PutOutcome.WON
+        assert (
+            await settle_put(store, KEY, [sources.new_id()], sources=sources, hedge_after_s=hedge_after_s)
+            is PutOutcome.WON
+        )
         await store.settled()
 
     run_virtual(main)
@@ -125,7 +129,10 @@ def test_a_final_error_after_an_uncertain_one_proves_nothing(hedge_after_s: floa
 
     async def main() -> None:
         store = Failing("failing", virtual_sources())
-        assert await settle_put(store, KEY, [b"x"], sources=virtual_sources(), hedge_after_s=hedge_after_s) is PutOutcome.WON
+        assert (
+            await settle_put(store, KEY, [b"x"], sources=virtual_sources(), hedge_after_s=hedge_after_s)
+            is PutOutcome.WON
+        )
 
     run_virtual(main)
 
@@ -159,7 +166,9 @@ def test_a_closed_fence_lets_nothing_through_however_late(seed: int) -> None:
         results = await asyncio.gather(*tasks, return_exceptions=True)
         await store.settled()
         assert [info.key async for info in store.list("a/")] == landed
-        assert all(result is None or isinstance(result, (FenceClosed, StoreUncertain, AlreadyExists)) for result in results)
+        assert all(
+            result is None or isinstance(result, (FenceClosed, StoreUncertain, AlreadyExists)) for result in results
+        )
         with pytest.raises(FenceClosed):
             await puts.put_if_absent("a/0", [b"late"])
 

@@ -33,13 +33,20 @@ def problems(draw: st.DrawFn) -> Problem:
     count = draw(st.integers(1, 6))
     racks = st.sampled_from(["", "a", "b"])
     members = [
-        Candidate(f"m{n}", draw(st.sampled_from([f"m{n}", f"s{n}"])), frozenset(draw(st.sets(st.sampled_from(ids)))), draw(racks))
+        Candidate(
+            f"m{n}",
+            draw(st.sampled_from([f"m{n}", f"s{n}"])),
+            frozenset(draw(st.sets(st.sampled_from(ids)))),
+            draw(racks),
+        )
         for n in range(count)
     ]
     somebody = st.sampled_from([member.member_id for member in members] + ["gone"])
     anywhere = st.tuples(st.sampled_from([*ids, 99]), st.integers(0, 7))
     current = draw(st.dictionaries(anywhere, somebody, max_size=20))
-    return Problem(members, topics, current, (lambda topic, partition: "ab"[partition % 2]) if draw(st.booleans()) else None)
+    return Problem(
+        members, topics, current, (lambda topic, partition: "ab"[partition % 2]) if draw(st.booleans()) else None
+    )
 
 
 @pytest.mark.parametrize("name", ASSIGNORS)
@@ -48,7 +55,9 @@ def test_every_partition_goes_to_one_of_its_subscribers(name: str, problem: Prob
     target = ASSIGNORS[name](problem)
     topics_by_member = {member.member_id: member.topics for member in problem.members}
     subscribed = frozenset[int]().union(*topics_by_member.values())
-    wanted = {(topic.topic_id, p) for topic in problem.topics if topic.topic_id in subscribed for p in range(topic.partitions)}
+    wanted = {
+        (topic.topic_id, p) for topic in problem.topics if topic.topic_id in subscribed for p in range(topic.partitions)
+    }
     assert target.keys() == wanted
     assert all(partition[0] in topics_by_member[member] for partition, member in target.items())
 
@@ -68,7 +77,9 @@ counts = st.integers(1, 8)
 
 @pytest.mark.parametrize("name", BALANCED)
 @given(members=counts, sizes=sizes, data=st.data())
-def test_members_that_subscribe_alike_get_equally_many(name: str, members: int, sizes: list[int], data: st.DataObject) -> None:
+def test_members_that_subscribe_alike_get_equally_many(
+    name: str, members: int, sizes: list[int], data: st.DataObject
+) -> None:
     somebody = st.sampled_from([f"m{number:03}" for number in range(10)])
     current = {(t.topic_id, p): data.draw(somebody) for t in topics_of(sizes) for p in range(t.partitions)}
     target = ASSIGNORS[name](alike(members, sizes, current))
@@ -89,7 +100,9 @@ def test_uniform_spreads_each_topic(members: int, sizes: list[int]) -> None:
 def test_sticky_moves_as_little_as_can_be(members: int, sizes: list[int], data: st.DataObject) -> None:
     """Each member gives away only what is above its share: the shares are as large as possible where most is held."""
     somebody = st.sampled_from([f"m{number:03}" for number in range(members + 1)])  # one of them has left
-    current: dict[Partition, str] = {(t.topic_id, p): data.draw(somebody) for t in topics_of(sizes) for p in range(t.partitions)}
+    current: dict[Partition, str] = {
+        (t.topic_id, p): data.draw(somebody) for t in topics_of(sizes) for p in range(t.partitions)
+    }
     target = ASSIGNORS["sticky"](alike(members, sizes, current))
     here = {f"m{number:03}" for number in range(members)}
     held = sorted((list(current.values()).count(member) for member in here), reverse=True)
@@ -111,7 +124,10 @@ def test_who_joins_takes_only_its_share(name: str, members: int, sizes: list[int
 
 def test_range_gives_the_same_numbers_of_topics_that_are_cut_alike() -> None:
     target = ASSIGNORS["range"](alike(3, [7, 7]))
-    mine = {m: [sorted(p for (t, p), owner in target.items() if owner == m and t == topic) for topic in (1, 2)] for m in target.values()}
+    mine = {
+        m: [sorted(p for (t, p), owner in target.items() if owner == m and t == topic) for topic in (1, 2)]
+        for m in target.values()
+    }
     assert mine == {"m000": [[0, 1, 2]] * 2, "m001": [[3, 4]] * 2, "m002": [[5, 6]] * 2}
 
 

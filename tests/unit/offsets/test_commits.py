@@ -73,7 +73,9 @@ def test_a_commit_is_told_with_all_that_it_said(desk: Desk, alone: Consumer) -> 
         ({"counter": 0}, "INVALID_REQUEST"),
     ],
 )
-def test_a_commit_that_may_not_stand_changes_nothing(desk: Desk, alone: Consumer, change: dict[str, object], code: str) -> None:
+def test_a_commit_that_may_not_stand_changes_nothing(
+    desk: Desk, alone: Consumer, change: dict[str, object], code: str
+) -> None:
     assert alone.commit({(1, 0): 5}) == [""]
     before, batches = desk.coordinator.state.snapshot(), len(desk.batches)
     request = alone.commit_request({(1, 0): 6, (1, 1): 6})

@@ -303,11 +303,19 @@ def test_bounds_of_members_groups_and_partitions() -> None:
     with pytest.raises(ResourceExhausted, match="2 members"):
         Consumer(desk, "g", "c").join()
     Consumer(desk, "h", "a").join()
-    for refused in (Consumer(desk, "i", "a"), Consumer(desk, "h", "b", topics=["big"]), Consumer(desk, "h", "b", topics=["x" * 199])):
+    for refused in (
+        Consumer(desk, "i", "a"),
+        Consumer(desk, "h", "b", topics=["big"]),
+        Consumer(desk, "h", "b", topics=["x" * 199]),
+    ):
         with pytest.raises(ResourceExhausted):
             refused.join()
     with pytest.raises(InvalidRequest, match="11 partitions"):
-        desk.heartbeat(pb.GroupHeartbeatRequest(group="g", member_id="a", owned=[pb.GivenPartition(partition=n) for n in range(11)]))
+        desk.heartbeat(
+            pb.GroupHeartbeatRequest(
+                group="g", member_id="a", owned=[pb.GivenPartition(partition=n) for n in range(11)]
+            )
+        )
     assert [r for r in desk.coordinator.state.snapshot() if b"/h" not in r.key] == before
 
 

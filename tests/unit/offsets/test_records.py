@@ -48,8 +48,16 @@ ENTRIES: list[tuple[str, bytes, Entry]] = [
             ),
         ),
     ),
-    ("offsets-offset-v1.bin", b"offset/g/7/3", OffsetEntry("g", (7, 3), OffsetValue(900, "where I was", 1_700_000_000_001, 40, 5, "t"))),
-    ("offsets-forgotten-v1.bin", b"offset/g/7/4", OffsetEntry("g", (7, 4), OffsetValue(None, "", 1_700_000_000_002, 41, 0, "t"))),
+    (
+        "offsets-offset-v1.bin",
+        b"offset/g/7/3",
+        OffsetEntry("g", (7, 3), OffsetValue(900, "where I was", 1_700_000_000_001, 40, 5, "t")),
+    ),
+    (
+        "offsets-forgotten-v1.bin",
+        b"offset/g/7/4",
+        OffsetEntry("g", (7, 4), OffsetValue(None, "", 1_700_000_000_002, 41, 0, "t")),
+    ),
 ]
 
 
@@ -80,7 +88,12 @@ subscriptions = st.builds(
 @st.composite
 def members(draw: st.DrawFn) -> MemberValue:
     held = draw(st.dictionaries(st.tuples(u64, u32), st.builds(Held, epoch=u64, withdrawn=st.booleans()), max_size=6))
-    return MemberValue(draw(subscriptions), draw(st.booleans()), held, {topic_id: draw(text) for topic_id in sorted({t for t, _ in held})})
+    return MemberValue(
+        draw(subscriptions),
+        draw(st.booleans()),
+        held,
+        {topic_id: draw(text) for topic_id in sorted({t for t, _ in held})},
+    )
 
 
 entries = st.one_of(
@@ -117,7 +130,9 @@ def _pair(entry: Entry) -> tuple[bytes, bytes | None]:
     return record.key, record.value
 
 
-@pytest.mark.parametrize("key", [b"group/", b"group/a/b", b"member/g", b"offset/g/01/2", b"offset/g/1", b"transaction/x", b"floor/", b""])
+@pytest.mark.parametrize(
+    "key", [b"group/", b"group/a/b", b"member/g", b"offset/g/01/2", b"offset/g/1", b"transaction/x", b"floor/", b""]
+)
 def test_keys_of_a_later_version_are_not_left_out(key: bytes) -> None:
     with pytest.raises(FormatNotSupported, match="no such key"):
         decode(key, b"")

@@ -12,15 +12,15 @@ import pytest
 
 from ledger import keys
 from ledger.blocking import run_inline
-from ledger.checkpoint import partition_of
+from ledger.garbage.delete import apply_retention, delete_expired_parquet, deletion_move, tidy_bundle
+from ledger.log.checkpoint import partition_of
+from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import ObjectInfo, ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.archive import archived_files
 from ledger.parquet.compaction import Compaction
-from ledger.parquet.delete import apply_retention, delete_expired_parquet, deletion_move, tidy_bundle
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.round import run_round
-from ledger.recovery import advance_checkpoint
 from ledgermq.errors import DataDamaged, LedgerMQError, StoreUnusable
 from ledgermq.sources import Sources
 from tests.passing_store import PassingStore
@@ -34,7 +34,9 @@ FILES = 3
 VALUES = {i: b"%d" % i for i in range(2 * FILES)}
 
 
-async def filled(store: ObjectStore, clock: Clock, sources: Sources, deleted: int = 0, files: int = FILES, **settings: str) -> Root:
+async def filled(
+    store: ObjectStore, clock: Clock, sources: Sources, deleted: int = 0, files: int = FILES, **settings: str
+) -> Root:
     """Topic t with some files, all of them below the log start and old enough to go, and the first records deleted on demand."""
     root = await Root.open(store, sources)
     await root.create_topic("t", delete_action="archive", retention_ms="1000", **settings)
@@ -56,7 +58,9 @@ async def archived_rows(store: ObjectStore) -> dict[int, bytes]:
     async for info in store.list(keys.ARCHIVE):
         if info.key == keys.ARCHIVE_OWNER:
             continue
-        rows = pq.ParquetFile(io.BytesIO(await store.get(info.key))).read(columns=["topic", "offset", "value"]).to_pylist()
+        rows = (
+            pq.ParquetFile(io.BytesIO(await store.get(info.key))).read(columns=["topic", "offset", "value"]).to_pylist()
+        )
         assert {row["topic"] for row in rows} == {"t"}
         assert not found.keys() & {row["offset"] for row in rows}
         found |= {row["offset"]: row["value"] for row in rows}
@@ -124,7 +128,10 @@ async def test_a_page_that_is_lost_keeps_retention_from_going_and_nothing_else(s
     async with memory_store(sources) as store:
         root = await filled(store, clock, sources)
         await root.produce("t", (0, [b"later"]))
-        catalog, compaction = await root.catalog(), Compaction(store, root.cluster, sources, LocalEngine(sources, run_inline))
+        catalog, compaction = (
+            await root.catalog(),
+            Compaction(store, root.cluster, sources, LocalEngine(sources, run_inline)),
+        )
         done = await run_round(compaction, 1, catalog, everything=True)
         assert done is not None
         trim_slot = (await root.newest()).trim_slot
@@ -132,9 +139,9 @@ async def test_a_page_that_is_lost_keeps_retention_from_going_and_nothing_else(s
         await store.delete([keys.file_page(1, newest_page)])
         with pytest.raises(LedgerMQError, match="files/"):
             await tidy(root, _LateSegments(store), sources)
-        assert [keys.number(info.key) async for info in store.list(keys.segments(1)) if keys.number(info.key) < trim_slot] == [1], (
-            "the claim"
-        )
+        assert [
+            keys.number(info.key) async for info in store.list(keys.segments(1)) if keys.number(info.key) < trim_slot
+        ] == [1], "the claim"
         assert [info async for info in store.list(keys.compactions(1))] == []
         assert await store.list_fences() == []
         assert len([info async for info in store.list(keys.checkpoints(1))]) == 1
@@ -193,8 +200,12 @@ class _FullArchive(PassingStore):
         await self.inner.put_if_absent(key, buffers)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("broken", "error"), [(_BadArchive, DataDamaged), (_ShortArchive, DataDamaged), (_FullArchive, StoreUnusable)])
-async def test_without_a_good_copy_nothing_goes(sources: Sources, broken: type[PassingStore], error: type[LedgerMQError]) -> None:
+@pytest.mark.parametrize(
+    ("broken", "error"), [(_BadArchive, DataDamaged), (_ShortArchive, DataDamaged), (_FullArchive, StoreUnusable)]
+)
+async def test_without_a_good_copy_nothing_goes(
+    sources: Sources, broken: type[PassingStore], error: type[LedgerMQError]
+) -> None:
     clock = Clock()
     sources = Sources(clock, sources.random)
     async with memory_store(sources) as store:

@@ -12,11 +12,11 @@ import pytest
 from ledger import keys
 from ledger.fsck.names import check_names
 from ledger.fsck.problem import Problems
+from ledger.garbage.delete import delete_expired_parquet
 from ledger.object_store.contract import AlreadyExists, Buffer, ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.archive import Archives
 from ledger.parquet.archive_owner import check_owner, decode_mark, encode_mark
-from ledger.parquet.delete import delete_expired_parquet
 from ledgermq.errors import DataDamaged, FormatNotSupported, InvalidConfig
 from ledgermq.sources import Sources
 from tests.passing_store import PassingStore

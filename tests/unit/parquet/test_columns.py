@@ -19,12 +19,21 @@ from ledgermq.protocol.records import SCHEMA as RECORD_SCHEMA
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "parquet-schema-v1.txt"
 PLAN = fmt.CompactionPlan(bundle=1, number=4, put_id=b"\x01" * 16)
-FILE = fmt.PlannedFile(topic_id=7, topic="flights", partition=2, first_offset=10, last_offset=19, key="k", bloom_columns=["key"])
+FILE = fmt.PlannedFile(
+    topic_id=7, topic="flights", partition=2, first_offset=10, last_offset=19, key="k", bloom_columns=["key"]
+)
 
 
 def _batch(rows: int) -> pa.RecordBatch:
     when = dt.datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=dt.UTC)
-    row = {"key": b"k", "value": b"v", "headers": [{"key": "h", "value": b"x"}], "timestamp": when, "timestampType": 0, "tag": "t"}
+    row = {
+        "key": b"k",
+        "value": b"v",
+        "headers": [{"key": "h", "value": b"x"}],
+        "timestamp": when,
+        "timestampType": 0,
+        "tag": "t",
+    }
     return pa.RecordBatch.from_pylist([row] * rows, RECORD_SCHEMA)
 
 
@@ -38,7 +47,12 @@ def _file(*batches: tuple[int, int]) -> bytes:
 def _describe(data: bytes) -> str:
     footer = pq.read_metadata(pa.BufferReader(data))
     group = footer.row_group(0)
-    lines = [str(footer.schema).split("\n", 1)[1].strip(), "", str(footer.schema.to_arrow_schema().remove_metadata()), ""]
+    lines = [
+        str(footer.schema).split("\n", 1)[1].strip(),
+        "",
+        str(footer.schema.to_arrow_schema().remove_metadata()),
+        "",
+    ]
     for i in range(group.num_columns):
         c = group.column(i)
         stats = "statistics" if c.statistics is not None and c.statistics.has_min_max else "no statistics"
@@ -84,7 +98,17 @@ def test_tiny_batches_are_joined_as_they_come(monkeypatch: pytest.MonkeyPatch) -
         builder.add(pa.RecordBatch.from_pylist(rows, RECORD_SCHEMA), at)
         at += size
         waiting.append([batch.num_rows for batch in builder._waiting])
-    assert waiting[:9] == [[1], [1, 1], [3], [3, 3], [3, 3, 5], [3, 3, 5, 1], [3, 3, 5, 1, 1], [3, 3, 5, 1, 1, 4], [3, 3, 5, 1, 1, 4, 2]]
+    assert waiting[:9] == [
+        [1],
+        [1, 1],
+        [3],
+        [3, 3],
+        [3, 3, 5],
+        [3, 3, 5, 1],
+        [3, 3, 5, 1, 1],
+        [3, 3, 5, 1, 1, 4],
+        [3, 3, 5, 1, 1, 4, 2],
+    ]
     assert waiting[10] == [3, 3, 5, 1, 1, 4, 6]
     assert len(waiting[-1]) == 7 + 7
     table = pq.read_table(pa.BufferReader(bytes(builder.finish(note_of_file(file, PLAN, "cluster")))))
@@ -116,7 +140,11 @@ def test_a_failed_file_says_why_and_has_no_rows() -> None:
     note = note_of_file(FILE, PLAN, "cluster", "batch at byte 7: bad", "ledgers/0001/segments/1")
     data = bytes(empty_file(note))
     stored = describe(parse_footer(data, "k"), "k", len(data), note_of_file(FILE, PLAN, "cluster"))
-    assert (stored.rows, stored.note.failed, stored.note.damaged_object) == (0, "batch at byte 7: bad", "ledgers/0001/segments/1")
+    assert (stored.rows, stored.note.failed, stored.note.damaged_object) == (
+        0,
+        "batch at byte 7: bad",
+        "ledgers/0001/segments/1",
+    )
     assert pq.read_table(pa.BufferReader(data)).schema.remove_metadata() == columns.SCHEMA
 
 

@@ -8,15 +8,15 @@ from dataclasses import replace
 import pytest
 
 from ledger.blocking import run_inline
-from ledger.catalog import METADATA, Topic, encode_topic_record, topic_key
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.keyed.runner import clean_bundle
+from ledger.garbage.commit_age import note_finished, witness_move
+from ledger.garbage.delete import finished_long_ago
 from ledger.object_store.memory import MemoryStore
-from ledger.parquet.commit_age import note_finished, witness_move
 from ledger.parquet.compaction import Compaction
-from ledger.parquet.delete import finished_long_ago
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.runner import compact_bundle
+from ledger.rounds.keyed_runner import clean_bundle
+from ledger.rounds.runner import compact_bundle
+from ledger.topics.catalog import METADATA, Topic, encode_topic_record, topic_key
 from ledgermq.sources import Sources
 from tests.keyed_topics import Written, put_pairs
 from tests.passing_store import PassingStore
@@ -116,7 +116,9 @@ async def test_a_plan_that_was_finished_after_the_clock_was_read_is_not_noted_wi
     await busy.goes_on(3, MINUTE_US)
     seen = await root.newest()
     seen_ms = await root.store.store_time_ms()
-    await note_finished(_CommitsMeanwhile(busy), 1, 20_000, root.sources, root.cluster.producer_states_max, seen.finished_plan)
+    await note_finished(
+        _CommitsMeanwhile(busy), 1, 20_000, root.sources, root.cluster.producer_states_max, seen.finished_plan
+    )
     newest = await root.newest()
     assert newest.finished_plan == seen.finished_plan + 1
     assert (newest.witnessed_plan, newest.witnessed_ms) == (seen.finished_plan, seen_ms)

@@ -9,11 +9,11 @@ from functools import partial
 import pytest
 
 from ledger import keys
-from ledger.catalog import topic_key
-from ledger.history import read_history
-from ledger.internal_topic import read_internal
+from ledger.log.history import read_history
+from ledger.log.internal_topic import read_internal
 from ledger.object_store.contract import Buffer, FencedPuts, ObjectInfo, ObjectStore
 from ledger.object_store.memory import MemoryStore
+from ledger.topics.catalog import topic_key
 from ledgermq.sources import Sources
 from tests.passing_store import PassingStore
 from tests.roots import Root, read_everything, read_parquet_rows
@@ -131,7 +131,9 @@ async def _check(root: Root) -> None:
     assert len([key for key in left if "/checkpoints/" in key]) == 2
     assert list(await root.store.list_fences()) == []
     history = await read_history(root.store, 0, 100)
-    assert [r.key for r in await read_internal(root.store, history, 0, 0)] == [topic_key(name) for name in ("__metadata", "t", "later")]
+    assert [r.key for r in await read_internal(root.store, history, 0, 0)] == [
+        topic_key(name) for name in ("__metadata", "t", "later")
+    ]
 
 
 async def _run_until_crash(root: Root, dies_at: int, after_effect: bool) -> bool:
@@ -180,7 +182,9 @@ def test_rivals_end_with_one_result(seed: int) -> None:
         sources = virtual_sources(seed)
         root = await _filled(sources)
         stores = [_SlowStore(root.store, virtual_sources(seed * 10 + i)) for i in range(3)]
-        reports = await asyncio.gather(*(root.compact(slow, virtual_sources(seed * 10 + i)) for i, slow in enumerate(stores)))
+        reports = await asyncio.gather(
+            *(root.compact(slow, virtual_sources(seed * 10 + i)) for i, slow in enumerate(stores))
+        )
         assert not [report.failures for report in reports if report.failures]
         await _check(root)
 

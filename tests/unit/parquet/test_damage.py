@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from ledger import keys
-from ledger.checkpoint import partition_of
+from ledger.garbage.delete import delete_expired_parquet, log_start_move, tidy_bundle
+from ledger.log.checkpoint import partition_of
+from ledger.log.plan_chain import read_plan
+from ledger.log.recovery import advance_checkpoint
+from ledger.log.segment import encode_segment, read_index
 from ledger.object_store.contract import ObjectStore
-from ledger.parquet.delete import delete_expired_parquet, log_start_move, tidy_bundle
-from ledger.parquet.plan_chain import read_plan
-from ledger.recovery import advance_checkpoint
-from ledger.segment import encode_segment, read_index
 from ledgermq.errors import DataDamaged
 from ledgermq.sources import Sources
 from tests.passing_store import PassingStore
@@ -57,7 +57,9 @@ async def test_a_damaged_batch_parks_only_its_partition(sources: Sources) -> Non
         assert (parked.plan, parked.first_slot, parked.object_key) == (1, 2, key)
         assert "checksum" in parked.reason
         assert checkpoint.trim_slot == 2, "the parked partition holds its batches, the good ones too"
-        assert [info.key async for info in store.list(keys.segments(1))] == [keys.segment(1, slot) for slot in (1, 2, 3)]
+        assert [info.key async for info in store.list(keys.segments(1))] == [
+            keys.segment(1, slot) for slot in (1, 2, 3)
+        ]
 
 
 async def test_others_go_on_behind_a_parked_partition(sources: Sources) -> None:
@@ -205,7 +207,10 @@ async def test_a_damaged_page_keeps_the_files_of_its_partitions_and_no_others(so
             with pytest.raises(DataDamaged, match=page):
                 await tidy_bundle(store, 1, root.cluster, await root.catalog(), sources)
         checkpoint = await root.newest()
-        starts = [(part.log_start, part.parquet_start) for part in (partition_of(checkpoint, topic.id, partition) for partition in (0, 1))]
+        starts = [
+            (part.log_start, part.parquet_start)
+            for part in (partition_of(checkpoint, topic.id, partition) for partition in (0, 1))
+        ]
         assert starts == [(0, 0), (1, 1)]
         assert {name.partition for key in await parquet_keys(store) if (name := keys.parse_parquet(key))} == {0}
 
@@ -219,7 +224,9 @@ async def test_a_page_that_is_damaged_once_retention_has_moved_the_log_keeps_no_
         for partition in (0, 1, 2):
             await root.produce("t", (partition, [b"x"]))
             assert not (await root.compact()).failures
-        await advance_checkpoint(store, 1, sources, root.cluster.producer_states_max, log_start_move({(topic.id, p): 1 for p in range(3)}))
+        await advance_checkpoint(
+            store, 1, sources, root.cluster.producer_states_max, log_start_move({(topic.id, p): 1 for p in range(3)})
+        )
         page = keys.file_page(1, partition_of(await root.newest(), topic.id, 1).newest_page)
         await _damage(store, page, 1)
         clock_us[0] += 30_000_000

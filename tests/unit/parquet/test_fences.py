@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from ledger.blocking import run_inline
+from ledger.garbage.delete import delete_expired_parquet, log_start_move
+from ledger.log.plan_chain import PlanOvertaken, fence_of, put_plan, read_plan, require_open
+from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import FenceClosed, ObjectStore
 from ledger.parquet.columns import empty_file, note_of_file
-from ledger.parquet.delete import delete_expired_parquet, log_start_move
-from ledger.parquet.plan_chain import PlanOvertaken, fence_of, put_plan, read_plan, require_open
 from ledger.parquet.task import run_task, split_plan
-from ledger.recovery import advance_checkpoint
 from ledgermq.sources import Sources
 from tests.roots import Root, parquet_keys
 from tests.stores import file_store, memory_store
@@ -22,7 +22,9 @@ from tests.stores import file_store, memory_store
 
 @pytest.fixture(params=["memory", "file"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ObjectStore]:
-    opened: AbstractAsyncContextManager[ObjectStore] = memory_store() if request.param == "memory" else file_store(tmp_path)
+    opened: AbstractAsyncContextManager[ObjectStore] = (
+        memory_store() if request.param == "memory" else file_store(tmp_path)
+    )
     async with opened as found:
         yield found
 
@@ -47,7 +49,9 @@ async def test_a_late_put_is_refused_once_the_plan_is_finished(store: ObjectStor
     assert not (await root.compact()).failures
     await store.delete([plan.files[0].key])
     with pytest.raises(FenceClosed):
-        await late.put_if_absent(plan.files[0].key, empty_file(note_of_file(plan.files[0], plan, root.cluster.cluster_id)).parts)
+        await late.put_if_absent(
+            plan.files[0].key, empty_file(note_of_file(plan.files[0], plan, root.cluster.cluster_id)).parts
+        )
     assert await parquet_keys(store) == []
 
 
@@ -96,10 +100,14 @@ async def test_parquet_is_deleted_only_when_old_enough_and_its_fences_are_closed
         states_max = root.cluster.producer_states_max
         await advance_checkpoint(store, 1, sources, states_max, log_start_move({(topic.id, 0): 5}))
         catalog = await root.catalog()
-        assert await delete_expired_parquet(store, 1, root.cluster, catalog, sources) == 0, "page 2, witness of commit 1, is 16 s old"
+        assert await delete_expired_parquet(store, 1, root.cluster, catalog, sources) == 0, (
+            "page 2, witness of commit 1, is 16 s old"
+        )
         clock_us[0] += 5_000_000
         assert await delete_expired_parquet(store, 1, root.cluster, await root.catalog(), sources) == 1
         assert await parquet_keys(store) == kept[1:]
         clock_us[0] += 30_000_000
-        assert await delete_expired_parquet(store, 1, root.cluster, await root.catalog(), sources) == 1, "the last file holds the log start"
+        assert await delete_expired_parquet(store, 1, root.cluster, await root.catalog(), sources) == 1, (
+            "the last file holds the log start"
+        )
         assert await parquet_keys(store) == kept[2:]

@@ -60,14 +60,24 @@ def flip(folder: str, every: int) -> dict[str, dict[str, int]]:
 def end_of_pages(file: Path) -> int:
     """Where the page index and the footer begin."""
     groups = pq.read_metadata(file)
-    columns = [groups.row_group(group).column(at) for group in range(groups.num_row_groups) for at in range(groups.num_columns)]
-    return max((column.dictionary_page_offset or column.data_page_offset) + column.total_compressed_size for column in columns)
+    columns = [
+        groups.row_group(group).column(at) for group in range(groups.num_row_groups) for at in range(groups.num_columns)
+    ]
+    return max(
+        (column.dictionary_page_offset or column.data_page_offset) + column.total_compressed_size for column in columns
+    )
 
 
 def rows_of(answer: Any) -> str:
     if hasattr(answer, "to_pylist"):
         return repr(answer.to_pylist())
-    return repr(answer.to_dict("list") if hasattr(answer, "itertuples") else answer.rows() if hasattr(answer, "rows") else answer)
+    return repr(
+        answer.to_dict("list")
+        if hasattr(answer, "itertuples")
+        else answer.rows()
+        if hasattr(answer, "rows")
+        else answer
+    )
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +92,9 @@ def test_no_flipped_bit_gives_wrong_rows_by_the_documented_calls(here: Path) -> 
     """In a process of its own: damaged files may end one, and DuckDB has to have one (tests/unit/parquet/duckdb_process.py)."""
     environment_path = f"import sys; sys.path.insert(0, {str(CLONE)!r})"
     code = f"{environment_path}; from tests.unit.parquet.test_flipped_bits import flip; import json; print(json.dumps(flip('.', 23)))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=here, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=here, capture_output=True, text=True, timeout=240, check=False
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout)
     assert set(found) == {*NAMES, "unchecked"}

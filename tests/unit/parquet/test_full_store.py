@@ -10,11 +10,11 @@ import pytest
 
 from ledger import keys
 from ledger.blocking import run_inline
+from ledger.garbage.removal import remove_topics
 from ledger.object_store.contract import Buffer, ObjectStore
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.removal import remove_topics
-from ledger.parquet.runner import compact_bundle
+from ledger.rounds.runner import compact_bundle
 from ledgermq.errors import StoreFull
 from tests.full_store import FullStore
 from tests.passing_store import PassingStore
@@ -24,7 +24,9 @@ from tests.stores import file_store, memory_store, seeded_sources
 
 @pytest.fixture(params=["memory", "file"])
 async def root(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Root]:
-    opened: AbstractAsyncContextManager[ObjectStore] = memory_store() if request.param == "memory" else file_store(tmp_path)
+    opened: AbstractAsyncContextManager[ObjectStore] = (
+        memory_store() if request.param == "memory" else file_store(tmp_path)
+    )
     async with opened as store:
         root = await Root.open(store, seeded_sources())
         await root.create_topic("gone", partitions=2)

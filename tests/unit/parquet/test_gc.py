@@ -8,10 +8,10 @@ from functools import partial
 import pytest
 
 from ledger import keys
+from ledger.garbage.gc import collect_garbage, find_garbage, keys_of
 from ledger.object_store.contract import Buffer, FencedPuts, ObjectInfo, ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.columns import FooterNote, empty_file
-from ledger.parquet.gc import collect_garbage, find_garbage, keys_of
 from ledgermq.errors import DataDamaged
 from ledgermq.sources import Sources
 from tests.damage import damage_checkpoint
@@ -43,7 +43,9 @@ async def _compacted(store: ObjectStore, sources: Sources, rounds: int) -> Root:
 async def test_pages_that_were_merged_are_garbage(sources: Sources) -> None:
     async with memory_store() as store:
         root = await _compacted(store, sources, 8)
-        assert [keys.number(info.key) async for info in store.list(keys.file_pages(1))] == [8], "8 = 2³ files are in one page"
+        assert [keys.number(info.key) async for info in store.list(keys.file_pages(1))] == [8], (
+            "8 = 2³ files are in one page"
+        )
         await root.produce("t", (0, [b"x"]))
         await root.compact()
         assert [keys.number(info.key) async for info in store.list(keys.file_pages(1))] == [8, 9]
@@ -104,7 +106,11 @@ async def test_a_bundle_that_cannot_be_told_keeps_all_and_the_others_are_collect
         before = [info.key async for info in store.list("")]
         asked = Requests(store)
         collected = await collect_garbage(asked, root.cluster)
-        footers = sum(count for (operation, folder), count in asked.made.items() if operation.startswith("get") and folder == "parquet")
+        footers = sum(
+            count
+            for (operation, folder), count in asked.made.items()
+            if operation.startswith("get") and folder == "parquet"
+        )
         assert footers == 1, "of the one file that is judged: a damaged bundle has many that are live"
         assert {bundle: error.object_key for bundle, error in collected.failures.items()} == {2: damaged}
         assert isinstance(collected.failures[2], DataDamaged)

@@ -8,13 +8,13 @@ import pytest
 
 from ledger import keys
 from ledger.blocking import run_inline
-from ledger.history import read_history
+from ledger.log.history import read_history
+from ledger.log.plan_chain import read_plan
+from ledger.log.segment_indexes import SegmentIndexes
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.object_store.metered import CountingMeter, MeteredStore
-from ledger.parquet.plan_chain import read_plan
 from ledger.parquet.task import CompactionTask, TaskOutcome, run_task, split_plan
-from ledger.segment_indexes import SegmentIndexes
 from ledgermq.errors import DataDamaged
 from ledgermq.sources import Sources
 from tests.ledgers import STATES_MAX

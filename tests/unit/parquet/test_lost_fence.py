@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ledger.checkpoint import partition_of
+from ledger.log.checkpoint import partition_of
 from ledger.object_store.contract import FenceClosed, FencedPuts, ObjectStore
 from ledgermq.errors import DataDamaged
 from tests.passing_store import PassingStore
@@ -19,7 +19,9 @@ from tests.stores import file_store, memory_store, seeded_sources
 
 @pytest.fixture(params=["memory", "file"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ObjectStore]:
-    opened: AbstractAsyncContextManager[ObjectStore] = memory_store() if request.param == "memory" else file_store(tmp_path)
+    opened: AbstractAsyncContextManager[ObjectStore] = (
+        memory_store() if request.param == "memory" else file_store(tmp_path)
+    )
     async with opened as found:
         yield found
 

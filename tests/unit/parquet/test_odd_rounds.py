@@ -15,14 +15,14 @@ from crc32c import crc32c
 
 from ledger import keys
 from ledger.blocking import run_inline
-from ledger.catalog import METADATA, topic_key
+from ledger.garbage.removal import remove_topics
+from ledger.log.segment import Batch
 from ledger.object_store.contract import Buffer, StoreThrottled
 from ledger.object_store.memory import MemoryStore
 from ledger.object_store.resilient import ResilientStore
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.removal import remove_topics
-from ledger.parquet.runner import bring_facts_into_force, compact_root
-from ledger.segment import Batch
+from ledger.rounds.runner import bring_facts_into_force, compact_root
+from ledger.topics.catalog import METADATA, topic_key
 from ledgermq.errors import Unavailable
 from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
 from ledgermq.protocol.records import encode_batch
@@ -129,7 +129,9 @@ async def test_topics_with_names_that_look_like_something_else(tmp_path: Path) -
         folder = tmp_path / "root" / "parquet"
         expected = sorted((name, 0, 0, name.encode()) for name in ODD_NAMES)
         columns = ["topic", "partition", "offset", "value"]
-        assert sorted(tuple(row.values()) for row in ds.dataset(folder).to_table(columns=columns).to_pylist()) == expected
+        assert (
+            sorted(tuple(row.values()) for row in ds.dataset(folder).to_table(columns=columns).to_pylist()) == expected
+        )
         assert sorted(pl.read_parquet(folder, hive_partitioning=False).select(columns).rows()) == expected
         query = f"SELECT topic, partition, \"offset\", value FROM read_parquet('{folder}/**/*.parquet', hive_partitioning=false)"
         assert sorted(answers(query)[0]) == expected

@@ -47,7 +47,11 @@ def by_duckdb(folder: Path) -> Rows:
 
 
 def by_polars(folder: Path) -> Rows:
-    return pl.read_parquet(folder / "topic=*" / "partition=*" / "*.parquet", hive_partitioning=False).select(COLUMNS).rows()
+    return (
+        pl.read_parquet(folder / "topic=*" / "partition=*" / "*.parquet", hive_partitioning=False)
+        .select(COLUMNS)
+        .rows()
+    )
 
 
 def test_temporary_files_of_tasks_disturb_nobody(parquet: Path) -> None:

@@ -66,7 +66,13 @@ async def test_deleted_files_are_left_out_and_their_pages_with_them(sources: Sou
         files = await PageReader(store, 1).files_from(base.partitions[0], 0)
         assert [file.first_offset for file in files] == [160, 170, 180, 190]
         await _commit(store, sources, base, _stored(21, 200, 209))
-        assert [f.first_offset for f in await PageReader(store, 1).files_from(base.partitions[0], 0)] == [160, 170, 180, 190, 200]
+        assert [f.first_offset for f in await PageReader(store, 1).files_from(base.partitions[0], 0)] == [
+            160,
+            170,
+            180,
+            190,
+            200,
+        ]
 
 
 async def test_a_partition_whose_files_are_all_gone_has_no_pages(sources: Sources) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from ledger.catalog import Catalog, Topic, encode_topic_record, removed, topic_key
-from ledger.checkpoint import genesis
-from ledger.fold import LedgerState
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.history import History
+from ledger.log.checkpoint import genesis
+from ledger.log.fold import LedgerState
+from ledger.log.history import History
+from ledger.log.segment import SlotIndex
 from ledger.parquet.plan import (
     INTERNAL_LAG_MS,
     INTERNAL_SEGMENTS,
@@ -17,8 +17,8 @@ from ledger.parquet.plan import (
     make_plan,
     needs_newer_catalog,
 )
-from ledger.segment import SlotIndex
-from ledger.topic_settings import parse_settings
+from ledger.topics.catalog import Catalog, Topic, encode_topic_record, removed, topic_key
+from ledger.topics.settings import parse_settings
 from ledgermq.errors import Unavailable
 
 NOW_MS = 10_000_000
@@ -34,7 +34,9 @@ class Ledger:
         self.ends: dict[tuple[int, int], int] = {}
         self.slot = 0
 
-    def segment(self, *batches: tuple[int, int, int], kind: fmt.SegmentKind.ValueType = fmt.DATA, bytes_each: int = 100) -> Ledger:
+    def segment(
+        self, *batches: tuple[int, int, int], kind: fmt.SegmentKind.ValueType = fmt.DATA, bytes_each: int = 100
+    ) -> Ledger:
         """`batches`: (topic id, partition, records)."""
         self.slot += 1
         index = fmt.SegmentIndex(bundle=1, slot=self.slot, kind=kind, put_id=self.slot.to_bytes(16, "big"))
@@ -42,7 +44,9 @@ class Ledger:
             base = self.ends.get((topic_id, partition), 0)
             self.ends[topic_id, partition] = base + records
             index.batches.append(
-                fmt.BatchEntry(topic_id=topic_id, partition=partition, base_offset=base, record_count=records, length=bytes_each)
+                fmt.BatchEntry(
+                    topic_id=topic_id, partition=partition, base_offset=base, record_count=records, length=bytes_each
+                )
             )
         self.segments.append(SlotIndex(index, 50 + self.slot))
         return self
@@ -66,7 +70,13 @@ class Ledger:
         if only_internal:
             history.segments = [s for s in history.segments if s.index.slot > self.checkpoint.planned_slot]
         return make_plan(
-            history, catalog, everything=everything, now_ms=NOW_MS, put_id=PUT_ID, barrier=barrier, only_internal=only_internal
+            history,
+            catalog,
+            everything=everything,
+            now_ms=NOW_MS,
+            put_id=PUT_ID,
+            barrier=barrier,
+            only_internal=only_internal,
         )
 
 
@@ -93,7 +103,7 @@ def test_a_partition_joins_at_its_target_size_and_the_others_wait() -> None:
     plan = ledger.plan(catalog_of(topic(1, parquet_target_bytes="1024")))
     assert plan is None
     for _ in range(8):
-        ledger.segment((1, 0, 1))
+        ledger.log.segment((1, 0, 1))
     plan = ledger.plan(catalog_of(topic(1, parquet_target_bytes="1024")))
     assert _ranges(plan) == [(1, 0, 0, 13)]
     assert plan is not None
@@ -115,15 +125,15 @@ def test_a_partition_joins_when_its_oldest_record_lags() -> None:
 def test_a_file_is_capped_at_the_target_size_and_the_rest_follows_from_older_slots() -> None:
     ledger = Ledger()
     for _ in range(5):
-        ledger.segment((1, 0, 10), bytes_each=600)
+        ledger.log.segment((1, 0, 10), bytes_each=600)
     catalog = catalog_of(topic(1, parquet_target_bytes="1024"))
     plan = ledger.plan(catalog)
     assert _ranges(plan) == [(1, 0, 0, 19)]
     assert plan is not None
     assert (plan.files[0].first_slot_after, plan.trim_slot, list(plan.files[0].slots)) == (3, 3, [1, 2])
-    ledger.checkpoint.MergeFrom(fmt.Checkpoint(finished_plan=1, planned_slot=5, trim_slot=3, number=1))
+    ledger.log.checkpoint.MergeFrom(fmt.Checkpoint(finished_plan=1, planned_slot=5, trim_slot=3, number=1))
     ledger.part(1, parquet_end=20, newest_page=1)
-    plan = ledger.segment((1, 0, 1), bytes_each=600).plan(catalog)
+    plan = ledger.log.segment((1, 0, 1), bytes_each=600).plan(catalog)
     assert _ranges(plan) == [(1, 0, 20, 39)]
     assert plan is not None
     assert [slot.slot for slot in plan.lagging] == [3, 4]
@@ -136,7 +146,9 @@ def test_by_hand_everything_joins() -> None:
     plan = ledger.plan(catalog_of(topic(1), topic(2)), everything=True)
     assert _ranges(plan) == [(1, 0, 0, 0), (1, 2, 0, 0), (2, 1, 0, 0)]
     assert plan is not None
-    assert [(slot.slot, slot.kind) for slot in plan.slots] == [(2, fmt.DATA), (3, fmt.DATA), (4, fmt.RELEASE)], "claims are never named"
+    assert [(slot.slot, slot.kind) for slot in plan.slots] == [(2, fmt.DATA), (3, fmt.DATA), (4, fmt.RELEASE)], (
+        "claims are never named"
+    )
     assert plan.trim_slot == 5
     assert ledger.plan(catalog_of(topic(1), topic(2))) is None
 
@@ -170,41 +182,54 @@ def test_internal_topics_join_every_plan_and_make_one_when_they_are_large_or_old
 
     ledger = Ledger().segment((3, 2, 4))
     assert ledger.plan(catalog) is None
-    assert ledger.segment((3, 2, 4), bytes_each=INTERNAL_TARGET_BYTES).plan(catalog) is not None
+    assert ledger.log.segment((3, 2, 4), bytes_each=INTERNAL_TARGET_BYTES).plan(catalog) is not None
     ledger = Ledger().segment((3, 2, 4))
     for _ in range(INTERNAL_LAG_MS // 60_000):
         assert ledger.plan(catalog) is None
-        ledger.segment(kind=fmt.CLAIM)
+        ledger.log.segment(kind=fmt.CLAIM)
     assert ledger.plan(catalog) is not None
 
 
 def test_many_small_segments_of_internal_topics_make_a_plan_of_these_alone() -> None:
     ledger, catalog = Ledger().segment((1, 0, 5)), catalog_of(topic(1), topic(3, "__internal"))
     for _ in range(INTERNAL_SEGMENTS - 1):
-        ledger.segment((3, 0, 1), (3, 1, 1), bytes_each=1)
+        ledger.log.segment((3, 0, 1), (3, 1, 1), bytes_each=1)
     assert ledger.plan(catalog, only_internal=True) is None, "two partitions in one segment are one GET"
-    ledger.segment((1, 0, 1)).segment((3, 1, 1))
+    ledger.log.segment((1, 0, 1)).segment((3, 1, 1))
     plan = ledger.plan(catalog, only_internal=True)
     assert plan is not None
-    assert (list(plan.files), plan.trim_slot, plan.last_slot) == ([], 1, INTERNAL_SEGMENTS + 2), "topic 1 is left to other plans, untrimmed"
-    assert [(part.partition, part.end) for part in plan.internal] == [(0, INTERNAL_SEGMENTS - 1), (1, INTERNAL_SEGMENTS)]
-    ledger.checkpoint.snapshot_bytes = 3 * SNAPSHOT_BYTES_PER_SEGMENT
+    assert (list(plan.files), plan.trim_slot, plan.last_slot) == ([], 1, INTERNAL_SEGMENTS + 2), (
+        "topic 1 is left to other plans, untrimmed"
+    )
+    assert [(part.partition, part.end) for part in plan.internal] == [
+        (0, INTERNAL_SEGMENTS - 1),
+        (1, INTERNAL_SEGMENTS),
+    ]
+    ledger.log.checkpoint.snapshot_bytes = 3 * SNAPSHOT_BYTES_PER_SEGMENT
     assert ledger.plan(catalog, only_internal=True) is None, "a large snapshot is worth a longer tail"
-    ledger.segment((3, 0, 1)).segment((3, 0, 1)).segment((3, 0, 1))
+    ledger.log.segment((3, 0, 1)).segment((3, 0, 1)).segment((3, 0, 1))
     assert ledger.plan(catalog, only_internal=True) is not None
 
 
 def test_a_plan_of_internal_topics_alone_goes_on_where_the_last_plan_ended_and_user_topics_stay_readable() -> None:
-    ledger, catalog = Ledger().segment((1, 0, 5)), catalog_of(topic(1, parquet_target_bytes="1024"), topic(3, "__internal"))
+    ledger, catalog = (
+        Ledger().segment((1, 0, 5)),
+        catalog_of(topic(1, parquet_target_bytes="1024"), topic(3, "__internal")),
+    )
     for _ in range(INTERNAL_SEGMENTS):
-        ledger.segment((3, 0, 1), bytes_each=1)
+        ledger.log.segment((3, 0, 1), bytes_each=1)
     assert ledger.plan(catalog, only_internal=True) is not None
-    ledger.checkpoint.MergeFrom(fmt.Checkpoint(finished_plan=1, planned_slot=ledger.slot, snapshot_plan=1, number=1))
+    ledger.log.checkpoint.MergeFrom(
+        fmt.Checkpoint(finished_plan=1, planned_slot=ledger.slot, snapshot_plan=1, number=1)
+    )
     ledger.part(3, parquet_end=INTERNAL_SEGMENTS)
-    ledger.segment((1, 0, 5), bytes_each=2000).segment((3, 0, 1), bytes_each=INTERNAL_TARGET_BYTES)
+    ledger.log.segment((1, 0, 5), bytes_each=2000).segment((3, 0, 1), bytes_each=INTERNAL_TARGET_BYTES)
     alone = ledger.plan(catalog, only_internal=True)
     assert alone is not None
-    assert ([s.slot for s in alone.slots], [list(p.slots) for p in alone.internal]) == ([ledger.slot - 1, ledger.slot], [[ledger.slot]])
+    assert ([s.slot for s in alone.slots], [list(p.slots) for p in alone.internal]) == (
+        [ledger.slot - 1, ledger.slot],
+        [[ledger.slot]],
+    )
     whole = ledger.plan(catalog)
     assert _ranges(whole) == [(1, 0, 0, 9)], "its first slot was named by a plan that did not write it"
     assert whole is not None
@@ -214,16 +239,16 @@ def test_a_plan_of_internal_topics_alone_goes_on_where_the_last_plan_ended_and_u
 def test_a_plan_that_would_lose_internal_records_is_a_bug() -> None:
     ledger, catalog = Ledger(), catalog_of(topic(3, "__internal"))
     for _ in range(INTERNAL_SEGMENTS + 1):
-        ledger.segment((3, 0, 1))
-    ledger.checkpoint.planned_slot = 1
+        ledger.log.segment((3, 0, 1))
+    ledger.log.checkpoint.planned_slot = 1
     with pytest.raises(AssertionError, match="would lose records"):
         ledger.plan(catalog, only_internal=True)
 
 
 def test_a_topic_that_the_checkpoint_names_as_removed_is_left_out() -> None:
     ledger = Ledger().segment((1, 0, 1), (2, 0, 1)).segment((2, 0, 1))
-    ledger.checkpoint.metadata_offset = 50
-    ledger.checkpoint.removed_topics.add(topic_id=2)
+    ledger.log.checkpoint.metadata_offset = 50
+    ledger.log.checkpoint.removed_topics.add(topic_id=2)
     for catalog in (catalog_of(topic(1), removed(topic(2))), catalog_of(topic(1))):
         plan = ledger.plan(catalog, everything=True)
         assert _ranges(plan) == [(1, 0, 0, 0)]
@@ -242,7 +267,7 @@ def test_a_removed_topic_that_the_checkpoint_does_not_name_yet_waits() -> None:
 def test_a_topic_that_the_catalog_does_not_know_yet_waits_and_asks_for_a_newer_catalog() -> None:
     ledger = Ledger().segment((1, 0, 1), (200, 0, 1)).segment((1, 0, 1))
     catalog = catalog_of(topic(1))
-    assert needs_newer_catalog(ledger.history(), catalog)
+    assert needs_newer_catalog(ledger.log.history(), catalog)
     plan = ledger.plan(catalog, everything=True)
     assert _ranges(plan) == [(1, 0, 0, 1)]
     assert plan is not None
@@ -254,7 +279,7 @@ def test_a_topic_that_is_gone_from_the_catalog_counts_as_removed_only_below_the_
     plan = ledger.plan(catalog_of(topic(1)), everything=True)
     assert plan is not None
     assert plan.trim_slot == 1
-    ledger.checkpoint.metadata_offset = 3
+    ledger.log.checkpoint.metadata_offset = 3
     plan = ledger.plan(catalog_of(topic(1)), everything=True)
     assert plan is not None
     assert plan.trim_slot == 3
@@ -262,8 +287,8 @@ def test_a_topic_that_is_gone_from_the_catalog_counts_as_removed_only_below_the_
 
 def test_an_older_catalog_than_the_checkpoints_is_refused() -> None:
     ledger = Ledger().segment((1, 0, 1))
-    ledger.checkpoint.metadata_offset = 101
-    assert needs_newer_catalog(ledger.history(), catalog_of(topic(1)))
+    ledger.log.checkpoint.metadata_offset = 101
+    assert needs_newer_catalog(ledger.log.history(), catalog_of(topic(1)))
     with pytest.raises(Unavailable, match="older"):
         ledger.plan(catalog_of(topic(1)), everything=True)
 
@@ -281,7 +306,9 @@ def test_records_below_the_log_start_are_left_out_only_where_no_parquet_file_is_
     counters.log_start = 25
     plan = ledger.plan(catalog, everything=True)
     assert plan is not None
-    assert [(f.key, f.first_offset, f.last_offset) for f in plan.files] == [("", 0, 19)], "no file: all of it is dropped"
+    assert [(f.key, f.first_offset, f.last_offset) for f in plan.files] == [("", 0, 19)], (
+        "no file: all of it is dropped"
+    )
     assert plan.trim_slot == 3
 
     ledger = Ledger().segment((1, 0, 10)).segment((1, 0, 10))

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import pytest
 
 from ledger.blocking import run_inline
+from ledger.log.plan_chain import read_plan
 from ledger.object_store.contract import Buffer, FencedPuts, ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet import task as tasks
-from ledger.parquet.plan_chain import read_plan
 from ledger.parquet.task import run_task, split_plan
 from ledgermq.errors import Unauthorized
 from ledgermq.sources import Sources
@@ -71,7 +71,9 @@ async def run(root: Root, store: SlowPuts) -> None:
 
 
 @pytest.mark.parametrize(("bytes_max", "most"), [(1 << 20, tasks.PUTS_AT_ONCE), (1, 1)])
-async def test_so_many_at_once_and_a_large_one_alone(root: Root, monkeypatch: pytest.MonkeyPatch, bytes_max: int, most: int) -> None:
+async def test_so_many_at_once_and_a_large_one_alone(
+    root: Root, monkeypatch: pytest.MonkeyPatch, bytes_max: int, most: int
+) -> None:
     monkeypatch.setattr(tasks, "PUT_BYTES_MAX", bytes_max)
     store = SlowPuts(root.store)
     await run(root, store)

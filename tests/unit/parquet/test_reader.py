@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ledger.blocking import run_inline
-from ledger.checkpoint import partition_of
+from ledger.log.checkpoint import partition_of
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet import reader
 from ledger.parquet.reader import ParquetCache, read_parquet

@@ -8,19 +8,19 @@ import pytest
 
 from ledger import keys
 from ledger.blocking import run_inline
-from ledger.catalog import METADATA, encode_topic_record, topic_key
-from ledger.checkpoint import newest_checkpoint
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.history import read_history
+from ledger.garbage.removal import remove_topics
+from ledger.log.checkpoint import newest_checkpoint
+from ledger.log.history import read_history
+from ledger.log.plan_chain import put_plan
+from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.plan import make_plan
-from ledger.parquet.plan_chain import put_plan
-from ledger.parquet.removal import remove_topics
 from ledger.parquet.repair import find_parked, repair_partition
-from ledger.recovery import advance_checkpoint
-from ledger.topic_removal import note_of, take_in_facts
+from ledger.topics.catalog import METADATA, encode_topic_record, topic_key
+from ledger.topics.removal import note_of, take_in_facts
 from ledgermq.sources import Sources
 from tests.damage import damage_batch, damage_checkpoint
 from tests.late_checkpoint import LateCheckpoint
@@ -100,11 +100,15 @@ async def test_a_name_that_is_created_again_never_sees_old_data(root: Root) -> N
 async def removed_behind_an_open_plan(root: Root) -> fmt.CompactionPlan:
     """A plan that names files of the topic `gone` is put, then the topic is removed, and the bundle's checkpoint says so."""
     history = await read_history(root.store, 1, root.cluster.producer_states_max)
-    plan = make_plan(history, await root.catalog(), everything=True, now_ms=root.sources.now_ms(), put_id=root.sources.new_id())
+    plan = make_plan(
+        history, await root.catalog(), everything=True, now_ms=root.sources.now_ms(), put_id=root.sources.new_id()
+    )
     assert plan is not None
     assert await put_plan(root.store, plan, root.sources)
     await root.remove_topic("gone")
-    await advance_checkpoint(root.store, 1, root.sources, root.cluster.producer_states_max, take_in_facts(await root.catalog()))
+    await advance_checkpoint(
+        root.store, 1, root.sources, root.cluster.producer_states_max, take_in_facts(await root.catalog())
+    )
     return plan
 
 
@@ -165,7 +169,9 @@ async def test_files_that_failed_count_for_late_puts_too(root: Root, repaired: b
     if repaired:
         for found in await find_parked(root.store, root.cluster, run_inline):
             assert await repair_partition(root.store, root.cluster, found, root.sources)
-    assert not any(part.newest_page for part in (await root.newest()).partitions if part.topic_id == root.topics["gone"].id)
+    assert not any(
+        part.newest_page for part in (await root.newest()).partitions if part.topic_id == root.topics["gone"].id
+    )
     await root.remove_topic("gone")
     store = SleepyStore(root.store)
     assert await removal(root, store) == []
@@ -184,7 +190,9 @@ async def test_a_damaged_bundle_keeps_no_topic_in_another(sources: Sources) -> N
         await root.produce(name, (0, [b"a"]))
     await root.compact()
     both = await root.create_topic("both", bundle=1)
-    await root.put_internal(METADATA, topic_key("both"), encode_topic_record(replace(both, bundles=(1, 2), removed=True)))
+    await root.put_internal(
+        METADATA, topic_key("both"), encode_topic_record(replace(both, bundles=(1, 2), removed=True))
+    )
     for name in ("before", "inside", "behind"):
         await root.remove_topic(name)
     damaged = await damage_checkpoint(root.store, 2)

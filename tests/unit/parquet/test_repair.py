@@ -10,18 +10,18 @@ import pytest
 
 from ledger import keys
 from ledger.blocking import run_inline
-from ledger.checkpoint import partition_of
-from ledger.commands import repair as repair_command
-from ledger.commands.checkpoint_report import checkpoint_report
 from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
+from ledger.log.checkpoint import partition_of
+from ledger.log.segment import read_index
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.lost import LOST
 from ledger.parquet.repair import ParkedPartition, find_parked, repair_partition
-from ledger.segment import read_index
 from ledgermq.cli.exit_codes import ExitCode
 from ledgermq.errors import DataDamaged
 from ledgermq.sources import Sources
+from ledgermq_tools.ledger import repair as repair_command
+from ledgermq_tools.ledger.checkpoint_report import checkpoint_report
 from tests.late_checkpoint import LateCheckpoint
 from tests.root_commands import RootCommand
 from tests.roots import Root, parquet_keys, read_parquet_rows
@@ -68,7 +68,9 @@ async def worst(root: Root) -> Severity | None:
 async def test_once_the_object_was_put_back_nothing_is_lost(sources: Sources) -> None:
     async with memory_store() as store:
         root, healthy = await parked_root(store, sources)
-        assert [(each.first_offset, each.last_offset, each.object_key) for each in (await found_in(root)).damaged] == [(3, 5, KEY)]
+        assert [(each.first_offset, each.last_offset, each.object_key) for each in (await found_in(root)).damaged] == [
+            (3, 5, KEY)
+        ]
         await put_back(store, healthy)
         found = await found_in(root)
         assert found.damaged == []
@@ -149,7 +151,9 @@ async def test_a_second_repair_and_one_of_an_old_look_change_nothing(sources: So
     async with memory_store() as store:
         root, _ = await parked_root(store, sources)
         first, second = await found_in(root), await found_in(root)
-        outcomes = await asyncio.gather(*(repair_partition(store, root.cluster, each, sources) for each in (first, second)))
+        outcomes = await asyncio.gather(
+            *(repair_partition(store, root.cluster, each, sources) for each in (first, second))
+        )
         assert sorted(outcomes) == [False, True]
         assert len(partition_of(await root.newest(), root.topics["t"].id, 1).lost) == 1
         assert await find_parked(store, root.cluster, run_inline) == []
@@ -159,7 +163,9 @@ async def test_a_repair_that_nobody_reads_is_made_again(sources: Sources) -> Non
     """It stood in a checkpoint under a number that was free again."""
     async with memory_store() as store:
         root, _ = await parked_root(store, sources)
-        late = LateCheckpoint(root, lambda checkpoint: not any(part.HasField("parked") for part in checkpoint.partitions))
+        late = LateCheckpoint(
+            root, lambda checkpoint: not any(part.HasField("parked") for part in checkpoint.partitions)
+        )
         assert await repair_partition(late, root.cluster, await found_in(root), sources)
         assert late.came_late
         assert len(partition_of(await root.newest(), root.topics["t"].id, 1).lost) == 1
@@ -200,7 +206,10 @@ def test_the_command(tmp_path: Path) -> None:
     assert run(tmp_path, "--skip")[0] == ExitCode.USAGE, "one partition has to be named"
     assert run(tmp_path, *only)[0] == ExitCode.ERROR, "nobody answered the question"
     code, shown = run.json(tmp_path, *only, "--yes", "--by", "me")
-    assert (code, [(row["records"], row["outcome"]) for row in shown["partitions"]]) == (ExitCode.OK, [(3, "given up, and taken up again")])
+    assert (code, [(row["records"], row["outcome"]) for row in shown["partitions"]]) == (
+        ExitCode.OK,
+        [(3, "given up, and taken up again")],
+    )
     assert asyncio.run(compact()) == [b"a"] * 3 + [None] * 3 + [b"c"] * 3
     code, shown = run.json(tmp_path)
     assert (code, shown["parked"]) == (ExitCode.OK, 0)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from ledger.blocking import run_inline
-from ledger.history import read_history
+from ledger.log.history import read_history
+from ledger.log.segment_indexes import SegmentIndexes
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.runner import compact_bundle
-from ledger.segment_indexes import SegmentIndexes
+from ledger.rounds.runner import compact_bundle
 from tests.ledgers import append_and_wait, batch, own
 from tests.requests_made import Requests
 from tests.roots import Root, read_everything
@@ -40,7 +40,10 @@ async def test_a_backlog_of_many_rounds_reads_each_index_once_for_all_looks() ->
     while True:
         store.made.clear()
         report = await compact_bundle(
-            Compaction(store, root.cluster, root.sources, LocalEngine(root.sources, run_inline), known=known), 1, catalog, everything=False
+            Compaction(store, root.cluster, root.sources, LocalEngine(root.sources, run_inline), known=known),
+            1,
+            catalog,
+            everything=False,
         )
         if report is None:
             break
@@ -54,8 +57,12 @@ async def test_a_backlog_of_many_rounds_reads_each_index_once_for_all_looks() ->
     assert first["get_suffix", "segments"] == SLOTS + claim + empty
     assert {made["get_suffix", "segments"] for made in later} == {empty}
     assert {made["get_range", "segments"] for made in by_round} == {tasks * in_a_task}
-    assert {made["list", "segments"] for made in later} == {4}, "the tail twice, what is older once, what is to be deleted once"
-    assert sum(made.get(("deleted", "keys"), 0) for made in by_round) <= SLOTS + 3 * ROUNDS, "no segment is deleted twice"
+    assert {made["list", "segments"] for made in later} == {4}, (
+        "the tail twice, what is older once, what is to be deleted once"
+    )
+    assert sum(made.get(("deleted", "keys"), 0) for made in by_round) <= SLOTS + 3 * ROUNDS, (
+        "no segment is deleted twice"
+    )
     assert max(sum(made.values()) for made in later) <= 100
     assert await read_everything(root) == root.produced
 
@@ -71,7 +78,11 @@ async def test_a_slot_that_holds_another_segment_now_is_read_again() -> None:
         history = await read_history(store, 1, STATES_MAX, known=known)
         again = await read_history(store, 1, STATES_MAX, known=known)
         fresh = await read_history(store, 1, STATES_MAX)
-        assert [s.index for s in history.segments] == [s.index for s in again.segments] == [s.index for s in fresh.segments]
+        assert (
+            [s.index for s in history.segments]
+            == [s.index for s in again.segments]
+            == [s.index for s in fresh.segments]
+        )
         assert history.state.to_proto() == fresh.state.to_proto()
         await store.delete([info.key async for info in store.list("")])
 

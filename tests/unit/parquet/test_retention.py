@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ledger.checkpoint import partition_of
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.parquet.delete import apply_retention
-from ledger.parquet.retention import log_start_by_retention
-from ledger.topic_settings import TopicSettings
+from ledger.garbage.delete import apply_retention
+from ledger.garbage.retention import log_start_by_retention
+from ledger.log.checkpoint import partition_of
+from ledger.topics.settings import TopicSettings
 from ledgermq.sources import Sources
 from tests.passing_store import PassingStore
 from tests.roots import Root, parquet_keys, read_parquet_rows
@@ -14,7 +14,9 @@ from tests.stores import memory_store
 from tests.unit.parquet.test_gc import Clock
 
 FILES = [
-    fmt.ParquetFile(first_offset=10 * i, last_offset=10 * i + 9, size=100, timestamp_max_us=1_000_000 * i, committed_ms=50_000)
+    fmt.ParquetFile(
+        first_offset=10 * i, last_offset=10 * i + 9, size=100, timestamp_max_us=1_000_000 * i, committed_ms=50_000
+    )
     for i in range(1, 6)
 ]
 

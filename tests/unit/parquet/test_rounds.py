@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from ledger import keys
-from ledger.history import read_history
-from ledger.internal_topic import read_internal
+from ledger.garbage.delete import delete_segments
+from ledger.log.history import read_history
+from ledger.log.internal_topic import read_internal
+from ledger.log.plan_chain import put_plan, read_plan
 from ledger.parquet.compaction import Compaction
-from ledger.parquet.delete import delete_segments
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.plan import make_plan
-from ledger.parquet.plan_chain import put_plan, read_plan
 from ledger.parquet.round import run_round
-from ledger.parquet.runner import compact_root
+from ledger.rounds.runner import compact_root
 from ledgermq.sources import Sources
 from tests.roots import Root, parquet_keys, read_everything, read_parquet_rows
 from tests.stores import file_store, memory_store
@@ -79,13 +79,19 @@ async def test_an_open_plan_without_slots_is_kept_until_it_is_finished(sources: 
     async with memory_store() as store:
         root = await Root.open(store, sources)
         history = await read_history(store, 1, 100)
-        plan = make_plan(history, await root.catalog(), everything=False, barrier=True, now_ms=0, put_id=sources.new_id())
+        plan = make_plan(
+            history, await root.catalog(), everything=False, barrier=True, now_ms=0, put_id=sources.new_id()
+        )
         assert plan is not None
         assert await put_plan(store, plan, sources)
         await delete_segments(store, 1)
         assert await read_plan(store, 1, 1) is not None
         done = await run_round(
-            Compaction(store, root.cluster, sources, LocalEngine(sources)), 1, await root.catalog(), everything=False, barrier=True
+            Compaction(store, root.cluster, sources, LocalEngine(sources)),
+            1,
+            await root.catalog(),
+            everything=False,
+            barrier=True,
         )
         assert done is not None
         assert done.plan == 1

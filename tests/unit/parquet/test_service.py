@@ -9,16 +9,16 @@ import pytest
 
 from ledger import keys
 from ledger.blocking import run_inline
-from ledger.commands.compaction_service import parse_interval_s
-from ledger.keyed.report import CleaningReport
+from ledger.garbage.delete import log_start_move
+from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.memory import MemoryStore
-from ledger.parquet.delete import log_start_move
 from ledger.parquet.engine import LocalEngine
+from ledger.parquet.keyed_report import CleaningReport
 from ledger.parquet.report import Lag, RoundReport
-from ledger.parquet.service import CompactionService, ServiceEvents
-from ledger.parquet.stillness import STILL_S_MAX
-from ledger.recovery import advance_checkpoint
+from ledger.rounds.service import CompactionService, ServiceEvents
+from ledger.rounds.stillness import STILL_S_MAX
 from ledgermq.errors import InvalidRequest, LedgerMQError, Unavailable
+from ledgermq_tools.ledger.compaction_service import parse_interval_s
 from tests.keyed_topics import Written, put_pairs
 from tests.passing_store import PassingStore
 from tests.requests_made import LateLists, Requests
@@ -121,7 +121,9 @@ def test_a_stop_ends_the_round_that_is_under_way_or_leaves_it_to_others(finish_s
         assert len(heard.rounds) == rounds
         rival = Heard()
         await (await service_on(root, rival)).run_once(collect=False)
-        assert sum(done.records for done in [*heard.rounds, *rival.rounds]) == 32, "what was left is finished by the next"
+        assert sum(done.records for done in [*heard.rounds, *rival.rounds]) == 32, (
+            "what was left is finished by the next"
+        )
         assert await read_everything(root) == root.produced
 
     run_virtual(scenario)
@@ -179,7 +181,9 @@ async def still_root(bundles: int = 2) -> tuple[Root, Requests, Heard, Compactio
     await root.create_topic("t", 1, parquet_max_lag_ms="0")
     await root.produce("t", (0, VALUES))
     heard = Heard()
-    service = CompactionService(store, root.cluster, sources, LocalEngine(sources, run_inline), heard, bundles=range(1, bundles))
+    service = CompactionService(
+        store, root.cluster, sources, LocalEngine(sources, run_inline), heard, bundles=range(1, bundles)
+    )
     for _ in range(2):  # the second run knows that what it knew is trimmed
         await service.run_once(collect=False)
     assert [done.records for done in heard.rounds] == [4]
@@ -192,7 +196,9 @@ def test_a_still_bundle_costs_two_lists_a_run() -> None:
         few, many = await still_root(bundles=2), await still_root(bundles=7)
         one, six = [await made_by_a_run(service, store) for _, store, _, service in (few, many)]
         more = {place: six[place] - one[place] for place in six if six[place] != one[place]}
-        assert more == {("list", "checkpoints"): 5, ("list", "segments"): 5}, "five bundles more; what the catalog costs is the same"
+        assert more == {("list", "checkpoints"): 5, ("list", "segments"): 5}, (
+            "five bundles more; what the catalog costs is the same"
+        )
 
     run_virtual(scenario)
 
@@ -230,7 +236,9 @@ def test_retention_in_a_still_bundle_waits_ten_minutes_at_most() -> None:
     async def scenario() -> None:
         root, _, _, service = await still_root()
         await root.alter_topic("t", retention_ms="1000")
-        await service.run_once(collect=False)  # what it says is in the catalog, and so the bundle is looked at as a whole
+        await service.run_once(
+            collect=False
+        )  # what it says is in the catalog, and so the bundle is looked at as a whole
         assert (await root.newest()).partitions[0].log_start == 4, "records are as old as their timestamps say"
 
         root, store, _, service = await still_root()
@@ -275,7 +283,9 @@ def test_a_stop_between_two_runs_is_heard_at_once() -> None:
     run_virtual(scenario)
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("30s", 30), ("500ms", 0.5), ("1.5h", 5400), ("2 m", 120), ("1d", 86400)])
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("30s", 30), ("500ms", 0.5), ("1.5h", 5400), ("2 m", 120), ("1d", 86400)]
+)
 def test_intervals(text: str, seconds: float) -> None:
     assert parse_interval_s(text) == seconds
 

@@ -12,12 +12,12 @@ from functools import partial
 import pytest
 
 from ledger.blocking import run_inline
+from ledger.garbage.delete import delete_expired_parquet, log_start_move
+from ledger.log.plan_chain import read_plan
+from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import Buffer, FencedPuts, ObjectInfo, ObjectStore
 from ledger.object_store.memory import MemoryStore
-from ledger.parquet.delete import delete_expired_parquet, log_start_move
-from ledger.parquet.plan_chain import read_plan
 from ledger.parquet.task import run_task, split_plan
-from ledger.recovery import advance_checkpoint
 from ledgermq.errors import LedgerMQError
 from tests.passing_store import PassingStore
 from tests.roots import NoTasks, Root, parquet_keys
@@ -93,7 +93,9 @@ def test_no_deleted_file_comes_back(fenced: bool) -> None:
         late = asyncio.create_task(run_task(task, sleeping, sources, run_inline))
         await asyncio.sleep(NAP_S + 1)
         assert not (await root.compact()).failures
-        await advance_checkpoint(store, 1, sources, root.cluster.producer_states_max, log_start_move({(topic.id, 0): 1}))
+        await advance_checkpoint(
+            store, 1, sources, root.cluster.producer_states_max, log_start_move({(topic.id, 0): 1})
+        )
         await asyncio.sleep(root.cluster.parquet_min_age_ms / 1000 + 1)
         assert await delete_expired_parquet(store, 1, root.cluster, await root.catalog(), sources) == 1
         slept = not late.done()

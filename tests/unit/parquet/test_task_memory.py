@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from ledger.blocking import run_inline
+from ledger.log.plan_chain import read_plan
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.group_build import _Group
-from ledger.parquet.plan_chain import read_plan
 from ledger.parquet.task import run_task, split_plan
 from ledgermq.sources import Sources
 from tests.roots import NoTasks, Root, read_parquet_rows
@@ -25,12 +25,16 @@ async def root(sources: Sources) -> Root:
     root = await Root.open(MemoryStore("memory", sources), sources)
     await root.create_topic("t", PARTITIONS)
     for number in range(ROUNDS):
-        await root.produce("t", *((partition, [b"%d" % number + bytes(VALUE_BYTES)]) for partition in range(PARTITIONS)))
+        await root.produce(
+            "t", *((partition, [b"%d" % number + bytes(VALUE_BYTES)]) for partition in range(PARTITIONS))
+        )
     assert (await root.compact(NoTasks(root.store))).failures
     return root
 
 
-async def test_tasks_are_as_small_as_the_engine_asks_and_hold_no_more_rows(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_tasks_are_as_small_as_the_engine_asks_and_hold_no_more_rows(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
     most = 0
 
     def take(self: _Group, pieces: Iterable[Any], object_key: str) -> None:

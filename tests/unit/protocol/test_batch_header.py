@@ -72,7 +72,9 @@ def refused(data: bytes, why: str) -> None:
 @pytest.mark.parametrize(("compression", "version"), WRITINGS)
 @given(batch=record_batches())
 @settings(max_examples=40)
-def test_whatever_pyarrow_encodes_from_the_schema_is_accepted(batch: pa.RecordBatch, compression: str | None, version: object) -> None:
+def test_whatever_pyarrow_encodes_from_the_schema_is_accepted(
+    batch: pa.RecordBatch, compression: str | None, version: object
+) -> None:
     info = walk(serialize(batch, compression=compression, metadata_version=version))
     assert info.record_count == batch.num_rows
     assert info.codec == (compression or "none")
@@ -96,7 +98,9 @@ def test_messages_written_with_alignment_64_are_accepted(compression: str | None
 def test_empty_validity_buffers_are_accepted() -> None:
     batch = batch_of([{**ROW, "headers": [{"key": "h", "value": b"1"}]}] * 3)
     assert all(get_pair(serialize(batch), BUFFERS, i)[1] == 0 for i in (0, 3, 6, 8, 9, 12, 15, 17, 19))
-    assert walk(serialize(batch)) == BatchInfo(3, sum(get_pair(serialize(batch), BUFFERS, i)[1] for i in range(22)), "none")
+    assert walk(serialize(batch)) == BatchInfo(
+        3, sum(get_pair(serialize(batch), BUFFERS, i)[1] for i in range(22)), "none"
+    )
 
 
 def test_empty_buffers_may_name_any_place() -> None:
@@ -131,7 +135,9 @@ def test_incompressible_buffers_are_counted_by_what_they_hold() -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"\0", b"\0" * 200, b"\xff" * 200, b"not arrow at all" * 8], ids=["empty", "0", "zeros", "ones", "text"]
+    "data",
+    [b"", b"\0", b"\0" * 200, b"\xff" * 200, b"not arrow at all" * 8],
+    ids=["empty", "0", "zeros", "ones", "text"],
 )
 def test_garbage_is_refused(data: bytes) -> None:
     with pytest.raises(CorruptFrame):
@@ -252,7 +258,16 @@ def test_each_buffer_has_to_be_long_enough(index: int) -> None:
 
 def test_buffers_outside_of_the_body_are_refused() -> None:
     body = len(PLAIN)
-    for offset, length in ((body, 8), (0, 2**62), (2**62, 8), (-8, 8), (0, -8), (2**63 - 8, 2**63 - 8), (body, 0), (-8, 0)):
+    for offset, length in (
+        (body, 8),
+        (0, 2**62),
+        (2**62, 8),
+        (-8, 8),
+        (0, -8),
+        (2**63 - 8, 2**63 - 8),
+        (body, 0),
+        (-8, 0),
+    ):
         refused(with_pair(PLAIN, BUFFERS, 5, offset, length), "outside of the message")
 
 
@@ -294,7 +309,10 @@ def test_a_codec_named_in_custom_metadata_is_refused() -> None:
     """Arrow 0.17 named the codec there, and pyarrow still obeys it in version 4: a bomb that the header proper does not show."""
     hidden = without_field(
         serialize(
-            batch_of([{"value": bytes(8 * MIB)}]), {"ARROW:experimental_compression": "zstd"}, compression="zstd", metadata_version=V4
+            batch_of([{"value": bytes(8 * MIB)}]),
+            {"ARROW:experimental_compression": "zstd"},
+            compression="zstd",
+            metadata_version=V4,
         ),
         COMPRESSION,
     )

@@ -50,7 +50,9 @@ fetch_headers = st.builds(
             partition=u32,
             high_watermark=u64,
             log_start=u64,
-            batches=st.lists(st.builds(pb.FetchedBatch, base_offset=u64, record_count=u32, length=u32, crc=u32), max_size=3),
+            batches=st.lists(
+                st.builds(pb.FetchedBatch, base_offset=u64, record_count=u32, length=u32, crc=u32), max_size=3
+            ),
             error=st.builds(pb.Error, code=st.text(max_size=5), message=st.text(max_size=9), owner=st.text(max_size=5)),
         ),
         max_size=3,
@@ -63,28 +65,36 @@ def joined(frame: Frame) -> bytes:
 
 
 @given(produce_headers, pieces)
-def test_what_we_write_of_a_produce_request_the_generated_code_reads(header: pb.ProduceHeader, payload: list[bytes]) -> None:
+def test_what_we_write_of_a_produce_request_the_generated_code_reads(
+    header: pb.ProduceHeader, payload: list[bytes]
+) -> None:
     request = pb.ProduceRequest.FromString(encode_frame(Frame(header, payload)))
     assert request.header == header
     assert request.payload == b"".join(payload)
 
 
 @given(fetch_headers, pieces)
-def test_what_we_write_of_a_fetch_response_the_generated_code_reads(header: pb.FetchHeader, payload: list[bytes]) -> None:
+def test_what_we_write_of_a_fetch_response_the_generated_code_reads(
+    header: pb.FetchHeader, payload: list[bytes]
+) -> None:
     response = pb.FetchResponse.FromString(encode_frame(Frame(header, payload)))
     assert response.header == header
     assert response.payload == b"".join(payload)
 
 
 @given(produce_headers | st.none(), st.binary(max_size=300))
-def test_what_the_generated_code_writes_of_a_produce_request_we_read(header: pb.ProduceHeader | None, payload: bytes) -> None:
+def test_what_the_generated_code_writes_of_a_produce_request_we_read(
+    header: pb.ProduceHeader | None, payload: bytes
+) -> None:
     frame = decode_produce(pb.ProduceRequest(header=header, payload=payload).SerializeToString())
     assert frame.header == (header or pb.ProduceHeader())
     assert joined(frame) == payload
 
 
 @given(fetch_headers | st.none(), st.binary(max_size=300))
-def test_what_the_generated_code_writes_of_a_fetch_response_we_read(header: pb.FetchHeader | None, payload: bytes) -> None:
+def test_what_the_generated_code_writes_of_a_fetch_response_we_read(
+    header: pb.FetchHeader | None, payload: bytes
+) -> None:
     frame = decode_fetch(pb.FetchResponse(header=header, payload=payload).SerializeToString())
     assert frame.header == (header or pb.FetchHeader())
     assert joined(frame) == payload
@@ -92,7 +102,9 @@ def test_what_the_generated_code_writes_of_a_fetch_response_we_read(header: pb.F
 
 @given(produce_headers, st.binary(min_size=1, max_size=300))
 def test_fields_may_come_in_the_other_order(header: pb.ProduceHeader, payload: bytes) -> None:
-    swapped = pb.ProduceRequest(payload=payload).SerializeToString() + pb.ProduceRequest(header=header).SerializeToString()
+    swapped = (
+        pb.ProduceRequest(payload=payload).SerializeToString() + pb.ProduceRequest(header=header).SerializeToString()
+    )
     frame = decode_produce(swapped)
     assert (frame.header, joined(frame)) == (header, payload)
 

@@ -29,7 +29,9 @@ S = {"servers": "localhost:9650"}
 
 def test_what_is_not_given_has_its_default() -> None:
     assert parse_options(S, streaming=True) == SinkOptions("localhost:9650")
-    assert parse_options(S | {"checkpointLocation": "x", "queryName": "q"}, streaming=True) == SinkOptions("localhost:9650")
+    assert parse_options(S | {"checkpointLocation": "x", "queryName": "q"}, streaming=True) == SinkOptions(
+        "localhost:9650"
+    )
 
 
 def test_everything_can_be_given_in_any_case() -> None:
@@ -101,7 +103,13 @@ def columns(**types: DataType) -> StructType:
             tag=TEXT,
         ),
         columns(
-            key=BYTES, value=BYTES, topic=TEXT, partition=IntegerType(), offset=LongType(), timestampType=IntegerType(), headers=HEADERS
+            key=BYTES,
+            value=BYTES,
+            topic=TEXT,
+            partition=IntegerType(),
+            offset=LongType(),
+            timestampType=IntegerType(),
+            headers=HEADERS,
         ),
     ],
 )
@@ -120,11 +128,27 @@ def test_columns_that_fit(schema: StructType) -> None:
         (columns(value=TEXT, topic=IntegerType()), "", "column topic is int; string is needed"),
         (columns(value=TEXT, partition=TEXT), "t", "column partition is string; int is needed"),
         (columns(value=TEXT, timestamp=TEXT), "t", "column timestamp is string; timestamp is needed"),
-        (columns(value=TEXT, timestamp=TimestampNTZType()), "t", "column timestamp is timestamp_ntz; timestamp is needed"),
-        (columns(value=TEXT, headers=MapType(TEXT, BYTES)), "t", "column headers is map<string,binary>; array<struct<key:string,value:"),
-        (columns(value=TEXT, headers=ArrayType(StructType().add("k", TEXT).add("v", BYTES))), "t", "column headers is array<struct<k:"),
+        (
+            columns(value=TEXT, timestamp=TimestampNTZType()),
+            "t",
+            "column timestamp is timestamp_ntz; timestamp is needed",
+        ),
+        (
+            columns(value=TEXT, headers=MapType(TEXT, BYTES)),
+            "t",
+            "column headers is map<string,binary>; array<struct<key:string,value:",
+        ),
+        (
+            columns(value=TEXT, headers=ArrayType(StructType().add("k", TEXT).add("v", BYTES))),
+            "t",
+            "column headers is array<struct<k:",
+        ),
         (columns(value=TEXT, Tag=TEXT), "t", r"column 'Tag' \(string\): did you mean 'tag'"),
-        (columns(value=TEXT, amount=DecimalType(10, 2)), "t", r"column 'amount' \(decimal\(10,2\)\): a record has no such part"),
+        (
+            columns(value=TEXT, amount=DecimalType(10, 2)),
+            "t",
+            r"column 'amount' \(decimal\(10,2\)\): a record has no such part",
+        ),
         (columns(value=TEXT).add("value", BYTES), "t", "there are two columns 'value'"),
     ],
 )

@@ -59,7 +59,9 @@ def test_many_keys_at_once_go_where_each_would_go(keys: list[bytes | None], part
         assert key is None or number == partition_of_key(key, partitions)
 
 
-ROW = st.tuples(st.sampled_from(("a", "b")), st.none() | st.sampled_from([b"x", b"yy", b""]), st.none() | st.integers(0, 1))
+ROW = st.tuples(
+    st.sampled_from(("a", "b")), st.none() | st.sampled_from([b"x", b"yy", b""]), st.none() | st.integers(0, 1)
+)
 
 
 @given(st.lists(ROW, min_size=1, max_size=40))
@@ -94,10 +96,15 @@ def test_each_row_comes_out_once_in_order_where_it_belongs(rows: list[tuple[str,
 def test_errors_name_the_row_of_the_task_and_bounds() -> None:
     good = pa.record_batch({"value": pa.array(["x"] * 5)})
     big = pa.record_batch({"value": pa.array(["x", "y" * 5000, "z"]), "key": pa.array(["k"] * 3)})
-    with pytest.raises(MessageTooLarge, match=r"row 6 of this task has 5001 bytes \(columns key 1, value 5000.* topic t takes up to 1000"):
+    with pytest.raises(
+        MessageTooLarge,
+        match=r"row 6 of this task has 5001 bytes \(columns key 1, value 5000.* topic t takes up to 1000",
+    ):
         route(Topics(t=1), "t", good, big)
     beyond = pa.record_batch({"value": pa.array(["x", "y"]), "partition": pa.array([None, 4], pa.int32())})
-    with pytest.raises(UnknownPartition, match="row 6 of this task: column partition is 4; topic t has the partitions 0 to 2"):
+    with pytest.raises(
+        UnknownPartition, match="row 6 of this task: column partition is 4; topic t has the partitions 0 to 2"
+    ):
         route(Topics(t=3), "t", good, beyond)
     with pytest.raises(UnknownPartition, match="column partition is -1;"):
         route(Topics(t=3), "t", pa.record_batch({"value": pa.array(["x"]), "partition": pa.array([-1])}))

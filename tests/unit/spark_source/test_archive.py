@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from ledger.garbage.delete import delete_expired_parquet, deletion_move
+from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.file import FileStore
-from ledger.parquet.delete import delete_expired_parquet, deletion_move
-from ledger.recovery import advance_checkpoint
 from ledgermq.errors import DataDamaged, InvalidConfig, OffsetOutOfRange
 from ledgermq.sources import Sources
 from spark.source.batch import BatchReader
@@ -149,7 +149,9 @@ def test_the_archive_of_another_cluster_is_not_read(tmp_path: Path) -> None:
 
 
 def test_streams_have_no_archive(tmp_path: Path) -> None:
-    source = LedgerMQDataSource({"root": str(Place(tmp_path / "root").open().folder), "topic": "t", "includeArchive": "true"})
+    source = LedgerMQDataSource(
+        {"root": str(Place(tmp_path / "root").open().folder), "topic": "t", "includeArchive": "true"}
+    )
     with pytest.raises(InvalidConfig, match="includeArchive"):
         source.streamReader(source.schema())
     with pytest.raises(InvalidConfig, match="true or false"):

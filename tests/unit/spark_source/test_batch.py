@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from ledger.garbage.delete import log_start_move
+from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.file import FileStore
-from ledger.parquet.delete import log_start_move
-from ledger.recovery import advance_checkpoint
 from ledgermq.errors import InvalidConfig, LedgerMQError, OffsetOutOfRange, UnknownPartition, UnknownTopic
 from ledgermq.sources import Sources
 from spark.source.batch import BatchReader
@@ -61,7 +61,9 @@ def offsets(reader: BatchReader, tasks: list[object] | None = None) -> list[tupl
     ],
     ids=str,
 )
-def test_options_choose_what_is_read(folder: Path, options: dict[str, str], expected: list[tuple[str, int, int]]) -> None:
+def test_options_choose_what_is_read(
+    folder: Path, options: dict[str, str], expected: list[tuple[str, int, int]]
+) -> None:
     assert offsets(reader(folder, **options)) == expected
 
 
@@ -91,7 +93,9 @@ def test_tasks_give_the_same_after_compaction_has_moved_their_records(folder: Pa
     ],
     ids=str,
 )
-def test_what_cannot_be_read_is_said(folder: Path, options: dict[str, str], kind: type[LedgerMQError], text: str) -> None:
+def test_what_cannot_be_read_is_said(
+    folder: Path, options: dict[str, str], kind: type[LedgerMQError], text: str
+) -> None:
     with pytest.raises(kind, match=text):
         reader(folder, **options).partitions()
 

@@ -26,7 +26,10 @@ def test_only_these_columns_are_given_in_their_order(tmp_path: Path, compacted: 
     if compacted:
         asyncio.run(compact(folder))
     source = LedgerMQDataSource({"root": str(folder), "topic": "t"})
-    for given in (of(("offset", LongType()), ("partition", IntegerType())), of(("tag", StringType()), ("offset", LongType()))):
+    for given in (
+        of(("offset", LongType()), ("partition", IntegerType())),
+        of(("tag", StringType()), ("offset", LongType())),
+    ):
         reader = source.reader(given)
         batches = [batch for task in reader.partitions() for batch in reader.read(task)]
         assert {tuple(batch.schema.names) for batch in batches} == {tuple(given.fieldNames())}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ledger.object_store.contract import ObjectStore, StoreUncertain
-from ledger.object_store.open import open_store
+from ledger.root.open import open_store
 from ledgermq.sources import Sources
 from spark.source import driver
 from spark.source.driver import Driver
@@ -54,7 +54,9 @@ def opened(folder: Path, stores: Stores, monkeypatch: pytest.MonkeyPatch) -> Dri
     return Driver(parse_options({"root": f"file://{folder}", "topic": "t"}))
 
 
-def test_a_store_that_is_away_when_a_query_starts_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_is_away_when_a_query_starts_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stores = Stores(away=3)
     query = opened(tmp_path / "root", stores, monkeypatch)
     assert query.latest().topics["t"].offsets == {0: 18, 1: 6}

@@ -26,7 +26,9 @@ def test_the_interpreter_that_lacks_the_package_is_named(tmp_path: Path, chosen:
     if chosen is not None:
         environment["PYSPARK_PYTHON"] = chosen
     command = [sys.executable, "-S", "-c", code]  # without site-packages
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.stdout == "ledgermq\n", done.stderr
     (last,) = (line for line in done.stderr.splitlines() if line.startswith("ImportError: "))
     assert f"{sys.executable} (Python " in last

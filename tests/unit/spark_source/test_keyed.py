@@ -13,11 +13,11 @@ import pytest
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from ledger.catalog import Topic
-from ledger.keyed.runner import clean_bundle
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.runner import compact_bundle
+from ledger.rounds.keyed_runner import clean_bundle
+from ledger.rounds.runner import compact_bundle
+from ledger.topics.catalog import Topic
 from ledgermq.sources import Sources
 from spark.source.batch import BatchReader
 from spark.source.data_source import LedgerMQDataSource
@@ -40,7 +40,9 @@ class Keyed:
 
     def put(self, count: int = ROWS) -> None:
         draw = self._draw
-        pairs = [(b"k%d" % draw.randrange(KEYS), None if draw.random() < 0.2 else draw.randbytes(20)) for _ in range(count)]
+        pairs = [
+            (b"k%d" % draw.randrange(KEYS), None if draw.random() < 0.2 else draw.randbytes(20)) for _ in range(count)
+        ]
 
         async def step(root: Root, topic: Topic) -> None:
             await put_pairs(root, topic, self.written, pairs)
@@ -52,9 +54,13 @@ class Keyed:
 
         async def step(root: Root, _: Topic) -> None:
             engine, catalog = LocalEngine(root.sources), await root.catalog()
-            while await compact_bundle(Compaction(root.store, root.cluster, root.sources, engine), 1, catalog, everything=True):
+            while await compact_bundle(
+                Compaction(root.store, root.cluster, root.sources, engine), 1, catalog, everything=True
+            ):
                 pass
-            assert await clean_bundle(Compaction(root.store, root.cluster, root.sources, engine), 1, catalog, everything=True)
+            assert await clean_bundle(
+                Compaction(root.store, root.cluster, root.sources, engine), 1, catalog, everything=True
+            )
             assert [info async for info in root.store.list("parquet/")] == []
 
         self._do(step)

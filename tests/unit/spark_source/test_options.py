@@ -27,7 +27,16 @@ def test_everything_can_be_given_in_any_case() -> None:
     }
     without_headers = tuple(name for name in COLUMNS if name != "headers")
     assert parse_options(given) == SourceOptions(
-        "s3://b/p", ("a", "b"), None, None, {"a": {0: 5, 1: -2}}, "latest", 7, False, without_headers, frozenset({"x", "y"})
+        "s3://b/p",
+        ("a", "b"),
+        None,
+        None,
+        {"a": {0: 5, 1: -2}},
+        "latest",
+        7,
+        False,
+        without_headers,
+        frozenset({"x", "y"}),
     )
 
 
@@ -54,10 +63,16 @@ def test_times_are_milliseconds_or_iso_8601(text: str) -> None:
         ({"topic": "t", "startingOffsets": "soon"}, "earliest, latest, or JSON"),
         ({"topic": "t", "startingOffsets": "[" * 100_000}, "earliest, latest, or JSON"),
         ({"topic": "t", "startingOffsets": '{"t": 5}'}, "is needed"),
-        ({"topic": "t", "startingOffsets": '{"tt": {"0": 5}}'}, "startingOffsets names topic 'tt', which the query does not read"),
+        (
+            {"topic": "t", "startingOffsets": '{"tt": {"0": 5}}'},
+            "startingOffsets names topic 'tt', which the query does not read",
+        ),
         ({"topics": "t,u", "endingOffsets": '{"t": {"0": 5}, "v": {}}'}, "endingOffsets names topic 'v'"),
         ({"topicsPattern": "t.*", "startingOffsets": '{"tu": {"0": 5}, "u": {"0": 5}}'}, "names topic 'u'"),
-        ({"topic": "t", "partitions": "1,2", "startingOffsets": '{"t": {"1": 1, "3": 5}}'}, "names t-3, and partitions leaves"),
+        (
+            {"topic": "t", "partitions": "1,2", "startingOffsets": '{"t": {"1": 1, "3": 5}}'},
+            "names t-3, and partitions leaves",
+        ),
         ({"topic": "t", "endingOffsets": '{"t": {"0": true}}'}, "-1 \\(latest\\) is needed"),
         ({"topic": "t", "endingOffsets": '{"t": {"0": -3}}'}, "-1 \\(latest\\) is needed"),
         ({"topic": "t", "endingOffsets": '{"t": {"x": 3}}'}, "no partition 'x'"),

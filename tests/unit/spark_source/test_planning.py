@@ -10,12 +10,12 @@ from dataclasses import replace
 import pytest
 
 from ledger import keys
-from ledger.catalog import METADATA, encode_topic_record, topic_key
+from ledger.garbage.delete import log_start_move
+from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import ObjectInfo, ObjectMissing, ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet import columns, reader
-from ledger.parquet.delete import log_start_move
-from ledger.recovery import advance_checkpoint
+from ledger.topics.catalog import METADATA, encode_topic_record, topic_key
 from ledgermq.sources import Sources
 from spark.source.options import parse_options
 from spark.source.planning import plan_query
@@ -68,7 +68,9 @@ async def root(sources: Sources, monkeypatch: pytest.MonkeyPatch) -> Root:
     noise = random.Random(7)
     for number in range(BATCHES):
         for partition in range(4):
-            await root.produce("t", (partition, [noise.randbytes(20_000) for _ in range(ROWS)]), timestamp_ms=1000 * number)
+            await root.produce(
+                "t", (partition, [noise.randbytes(20_000) for _ in range(ROWS)]), timestamp_ms=1000 * number
+            )
     await root.compact()
     return root
 
@@ -149,6 +151,8 @@ async def test_a_later_time_is_looked_for_behind_an_earlier_one(root: Root, monk
     store = Watched(root.store)
     times = {"startingTimestamp": "4000", "endingTimestamp": "6000"}
     assert await spans(store, includeArchive="true", partitions="0", **times) == {0: (200, 300)}
-    assert len([key for key in store.footers if keys.parse_archived(key)]) == 1 + 4, "whose archive it is, and four files"
+    assert len([key for key in store.footers if keys.parse_archived(key)]) == 1 + 4, (
+        "whose archive it is, and four files"
+    )
     times = {"startingTimestamp": "6000", "endingTimestamp": "4000"}
     assert await spans(store, includeArchive="true", partitions="0", **times) == {}

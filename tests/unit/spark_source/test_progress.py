@@ -25,7 +25,9 @@ class Brokers:
         self.calls = 0
         self.told: list[int] = []
 
-    async def commit(self, group: str, offsets: Mapping[TopicPartition, tuple[int, int]]) -> Mapping[TopicPartition, LedgerMQError]:
+    async def commit(
+        self, group: str, offsets: Mapping[TopicPartition, tuple[int, int]]
+    ) -> Mapping[TopicPartition, LedgerMQError]:
         self.calls += 1
         if self.calls <= self.away:
             raise Unavailable("no broker answers")
@@ -81,4 +83,7 @@ def test_what_time_cures_for_one_partition_is_told_again_though_the_query_stands
         assert brokers.calls == 6
 
     run_virtual(main)
-    assert [record.getMessage().rpartition(": ")[2] for record in caplog.records] == ["its end is not known at present", "9 is committed"]
+    assert [record.getMessage().rpartition(": ")[2] for record in caplog.records] == [
+        "its end is not known at present",
+        "9 is committed",
+    ]

@@ -15,12 +15,19 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
 from ledger import keys
-from ledger.catalog import METADATA, Topic, encode_topic_record, topic_key
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.garbage.delete import log_start_move
+from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.file import FileStore
-from ledger.parquet.delete import log_start_move
-from ledger.recovery import advance_checkpoint
-from ledgermq.errors import FormatNotSupported, InvalidConfig, LedgerMQError, OffsetOutOfRange, UnknownPartition, UnknownTopic
+from ledger.topics.catalog import METADATA, Topic, encode_topic_record, topic_key
+from ledgermq.errors import (
+    FormatNotSupported,
+    InvalidConfig,
+    LedgerMQError,
+    OffsetOutOfRange,
+    UnknownPartition,
+    UnknownTopic,
+)
 from ledgermq.sources import Sources
 from spark.source.stream import StreamReader
 from tests.ledgers import STATES_MAX
@@ -46,7 +53,9 @@ class Query:
     def batch(self, limit: ReadLimit | None = None) -> list[Row]:
         """The next one; nothing: there is nothing new."""
         self.begin = json.loads(json.dumps(self.reader.initialOffset())) if self.at is None else self.at
-        self.at = json.loads(json.dumps(self.reader.latestOffset(self.begin, limit or self.reader.getDefaultReadLimit())))
+        self.at = json.loads(
+            json.dumps(self.reader.latestOffset(self.begin, limit or self.reader.getDefaultReadLimit()))
+        )
         return [] if self.at == self.begin else self.rows(self.begin, self.at)
 
     def rows(self, begin: dict[str, Any], end: dict[str, Any]) -> list[Row]:
@@ -112,7 +121,9 @@ class Place:
             topic = root.topics[name]
             key, bundle = (topic.id, partition), topic.bundles[partition]
             assert await advance_checkpoint(root.store, bundle, root.sources, STATES_MAX, log_start_move({key: before}))
-            assert await advance_checkpoint(root.store, bundle, root.sources, STATES_MAX, partial(_forget, key=key, before=before))
+            assert await advance_checkpoint(
+                root.store, bundle, root.sources, STATES_MAX, partial(_forget, key=key, before=before)
+            )
             for file in [info.key async for info in root.store.list(keys.PARQUET)]:
                 parsed = keys.parse_parquet(file)
                 if parsed and (parsed.topic_id, parsed.partition) == key and parsed.last_offset < before:
@@ -169,7 +180,9 @@ def test_batches_follow_one_another_over_compaction_and_a_restart(place: Place) 
 
 
 @pytest.mark.parametrize("options", [{"startingOffsets": "latest"}, {"startingTimestamp": "6000"}])
-def test_a_first_batch_runs_again_where_it_began_although_that_was_the_end(place: Place, options: dict[str, str]) -> None:
+def test_a_first_batch_runs_again_where_it_began_although_that_was_the_end(
+    place: Place, options: dict[str, str]
+) -> None:
     query = place.query(**options)
     assert query.batch() == []
     assert query.at != query.begin, "Spark has to write down at once where the query began"
@@ -262,7 +275,9 @@ def batches_until(query: Query, is_done: Callable[[], bool] = lambda: False) -> 
 
 
 @pytest.mark.parametrize("while_it_runs", [True, False])
-def test_a_deleted_topic_ends_the_query_or_is_left_out(place: Place, while_it_runs: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_deleted_topic_ends_the_query_or_is_left_out(
+    place: Place, while_it_runs: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     strict, lenient = place.query(), place.query(failOnDataLoss="false")
     assert strict.batch() == lenient.batch() == ALL
     place.delete()
@@ -290,7 +305,9 @@ def test_a_topic_that_was_made_again_is_another_one(place: Place) -> None:
 
 
 def test_records_that_are_deleted_before_they_are_read(place: Place) -> None:
-    strict, lenient = (place.query(maxOffsetsPerTrigger="3", partitions="0", failOnDataLoss=fail) for fail in ("true", "false"))
+    strict, lenient = (
+        place.query(maxOffsetsPerTrigger="3", partitions="0", failOnDataLoss=fail) for fail in ("true", "false")
+    )
     assert strict.batch() == lenient.batch() == rows("t", 0, 0, 3)
     begin, end = strict.begin, strict.at or {}
     tasks = strict.reader.partitions(begin, end)
@@ -301,7 +318,9 @@ def test_records_that_are_deleted_before_they_are_read(place: Place) -> None:
     assert list(lenient._reader().read(tasks[0])) == []
     strict.restart()
     lenient.restart(maxOffsetsPerTrigger="100")
-    with pytest.raises(OffsetOutOfRange, match="offset 3 is asked for, the log reaches from 12 to 18; failOnDataLoss=false"):
+    with pytest.raises(
+        OffsetOutOfRange, match="offset 3 is asked for, the log reaches from 12 to 18; failOnDataLoss=false"
+    ):
         strict.batch()
     assert lenient.batch() == rows("t", 0, 12, 18)
 
@@ -328,7 +347,9 @@ def test_what_is_new_begins_at_its_first_record_or_retention_took_some(place: Pl
     place.delete_records(3, name, partition)
     strict.restart()
     lenient.restart()
-    with pytest.raises(OffsetOutOfRange, match=f"{name}-{partition}: offset 0 is asked for, the log reaches from 3 to 5"):
+    with pytest.raises(
+        OffsetOutOfRange, match=f"{name}-{partition}: offset 0 is asked for, the log reaches from 3 to 5"
+    ):
         strict.batch()
     assert lenient.batch() == rows(name, partition, 3, 5)
     lenient.restart(failOnDataLoss="true")
@@ -377,7 +398,9 @@ def test_a_batch_asks_nothing_of_a_partition_that_came_after_it(place: Place) ->
         ({"from": [1]}, InvalidConfig),
     ],
 )
-def test_a_checkpoint_that_does_not_fit_is_refused(place: Place, change: dict[str, Any], expected: type[LedgerMQError]) -> None:
+def test_a_checkpoint_that_does_not_fit_is_refused(
+    place: Place, change: dict[str, Any], expected: type[LedgerMQError]
+) -> None:
     query = place.query()
     query.batch()
     query.restart()

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger.fetch_index import IndexedBatch, PartitionIndex
-from ledger.fold import PartitionKey
-from ledger.range_read import OffsetRange
+from ledger.log.fold import PartitionKey
+from ledger.view.fetch_index import IndexedBatch, PartitionIndex
+from ledger.view.range_read import OffsetRange
 from spark.source import planning
 from spark.source.planning import TopicRange, deal
 
@@ -20,7 +20,9 @@ MB = 1024 * 1024
 
 def in_segments(count: int, partition: int = 0) -> TopicRange:
     """A million batches of one record are as a thousand, for the code."""
-    batches = PartitionIndex(IndexedBatch(offset, 1, offset // 1000, 500 * (offset % 1000), 500, 7, 0, 0) for offset in range(count))
+    batches = PartitionIndex(
+        IndexedBatch(offset, 1, offset // 1000, 500 * (offset % 1000), 500, 7, 0, 0) for offset in range(count)
+    )
     return TopicRange("t", OffsetRange(1, (5, partition), 0, count, batches.size_bytes, batches))
 
 
@@ -29,7 +31,12 @@ def offsets(tasks: list[list[TopicRange]]) -> list[int]:
 
 
 def places(tasks: list[list[TopicRange]]) -> list[tuple[PartitionKey, int]]:
-    return sorted((part.range.key, offset) for task in tasks for part in task for offset in range(part.range.first, part.range.end))
+    return sorted(
+        (part.range.key, offset)
+        for task in tasks
+        for part in task
+        for offset in range(part.range.first, part.range.end)
+    )
 
 
 def test_tiny_batches_are_spread_over_tasks_and_travel_in_few_bytes() -> None:
@@ -101,8 +108,12 @@ def test_what_was_cleaned_is_a_task_and_what_lies_around_it_goes_together() -> N
     st.integers(1, 40),
     st.sampled_from([1, 1000, MB, 128 * MB]),
 )
-def test_no_offset_is_left_out_or_dealt_twice(segments: list[list[int]], files: list[int], tasks_min: int, task_bytes: int) -> None:
-    ranges = [of_sizes(sizes, at) for at, sizes in enumerate(segments)] + [in_a_file(size, 10 + at) for at, size in enumerate(files)]
+def test_no_offset_is_left_out_or_dealt_twice(
+    segments: list[list[int]], files: list[int], tasks_min: int, task_bytes: int
+) -> None:
+    ranges = [of_sizes(sizes, at) for at, sizes in enumerate(segments)] + [
+        in_a_file(size, 10 + at) for at, size in enumerate(files)
+    ]
     ranges = [each for each in ranges if each.range.first < each.range.end]
     tasks = deal(ranges, tasks_min, task_bytes)
     assert places(tasks) == places([ranges])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ledger import keys
-from ledger.sweep.removable import Kind
-from ledger.sweep.staged_rows import STAGED_AGE_MS
+from ledger.garbage.removable import Kind
+from ledger.garbage.staged_rows import STAGED_AGE_MS
 from ledgermq.sources import Sources
 from tests.stores import memory_store
 from tests.unit.sweep.test_sweep import HOUR_MS, Untidied
@@ -15,7 +15,13 @@ async def test_only_what_nobody_will_publish_goes(sources: Sources) -> None:
         untidied = await Untidied.open(store, sources)
         staged = {
             name: keys.sink_staged_rows(write, epoch, sources.new_id())
-            for name, write, epoch in (("done", "q", 3), ("settled", "q", 1), ("decided", "q", 4), ("open", "q", 5), ("other", "r", 0))
+            for name, write, epoch in (
+                ("done", "q", 3),
+                ("settled", "q", 1),
+                ("decided", "q", 4),
+                ("open", "q", 5),
+                ("other", "r", 0),
+            )
         }
         for key in staged.values():
             await store.put_if_absent(key, [b"rows"])

@@ -8,20 +8,20 @@ import pytest
 
 from ledger import keys
 from ledger.blocking import run_inline
-from ledger.catalog import METADATA, topic_key
-from ledger.checkpoint import newest_checkpoint
 from ledger.fsck.check import check_root
+from ledger.garbage.delete import deletion_move
+from ledger.garbage.find import find_removable
+from ledger.garbage.removable import Found, Kind
+from ledger.garbage.sweep import Swept, sweep
+from ledger.log.checkpoint import newest_checkpoint
+from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.columns import FooterNote, empty_file
 from ledger.parquet.compaction import Compaction
-from ledger.parquet.delete import deletion_move
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.round import run_round
-from ledger.recovery import advance_checkpoint
-from ledger.sweep.find import find_removable
-from ledger.sweep.removable import Found, Kind
-from ledger.sweep.sweep import Swept, sweep
+from ledger.topics.catalog import METADATA, topic_key
 from ledgermq.errors import Unavailable
 from ledgermq.sources import Sources
 from tests.damage import damage_checkpoint
@@ -53,7 +53,9 @@ class Untidied:
     async def round(self) -> None:
         cluster, catalog = self.root.cluster, await self.root.catalog()
         for bundle in range(cluster.bundles):
-            await run_round(Compaction(self.root.store, cluster, self.sources, self.engine), bundle, catalog, everything=True)
+            await run_round(
+                Compaction(self.root.store, cluster, self.sources, self.engine), bundle, catalog, everything=True
+            )
 
     async def find(self, grace_ms: int = 0) -> Found:
         return await find_removable(self.root.store, self.root.cluster, await self.root.catalog(), grace_ms)
@@ -87,12 +89,21 @@ async def test_a_dry_run_says_what_a_run_then_removes(sources: Sources) -> None:
         await store.put_if_absent("notes.txt", [b"mine"])
         await store.put_if_absent("parquet/half-written.parquet", [b"PAR1"])
         found = await untidied.find()
-        assert counts(found) == {Kind.SEGMENT: 6, Kind.PLAN: 5, Kind.CHECKPOINT: 3, Kind.PAGE: 3, Kind.FENCE: 5, Kind.HEARTBEAT: 1}
+        assert counts(found) == {
+            Kind.SEGMENT: 6,
+            Kind.PLAN: 5,
+            Kind.CHECKPOINT: 3,
+            Kind.PAGE: 3,
+            Kind.FENCE: 5,
+            Kind.HEARTBEAT: 1,
+        }
         assert found.foreign == ["notes.txt", "parquet/half-written.parquet"]
         swept = await untidied.sweep()
         assert sorted(swept.removed) == sorted(found.removable)
         assert not swept.failures
-        assert {problem.object_key for problem in (await check_root(store, root.cluster)).problems} == set(found.foreign)
+        assert {problem.object_key for problem in (await check_root(store, root.cluster)).problems} == set(
+            found.foreign
+        )
         await store.delete(["parquet/half-written.parquet"])
         assert await read_everything(root) == root.produced
         assert await left(store, "segments") == [keys.segment(0, 1), keys.segment(1, 1)], "claims"
@@ -231,7 +242,9 @@ async def _keys(store: ObjectStore, prefix: str) -> AsyncIterator[str]:
         yield info.key
 
 
-@pytest.mark.parametrize(("folder", "where"), [(keys.PARQUET, "garbage"), (keys.KEYED, "keyed topics"), (keys.BROKERS, "heartbeats")])
+@pytest.mark.parametrize(
+    ("folder", "where"), [(keys.PARQUET, "garbage"), (keys.KEYED, "keyed topics"), (keys.BROKERS, "heartbeats")]
+)
 async def test_a_chore_that_fails_keeps_no_other_from_being_done(sources: Sources, folder: str, where: str) -> None:
     """`folder`: where nothing can be deleted. In each of them, and in the ledgers, is something that should go."""
     async with memory_store(sources) as store:

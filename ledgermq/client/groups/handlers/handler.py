@@ -63,7 +63,9 @@ class HandlerSettings:
         if self.timeout_s is not None and not self.timeout_s > 0:
             raise InvalidConfig(f"timeout_s is a number above 0, or None, not {self.timeout_s!r}")
         if self.consumer.get("commit", "acked") not in ("acked", "before"):
-            raise InvalidConfig("a handler commits what has succeeded (commit='acked'), or before it is called (commit='before')")
+            raise InvalidConfig(
+                "a handler commits what has succeeded (commit='acked'), or before it is called (commit='before')"
+            )
 
 
 OWN_NAMES = tuple(field.name for field in fields(HandlerSettings) if field.name not in ("topics", "group", "consumer"))
@@ -104,7 +106,9 @@ class Handler:
 
     @property
     def is_async(self) -> bool:
-        return inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(getattr(self.function, "__call__", None))  # noqa: B004  of an object
+        return inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(
+            getattr(self.function, "__call__", None)
+        )
 
 
 def _whole(name: str, value: object, most: int) -> None:

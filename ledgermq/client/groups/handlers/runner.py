@@ -84,7 +84,9 @@ class HandlerRunner:
         except TimeoutError:
             count = self._lanes.count
             self._lanes.drop_waiting(list(self._lanes.by_partition), busy_too=lambda lane: False)
-            raise DeadlineExceeded(f"{count} messages that are committed were not handled within {timeout_s} s") from None
+            raise DeadlineExceeded(
+                f"{count} messages that are committed were not handled within {timeout_s} s"
+            ) from None
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -107,7 +109,10 @@ class HandlerRunner:
             self._begin()
 
     def _make_room(self, partition: TopicPartition) -> None:
-        if partition in self._held_back and self._lanes.by_partition.get(partition, 0) <= self._settings.waiting_max // 2:
+        if (
+            partition in self._held_back
+            and self._lanes.by_partition.get(partition, 0) <= self._settings.waiting_max // 2
+        ):
             self._held_back.discard(partition)
             self._member.hold_back(partition, False)
 
@@ -172,7 +177,9 @@ class HandlerRunner:
     async def _report(self, message: GroupMessage, error: Exception, attempt: int) -> None:
         name = f"{message.topic}/{message.partition}, offset {message.offset}"
         if self._settings.on_failure is None:
-            _log.warning("handler of group %s failed at %s (attempt %d): %r", self._consumer.group, name, attempt, error)
+            _log.warning(
+                "handler of group %s failed at %s (attempt %d): %r", self._consumer.group, name, attempt, error
+            )
             return
         try:
             returned = self._settings.on_failure(message, error, attempt)

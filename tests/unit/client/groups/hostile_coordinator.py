@@ -13,7 +13,9 @@ Heartbeat = Callable[[pb.GroupHeartbeatRequest], pb.GroupHeartbeatResponse]
 
 def assigned(*partitions: int, epoch: int = 5, group_epoch: int = 10, topic: str = "t") -> pb.GroupHeartbeatResponse:
     given = [pb.GivenPartition(topic=topic, topic_id=1, partition=partition, epoch=epoch) for partition in partitions]
-    return pb.GroupHeartbeatResponse(group_epoch=group_epoch, assigned=given, session_timeout_ms=45_000, heartbeat_interval_ms=3000)
+    return pb.GroupHeartbeatResponse(
+        group_epoch=group_epoch, assigned=given, session_timeout_ms=45_000, heartbeat_interval_ms=3000
+    )
 
 
 class HostileCoordinator(HostileBroker):
@@ -25,11 +27,16 @@ class HostileCoordinator(HostileBroker):
         self.on_heartbeat: Heartbeat = lambda request: assigned(0, 1)
         self.holds = True
         self.commits: list[pb.CommitOffsetsRequest] = []
-        self.on_commit: Callable[[pb.CommitOffsetsRequest], pb.CommitOffsetsResponse] = lambda request: pb.CommitOffsetsResponse(
-            results=[pb.CommitResult() for _ in request.commits]
+        self.on_commit: Callable[[pb.CommitOffsetsRequest], pb.CommitOffsetsResponse] = lambda request: (
+            pb.CommitOffsetsResponse(results=[pb.CommitResult() for _ in request.commits])
         )
-        self.on_committed: Callable[[pb.FetchCommittedRequest], pb.FetchCommittedResponse] = lambda request: pb.FetchCommittedResponse(
-            partitions=[pb.CommittedPartition(topic=at.topic, topic_id=1, partition=at.partition, offset=0) for at in request.partitions]
+        self.on_committed: Callable[[pb.FetchCommittedRequest], pb.FetchCommittedResponse] = lambda request: (
+            pb.FetchCommittedResponse(
+                partitions=[
+                    pb.CommittedPartition(topic=at.topic, topic_id=1, partition=at.partition, offset=0)
+                    for at in request.partitions
+                ]
+            )
         )
 
     def connect(self, address: str) -> HostileCoordinator:

@@ -62,7 +62,9 @@ def scenario(body: Callable[[SlowStore, Committer, Holding, Holding], Awaitable[
 
 
 @scenario
-async def test_what_comes_while_one_is_on_its_way_goes_together(store: SlowStore, committer: Committer, one: Holding, two: Holding) -> None:
+async def test_what_comes_while_one_is_on_its_way_goes_together(
+    store: SlowStore, committer: Committer, one: Holding, two: Holding
+) -> None:
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(committer.commit({one: Wish(1)}))
         await asyncio.sleep(0.5)
@@ -75,7 +77,9 @@ async def test_what_comes_while_one_is_on_its_way_goes_together(store: SlowStore
 
 
 @scenario
-async def test_counters_grow_with_every_attempt(store: SlowStore, committer: Committer, one: Holding, two: Holding) -> None:
+async def test_counters_grow_with_every_attempt(
+    store: SlowStore, committer: Committer, one: Holding, two: Holding
+) -> None:
     store.fail = errors.Unavailable("not now")
     with pytest.raises(errors.Unavailable):
         await committer.commit({one: Wish(1)})
@@ -83,11 +87,15 @@ async def test_counters_grow_with_every_attempt(store: SlowStore, committer: Com
     await committer.commit({one: Wish(1)})
     await committer.commit({one: Wish(1)})
     await committer.commit({one: Wish(1, "other words")})
-    assert [entry.counter for commit in store.commits for entry in commit] == [1, 2, 3], "what is stored is not sent again"
+    assert [entry.counter for commit in store.commits for entry in commit] == [1, 2, 3], (
+        "what is stored is not sent again"
+    )
 
 
 @scenario
-async def test_each_hears_of_its_own_partitions_only(store: SlowStore, committer: Committer, one: Holding, two: Holding) -> None:
+async def test_each_hears_of_its_own_partitions_only(
+    store: SlowStore, committer: Committer, one: Holding, two: Holding
+) -> None:
     store.refuse = {one.partition: errors.StaleAssignment("gone")}
     first, second = await asyncio.gather(committer.commit({one: Wish(1)}), committer.commit({two: Wish(2)}))
     assert isinstance(first[one.partition], errors.StaleAssignment)
@@ -99,7 +107,9 @@ async def test_each_hears_of_its_own_partitions_only(store: SlowStore, committer
 
 
 @scenario
-async def test_who_is_cancelled_takes_no_other_commit_along(store: SlowStore, committer: Committer, one: Holding, two: Holding) -> None:
+async def test_who_is_cancelled_takes_no_other_commit_along(
+    store: SlowStore, committer: Committer, one: Holding, two: Holding
+) -> None:
     first = asyncio.create_task(committer.commit({one: Wish(1)}))
     await asyncio.sleep(0.5)
     waiting = asyncio.create_task(committer.commit({one: Wish(2)}))
@@ -112,14 +122,18 @@ async def test_who_is_cancelled_takes_no_other_commit_along(store: SlowStore, co
 
 
 @scenario
-async def test_a_store_that_hangs_is_unavailable_in_time(store: SlowStore, committer: Committer, one: Holding, two: Holding) -> None:
+async def test_a_store_that_hangs_is_unavailable_in_time(
+    store: SlowStore, committer: Committer, one: Holding, two: Holding
+) -> None:
     committer._timeout_s = 0.5
     with pytest.raises(errors.Unavailable, match="perhaps"):
         await committer.commit({one: Wish(1)})
 
 
 @scenario
-async def test_closing_fails_what_was_not_answered(store: SlowStore, committer: Committer, one: Holding, two: Holding) -> None:
+async def test_closing_fails_what_was_not_answered(
+    store: SlowStore, committer: Committer, one: Holding, two: Holding
+) -> None:
     first = asyncio.create_task(committer.commit({one: Wish(1)}))
     await asyncio.sleep(0.5)
     second = asyncio.create_task(committer.commit({two: Wish(1)}))
@@ -131,7 +145,9 @@ async def test_closing_fails_what_was_not_answered(store: SlowStore, committer: 
 
 
 @scenario
-async def test_a_bug_of_the_store_reaches_who_commits(store: SlowStore, committer: Committer, one: Holding, two: Holding) -> None:
+async def test_a_bug_of_the_store_reaches_who_commits(
+    store: SlowStore, committer: Committer, one: Holding, two: Holding
+) -> None:
     store.fail = ZeroDivisionError()
     with pytest.raises(ZeroDivisionError):
         await committer.commit({one: Wish(1)})

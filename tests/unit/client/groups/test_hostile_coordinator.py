@@ -38,7 +38,9 @@ def two_messages() -> list[object]:
 
 
 @scenario
-async def test_answers_that_come_at_once_are_not_asked_for_without_end(broker: HostileCoordinator, client: ledgermq.Client) -> None:
+async def test_answers_that_come_at_once_are_not_asked_for_without_end(
+    broker: HostileCoordinator, client: ledgermq.Client
+) -> None:
     broker.holds = False
     consumer = client.consumer("t", group="g", request_timeout_s=1000)
     assert await consumer.fetch(timeout=60) == []
@@ -46,7 +48,9 @@ async def test_answers_that_come_at_once_are_not_asked_for_without_end(broker: H
 
 
 @scenario
-async def test_a_group_that_never_keeps_its_member_is_not_asked_without_end(broker: HostileCoordinator, client: ledgermq.Client) -> None:
+async def test_a_group_that_never_keeps_its_member_is_not_asked_without_end(
+    broker: HostileCoordinator, client: ledgermq.Client
+) -> None:
     lost: list[object] = []
 
     def answer(request: pb.GroupHeartbeatRequest) -> pb.GroupHeartbeatResponse:
@@ -80,8 +84,12 @@ async def test_a_new_epoch_drops_what_was_fetched_and_begins_at_the_committed_of
 
 
 @scenario
-async def test_an_answer_of_a_coordinator_of_before_is_not_believed(broker: HostileCoordinator, client: ledgermq.Client) -> None:
-    broker.on_heartbeat = lambda request: assigned(0, 1, group_epoch=10) if len(broker.heartbeats) < 4 else assigned(group_epoch=9)
+async def test_an_answer_of_a_coordinator_of_before_is_not_believed(
+    broker: HostileCoordinator, client: ledgermq.Client
+) -> None:
+    broker.on_heartbeat = lambda request: (
+        assigned(0, 1, group_epoch=10) if len(broker.heartbeats) < 4 else assigned(group_epoch=9)
+    )
     consumer = client.consumer("t", group="g")
     await consumer.fetch(timeout=20)
     assert len(consumer.assignment) == 2
@@ -89,7 +97,9 @@ async def test_an_answer_of_a_coordinator_of_before_is_not_believed(broker: Host
 
 
 @scenario
-async def test_silence_while_joining_is_unavailable_in_time(broker: HostileCoordinator, client: ledgermq.Client) -> None:
+async def test_silence_while_joining_is_unavailable_in_time(
+    broker: HostileCoordinator, client: ledgermq.Client
+) -> None:
     consumer = client.consumer("t", group="g", request_timeout_s=10, close_timeout_s=3)
     await consumer.fetch(timeout=1)
     broker.silent = True
@@ -116,7 +126,9 @@ def test_committed_offsets_that_do_not_fit_are_not_believed(count: int) -> None:
 
 
 @scenario
-async def test_a_commit_whose_answer_does_not_fit_is_not_believed(broker: HostileCoordinator, client: ledgermq.Client) -> None:
+async def test_a_commit_whose_answer_does_not_fit_is_not_believed(
+    broker: HostileCoordinator, client: ledgermq.Client
+) -> None:
     broker.fetches = [two_messages()]  # type: ignore[list-item]
     broker.on_commit = lambda request: pb.CommitOffsetsResponse()
     consumer = client.consumer("t", group="g", commit="manual", request_timeout_s=5)
@@ -126,7 +138,9 @@ async def test_a_commit_whose_answer_does_not_fit_is_not_believed(broker: Hostil
 
 
 @scenario
-async def test_a_refused_automatic_commit_is_noted_and_not_repeated(broker: HostileCoordinator, client: ledgermq.Client) -> None:
+async def test_a_refused_automatic_commit_is_noted_and_not_repeated(
+    broker: HostileCoordinator, client: ledgermq.Client
+) -> None:
     refusal = pb.CommitResult(error=pb.Error(code="STALE_ASSIGNMENT", message="gone"))
     broker.fetches = [two_messages()]  # type: ignore[list-item]
     broker.on_commit = lambda request: pb.CommitOffsetsResponse(results=[refusal] * len(request.commits))
@@ -156,7 +170,9 @@ async def test_what_is_retriable_of_a_commit_is_retried_for_these_partitions_onl
 
 
 @scenario
-async def test_acknowledgements_that_wait_for_one_message_are_bounded(broker: HostileCoordinator, client: ledgermq.Client) -> None:
+async def test_acknowledgements_that_wait_for_one_message_are_bounded(
+    broker: HostileCoordinator, client: ledgermq.Client
+) -> None:
     broker.on_heartbeat = lambda request: assigned(0)
     broker.fetches = [[fetched(encoded(*[b"x"] * 10), count=10, base=10 * number) for number in range(20)], []]
     consumer = client.consumer("t", group="g", commit="acked", acked_ahead_max=25)

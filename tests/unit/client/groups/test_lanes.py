@@ -72,7 +72,11 @@ class Model(RuleBasedStateMachine):
         self.waiting: set[tuple[int, int]] = set()
 
     def name(self, each: Message) -> object:
-        return (each.partition, each.key if each.key is not None else each.offset) if self.ordering == "key" else each.partition
+        return (
+            (each.partition, each.key if each.key is not None else each.offset)
+            if self.ordering == "key"
+            else each.partition
+        )
 
     @rule(partition=st.integers(0, 2), keys=st.lists(st.sampled_from([b"a", b"b", None]), min_size=1, max_size=4))
     def add(self, partition: int, keys: list[bytes | None]) -> None:
@@ -115,7 +119,9 @@ class Model(RuleBasedStateMachine):
     def drop(self, partition: int) -> None:
         sleeping = {lane for lane, _ in self.retrying}
         dropped = self.lanes.drop_waiting([TopicPartition("t", partition)], busy_too=lambda lane: lane in sleeping)
-        expected = {at for at in self.waiting if at[0] == partition} - {(each.partition, each.offset) for _, each in self.running}
+        expected = {at for at in self.waiting if at[0] == partition} - {
+            (each.partition, each.offset) for _, each in self.running
+        }
         assert {(each.partition, each.offset) for each in dropped} == expected
         self.waiting -= expected
 

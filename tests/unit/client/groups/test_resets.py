@@ -17,7 +17,10 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 def after(where: Where, *, at_time: int | None = None) -> dict[TopicPartition, int]:
     bounds = {at: Bounds(b.topic_id, b.log_start, b.end, at_time) for at, b in BOUNDS.items()}
-    return {change.partition: change.after for change in plan(where, bounds, {P0: 60}, {P1: 20, TopicPartition("other", 0): 5})}
+    return {
+        change.partition: change.after
+        for change in plan(where, bounds, {P0: 60}, {P1: 20, TopicPartition("other", 0): 5})
+    }
 
 
 def test_every_way_to_say_where() -> None:

@@ -1,0 +1,43 @@
+"""How old commits are, noted in the checkpoint (docs/decisions/0007).
+
+Pages and the newest checkpoint witness the age of commits for nothing, but not always: a bundle that goes on without new Parquet files puts
+no page, and its newest checkpoint is always young. Where files wait for their age, a move notes which plans were finished, and when that
+was seen by the store's clock. A note is replaced only once it is old enough to have served, so that waiting ends however busy a bundle is.
+"""
+
+from __future__ import annotations
+
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.log.checkpoint import Move, newest_checkpoint
+from ledger.log.recovery import advance_checkpoint
+from ledger.object_store.contract import ObjectStore
+from ledgermq.sources import Sources
+
+
+def witness_move(plan: int, seen_ms: int, age_ms: int) -> Move:
+    """`seen_ms`: store's clock, read after a checkpoint was seen that has finished `plan`. Declines while a note has yet to serve."""
+
+    def move(draft: fmt.Checkpoint) -> bool:
+        if plan <= draft.witnessed_plan or (draft.witnessed_plan and draft.witnessed_ms > seen_ms - age_ms):
+            return False
+        if plan > draft.finished_plan:
+            raise AssertionError(
+                f"bundle {draft.bundle}: plan {plan} was seen finished, {draft.finished_plan} is the last that is"
+            )
+        draft.witnessed_plan = plan
+        draft.witnessed_ms = seen_ms
+        return True
+
+    return move
+
+
+async def note_finished(
+    store: ObjectStore, bundle: int, age_ms: int, sources: Sources, producer_states_max: int, waits_for: int
+) -> None:
+    """Files of plan `waits_for` wait until its commit is `age_ms` old: let a checkpoint tell that, unless one does or soon will."""
+    checkpoint = await newest_checkpoint(store, bundle)
+    if waits_for <= checkpoint.witnessed_plan:
+        return
+    move = witness_move(checkpoint.finished_plan, await store.store_time_ms(), age_ms)
+    if move(checkpoint):  # to look the ledger up for nothing would cost more
+        await advance_checkpoint(store, bundle, sources, producer_states_max, move)

@@ -1,0 +1,131 @@
+"""Removed topics: take them out of every bundle, step by step, until their names are free (design D4).
+
+Any process may do it, at any time, several at once: each step is a checkpoint move of `ledger.topics.removal`, or a delete that may be
+done twice. Idle bundles need no owner for it. A step that has to wait (late puts on S3) is simply not taken yet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ledger import keys
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.garbage.delete import close_finished_fences
+from ledger.log.checkpoint import Move, newest_checkpoint
+from ledger.log.recovery import advance_checkpoint
+from ledger.object_store.contract import ObjectStore
+from ledger.parquet.compaction import Compaction
+from ledger.parquet.engine import Engine
+from ledger.parquet.round import cut_open_plan_short, run_round
+from ledger.root.cluster import ClusterSettings
+from ledger.topics.catalog import Catalog, Topic
+from ledger.topics.removal import confirm_deleted, is_past_barrier, note_barrier, note_of, take_in_facts
+from ledgermq.errors import LedgerMQError
+from ledgermq.sources import Sources
+
+
+@dataclass(slots=True)
+class Removals:
+    """`free`: the topics whose names are free, for which the controller may write tombstones. `failures`: by bundle, the first error."""
+
+    free: list[Topic] = field(default_factory=list)
+    failures: dict[int, LedgerMQError] = field(default_factory=dict)
+
+
+async def remove_topics(
+    store: ObjectStore, cluster: ClusterSettings, catalog: Catalog, sources: Sources, engine: Engine
+) -> Removals:
+    """Go as far as possible now. A topic that cannot leave one of its bundles leaves the others, and keeps no other topic waiting."""
+    done = Removals()
+    for topic in sorted((t for t in catalog.topics_by_name.values() if t.removed), key=lambda t: t.id):
+        left = 0
+        for bundle in sorted(set(topic.bundles)):
+            try:
+                left += not await _Removal(store, bundle, topic, cluster, catalog, sources).advance(engine)
+            except LedgerMQError as error:
+                done.failures.setdefault(bundle, error)
+                left += 1
+        if not left:
+            done.free.append(topic)
+    return done
+
+
+class _Removal:
+    """One topic in one bundle."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        bundle: int,
+        topic: Topic,
+        cluster: ClusterSettings,
+        catalog: Catalog,
+        sources: Sources,
+    ) -> None:
+        self._store = store
+        self._bundle = bundle
+        self._topic = topic
+        self._cluster = cluster
+        self._catalog = catalog
+        self._sources = sources
+
+    async def advance(self, engine: Engine) -> bool:
+        """True: nothing of the topic is left in the bundle, and its newest checkpoint says so."""
+        checkpoint = await newest_checkpoint(self._store, self._bundle)
+        if note_of(checkpoint, self._topic.id) is None:
+            checkpoint = await self._move(take_in_facts(self._catalog))
+        if not is_past_barrier(checkpoint, self._topic.id):
+            await self._finish_a_plan(engine)
+            checkpoint = await newest_checkpoint(self._store, self._bundle)
+        note = note_of(checkpoint, self._topic.id)
+        if note is not None and not note.barrier_ms and is_past_barrier(checkpoint, self._topic.id):
+            await close_finished_fences(self._store, self._bundle)
+            checkpoint = await self._move(note_barrier(self._topic.id, await self._store.store_time_ms()))
+            note = note_of(checkpoint, self._topic.id)
+        if note is None or not note.barrier_ms:
+            return False  # the plan may be open still: its commit was put under a number that had become free again
+        if note.files_deleted:
+            return True
+        if not await self._late_puts_are_over(checkpoint, note):
+            return False
+        await self._delete_files()
+        checkpoint = await self._move(confirm_deleted(self._topic.id))
+        note = note_of(checkpoint, self._topic.id)
+        return note is not None and note.files_deleted
+
+    async def _finish_a_plan(self, engine: Engine) -> None:
+        """One of internal topics alone will do: for it only the segments are read that no plan has named.
+
+        Nothing of the topic is written to Parquet for that, so that deleting works, and frees room, where the store is full.
+        """
+        compaction = Compaction(self._store, self._cluster, self._sources, engine)
+        await cut_open_plan_short(self._store, self._bundle, self._topic.id)
+        await run_round(compaction, self._bundle, self._catalog, everything=False, barrier=True, only_internal=True)
+
+    async def _move(self, move: Move) -> fmt.Checkpoint:
+        """The newest checkpoint after it: a number that was won need not be the newest one."""
+        await advance_checkpoint(self._store, self._bundle, self._sources, self._cluster.producer_states_max, move)
+        return await newest_checkpoint(self._store, self._bundle)
+
+    async def _late_puts_are_over(self, checkpoint: fmt.Checkpoint, note: fmt.RemovedTopic) -> bool:
+        """Could a task that sleeps since before the barrier still create a file of the topic?"""
+        if self._store.fences_close_at_once:
+            return True
+        # Every plan up to the barrier is finished, and a commit keeps counters of whatever its plan named, files that failed included.
+        if not any(part.topic_id == note.topic_id for part in checkpoint.partitions):
+            return True
+        return await self._store.store_time_ms() - note.barrier_ms >= self._cluster.parquet_min_age_ms
+
+    async def _delete_files(self) -> None:
+        """In ascending order, each confirmed before the next: a plain read sees a run without gaps, or fails."""
+        for partition, bundle in enumerate(self._topic.bundles):
+            if bundle != self._bundle:
+                continue
+            prefix = keys.parquet_partition(self._topic.name, partition)
+            while found := [info.key async for info in self._store.list(prefix) if self._is_ours(info.key)]:
+                for key in found:
+                    await self._store.delete([key])
+
+    def _is_ours(self, key: str) -> bool:
+        name = keys.parse_parquet(key)
+        return name is not None and name.topic_id == self._topic.id

@@ -1,0 +1,145 @@
+"""Checkpoints: a numbered chain of summaries of a ledger, so that recovery reads only the tail (docs/design.md, Checkpoints).
+
+Checkpoint n+1 = checkpoint n, the slots after it, and at most one *move*. Whoever creates number n+1 wins; a loser computes anew
+from the newest. The newest is the highest number that a LIST shows; older ones are deleted once a newer one exists, so a number
+that was won may be an old one re-created: look again before acting on it.
+Slot, trim, finished plan, M, log start and end of Parquet never go back; `check_successor` asserts that before every put.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from ledger import keys
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.log.envelope import ObjectKind, seal, unseal
+from ledger.log.fold import LedgerState, PartitionKey
+from ledger.log.numbered import list_numbered
+from ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledgermq.errors import DataDamaged, Unavailable
+from ledgermq.sources import Sources
+
+LOOKS_MAX = 100
+
+Move = Callable[[fmt.Checkpoint], bool]
+"""Changes a draft of the next checkpoint; False: its precondition no longer holds, nothing is to be put."""
+
+
+def genesis(bundle: int) -> fmt.Checkpoint:
+    """What stands for number 0, which no object holds."""
+    return fmt.Checkpoint(bundle=bundle, trim_slot=1)
+
+
+def encode_checkpoint(checkpoint: fmt.Checkpoint) -> bytes:
+    return seal(ObjectKind.CHECKPOINT, checkpoint)
+
+
+def decode_checkpoint(data: bytes, key: str) -> fmt.Checkpoint:
+    """Raises DataDamaged, FormatNotSupported, naming `key`."""
+    checkpoint = unseal(ObjectKind.CHECKPOINT, fmt.Checkpoint(), data, key)
+    if key != keys.checkpoint(checkpoint.bundle, checkpoint.number):
+        raise DataDamaged(f"{key}: it says bundle {checkpoint.bundle}, number {checkpoint.number}", object_key=key)
+    if not 1 <= checkpoint.trim_slot <= checkpoint.state.slot + 1:  # what nobody could recover from
+        raise DataDamaged(
+            f"{key}: it trims up to {checkpoint.trim_slot}, and its state ends at slot {checkpoint.state.slot}",
+            object_key=key,
+        )
+    return checkpoint
+
+
+async def newest_checkpoint(store: ObjectStore, bundle: int, known: fmt.Checkpoint | None = None) -> fmt.Checkpoint:
+    """Looks now. A damaged newest checkpoint is an error that names it: the bundle must not be served from an older one.
+
+    `known`: one that was the newest at an earlier look; it is returned, unread, where it still is. The highest number was never deleted,
+    hence never made anew, so its content cannot have changed.
+    """
+    for _ in range(LOOKS_MAX):
+        newest = None
+        async for _, info in list_numbered(store, keys.checkpoints(bundle)):
+            newest = info.key
+        if newest is None:
+            return genesis(bundle)
+        if known is not None and keys.number(newest) == known.number:
+            return known
+        try:
+            return decode_checkpoint(await store.get(newest), newest)
+        except ObjectMissing:
+            continue  # a newer one exists
+    raise Unavailable(f"bundle {bundle}: checkpoints vanish faster than they can be read")
+
+
+async def delete_older_checkpoints(store: ObjectStore, bundle: int, number: int) -> None:
+    """Delete those below `number`, which the caller has just seen to exist."""
+    older = [info.key async for found, info in list_numbered(store, keys.checkpoints(bundle)) if found < number]
+    if older:
+        await store.delete(older)
+
+
+def state_of(checkpoint: fmt.Checkpoint, producer_states_max: int) -> LedgerState:
+    return LedgerState.from_proto(checkpoint.state, producer_states_max)
+
+
+def partition_of(checkpoint: fmt.Checkpoint, topic_id: int, partition: int) -> fmt.PartitionCheckpoint:
+    """The partition's counters; zeros where the checkpoint does not name it yet. A copy or the message itself: only read it."""
+    for found in checkpoint.partitions:
+        if (found.topic_id, found.partition) == (topic_id, partition):
+            return found
+    return fmt.PartitionCheckpoint(topic_id=topic_id, partition=partition)
+
+
+def partitions_by_key(checkpoint: fmt.Checkpoint) -> dict[PartitionKey, fmt.PartitionCheckpoint]:
+    return {(p.topic_id, p.partition): p for p in checkpoint.partitions}
+
+
+def replace_partitions(draft: fmt.Checkpoint, parts: Iterable[fmt.PartitionCheckpoint]) -> None:
+    """Let `parts`, which may be some of the draft's own, be all of its partitions, in their order."""
+    ordered = sorted(parts, key=lambda part: (part.topic_id, part.partition))
+    copies = fmt.Checkpoint(partitions=ordered)
+    del draft.partitions[:]
+    draft.partitions.MergeFrom(copies.partitions)
+
+
+def draft_next(base: fmt.Checkpoint, state: LedgerState, sources: Sources) -> fmt.Checkpoint:
+    """Number n+1 without a move; `state` is a fold that went on from `base`."""
+    draft = fmt.Checkpoint()
+    draft.CopyFrom(base)
+    draft.number = base.number + 1
+    draft.put_id = sources.new_id()
+    draft.created_ms = sources.now_ms()
+    draft.state.CopyFrom(state.to_proto())
+    return draft
+
+
+def check_successor(base: fmt.Checkpoint, new: fmt.Checkpoint) -> None:
+    """Safety: what never goes back. A violation is a bug of ours, so it stops the caller."""
+    steps = (
+        ("number", base.number + 1, new.number),
+        ("slot", base.state.slot, new.state.slot),
+        ("trim slot", base.trim_slot, new.trim_slot),
+        ("finished plan", base.finished_plan, new.finished_plan),
+        ("planned slot", base.planned_slot, new.planned_slot),
+        ("metadata offset", base.metadata_offset, new.metadata_offset),
+        ("trim slot and state", new.trim_slot - 1, new.state.slot),
+    )
+    for name, least, found in steps:
+        if found < least:
+            raise AssertionError(
+                f"bundle {base.bundle} checkpoint {new.number}: {name} would go back from {least} to {found}"
+            )
+    later = partitions_by_key(new)
+    removed = {topic.topic_id for topic in base.removed_topics}
+    for key, before in partitions_by_key(base).items():
+        after = later.get(key)
+        if after is None:
+            if key[0] not in removed:
+                raise AssertionError(
+                    f"bundle {base.bundle} checkpoint {new.number}: living partition {key} would be forgotten"
+                )
+        elif (
+            after.log_start < before.log_start
+            or after.parquet_end < before.parquet_end
+            or after.parquet_start < before.parquet_start
+        ):
+            raise AssertionError(
+                f"bundle {base.bundle} checkpoint {new.number}: counters of partition {key} would go back"
+            )

@@ -1,0 +1,116 @@
+"""The fold of a ledger: which segments are valid, and what state they add up to (design L1).
+
+    CLAIM            valid if its epoch is higher than the current one and it links to the last valid segment; opens a term
+    DATA, RELEASE    valid if epoch and writer are the current ones and it links to the last valid segment
+    anything else    void: changes nothing, and every reader skips it by this same rule
+
+No I/O here, and no clock. Safety invariants 2, 3 and 4 are asserted where the offsets are counted.
+"""
+
+from __future__ import annotations
+
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.log.producers import Producers
+from ledgermq.errors import DataDamaged
+
+CLAIMS_REMEMBERED = 16
+
+PartitionKey = tuple[int, int]
+"""(topic id, partition)"""
+
+
+class LedgerState:
+    """Everything that a ledger's segments up to `slot` say. Mutable; `copy` before sharing."""
+
+    def __init__(self, producer_states_max: int) -> None:
+        self.slot = 0
+        self.epoch = 0
+        self.writer = b""
+        self.last_put_id = b""
+        self.released = False
+        self.ends: dict[PartitionKey, int] = {}
+        self.producers = Producers(producer_states_max)
+        self.claims: list[fmt.ClaimNote] = []
+
+    def copy(self) -> LedgerState:
+        twin = LedgerState(self.producers.states_max)
+        twin.slot, twin.epoch, twin.writer = self.slot, self.epoch, self.writer
+        twin.last_put_id, twin.released = self.last_put_id, self.released
+        twin.ends = dict(self.ends)
+        twin.producers = self.producers.copy()
+        twin.claims = list(self.claims)
+        return twin
+
+    def is_valid(self, index: fmt.SegmentIndex) -> bool:
+        if index.previous != self.last_put_id:
+            return False
+        if index.kind == fmt.CLAIM:
+            return index.epoch > self.epoch
+        return index.kind in (fmt.DATA, fmt.RELEASE) and (index.epoch, index.writer) == (self.epoch, self.writer)
+
+    def apply(self, index: fmt.SegmentIndex) -> bool:
+        """Take in the segment of slot `self.slot + 1`; False: it is void. Raises DataDamaged on offsets that break density."""
+        if index.slot != self.slot + 1:
+            raise AssertionError(f"slots fold in order: {self.slot + 1} is next, not {index.slot}")
+        if not self.is_valid(index):
+            self.slot = index.slot
+            return False
+        self.open_segment(index)
+        for entry in index.batches:
+            self.append(entry)
+        return True
+
+    def open_segment(self, index: fmt.SegmentIndex) -> None:
+        """Take in a valid segment without its batches; `append` each of them next."""
+        self.slot = index.slot
+        self.last_put_id = index.put_id
+        self.released = index.kind == fmt.RELEASE
+        if index.kind == fmt.CLAIM:
+            self.epoch, self.writer = index.epoch, index.writer
+            note = fmt.ClaimNote(slot=index.slot, epoch=index.epoch, created_ms=index.created_ms, broker=index.broker)
+            self.claims = [*self.claims, note][-CLAIMS_REMEMBERED:]
+
+    def append(self, entry: fmt.BatchEntry) -> None:
+        key = (entry.topic_id, entry.partition)
+        end = self.ends.get(key, 0)
+        if entry.base_offset != end or entry.record_count == 0:
+            raise DataDamaged(
+                f"slot {self.slot}: batch of topic {entry.topic_id} partition {entry.partition} has {entry.record_count} records "
+                f"from offset {entry.base_offset}, the partition ends at {end}"
+            )
+        self.ends[key] = end + entry.record_count
+        self.producers.add(entry, self.slot)
+
+    def end(self, topic_id: int, partition: int) -> int:
+        """The next offset of a partition."""
+        return self.ends.get((topic_id, partition), 0)
+
+    def drop_topic(self, topic_id: int) -> None:
+        """Forget a topic that was removed, once nothing of it is left."""
+        for key in [key for key in self.ends if key[0] == topic_id]:
+            del self.ends[key]
+        self.producers.drop_topic(topic_id)
+
+    def to_proto(self) -> fmt.LedgerState:
+        proto = fmt.LedgerState(
+            slot=self.slot,
+            epoch=self.epoch,
+            writer=self.writer,
+            last_put_id=self.last_put_id,
+            released=self.released,
+            ends=[fmt.PartitionEnd(topic_id=t, partition=p, end=end) for (t, p), end in sorted(self.ends.items())],
+            forgotten_to=self.producers.forgotten_to,
+            claims=self.claims,
+        )
+        proto.MergeFromString(self.producers.encode())
+        return proto
+
+    @classmethod
+    def from_proto(cls, proto: fmt.LedgerState, producer_states_max: int) -> LedgerState:
+        state = cls(producer_states_max)
+        state.slot, state.epoch, state.writer = proto.slot, proto.epoch, proto.writer
+        state.last_put_id, state.released = proto.last_put_id, proto.released
+        state.ends = {(e.topic_id, e.partition): e.end for e in proto.ends}
+        state.producers.load(proto.producers, proto.forgotten_to)
+        state.claims = list(proto.claims)
+        return state

@@ -1,0 +1,78 @@
+"""The valid segments of a ledger that still count: all from the trim slot on, not only those after the newest checkpoint.
+Or only those that no finished plan has named: what is not yet in the snapshot of the internal topics is in these.
+
+Which slots after the checkpoint are valid is told by the fold. Which ones before it are, by walking back the links from the last valid
+segment that the checkpoint names: a valid segment links to the valid one before it, and put ids are never drawn twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.log.checkpoint import newest_checkpoint
+from ledger.log.fold import LedgerState
+from ledger.log.recovery import ATTEMPTS_MAX, Recovered, read_slots_between, recover
+from ledger.log.segment import SlotIndex
+from ledger.log.segment_indexes import SegmentIndexes
+from ledger.object_store.contract import ObjectStore
+from ledgermq.errors import DataDamaged, Unavailable
+
+
+@dataclass(slots=True)
+class History:
+    """`segments`: every valid segment from slot `first` on, ascending. `state`: the fold up to the end."""
+
+    bundle: int
+    checkpoint: fmt.Checkpoint
+    state: LedgerState
+    segments: list[SlotIndex]
+    first: int = 0
+
+
+async def read_history(
+    store: ObjectStore,
+    bundle: int,
+    producer_states_max: int,
+    *,
+    unplanned: bool = False,
+    known: SegmentIndexes | None = None,
+) -> History:
+    """From the trim slot on; `unplanned`: only behind what the finished plans cover. `known`: indexes that need not be read again.
+
+    Raises DataDamaged or FormatNotSupported, naming the object, and the store's errors.
+    """
+    for _ in range(ATTEMPTS_MAX):
+        recovered = await recover(store, bundle, producer_states_max, known)
+        first = max(recovered.checkpoint.trim_slot, recovered.checkpoint.planned_slot + 1 if unplanned else 0)
+        older = await _older(store, recovered, first, known)
+        if (await newest_checkpoint(store, bundle, recovered.checkpoint)).trim_slot <= first:
+            last_put_id = recovered.checkpoint.state.last_put_id
+            segments = [*valid_before(older, last_put_id, recovered.checkpoint, first), *recovered.tail]
+            return History(bundle, recovered.checkpoint, recovered.state, segments, first)
+    raise Unavailable(f"bundle {bundle}: it is trimmed faster than it can be read")
+
+
+async def _older(store: ObjectStore, recovered: Recovered, first: int, known: SegmentIndexes | None) -> list[SlotIndex]:
+    """Whatever stands in the slots from `first` to the checkpoint's slot."""
+    return await read_slots_between(store, recovered.bundle, first, recovered.checkpoint.state.slot, known)
+
+
+def valid_before(older: list[SlotIndex], last_put_id: bytes, checkpoint: fmt.Checkpoint, first: int) -> list[SlotIndex]:
+    """Those of `older` (all slots from `first` to the checkpoint's) that the chain of links from `last_put_id` reaches, ascending.
+
+    Raises DataDamaged where a slot is missing.
+    """
+    covered = checkpoint.state.slot - first + 1
+    if len(older) < covered:
+        missing = first + len(older)
+        raise DataDamaged(
+            f"bundle {checkpoint.bundle}: slot {missing} is missing, the newest checkpoint trims up to {checkpoint.trim_slot} only"
+        )
+    valid = []
+    wanted = last_put_id
+    for slot in reversed(older):
+        if slot.index.put_id == wanted:
+            valid.append(slot)
+            wanted = slot.index.previous
+    return valid[::-1]

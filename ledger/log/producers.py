@@ -1,0 +1,185 @@
+"""Idempotence: what a ledger remembers of each producer in each partition, and the judgement of a batch by it.
+
+A fold: it is fed by the batch entries of valid segments, in order, and is the same in every process that read them.
+Memory is bounded by a count of states (`cluster.json`), never by a clock: the state whose last batch is in the oldest slot goes first,
+and `forgotten_to` keeps the highest such slot. A batch of an unknown producer is taken only if it is the producer's first in the
+partition and the producer learned the ledger's end after that slot; so nothing that was forgotten can be stored twice (design P4).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq.errors import OutOfOrderSequence, UnknownProducer
+
+WINDOW_BATCHES = 5
+"""Batches remembered per producer and partition: no more than that may be unacknowledged at once, on either side."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerSession:
+    """What an idempotent producer says of a batch. `sequence`: of its first record in the partition, counted in records from 0."""
+
+    id: bytes
+    epoch: int
+    sequence: int
+    opened_slot: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RememberedBatch:
+    sequence: int
+    record_count: int
+    base_offset: int
+    slot: int
+
+
+ProducerKey = tuple[bytes, int, int]
+"""(producer id, topic id, partition)"""
+
+
+class ProducerMemory:
+    """One producer in one partition. Immutable, so folds share it; decoded when first asked for and encoded once, for there are many."""
+
+    __slots__ = ("_batches", "_encoded", "_proto", "epoch", "last_slot")
+
+    def __init__(
+        self,
+        epoch: int,
+        last_slot: int,
+        batches: tuple[RememberedBatch, ...] = (),
+        proto: fmt.ProducerState | None = None,
+    ) -> None:
+        self.epoch = epoch
+        self.last_slot = last_slot
+        self._batches = batches
+        self._proto = proto
+        self._encoded = b""
+
+    @property
+    def batches(self) -> tuple[RememberedBatch, ...]:
+        """Oldest first."""
+        if not self._batches and self._proto is not None:
+            self._batches = tuple(
+                RememberedBatch(b.sequence, b.record_count, b.base_offset, b.slot) for b in self._proto.batches
+            )
+        return self._batches
+
+    @property
+    def next_sequence(self) -> int:
+        last = self.batches[-1]
+        return last.sequence + last.record_count
+
+    def encoded(self, key: ProducerKey) -> bytes:
+        """Bytes of a LedgerState that holds this alone: joined with others they are the bytes of one that holds them all."""
+        if not self._encoded:
+            self._encoded = fmt.LedgerState(producers=[self._proto or self._to_proto(key)]).SerializeToString()
+        return self._encoded
+
+    def _to_proto(self, key: ProducerKey) -> fmt.ProducerState:
+        producer_id, topic_id, partition = key
+        return fmt.ProducerState(
+            producer_id=producer_id,
+            topic_id=topic_id,
+            partition=partition,
+            epoch=self.epoch,
+            last_slot=self.last_slot,
+            batches=[
+                fmt.ProducerBatch(
+                    sequence=b.sequence, record_count=b.record_count, base_offset=b.base_offset, slot=b.slot
+                )
+                for b in self.batches
+            ],
+        )
+
+
+class Producers:
+    """Mutable fold; iteration order is the order of forgetting."""
+
+    def __init__(self, states_max: int) -> None:
+        self.states_max = states_max
+        self.forgotten_to = 0
+        self._memory: OrderedDict[ProducerKey, ProducerMemory] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._memory)
+
+    def copy(self) -> Producers:
+        twin = Producers(self.states_max)
+        twin.forgotten_to = self.forgotten_to
+        twin._memory = self._memory.copy()
+        return twin
+
+    def judge(
+        self, session: ProducerSession, topic_id: int, partition: int, record_count: int
+    ) -> RememberedBatch | None:
+        """None: the batch is the next one, append it. A RememberedBatch: it is stored already, there.
+
+        Raises UnknownProducer (take a new id unless something is in doubt) and OutOfOrderSequence.
+        """
+        memory = self._memory.get((session.id, topic_id, partition))
+        if memory is None:
+            self._judge_unknown(session)
+            return None
+        if session.epoch < memory.epoch:
+            raise UnknownProducer(f"producer epoch {session.epoch} was ended by epoch {memory.epoch}")
+        if session.epoch > memory.epoch:
+            if session.sequence == 0:
+                return None
+            raise OutOfOrderSequence(
+                f"the first sequence of producer epoch {session.epoch} is 0, not {session.sequence}"
+            )
+        if session.sequence == memory.next_sequence:
+            return None
+        for batch in memory.batches:
+            if (batch.sequence, batch.record_count) == (session.sequence, record_count):
+                return batch
+        raise OutOfOrderSequence(
+            f"sequence {session.sequence} with {record_count} records: {memory.next_sequence} is next, "
+            f"and the {len(memory.batches)} remembered batches begin at {memory.batches[0].sequence}"
+        )
+
+    def next_sequence(self, producer_id: bytes, topic_id: int, partition: int) -> int:
+        """0: not remembered."""
+        memory = self._memory.get((producer_id, topic_id, partition))
+        return 0 if memory is None else memory.next_sequence
+
+    def _judge_unknown(self, session: ProducerSession) -> None:
+        if session.sequence != 0:
+            raise UnknownProducer(f"unknown producer begins with sequence {session.sequence}, not 0")
+        if session.opened_slot <= self.forgotten_to:
+            raise UnknownProducer(
+                f"unknown producer opened the partition at slot {session.opened_slot}; those up to slot {self.forgotten_to} are forgotten"
+            )
+
+    def add(self, entry: fmt.BatchEntry, slot: int) -> None:
+        """Take in a batch of a valid segment."""
+        if not entry.producer_id:
+            return
+        key = (entry.producer_id, entry.topic_id, entry.partition)
+        memory = self._memory.get(key)
+        before = memory.batches if memory is not None and memory.epoch == entry.producer_epoch else ()
+        newest = RememberedBatch(entry.sequence, entry.record_count, entry.base_offset, slot)
+        self._memory[key] = ProducerMemory(entry.producer_epoch, slot, (*before, newest)[-WINDOW_BATCHES:])
+        self._memory.move_to_end(key)
+        while len(self._memory) > self.states_max:
+            _, forgotten = self._memory.popitem(last=False)
+            self.forgotten_to = max(self.forgotten_to, forgotten.last_slot)
+
+    def drop_topic(self, topic_id: int) -> None:
+        """The topic is gone for good; nobody can produce to its id again."""
+        for key in [key for key in self._memory if key[1] == topic_id]:
+            del self._memory[key]
+
+    def encode(self) -> bytes:
+        """Bytes of a LedgerState that holds the producers alone, to be merged into one; in the order of forgetting."""
+        return b"".join([memory.encoded(key) for key, memory in self._memory.items()])
+
+    def load(self, states: Iterable[fmt.ProducerState], forgotten_to: int) -> None:
+        self.forgotten_to = forgotten_to
+        for state in states:
+            key = (state.producer_id, state.topic_id, state.partition)
+            self._memory[key] = ProducerMemory(state.epoch, state.last_slot, proto=state)

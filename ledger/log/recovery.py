@@ -1,0 +1,187 @@
+"""Recovery: what a ledger says now, in O(tail) (design L4).
+
+Fold from the newest checkpoint to the first empty slot. The result is believed only if the newest checkpoint, read *after* the fold,
+has not trimmed past the slot where the fold began: otherwise slots that were read may be re-created ones, or empty only because
+they were deleted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+from ledger import keys
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.log.checkpoint import Move, check_successor, draft_next, encode_checkpoint, newest_checkpoint, state_of
+from ledger.log.fold import LedgerState
+from ledger.log.numbered import list_numbered
+from ledger.log.segment import SlotIndex, read_index
+from ledger.log.segment_indexes import SegmentIndexes
+from ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledger.object_store.settle import PutOutcome, settle_put
+from ledgermq.errors import Unavailable
+from ledgermq.sources import Sources
+
+PARALLEL_READS = 16
+ATTEMPTS_MAX = 100
+IN_FORCE_ATTEMPTS_MAX = 5
+
+
+@dataclass(slots=True)
+class Recovered:
+    """`tail`: the valid segments after the checkpoint, in order. `state` belongs to the caller. `next_slot`: the first empty one."""
+
+    bundle: int
+    checkpoint: fmt.Checkpoint
+    state: LedgerState
+    tail: list[SlotIndex] = field(default_factory=list)
+
+    @property
+    def next_slot(self) -> int:
+        return self.state.slot + 1
+
+
+async def read_slots(
+    store: ObjectStore, bundle: int, first: int, known: SegmentIndexes | None = None
+) -> AsyncIterator[SlotIndex]:
+    """Indexes of the slots from `first` up to the first empty one, void segments included; several GETs at a time of those not `known`."""
+    slot = first
+    etags = await _list_run(store, bundle, first)
+    while True:
+        width = max(1, min(PARALLEL_READS, first + len(etags) - slot))
+        for index in await _read_indexes(store, bundle, range(slot, slot + width), etags, known):
+            if index is None:
+                return
+            yield index
+        slot += width
+
+
+async def read_slots_between(
+    store: ObjectStore, bundle: int, first: int, last: int, known: SegmentIndexes | None = None
+) -> list[SlotIndex]:
+    """Indexes of the slots from `first` to `last`, up to the first that is missing. All should be there: only `known` needs a LIST."""
+    found: list[SlotIndex] = []
+    etags = await _list_run(store, bundle, first, last) if known is not None and first <= last else {}
+    for slot in range(first, last + 1, PARALLEL_READS):
+        for index in await _read_indexes(
+            store, bundle, range(slot, min(slot + PARALLEL_READS, last + 1)), etags, known
+        ):
+            if index is None:
+                return found
+            found.append(index)
+    return found
+
+
+async def _list_run(store: ObjectStore, bundle: int, first: int, last: int | None = None) -> dict[int, str]:
+    """Etags of the slots from `first` on, up to `last` or the first that is empty."""
+    etags: dict[int, str] = {}
+    async for number, info in list_numbered(store, keys.segments(bundle), first - 1):
+        if number != first + len(etags) or (last is not None and number > last):
+            break
+        etags[number] = info.etag
+    return etags
+
+
+async def _read_indexes(
+    store: ObjectStore, bundle: int, slots: range, etags: dict[int, str], known: SegmentIndexes | None
+) -> list[SlotIndex | None]:
+    """All at a time; None for a slot that is empty."""
+    found = [known.find(bundle, slot, etags[slot]) if known is not None and slot in etags else None for slot in slots]
+    missing = [slot for slot, index in zip(slots, found, strict=True) if index is None]
+    if len(missing) == 1:
+        read = [await _index_or_none(store, bundle, missing[0])]
+    else:
+        read = await asyncio.gather(*(_index_or_none(store, bundle, slot) for slot in missing))
+    for slot, index in zip(missing, read, strict=True):
+        found[slot - slots.start] = index
+        if known is not None and index is not None and slot in etags:
+            known.keep(bundle, index, etags[slot])
+    return found
+
+
+async def _index_or_none(store: ObjectStore, bundle: int, slot: int) -> SlotIndex | None:
+    try:
+        return await read_index(store, bundle, slot)
+    except ObjectMissing:
+        return None
+
+
+async def recover(
+    store: ObjectStore, bundle: int, producer_states_max: int, known: SegmentIndexes | None = None
+) -> Recovered:
+    """`known`: indexes that need not be read again. Raises DataDamaged or FormatNotSupported, naming the object, and the store's errors."""
+    for _ in range(ATTEMPTS_MAX):
+        checkpoint = await newest_checkpoint(store, bundle)
+        recovered = Recovered(bundle, checkpoint, state_of(checkpoint, producer_states_max))
+        first = recovered.next_slot
+        async for slot in read_slots(store, bundle, first, known):
+            if recovered.state.apply(slot.index):
+                recovered.tail.append(slot)
+        trim_slot = (await newest_checkpoint(store, bundle, checkpoint)).trim_slot
+        if known is not None:
+            known.drop_below(bundle, trim_slot)
+        if trim_slot <= first:
+            return recovered
+    raise Unavailable(f"bundle {bundle}: it is trimmed faster than it can be recovered")
+
+
+async def advance_checkpoint(
+    store: ObjectStore,
+    bundle: int,
+    sources: Sources,
+    producer_states_max: int,
+    move: Move | None = None,
+    durable: LedgerState | None = None,
+    known: SegmentIndexes | None = None,
+) -> fmt.Checkpoint | None:
+    """Put the next checkpoint, with `move`; None where the move declines. Raises Unavailable when it cannot be decided.
+
+    `durable`: the owner's own fold, used instead of recovery where it is ahead of the newest checkpoint. The move is
+    judged anew against each newest checkpoint.
+    """
+    for _ in range(ATTEMPTS_MAX):
+        base, state = await _base(store, bundle, producer_states_max, durable, known)
+        draft = draft_next(base, state, sources)
+        if move is not None and not move(draft):
+            return None
+        check_successor(base, draft)
+        outcome = await settle_put(
+            store, keys.checkpoint(bundle, draft.number), [encode_checkpoint(draft)], sources=sources
+        )
+        if outcome is PutOutcome.WON:
+            return draft
+    raise Unavailable(f"bundle {bundle}: no checkpoint could be put in {ATTEMPTS_MAX} tries")
+
+
+async def bring_into_force(
+    store: ObjectStore,
+    bundle: int,
+    sources: Sources,
+    producer_states_max: int,
+    move: Move,
+    durable: LedgerState | None = None,
+    known: SegmentIndexes | None = None,
+) -> bool:
+    """Put checkpoints until the move declines, as there is nothing left for it to do. False: it declined at once.
+
+    One that was won may have got a number that was free again, and then nobody reads it. Raises as `advance_checkpoint` does.
+    """
+    for attempt in range(IN_FORCE_ATTEMPTS_MAX):
+        if await advance_checkpoint(store, bundle, sources, producer_states_max, move, durable, known) is None:
+            return attempt > 0
+    raise Unavailable(
+        f"bundle {bundle}: its checkpoints are deleted faster than a change can come into force", retry_after_ms=100
+    )
+
+
+async def _base(
+    store: ObjectStore, bundle: int, producer_states_max: int, durable: LedgerState | None, known: SegmentIndexes | None
+) -> tuple[fmt.Checkpoint, LedgerState]:
+    """The newest checkpoint, and a fold that goes on from it."""
+    if durable is not None:
+        base = await newest_checkpoint(store, bundle)
+        if durable.slot >= base.state.slot:
+            return base, durable.copy()
+    recovered = await recover(store, bundle, producer_states_max, known)
+    return recovered.checkpoint, recovered.state

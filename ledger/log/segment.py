@@ -1,0 +1,196 @@
+"""Segments: the bytes of one immutable object of a ledger, and nothing about their validity.
+
+    | Arrow schema | batch … batch | end of stream | index (protobuf SegmentIndex) | trailer |
+
+    trailer, 28 bytes, little endian:
+    | index offset u64 | index length u32 | CRC-32C of index u32 | format version u16 | zero u16 | magic "LMQSEG\\r\\n" |
+
+The part before the index is an Arrow IPC stream that any Arrow reader opens; batches stand there byte for byte as the producers
+encoded them. Offsets are in the index only. Index and trailer together are the *tail*: one suffix GET of its length reads it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from crc32c import crc32c
+from google.protobuf.message import DecodeError
+
+from ledger import keys
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.log.producers import ProducerSession
+from ledger.object_store.contract import Buffer, ObjectMissing, ObjectStore
+from ledgermq.errors import DataDamaged, FormatNotSupported
+from ledgermq.protocol.records import END_OF_STREAM, schema_prefix
+
+SEGMENT_VERSION = 1
+MAGIC = b"LMQSEG\r\n"
+TRAILER = struct.Struct("<QIIHH8s")
+TAIL_GUESS_BYTES = 16 * 1024
+"""First suffix GET of a tail of unknown length: enough for some 150 batches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A producer's batch on its way into a segment. `data`: one Arrow IPC record batch message, checked."""
+
+    topic_id: int
+    partition: int
+    record_count: int
+    crc: int
+    timestamp_min_us: int
+    timestamp_max_us: int
+    data: Buffer
+    producer: ProducerSession | None = None
+
+    def entry(self, base_offset: int, position: int) -> fmt.BatchEntry:
+        entry = fmt.BatchEntry(
+            topic_id=self.topic_id,
+            partition=self.partition,
+            base_offset=base_offset,
+            record_count=self.record_count,
+            position=position,
+            length=len(self.data),
+            crc=self.crc,
+            timestamp_min_us=self.timestamp_min_us,
+            timestamp_max_us=self.timestamp_max_us,
+        )
+        if self.producer is not None:
+            entry.producer_id = self.producer.id
+            entry.producer_epoch = self.producer.epoch
+            entry.sequence = self.producer.sequence
+        return entry
+
+
+@dataclass(frozen=True, slots=True)
+class SlotIndex:
+    """An index as read back from slot `index.slot`; `tail_length` in bytes."""
+
+    index: fmt.SegmentIndex
+    tail_length: int
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentEnd:
+    """What one read of a segment's end brought: its index, and the bytes before it that came along, `suffix` being all of them."""
+
+    slot: SlotIndex
+    suffix: bytes
+
+    def bytes_of(self, entry: fmt.BatchEntry) -> bytes | None:
+        """Of a batch of this index, not checked; None where it begins before what was read."""
+        start = entry.position - (
+            _batches_end(self.slot.index) + len(END_OF_STREAM) + self.slot.tail_length - len(self.suffix)
+        )
+        return None if start < 0 else self.suffix[start : start + entry.length]
+
+
+def first_batch_position() -> int:
+    return len(schema_prefix())
+
+
+def encode_segment(index: fmt.SegmentIndex, data: Sequence[Buffer]) -> list[Buffer]:
+    """The buffers of a segment; `data[i]` belongs to `index.batches[i]`, at the position that it names. The last buffer is the tail."""
+    prefix = schema_prefix()
+    position = len(prefix)
+    for entry, batch in zip(index.batches, data, strict=True):
+        if (entry.position, entry.length) != (position, len(batch)):
+            raise AssertionError(f"batch at {position}, the index says {entry.position}")
+        position += len(batch)
+    body = index.SerializeToString(deterministic=True)
+    trailer = TRAILER.pack(position + len(END_OF_STREAM), len(body), crc32c(body), SEGMENT_VERSION, 0, MAGIC)
+    return [prefix, *data, END_OF_STREAM, body + trailer]
+
+
+def tail_length(suffix: bytes, key: str) -> int:
+    """Length of index and trailer, told by the last bytes of a segment. Raises DataDamaged, FormatNotSupported."""
+    if len(suffix) < TRAILER.size:
+        raise DataDamaged(f"{key}: {len(suffix)} bytes are too few for a segment", object_key=key)
+    _, length, _, version, _, magic = TRAILER.unpack_from(suffix, len(suffix) - TRAILER.size)
+    if magic != MAGIC:
+        raise DataDamaged(f"{key}: does not end as a segment does", object_key=key)
+    if version != SEGMENT_VERSION:
+        raise FormatNotSupported(
+            f"{key}: segment version {version}, this software reads {SEGMENT_VERSION}", object_key=key
+        )
+    return int(length) + TRAILER.size
+
+
+async def whose_damage(
+    store: ObjectStore, bundle: int, position: int, crc: int, damage: DataDamaged
+) -> DataDamaged | ObjectMissing:
+    """What to raise where the bytes of a batch are not those that an index spoke of: `damage` names the segment.
+
+    A slot that was trimmed may be filled again, by a put that had been under way for long. Then the batch is not damaged but gone, as it is
+    where the slot is empty. Raises FormatNotSupported, the store's errors.
+    """
+    slot = keys.number(damage.object_key or "")
+    try:
+        now = (await read_index(store, bundle, slot)).index
+    except (ObjectMissing, DataDamaged) as error:
+        return error if isinstance(error, ObjectMissing) else damage
+    if any((entry.position, entry.crc) == (position, crc) for entry in now.batches):
+        return damage
+    return ObjectMissing(f"{damage.object_key}: it is another segment now", object_key=damage.object_key)
+
+
+def decode_tail(tail: bytes, bundle: int, slot: int) -> SlotIndex:
+    """The index from a segment's tail; bytes before it are ignored. Raises DataDamaged, FormatNotSupported, naming the object."""
+    key = keys.segment(bundle, slot)
+    length = tail_length(tail, key)
+    if length > len(tail):
+        raise DataDamaged(f"{key}: index of {length} bytes in {len(tail)}", object_key=key)
+    body = tail[len(tail) - length : len(tail) - TRAILER.size]
+    index_offset, _, crc, _, zero, _ = TRAILER.unpack_from(tail, len(tail) - TRAILER.size)
+    index = fmt.SegmentIndex()
+    if crc32c(body) != crc:
+        raise DataDamaged(f"{key}: the checksum of its index does not fit", object_key=key)
+    try:
+        index.ParseFromString(body)
+    except DecodeError as error:
+        raise DataDamaged(f"{key}: its index is not valid protobuf: {error}", object_key=key) from error
+    if zero or index_offset != _batches_end(index) + len(END_OF_STREAM):
+        raise DataDamaged(f"{key}: its trailer does not fit its index", object_key=key)
+    if (index.bundle, index.slot) != (bundle, slot):
+        raise DataDamaged(f"{key}: its index says bundle {index.bundle}, slot {index.slot}", object_key=key)
+    return SlotIndex(index, length)
+
+
+def check_whole(data: bytes, bundle: int, slot: int) -> None:
+    """Is every byte of a segment as it was written? Raises DataDamaged, FormatNotSupported, naming the object."""
+    key = keys.segment(bundle, slot)
+    found = decode_tail(data, bundle, slot)
+    end = _batches_end(found.index)
+    if not data.startswith(schema_prefix()) or data[end : len(data) - found.tail_length] != END_OF_STREAM:
+        raise DataDamaged(f"{key}: it is not the stream that its index speaks of", object_key=key)
+    position = first_batch_position()
+    for entry in found.index.batches:
+        if entry.position != position or crc32c(data[position : position + entry.length]) != entry.crc:
+            raise DataDamaged(
+                f"{key}: batch at byte {entry.position}: its place or checksum does not fit", object_key=key
+            )
+        position += entry.length
+
+
+def _batches_end(index: fmt.SegmentIndex) -> int:
+    return index.batches[-1].position + index.batches[-1].length if index.batches else first_batch_position()
+
+
+async def read_end(store: ObjectStore, bundle: int, slot: int) -> SegmentEnd:
+    """The last bytes of a slot by one suffix GET (two where its index is long): of a small segment all of them.
+
+    Raises ObjectMissing, DataDamaged, FormatNotSupported, the store's errors.
+    """
+    key = keys.segment(bundle, slot)
+    suffix = await store.get_suffix(key, TAIL_GUESS_BYTES)
+    length = tail_length(suffix, key)
+    if length > len(suffix):
+        suffix = await store.get_suffix(key, length)
+    return SegmentEnd(decode_tail(suffix, bundle, slot), suffix)
+
+
+async def read_index(store: ObjectStore, bundle: int, slot: int) -> SlotIndex:
+    """The index of a slot, read as `read_end` reads. Raises as it does."""
+    return (await read_end(store, bundle, slot)).slot

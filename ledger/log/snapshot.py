@@ -1,0 +1,54 @@
+"""Snapshots: the internal topics of a bundle, cleaned by key (design G2). One object `snapshots/<plan>` a round.
+
+    envelope( Snapshot{ bundle, plan, put id of the plan, per partition: end, latest record of each key with its offset } )
+
+Whoever runs the plan writes the same bytes, so it does not matter who wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ledger import keys
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.log.envelope import ObjectKind, seal, unseal
+from ledgermq.errors import DataDamaged
+
+
+@dataclass(frozen=True, slots=True)
+class InternalRecord:
+    """`value` None: a tombstone."""
+
+    offset: int
+    key: bytes
+    value: bytes | None
+    timestamp_us: int
+
+
+def encode_snapshot(snapshot: fmt.Snapshot) -> bytes:
+    return seal(ObjectKind.SNAPSHOT, snapshot)
+
+
+def decode_snapshot(data: bytes, key: str) -> fmt.Snapshot:
+    """Raises DataDamaged, FormatNotSupported, naming `key`."""
+    snapshot = unseal(ObjectKind.SNAPSHOT, fmt.Snapshot(), data, key)
+    if key != keys.snapshot(snapshot.bundle, snapshot.plan):
+        raise DataDamaged(f"{key}: it says bundle {snapshot.bundle}, plan {snapshot.plan}", object_key=key)
+    return snapshot
+
+
+def clean(records: Iterable[InternalRecord]) -> list[InternalRecord]:
+    """The latest record of each key, by offset; keys whose latest record is a tombstone are gone."""
+    latest: dict[bytes, InternalRecord] = {}
+    for record in records:
+        latest[record.key] = record
+    return sorted((r for r in latest.values() if r.value is not None), key=lambda r: r.offset)
+
+
+def records_of(snapshot: fmt.Snapshot, topic_id: int, partition: int) -> tuple[int, list[InternalRecord]]:
+    """(end, records) of one partition; (0, []) where the snapshot does not know it."""
+    for part in snapshot.partitions:
+        if (part.topic_id, part.partition) == (topic_id, partition):
+            return part.end, [InternalRecord(r.offset, r.key, r.value, r.timestamp_us) for r in part.records]
+    return 0, []

@@ -1,0 +1,400 @@
+"""One term of ownership of a ledger: claim it, append to it, be fenced from it, release it (docs/design.md, The ledger protocol).
+
+Appends are pipelined: several segments may be on their way (the caller bounds how many), each linked to the one before. A
+segment is acknowledged only when it and all below it, down to the claim, are won. The first lost slot ends the term: every waiter
+gets NotOwner, the state is dropped, and nothing is ever served from it again. Two folds of the same code are kept: `issued`, by which
+offsets are given out and sequences judged, and `durable`, which alone may be shown to anybody.
+
+A put that the store certainly refused (it is full, read-only, closed to us) ends no term. Its slot stays empty, so whatever was put
+behind it links to a segment that never was: void, whether it landed or not, and every waiter from that slot on fails: nothing was
+stored. Once all puts in flight are settled `issued` goes back to `durable`. Then the term goes on: in the slot that was refused first,
+and past those that its own void segments fill. A put of unknown outcome still ends the term, also behind a refused one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+
+from ledger import keys
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.log.fold import LedgerState
+from ledger.log.put_latency import PutLatency
+from ledger.log.recovery import Recovered, recover
+from ledger.log.segment import Batch, encode_segment, first_batch_position, read_index
+from ledger.log.segment_indexes import SegmentIndexes
+from ledger.log.shared_run import SharedRun
+from ledger.object_store.contract import Buffer, ObjectMissing, ObjectStore
+from ledger.object_store.settle import PutOutcome, settle_put
+from ledgermq.errors import LedgerMQError, NotOwner, ProducerError
+from ledgermq.sources import Sources
+
+log = logging.getLogger(__name__)
+
+OnDurable = Callable[[fmt.SegmentIndex, Sequence[Buffer]], None]
+"""Told of each segment once it is acknowledged, in order: its index and the bytes of its batches."""
+
+OnRefused = Callable[[int, LedgerMQError], None]
+"""Told that the store refused a put: nothing is or will be stored in the segments from this slot on that are in flight."""
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """A batch and whoever waits for its base offset; `done` fails with an error of `ledgermq.errors`."""
+
+    batch: Batch
+    done: asyncio.Future[int]
+
+
+@dataclass(slots=True)
+class _InFlight:
+    """A segment on its way. `answers`: who is told which base offset once it is acknowledged.
+
+    `void`: a put at its slot or below it was refused, so it will never count. `settled`: what became of its own put is known.
+    """
+
+    index: fmt.SegmentIndex
+    data: list[Buffer] = field(default_factory=list)
+    answers: list[tuple[Append, int]] = field(default_factory=list)
+    won: bool = False
+    void: bool = False
+    settled: bool = False
+
+
+async def claim(
+    store: ObjectStore,
+    bundle: int,
+    broker: str,
+    sources: Sources,
+    producer_states_max: int,
+    on_durable: OnDurable = lambda index, data: None,
+) -> tuple[LedgerWriter, Recovered]:
+    """Take the ledger over. Raises NotOwner when somebody else was faster (retry after a pause), DataDamaged, the store's errors."""
+    read = (
+        SegmentIndexes()
+    )  # a slot is filled anew only once it is trimmed, and a recovery that was overtaken by that begins again
+    before = await recover(store, bundle, producer_states_max, read)
+    index = fmt.SegmentIndex(
+        bundle=bundle,
+        slot=before.next_slot,
+        epoch=before.state.epoch + 1,
+        kind=fmt.CLAIM,
+        writer=sources.new_id(),
+        put_id=sources.new_id(),
+        previous=before.state.last_put_id,
+        created_ms=sources.now_ms(),
+        broker=broker,
+    )
+    outcome = await settle_put(store, keys.segment(bundle, index.slot), encode_segment(index, []), sources=sources)
+    if outcome is not PutOutcome.WON:
+        raise NotOwner(f"bundle {bundle}: the claim of slot {index.slot} was {outcome.name.lower()}")
+    after = await recover(
+        store, bundle, producer_states_max, read
+    )  # a claim counts only if recovery, run after it, says so
+    if after.state.writer != index.writer or after.state.released:
+        raise NotOwner(f"bundle {bundle}: the claim of slot {index.slot} did not open the current term")
+    return LedgerWriter(store, sources, broker, after, on_durable), after
+
+
+class LedgerWriter:
+    def __init__(
+        self, store: ObjectStore, sources: Sources, broker: str, recovered: Recovered, on_durable: OnDurable
+    ) -> None:
+        self.bundle = recovered.bundle
+        self.epoch = recovered.state.epoch
+        self.durable = recovered.state
+        self.ended = asyncio.Event()
+        self.lost: LedgerMQError | None = None
+        self._issued = recovered.state.copy()
+        self._store = store
+        self._sources = sources
+        self._broker = broker
+        self.on_durable = on_durable
+        self.on_refused: OnRefused = lambda slot, error: None
+        self._in_flight: deque[_InFlight] = deque()
+        self._refusal: LedgerMQError | None = None
+        """While what is in flight behind a refused put is being settled."""
+        self._own_voids: set[int] = set()
+        """Slots above `durable` that hold void segments of this term."""
+        self._refused: dict[asyncio.Future[int], Append] = {}
+        self._tasks: dict[asyncio.Task[None], None] = {}  # ordered, so that a simulation replays
+        self._fence_check = SharedRun(self._look_for_claim)
+        self._latency = PutLatency()
+        self.put_ended = asyncio.Event()
+        """Set whenever a put ends; whoever waits for room clears it."""
+
+    @property
+    def puts_in_flight(self) -> int:
+        return len(self._in_flight)
+
+    @property
+    def refusal(self) -> LedgerMQError | None:
+        """Why nothing can be written just now: what is in flight behind a refused put is being settled."""
+        return self._refusal
+
+    @property
+    def issued_slot(self) -> int:
+        return self._issued.slot
+
+    def write(self, appends: Sequence[Append]) -> bool:
+        """Put one segment with these batches, now; each `done` is answered later. False: nothing had to be put.
+
+        Batches of one partition keep their order. Refused sequences fail after a fence check; repeated ones join the segment that holds
+        them.
+        """
+        over = (
+            self.lost
+            or self._refusal
+            or (NotOwner(f"bundle {self.bundle} is being released") if self._issued.released else None)
+        )
+        if over is not None:
+            for append in appends:
+                fail(append, over)
+            return False
+        flight = _InFlight(self._next_index(fmt.DATA))
+        for append in sorted(appends, key=lambda a: (a.batch.topic_id, a.batch.partition)):
+            if self._is_new(append, flight):
+                self._add(append, flight)
+        if flight.index.batches:
+            self._put(flight)
+        return bool(flight.index.batches)
+
+    def _is_new(self, append: Append, building: _InFlight) -> bool:
+        """Judge the sequence. False: refused, answered, or joined to the segment that holds it already."""
+        batch = append.batch
+        if batch.producer is None:
+            return True
+        try:
+            stored = self._issued.producers.judge(batch.producer, batch.topic_id, batch.partition, batch.record_count)
+        except ProducerError as error:
+            self._refuse(append, error)
+            return False
+        if stored is None:
+            return True
+        for flight in (building, *self._in_flight):
+            if flight.index.slot == stored.slot:
+                flight.answers.append((append, stored.base_offset))
+                return False
+        if stored.slot > self.durable.slot:
+            raise AssertionError(f"bundle {self.bundle}: slot {stored.slot} is neither durable nor in flight")
+        succeed(append, stored.base_offset)
+        return False
+
+    def _refuse(self, append: Append, error: ProducerError) -> None:
+        """A refusal is final for the producer, and a later owner may know better: so it is told only after the fence check."""
+        self._refused[append.done] = append
+        self._start(self._fail_unless_fenced(append, error), f"refusal, bundle {self.bundle}")
+
+    async def _fail_unless_fenced(self, append: Append, error: LedgerMQError) -> None:
+        try:
+            await self.check_fence()
+        except LedgerMQError as not_known:
+            error = not_known
+        fail(append, error)
+        self._refused.pop(append.done, None)
+
+    def _add(self, append: Append, flight: _InFlight) -> None:
+        batch, index = append.batch, flight.index
+        if not index.batches:
+            self._issued.open_segment(index)
+        last = index.batches[-1] if index.batches else None
+        position = last.position + last.length if last else first_batch_position()
+        entry = batch.entry(self._issued.end(batch.topic_id, batch.partition), position)
+        self._issued.append(entry)
+        index.batches.append(entry)
+        flight.data.append(batch.data)
+        flight.answers.append((append, entry.base_offset))
+
+    async def release(self, successor: str = "") -> None:
+        """Wait for what is in flight, end the term by a RELEASE segment.
+
+        Raises NotOwner if the term was lost before, and the store's error where it refuses that segment: the term then goes on.
+        """
+        await self.drain()
+        flight = _InFlight(self._next_index(fmt.RELEASE))
+        flight.index.successor = successor
+        self._issued.open_segment(flight.index)
+        self._put(flight)
+        refusals: list[LedgerMQError] = []
+        on_refused, self.on_refused = self.on_refused, lambda slot, error: refusals.append(error)
+        try:
+            await self.drain()
+        finally:
+            self.on_refused = on_refused
+        if refusals:
+            raise refusals[0]
+        self.end(NotOwner(f"bundle {self.bundle} was released", owner=successor or None))
+
+    async def drain(self) -> None:
+        """Wait until nothing is in flight. Raises NotOwner if the term is lost."""
+        while self._in_flight and self.lost is None:
+            self.put_ended.clear()
+            await self.put_ended.wait()
+        if self.lost is not None:
+            raise self.lost
+
+    async def check_fence(self) -> None:
+        """Raises NotOwner if a foreign claim is in the ledger. What was read from `durable` before this call may be answered after it."""
+        await self._fence_check.run()
+        if self.lost is not None:
+            raise self.lost
+
+    async def _look_for_claim(self) -> None:
+        """GETs from the lowest slot not known won upward; an absent slot of our own may have landed and been deleted, so look beyond it.
+
+        Ends at the first slot above `highest` that is empty, or holds a put of our own: that one began after this look, and a
+        claim from before the look would stand in a slot below it. So a busy writer cannot keep the look from ending.
+        """
+        slot = self._in_flight[0].index.slot if self._in_flight else self.issued_slot + 1
+        highest = max(self.issued_slot, *self._own_voids, 0)
+        while self.lost is None:
+            try:
+                found = (await read_index(self._store, self.bundle, slot)).index
+            except ObjectMissing:
+                if slot > highest:
+                    return
+            else:
+                if found.kind == fmt.CLAIM and found.writer != self.durable.writer:
+                    self.end(NotOwner(f"bundle {self.bundle}: claimed by {found.broker} in slot {slot}"))
+                if slot > highest and found.writer == self.durable.writer:
+                    return
+            slot += 1
+
+    def end(self, error: LedgerMQError) -> None:
+        """The term is over: fail every waiter, for ever. Those in flight may be stored all the same, so they hear of a retriable error."""
+        if self.lost is None:
+            self.lost = error
+            self.ended.set()
+        if not error.retriable:
+            error = NotOwner(f"bundle {self.bundle}: the term is over: {error.message}")
+        for append in (
+            *self._refused.values(),
+            *(append for flight in self._in_flight for append, _ in flight.answers),
+        ):
+            fail(append, error)
+        self._refused.clear()
+        self._in_flight.clear()
+        for task in self._tasks:
+            if task is not asyncio.current_task():
+                task.cancel()
+        self.put_ended.set()
+
+    async def close(self) -> None:
+        """End the term here (its last puts may still land), and wait until no task of it runs. Idempotent."""
+        self.end(NotOwner(f"bundle {self.bundle} was closed"))
+        await asyncio.gather(*self._tasks, self._fence_check.close(), return_exceptions=True)
+
+    def _next_index(self, kind: fmt.SegmentKind) -> fmt.SegmentIndex:
+        self._pass_voids(self._issued)
+        return fmt.SegmentIndex(
+            bundle=self.bundle,
+            slot=self._issued.slot + 1,
+            epoch=self._issued.epoch,
+            kind=kind,
+            writer=self._issued.writer,
+            put_id=self._sources.new_id(),
+            previous=self._issued.last_put_id,
+            created_ms=self._sources.now_ms(),
+            broker=self._broker,
+        )
+
+    def _put(self, flight: _InFlight) -> None:
+        self._in_flight.append(flight)
+        self._start(self._settle(flight), f"put bundle {self.bundle} slot {flight.index.slot}")
+
+    def _start(self, work: Coroutine[None, None, None], name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._tasks[task] = None
+        task.add_done_callback(lambda task: self._tasks.pop(task, None))
+
+    async def _settle(self, flight: _InFlight) -> None:
+        try:
+            outcome = await self._put_and_look(flight)
+            if self.lost is None:
+                self._take_outcome(flight, outcome)
+        except LedgerMQError as error:  # nothing was put
+            if self.lost is None:
+                self._take_refusal(flight, error)
+        except Exception as error:  # a bug, here or in the backend: no waiter may be left without an answer
+            log.exception("bundle %d: slot %d", self.bundle, flight.index.slot)
+            self.end(NotOwner(f"bundle {self.bundle}: slot {flight.index.slot} failed: {error!r}"))
+
+    async def _put_and_look(self, flight: _InFlight) -> PutOutcome:
+        begun = asyncio.get_running_loop().time()
+        outcome = await settle_put(
+            self._store,
+            keys.segment(self.bundle, flight.index.slot),
+            encode_segment(flight.index, flight.data),
+            sources=self._sources,
+            hedge_after_s=self._latency.hedge_after_s(),
+            is_data=flight.index.kind == fmt.DATA and self.bundle != keys.METADATA_BUNDLE,
+        )
+        self._latency.add(asyncio.get_running_loop().time() - begun)
+        return outcome
+
+    def _take_outcome(self, flight: _InFlight, outcome: PutOutcome) -> None:
+        if outcome is not PutOutcome.WON:
+            slot = flight.index.slot
+            self.end(NotOwner(f"bundle {self.bundle}: slot {slot} was {outcome.name.lower()}, the term is over"))
+            return
+        flight.settled = flight.won = True
+        if flight.void:
+            self._own_voids.add(flight.index.slot)
+        while self._in_flight and self._in_flight[0].won and not self._in_flight[0].void:
+            self._acknowledge(self._in_flight[0])
+            self._in_flight.popleft()
+        self._go_on_if_settled()
+
+    def _take_refusal(self, flight: _InFlight, error: LedgerMQError) -> None:
+        """Nothing was put in this slot, so neither it nor what links to it will ever count. Those below it are not touched."""
+        flight.settled = True
+        refused = [later for later in self._in_flight if later.index.slot >= flight.index.slot and not later.void]
+        self._refusal = self._refusal or error
+        for later in refused:
+            later.void = True
+            if later.won:
+                self._own_voids.add(later.index.slot)
+            for append, _ in later.answers:
+                fail(append, error)
+            later.answers.clear()
+        for append in self._refused.values():  # judged by a fold that is not in force any more
+            fail(append, error)
+        if refused:
+            self.on_refused(flight.index.slot, error)
+        self._go_on_if_settled()
+
+    def _go_on_if_settled(self) -> None:
+        """Go back to what is durable once nothing is left in flight but void segments whose fate is known."""
+        if self._refusal is not None and all(flight.void and flight.settled for flight in self._in_flight):
+            self._in_flight.clear()
+            self._issued = self.durable.copy()
+            self._refusal = None
+        self.put_ended.set()
+
+    def _pass_voids(self, state: LedgerState) -> None:
+        """A reader of the ledger skips them by the same rule."""
+        while state.slot + 1 in self._own_voids:
+            state.slot += 1
+
+    def _acknowledge(self, flight: _InFlight) -> None:
+        self._pass_voids(self.durable)
+        self._own_voids = {slot for slot in self._own_voids if slot > self.durable.slot}
+        if not self.durable.apply(flight.index):
+            raise AssertionError(f"bundle {self.bundle}: slot {flight.index.slot} was won but is void")
+        self.on_durable(flight.index, flight.data)
+        for append, base_offset in flight.answers:
+            succeed(append, base_offset)
+
+
+def fail(append: Append, error: LedgerMQError) -> None:
+    if not append.done.done():
+        append.done.set_exception(error)
+        append.done.exception()  # whoever waits gets it; who has gone away needs no reminder in the log
+
+
+def succeed(append: Append, base_offset: int) -> None:
+    if not append.done.done():
+        append.done.set_result(base_offset)

@@ -1,0 +1,43 @@
+"""Which engines can run Parquet compaction: the entry-point group "ledgermq.engines".
+
+Each entry point is a function `(Sources) -> AbstractContextManager[Engine]`, so that an engine may start a session and stop it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING
+
+from ledgermq.errors import InvalidRequest
+from ledgermq.sources import Sources
+
+if TYPE_CHECKING:
+    from ledger.parquet.engine import Engine
+
+GROUP = "ledgermq.engines"
+
+OpenEngine = Callable[[Sources], "AbstractContextManager[Engine]"]
+
+
+def find_engine(name: str) -> OpenEngine:
+    """Raises InvalidRequest for an engine that is unknown or whose extra is not installed."""
+    found = {entry.name: entry for entry in entry_points(group=GROUP)}
+    if name not in found:
+        raise InvalidRequest(f"there is no engine {name!r}; there are {', '.join(sorted(found))}")
+    try:
+        open_engine: OpenEngine = found[name].load()
+    except ImportError as error:
+        raise InvalidRequest(f"engine {name!r} is not installed ({error}): pip install 'ledgermq[{name}]'") from error
+    return open_engine
+
+
+@contextmanager
+def local(sources: Sources) -> Iterator[Engine]:
+    """This process, in threads."""
+    from ledger.parquet.engine import (
+        LocalEngine,
+    )  # late: it brings Arrow's Parquet code, which other commands do not need
+
+    yield LocalEngine(sources)

@@ -1,0 +1,63 @@
+"""Cleans the keyed topics of a bundle, or of a root: round after round, then what they have replaced is deleted.
+
+Topics that were keyed once, too, for what is left of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ledger.garbage.keyed_delete import tidy_partition
+from ledger.garbage.left import apply_retention_to_left, left_partitions
+from ledger.keyed.round import OnCleaned, clean_partition
+from ledger.parquet.compaction import Compaction
+from ledger.parquet.keyed_report import CleaningReport
+from ledger.topics.catalog import Catalog, Topic
+from ledgermq.errors import LedgerMQError
+
+ROUNDS_MAX = 1000
+"""Of one partition in one run."""
+
+
+def keyed_partitions(catalog: Catalog, bundles: Sequence[int]) -> list[tuple[Topic, int]]:
+    """Partitions of living keyed topics in these bundles."""
+    topics = sorted((topic for topic in catalog.living_topics() if topic.settings.keyed), key=lambda topic: topic.id)
+    return [
+        (topic, partition) for topic in topics for partition, bundle in enumerate(topic.bundles) if bundle in bundles
+    ]
+
+
+async def clean_bundle(
+    compaction: Compaction,
+    bundle: int,
+    catalog: Catalog,
+    *,
+    everything: bool,
+    bytes_max: int | None = None,
+    on_done: OnCleaned = lambda task, outcome: None,
+) -> list[CleaningReport]:
+    """All rounds that are due in the bundle. Where partitions fail the others go on; then the first error is raised.
+
+    `everything`: whatever the dirty ratios are. `bytes_max`: leave out rounds that would read more.
+    Raises DataDamaged (naming the object), Unavailable, the store's errors.
+    """
+    reports: list[CleaningReport] = []
+    failures: list[LedgerMQError] = []
+    left = await left_partitions(compaction, catalog, bundle)
+    for topic, partition in [*keyed_partitions(catalog, [bundle]), *left]:
+        try:
+            if not topic.settings.keyed:
+                await apply_retention_to_left(compaction, catalog, topic, partition)
+            for _ in range(ROUNDS_MAX):
+                report = await clean_partition(
+                    compaction, topic, partition, everything=everything, bytes_max=bytes_max, on_done=on_done
+                )
+                if report is None:
+                    break
+                reports.append(report)
+            await tidy_partition(compaction.store, compaction.cluster, topic, partition, compaction.sources)
+        except LedgerMQError as error:
+            failures.append(error)
+    if failures:
+        raise failures[0]
+    return reports

@@ -1,0 +1,206 @@
+"""Runs rounds: over a whole root by hand, or one round of one bundle in the background of a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ledger import keys
+from ledger.garbage.delete import tidy_bundle, tidy_snapshots
+from ledger.garbage.gc import collect_garbage
+from ledger.garbage.keyed_delete import delete_removed
+from ledger.log.checkpoint import newest_checkpoint, partitions_by_key
+from ledger.log.fold import PartitionKey
+from ledger.log.history import read_history
+from ledger.log.recovery import bring_into_force, recover
+from ledger.log.segment_indexes import SegmentIndexes
+from ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledger.parquet.compaction import Compaction
+from ledger.parquet.engine import Engine
+from ledger.parquet.plan import Fate, fate_of, needs_newer_catalog
+from ledger.parquet.report import CompactionReport, Lag, OnProgress, RoundReport
+from ledger.parquet.round import run_round
+from ledger.root.cluster import BUNDLES_AT_ONCE, ClusterSettings, read_cluster
+from ledger.rounds.keyed_runner import clean_bundle
+from ledger.rounds.lag import lag_of
+from ledger.topics.catalog import Catalog, read_catalog
+from ledger.topics.removal import take_in_facts
+from ledgermq.errors import InvalidConfig, LedgerMQError, StoreFull
+from ledgermq.sources import Sources
+from ledgermq.tasks import all_of
+
+
+async def compact_root(
+    store: ObjectStore,
+    sources: Sources,
+    engine: Engine,
+    *,
+    bundles: Sequence[int] | None = None,
+    on_progress: OnProgress | None = None,
+) -> CompactionReport:
+    """Take all that is there now to Parquet, whatever the lag settings, clean keyed topics, and delete what is no longer needed.
+
+    What is produced meanwhile may or may not be taken. A bundle that cannot be compacted is reported, the others go on.
+    Raises InvalidConfig (no cluster at this root), FormatNotSupported.
+    """
+    try:
+        cluster = await read_cluster(store)
+    except ObjectMissing as error:
+        raise InvalidConfig(f"{store.url}: there is no cluster here, {keys.CLUSTER} is missing") from error
+    report, compaction = CompactionReport(), Compaction(store, cluster, sources, engine, on_progress=on_progress)
+    try:
+        catalog = await read_catalog(store, cluster.producer_states_max, compaction.known)
+    except LedgerMQError as error:
+        report.failures[keys.METADATA_BUNDLE] = error
+        return report
+
+    async def compact(bundle: int) -> None:
+        try:
+            await _compact_all(compaction, bundle, catalog, report)
+        except LedgerMQError as error:
+            report.failures[bundle] = error
+
+    await all_of(
+        (compact(bundle) for bundle in (bundles if bundles is not None else range(cluster.bundles))), BUNDLES_AT_ONCE
+    )
+    report.rounds.sort(key=lambda done: (done.bundle, done.plan))
+    await _collect(store, cluster, catalog, report)
+    return report
+
+
+async def _collect(store: ObjectStore, cluster: ClusterSettings, catalog: Catalog, report: CompactionReport) -> None:
+    try:
+        collected = await collect_garbage(store, cluster)
+        report.collected += collected.keys
+        report.not_collected += collected.failures.values()
+    except LedgerMQError as error:
+        report.not_collected.append(error)
+    try:
+        report.collected += await delete_removed(store, catalog)
+    except LedgerMQError as error:
+        report.not_collected.append(error)
+
+
+async def compact_bundle(
+    compaction: Compaction, bundle: int, catalog: Catalog, *, everything: bool, only_internal: bool = False
+) -> RoundReport | None:
+    """`round_of_bundle`, then delete what is no longer needed. Raises as that does, and what fails in deleting, when the round is done."""
+    report = await round_of_bundle(compaction, bundle, catalog, everything=everything, only_internal=only_internal)
+    if only_internal:
+        await tidy_snapshots(compaction.store, bundle)
+    elif (error := await try_to_tidy(compaction, bundle, catalog)) is not None:
+        raise error
+    return report
+
+
+async def round_of_bundle(
+    compaction: Compaction, bundle: int, catalog: Catalog, *, everything: bool, only_internal: bool = False
+) -> RoundReport | None:
+    """One round by the facts of the catalog, or the end of an open one; None where nothing was due.
+
+    `only_internal`: of internal topics alone, which trims nothing.
+    Raises DataDamaged (naming the object), Unavailable, the store's errors.
+    """
+    await bring_facts_into_force(
+        compaction.store, bundle, compaction.cluster, catalog, compaction.sources, compaction.known
+    )
+    return await _round_with_room(compaction, bundle, catalog, everything=everything, only_internal=only_internal)
+
+
+async def _round_with_room(
+    compaction: Compaction, bundle: int, catalog: Catalog, *, everything: bool, only_internal: bool = False
+) -> RoundReport | None:
+    """A round that the store had no room for has moved what it could: delete what that frees, and go on while it frees something."""
+    while True:
+        trim_slot = (await newest_checkpoint(compaction.store, bundle)).trim_slot
+        try:
+            return await run_round(compaction, bundle, catalog, everything=everything, only_internal=only_internal)
+        except StoreFull:
+            await try_to_tidy(compaction, bundle, catalog)
+            if (await newest_checkpoint(compaction.store, bundle)).trim_slot == trim_slot:
+                raise
+
+
+async def try_to_tidy(compaction: Compaction, bundle: int, catalog: Catalog) -> LedgerMQError | None:
+    """Delete what is no longer needed; what kept some of it from going, for the caller to tell: no round has to wait for that."""
+    try:
+        await tidy_bundle(compaction.store, bundle, compaction.cluster, catalog, compaction.sources)
+    except LedgerMQError as error:
+        return error
+    return None
+
+
+async def bring_facts_into_force(
+    store: ObjectStore,
+    bundle: int,
+    cluster: ClusterSettings,
+    catalog: Catalog,
+    sources: Sources,
+    known: SegmentIndexes | None = None,
+) -> None:
+    """Let the bundle's newest checkpoint name what protects records, and the topics that were removed: the next plan leaves them out.
+
+    Raises Unavailable.
+    """
+    move = take_in_facts(catalog)
+    if move(await newest_checkpoint(store, bundle)):  # one look is cheap, and mostly enough
+        await bring_into_force(store, bundle, sources, cluster.producer_states_max, move, known=known)
+
+
+async def _compact_all(compaction: Compaction, bundle: int, catalog: Catalog, report: CompactionReport) -> None:
+    await bring_facts_into_force(
+        compaction.store, bundle, compaction.cluster, catalog, compaction.sources, compaction.known
+    )
+    goal = await _ends(compaction, bundle, catalog)
+    while True:
+        done = await _round_with_room(compaction, bundle, catalog, everything=True)
+        if done is None:
+            break
+        report.rounds.append(done)
+        goal = await _left_of(goal, compaction, bundle)
+        if not goal:
+            break
+    report.left[bundle] = await lag_of_bundle(compaction, bundle, catalog)
+    untidied = await try_to_tidy(compaction, bundle, catalog)
+    try:
+        report.cleaned += await clean_bundle(compaction, bundle, catalog, everything=True)
+    except LedgerMQError:
+        report.not_collected += [untidied] if untidied is not None else []
+        raise
+    if untidied is not None:
+        raise untidied
+
+
+async def lag_of_bundle(compaction: Compaction, bundle: int, catalog: Catalog) -> Lag:
+    """What of the bundle is not in Parquet now. Raises as `round_of_bundle` does."""
+    store, known, states_max = compaction.store, compaction.known, compaction.cluster.producer_states_max
+    history = await read_history(store, bundle, states_max, known=known)
+    if needs_newer_catalog(history, catalog):
+        catalog = await read_catalog(store, states_max, known)
+    return lag_of(history, catalog)
+
+
+async def _ends(compaction: Compaction, bundle: int, catalog: Catalog) -> dict[PartitionKey, int]:
+    """Where the partitions end that are to be in Parquet: with producers at work, "all that is there" has to mean a moment."""
+    recovered = await recover(compaction.store, bundle, compaction.cluster.producer_states_max, compaction.known)
+    return {
+        key: end
+        for key, end in recovered.state.ends.items()
+        if fate_of(key[0], recovered.checkpoint, catalog) is not Fate.DROP
+    }
+
+
+async def _left_of(goal: dict[PartitionKey, int], compaction: Compaction, bundle: int) -> dict[PartitionKey, int]:
+    """What is not there yet, of topics that the next plan will take further: one may have been deleted meanwhile."""
+    checkpoint = await newest_checkpoint(compaction.store, bundle)
+    parts = partitions_by_key(checkpoint)
+    left = {
+        key: end
+        for key, end in goal.items()
+        if key not in parts or not (parts[key].HasField("parked") or parts[key].parquet_end >= end)
+    }
+    if not left:
+        return left
+    catalog = await read_catalog(compaction.store, compaction.cluster.producer_states_max, compaction.known)
+    return {
+        key: end for key, end in left.items() if fate_of(key[0], checkpoint, catalog) in (Fate.WRITE, Fate.INTERNAL)
+    }

@@ -1,0 +1,158 @@
+"""The compaction service: turns segments into Parquet by the topics' own lag and size settings, again and again.
+
+Any number of them may run beside each other and beside brokers: a round that somebody began is finished by whoever comes first. It may be
+stopped at any instruction; when it is asked to stop it ends the rounds that are under way, and after a while leaves them to others.
+Must not know: signals, terminals, metrics libraries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from ledger.garbage.sweep import sweep
+from ledger.object_store.contract import ObjectStore
+from ledger.parquet.compaction import Compaction
+from ledger.parquet.engine import Engine
+from ledger.parquet.keyed_report import CleaningReport
+from ledger.parquet.report import Lag, OnProgress, RoundReport
+from ledger.root.cluster import BUNDLES_AT_ONCE, ClusterSettings
+from ledger.rounds.keyed_runner import clean_bundle
+from ledger.rounds.runner import lag_of_bundle, round_of_bundle, try_to_tidy
+from ledger.rounds.stillness import Stillness, find_stillness, lasts
+from ledger.topics.catalog import Catalog, read_catalog
+from ledgermq.errors import LedgerMQError
+from ledgermq.sources import Sources
+from ledgermq.tasks import all_of
+
+GARBAGE_EVERY_RUNS = 60
+ROUNDS_MAX = 100
+"""Of one bundle in one run: the others have their turn, too."""
+FINISH_S = 20.0
+
+
+class ServiceEvents:
+    """What a service tells; every method may be overridden. Called on the event loop, must return at once."""
+
+    def round_finished(self, report: RoundReport) -> None: ...
+
+    def bundle_done(self, bundle: int, left: Lag) -> None:
+        """After the rounds of a run, if there were any: what of the bundle is not yet in Parquet."""
+
+    def version_published(self, report: CleaningReport) -> None: ...
+
+    def bundle_failed(self, bundle: int, error: LedgerMQError) -> None:
+        """It is tried again in the next run."""
+
+    def garbage_collected(self, objects: int) -> None: ...
+
+    def garbage_not_collected(self, error: LedgerMQError) -> None: ...
+
+
+class CompactionService:
+    def __init__(
+        self,
+        store: ObjectStore,
+        cluster: ClusterSettings,
+        sources: Sources,
+        engine: Engine,
+        events: ServiceEvents,
+        *,
+        bundles: Sequence[int] | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> None:
+        """`bundles`: None = all."""
+        self._compaction = Compaction(store, cluster, sources, engine, on_progress=on_progress)
+        self._events = events
+        self._bundles = bundles if bundles is not None else range(cluster.bundles)
+        self._still: dict[int, Stillness] = {}
+        self._stopping = asyncio.Event()
+        self._finish_s = 0.0
+
+    def stop(self, finish_s: float = FINISH_S) -> None:
+        """Begin no other round, and leave those that are under way to others if they are not done in this time."""
+        self._finish_s = finish_s
+        self._stopping.set()
+
+    async def run(self, interval_s: Callable[[], float]) -> None:
+        """Until it is stopped, or cancelled; what is under way then is finished by whoever compacts next."""
+        work = asyncio.create_task(self._runs(interval_s), name="compaction")
+        stop = asyncio.create_task(self._stopping.wait(), name="stop")
+        try:
+            await asyncio.wait([work, stop], return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                await asyncio.wait([work], timeout=self._finish_s)
+        finally:
+            stop.cancel()
+            work.cancel()
+            await asyncio.wait([work])
+        if not work.cancelled():
+            work.result()
+
+    async def run_once(self, *, collect: bool) -> None:
+        """All bundles, several at a time."""
+        of_all = self._compaction
+        try:
+            catalog = await read_catalog(of_all.store, of_all.cluster.producer_states_max, of_all.known)
+        except LedgerMQError as error:
+            self._events.bundle_failed(0, error)
+            return
+        await all_of((self._try(bundle, catalog) for bundle in self._bundles), BUNDLES_AT_ONCE)
+        if collect and not self._stopping.is_set():
+            await self._collect()
+
+    async def _runs(self, interval_s: Callable[[], float]) -> None:
+        runs = 0
+        while not self._stopping.is_set():
+            await self.run_once(collect=runs % GARBAGE_EVERY_RUNS == 0)
+            runs += 1
+            try:
+                async with asyncio.timeout(interval_s() * self._compaction.sources.random.uniform(0.9, 1.1)):
+                    await self._stopping.wait()
+            except TimeoutError:
+                continue
+
+    async def _try(self, bundle: int, catalog: Catalog) -> None:
+        store, now_s = self._compaction.store, asyncio.get_running_loop().time()
+        still = self._still.get(bundle)
+        try:
+            if self._stopping.is_set() or (still is not None and await lasts(still, store, bundle, catalog, now_s)):
+                return
+            self._still.pop(bundle, None)
+            if not await self._compact(bundle, catalog):
+                return
+            if (found := await find_stillness(self._compaction, bundle, catalog, now_s)) is not None:
+                self._still[bundle] = found
+        except LedgerMQError as error:
+            self._events.bundle_failed(bundle, error)
+
+    async def _compact(self, bundle: int, catalog: Catalog) -> bool:
+        """False: something could not be deleted, which was told, and is not tried again in this run: nothing else has to wait for it."""
+        rounds, tidy = 0, True
+        while rounds < ROUNDS_MAX and not self._stopping.is_set():
+            report = await round_of_bundle(self._compaction, bundle, catalog, everything=False)
+            if report is not None:
+                rounds += 1
+                self._events.round_finished(report)
+            if tidy and (error := await try_to_tidy(self._compaction, bundle, catalog)) is not None:
+                tidy = False
+                self._events.bundle_failed(bundle, error)
+            if report is None:
+                break
+        if rounds:
+            self._events.bundle_done(bundle, await lag_of_bundle(self._compaction, bundle, catalog))
+        if not self._stopping.is_set():
+            for cleaned in await clean_bundle(self._compaction, bundle, catalog, everything=False):
+                self._events.version_published(cleaned)
+        return tidy
+
+    async def _collect(self) -> None:
+        of_all = self._compaction
+        try:
+            swept = await sweep(of_all.store, of_all.cluster, of_all.sources, of_all.engine, grace_ms=0)
+        except LedgerMQError as error:
+            self._events.garbage_not_collected(error)
+            return
+        self._events.garbage_collected(len(swept.removed))
+        for failure in swept.failures.values():
+            self._events.garbage_not_collected(failure)

@@ -1,0 +1,57 @@
+"""Bundles in which nothing moves: the compaction service looks at them with two LISTs, where a run that finds nothing due makes fourteen.
+
+Still is a bundle without a record in its untrimmed segments. A new segment or checkpoint, or a change in `__metadata`, is seen by the next
+run. What becomes due by its age alone (retention, cleaning), a plan that a rival left open, and whatever else is missed waits for the look
+at the whole bundle that comes in any case.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ledger import keys
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.log.checkpoint import newest_checkpoint
+from ledger.log.numbered import list_numbered
+from ledger.object_store.contract import ObjectStore
+from ledger.parquet.compaction import Compaction
+from ledger.topics.catalog import Catalog
+
+STILL_S_MAX = 480.0
+"""With a pause of a minute between two runs it is less than the ten minutes that retention may take, in a broker as here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stillness:
+    """What a bundle was like when it was found still. `until_s`: on the event loop's clock."""
+
+    checkpoint: int
+    next_slot: int
+    catalog_offset: int
+    until_s: float
+
+
+async def find_stillness(compaction: Compaction, bundle: int, catalog: Catalog, now_s: float) -> Stillness | None:
+    """After a run over the bundle, which knows its segments; None: they hold records. Raises as `newest_checkpoint` does."""
+    if any(slot.index.kind == fmt.DATA for slot in compaction.known.held(bundle)):
+        return None
+    checkpoint = await newest_checkpoint(compaction.store, bundle)
+    next_slot = checkpoint.trim_slot
+    async for slot, info in list_numbered(compaction.store, keys.segments(bundle), next_slot - 1):
+        found = compaction.known.find(bundle, slot, info.etag)
+        if found is None or found.index.kind == fmt.DATA:
+            return None
+        next_slot = slot + 1
+    return Stillness(checkpoint.number, next_slot, catalog.offset, now_s + STILL_S_MAX)
+
+
+async def lasts(stillness: Stillness, store: ObjectStore, bundle: int, catalog: Catalog, now_s: float) -> bool:
+    """Raises the store's errors."""
+    if now_s >= stillness.until_s or catalog.offset != stillness.catalog_offset:
+        return False
+    async for _ in list_numbered(store, keys.segments(bundle), stillness.next_slot - 1):
+        return False
+    newest = 0
+    async for number, _ in list_numbered(store, keys.checkpoints(bundle)):
+        newest = number
+    return newest == stillness.checkpoint

@@ -1,0 +1,175 @@
+"""The catalog: what topics there are, as a pure fold of the internal topic `__metadata` (bundle 0, partition 0).
+
+One record a topic, key ``topic/<name>``, value TopicRecord. A topic's id is the offset of its creation record, so a name that is
+deleted and created again is another topic, and "id below M, not among the living" means removed (design G1).
+Record 0 creates `__metadata` itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from google.protobuf.message import DecodeError
+
+from ledger import keys
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.log.history import read_history
+from ledger.log.internal_topic import read_internal
+from ledger.log.segment_indexes import SegmentIndexes
+from ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledger.topics.settings import TopicSettings, parse_stored_settings
+from ledgermq.errors import DataDamaged, FormatNotSupported, InvalidConfig, TopicBeingDeleted, Unavailable, UnknownTopic
+from ledgermq.hints import nearest
+
+HINT_TOPICS_MAX = 1000
+
+_TOPIC_PREFIX = b"topic/"
+ATTEMPTS_MAX = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """`bundles[p]`: the bundle of partition p. `removed`: deleted, but its name is not free yet.
+
+    `altered_ms`: when settings or partitions were changed last, 0 if never. `version`: offset of the record that says all this.
+    """
+
+    id: int
+    name: str
+    bundles: tuple[int, ...]
+    raw_settings: dict[str, str] = field(default_factory=dict)
+    settings: TopicSettings = field(default_factory=TopicSettings)
+    created_ms: int = 0
+    removed: bool = False
+    altered_ms: int = 0
+    version: int = 0
+
+    @property
+    def partitions(self) -> int:
+        return len(self.bundles)
+
+    @property
+    def internal(self) -> bool:
+        return keys.is_internal(self.name)
+
+
+METADATA = Topic(keys.METADATA_TOPIC_ID, keys.METADATA_TOPIC, (keys.METADATA_BUNDLE,))
+
+
+class Catalog:
+    """Mutable fold; `offset` is M: the offset of the next record to apply. `version` grows with every change."""
+
+    def __init__(self) -> None:
+        self.offset = 0
+        self.topics_by_name: dict[str, Topic] = {METADATA.name: METADATA}
+        self.topics_by_id: dict[int, Topic] = {METADATA.id: METADATA}
+
+    def apply(self, offset: int, key: bytes, value: bytes | None) -> None:
+        """Take in the record at `offset`; offsets may have gaps (a snapshot keeps the latest record per key).
+
+        Raises DataDamaged, FormatNotSupported, and then has taken nothing in: a topic that is only unreadable must not look removed.
+        """
+        if offset < self.offset:
+            return
+        if not key.startswith(_TOPIC_PREFIX):  # written by a newer version
+            self.offset = offset + 1
+            return
+        name = key[len(_TOPIC_PREFIX) :].decode(errors="replace")
+        topic = decode_topic_record(offset, value) if value is not None else None
+        if topic is not None and topic.name != name:
+            raise DataDamaged(
+                f"record {offset} of {keys.METADATA_TOPIC} has the key of topic {name!r} and is of {topic.name!r}"
+            )
+        self.offset = offset + 1
+        before = self.topics_by_name.pop(name, None)
+        if before is not None:
+            self.topics_by_id.pop(before.id, None)
+        if topic is not None:
+            self.topics_by_name[topic.name] = topic
+            self.topics_by_id[topic.id] = topic
+
+    def living(self, name: str) -> Topic:
+        """Raises UnknownTopic, or TopicBeingDeleted."""
+        topic = self.topics_by_name.get(name)
+        if topic is None:
+            raise UnknownTopic(f"there is no topic {name!r}{self._hint(name)}")
+        if topic.removed:
+            raise TopicBeingDeleted(f"topic {name!r} is being deleted", retry_after_ms=1000)
+        return topic
+
+    def _hint(self, name: str) -> str:
+        """The name that may be meant; not looked for among very many, for it takes time."""
+        known = [
+            topic.name
+            for topic in self.topics_by_name.values()
+            if not topic.removed and not topic.name.startswith("__")
+        ]
+        near = nearest(name, known) if len(known) <= HINT_TOPICS_MAX else None
+        return f"; did you mean {near!r}?" if near else ""
+
+    def living_topics(self) -> list[Topic]:
+        return [topic for topic in self.topics_by_name.values() if not topic.removed]
+
+    def is_removed(self, topic_id: int, metadata_offset: int) -> bool:
+        """By the facts below `metadata_offset`: was a topic of this id removed? An id at or above it is not known yet: False."""
+        topic = self.topics_by_id.get(topic_id)
+        return topic_id < metadata_offset and (topic is None or topic.removed)
+
+
+def topic_key(name: str) -> bytes:
+    return _TOPIC_PREFIX + name.encode()
+
+
+def encode_topic_record(topic: Topic, *, creation: bool = False) -> bytes:
+    """The value of a topic's record; in a creation record the id is told by its offset."""
+    record = fmt.TopicRecord(
+        topic_id=0 if creation else topic.id,
+        name=topic.name,
+        bundles=topic.bundles,
+        settings=topic.raw_settings,
+        state=fmt.REMOVED if topic.removed else fmt.LIVING,
+        created_ms=topic.created_ms,
+        altered_ms=topic.altered_ms,
+    )
+    return record.SerializeToString(deterministic=True)
+
+
+def decode_topic_record(offset: int, value: bytes) -> Topic:
+    """Raises DataDamaged, FormatNotSupported."""
+    try:
+        record = fmt.TopicRecord.FromString(value)
+        return Topic(
+            id=record.topic_id or offset,
+            name=record.name,
+            bundles=tuple(record.bundles),
+            raw_settings=dict(record.settings),
+            settings=parse_stored_settings(dict(record.settings)),
+            created_ms=record.created_ms,
+            removed=record.state == fmt.REMOVED,
+            altered_ms=record.altered_ms,
+            version=offset,
+        )
+    except DecodeError as error:
+        raise DataDamaged(f"record {offset} of {keys.METADATA_TOPIC}: {error}") from error
+    except InvalidConfig as error:  # it was valid for whoever wrote it
+        raise FormatNotSupported(f"record {offset} of {keys.METADATA_TOPIC} is of a later version: {error}") from error
+
+
+async def read_catalog(store: ObjectStore, producer_states_max: int, known: SegmentIndexes | None = None) -> Catalog:
+    """The catalog as the store has it now; no broker needed. Raises DataDamaged, Unavailable, the store's errors."""
+    for _ in range(ATTEMPTS_MAX):
+        history = await read_history(store, keys.METADATA_BUNDLE, producer_states_max, known=known)
+        catalog = Catalog()
+        try:
+            records = await read_internal(store, history, keys.METADATA_TOPIC_ID, 0)
+        except ObjectMissing:
+            continue  # trimmed meanwhile
+        for record in records:
+            catalog.apply(record.offset, record.key, record.value)
+        catalog.offset = history.state.end(keys.METADATA_TOPIC_ID, 0)
+        return catalog
+    raise Unavailable(f"{keys.METADATA_TOPIC} is trimmed faster than it can be read")
+
+
+def removed(topic: Topic) -> Topic:
+    return replace(topic, removed=True)

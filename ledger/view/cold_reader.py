@@ -1,0 +1,119 @@
+"""Batches of segments by range GETs, for readers that are behind a broker's tail cache or have no broker.
+
+Neighbouring batches of a segment come in one GET. The requests go through a pool of their own, and nothing read here enters a broker's tail
+cache: a reader of old data can hurt neither producers nor readers of the tail.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from crc32c import crc32c
+
+from ledger import keys
+from ledger.log.segment import whose_damage
+from ledger.log.stored_batch import StoredBatch
+from ledger.object_store.contract import Buffer, ObjectMissing, ObjectStore
+from ledger.view.fetch_index import IndexedBatch, PartitionIndex, Place
+from ledgermq.errors import CorruptFrame, DataDamaged, LedgerMQError
+from ledgermq.protocol.batch_header import check_crc
+
+BATCHES_MAX = 64
+"""Of one read: a bound on its requests where segments are small."""
+
+
+class ColdReader:
+    def __init__(
+        self,
+        store: ObjectStore,
+        bundle: int,
+        pool: asyncio.Semaphore,
+        at_hand: Mapping[Place, Buffer] = MappingProxyType({}),
+    ) -> None:
+        """`at_hand`: batches that need no request."""
+        self._store = store
+        self._bundle = bundle
+        self._pool = pool
+        self._at_hand = at_hand
+
+    async def read(self, batches: Sequence[IndexedBatch]) -> list[StoredBatch]:
+        """The bytes of these, in order, up to the first that cannot be read.
+
+        Raises what is wrong with the very first: ObjectMissing (trimmed meanwhile, perhaps filled again), DataDamaged, the store's errors.
+        """
+        results = await asyncio.gather(*(self._read_run(run) for run in neighbours(batches)), return_exceptions=True)
+        found: list[StoredBatch] = []
+        for result in results:
+            if isinstance(result, BaseException):
+                if not found or not isinstance(result, LedgerMQError):
+                    raise result
+                break
+            readable, damage = result
+            found += readable
+            if damage is not None:
+                if not found:
+                    raise damage
+                break
+        return found
+
+    async def _read_run(
+        self, run: Sequence[IndexedBatch]
+    ) -> tuple[list[StoredBatch], DataDamaged | ObjectMissing | None]:
+        """What is whole, and what is wrong with the batch after it."""
+        first, last = run[0], run[-1]
+        key = keys.segment(self._bundle, first.slot)
+        data = memoryview(
+            self._joined_at_hand(run) or await self._fetch(key, first.position, last.position + last.length)
+        )
+        found: list[StoredBatch] = []
+        for batch in run:
+            piece = data[batch.position - first.position :][: batch.length]
+            try:
+                check_crc(piece, batch.crc)
+            except CorruptFrame as error:
+                damage = DataDamaged(f"{key}: batch at byte {batch.position}: {error}", object_key=key)
+                return found, await whose_damage(self._store, self._bundle, batch.position, batch.crc, damage)
+            found.append(StoredBatch(batch.base_offset, batch.record_count, batch.crc, piece))
+        return found, None
+
+    def _joined_at_hand(self, run: Sequence[IndexedBatch]) -> bytes:
+        """Nothing where one of them is not, or not as it should be: then the store is asked."""
+        parts = []
+        for batch in run:
+            part = self._at_hand.get((batch.slot, batch.position))
+            if part is None or crc32c(part) != batch.crc:
+                return b""
+            parts.append(part)
+        return b"".join(parts)
+
+    async def _fetch(self, key: str, start: int, end: int) -> Buffer:
+        async with self._pool:
+            return await self._store.get_range(key, start, end - start)
+
+
+def choose_batches(index: PartitionIndex, place: int, bytes_max: int) -> list[IndexedBatch]:
+    """Those from `place` on that fit into `bytes_max`, and one at least."""
+    chosen = [index[place]]
+    size_bytes = chosen[0].length
+    for at in range(place + 1, min(len(index), place + BATCHES_MAX)):
+        batch = index[at]
+        size_bytes += batch.length
+        if size_bytes > bytes_max:
+            break
+        chosen.append(batch)
+    return chosen
+
+
+def neighbours(batches: Sequence[IndexedBatch]) -> list[list[IndexedBatch]]:
+    """Runs of batches that follow one another in the same segment."""
+    runs: list[list[IndexedBatch]] = []
+    for batch in batches:
+        if runs:
+            last = runs[-1][-1]
+            if (last.slot, last.position + last.length) == (batch.slot, batch.position):
+                runs[-1].append(batch)
+                continue
+        runs.append([batch])
+    return runs

@@ -1,0 +1,319 @@
+"""Where each batch of a bundle is that need not be read from Parquet: per partition, by offset.
+
+Fed in ledger order by valid, durable segments only, so each partition's entries are one dense run of offsets that ends at the high
+watermark; what is below the run's begin is in Parquet or in segments that were not loaded (`covered_from` says from which slot on all
+are). Compact arrays, some 60 bytes a batch; when `batches_max` is reached the oldest slots go, and `covered_from` moves up. No I/O.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate
+from typing import NamedTuple, TypeVar
+
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.log.fold import PartitionKey
+
+T = TypeVar("T")
+Place = tuple[int, int]
+"""Of a batch: its slot, and its position there."""
+Span = tuple[int, int]
+"""Of a partition: offsets from the first up to, without, the second."""
+
+
+class IndexedBatch(NamedTuple):
+    base_offset: int
+    record_count: int
+    slot: int
+    position: int
+    length: int
+    crc: int
+    timestamp_min_us: int
+    timestamp_max_us: int
+
+    @property
+    def end(self) -> int:
+        return self.base_offset + self.record_count
+
+
+def indexed(slot: int, entry: fmt.BatchEntry) -> IndexedBatch:
+    return IndexedBatch(
+        entry.base_offset,
+        entry.record_count,
+        slot,
+        entry.position,
+        entry.length,
+        entry.crc,
+        entry.timestamp_min_us,
+        entry.timestamp_max_us,
+    )
+
+
+def _entry(topic_id: int, partition: int, batch: IndexedBatch) -> fmt.BatchEntry:
+    return fmt.BatchEntry(
+        topic_id=topic_id,
+        partition=partition,
+        base_offset=batch.base_offset,
+        record_count=batch.record_count,
+        position=batch.position,
+        length=batch.length,
+        crc=batch.crc,
+        timestamp_min_us=batch.timestamp_min_us,
+        timestamp_max_us=batch.timestamp_max_us,
+    )
+
+
+class PartitionIndex:
+    """The batches of one partition, ascending and dense. Columns are those of IndexedBatch."""
+
+    __slots__ = ("_columns", "size_bytes")
+
+    def __init__(self, batches: Iterable[IndexedBatch] = ()) -> None:
+        self._columns = tuple(array(code) for code in "QIQQIIqq")
+        self.size_bytes = 0
+        for batch in batches:
+            self.append(batch)
+
+    def __len__(self) -> int:
+        return len(self._columns[0])
+
+    def __getitem__(self, at: int) -> IndexedBatch:
+        return IndexedBatch._make(column[at] for column in self._columns)
+
+    @property
+    def begin(self) -> int:
+        """First offset; only where there are batches."""
+        return self._columns[0][0]
+
+    @property
+    def end(self) -> int:
+        return self[-1].end
+
+    def append(self, batch: IndexedBatch) -> None:
+        assert not len(self) or batch.base_offset == self.end, (batch, self.end)
+        for column, value in zip(self._columns, batch, strict=True):
+            column.append(value)
+        self.size_bytes += batch.length
+
+    def between(self, first: int, end: int) -> PartitionIndex:
+        """A copy of those that hold offsets from `first` up to, without, `end`."""
+        places = slice(max(0, bisect_right(self._columns[0], first) - 1), bisect_left(self._columns[0], end))
+        found = PartitionIndex()
+        found._columns = tuple(column[places] for column in self._columns)
+        if len(found) and found[0].end <= first:
+            found.drop_first(1)
+        found.size_bytes = sum(found._columns[4])
+        return found
+
+    def among(self, held: Mapping[Place, T]) -> dict[Place, T]:
+        """What is held of these batches."""
+        places = zip(self._columns[2], self._columns[3], strict=True) if held else ()
+        return {place: held[place] for place in places if place in held}
+
+    def cuts(self, batches_max: int, bytes_max: int) -> Iterator[int]:
+        """Offsets at which to cut, so that no piece has more batches, nor more bytes unless it is one batch."""
+        sizes = array("Q", accumulate(self._columns[4], initial=0))
+        at = 0
+        while True:
+            fits = bisect_right(sizes, sizes[at] + bytes_max) - 1
+            at = max(at + 1, min(at + batches_max, fits))
+            if at >= len(self):
+                return
+            yield self._columns[0][at]
+
+    def extents(self) -> Iterator[tuple[int, int, int]]:
+        """What of each slot: (slot, position, length), from its first batch to the end of its last one."""
+        slots, positions, lengths = self._columns[2], self._columns[3], self._columns[4]
+        first = 0
+        while first < len(slots):
+            end = bisect_right(slots, slots[first], first)
+            yield slots[first], positions[first], positions[end - 1] + lengths[end - 1] - positions[first]
+            first = end
+
+    def extend(self, more: PartitionIndex) -> None:
+        assert not len(self) or not len(more) or more.begin == self.end, (more.begin, self.end)
+        for column, values in zip(self._columns, more._columns, strict=True):
+            column.extend(values)
+        self.size_bytes += more.size_bytes
+
+    def at(self, offset: int) -> int | None:
+        """Place of the batch that holds `offset`; None where it is below `begin` or not below `end`."""
+        place = bisect_right(self._columns[0], offset) - 1
+        if place < 0 or offset >= self.end:
+            return None
+        return place
+
+    def first_at_or_after(self, timestamp_us: int, place: int) -> int | None:
+        """Place of the first batch, from `place` on, that holds a record of this time or later."""
+        latest = self._columns[7]
+        return next((at for at in range(place, len(latest)) if latest[at] >= timestamp_us), None)
+
+    def place_of_slot(self, slot: int) -> int:
+        """How many batches lie below `slot`."""
+        return bisect_left(self._columns[2], slot)
+
+    def slots_from(self, place: int) -> array[int]:
+        return self._columns[2][place:]
+
+    def size_from(self, place: int) -> int:
+        return self.size_bytes if place == 0 else sum(self._columns[4][place:])
+
+    def drop_first(self, count: int) -> int:
+        """Forget the oldest `count` batches; returns `count`."""
+        if count:
+            self.size_bytes -= sum(self._columns[4][:count])
+            for column in self._columns:
+                del column[:count]
+        return count
+
+
+def far_index(segments: Iterable[fmt.SegmentIndex], key: PartitionKey, offset: int, batches_max: int) -> PartitionIndex:
+    """Of one partition alone, from the batch that holds `offset` on: for what a whole index has no room for."""
+    return far_indexes(segments, {key: (offset, offset)}, batches_max)[key]
+
+
+def far_indexes(
+    segments: Iterable[fmt.SegmentIndex], spans: Mapping[PartitionKey, Span], beyond_max: int
+) -> dict[PartitionKey, PartitionIndex]:
+    """Of several partitions: all batches of their spans, one at least, and of what follows there the first `beyond_max` of all together."""
+    found = {key: PartitionIndex() for key in spans}
+    for index in segments:
+        if beyond_max <= 0 and all(len(part) and part.end >= spans[key][1] for key, part in found.items()):
+            break  # every span is whole, and there is no room for what follows
+        for entry in index.batches:
+            key = (entry.topic_id, entry.partition)
+            if key not in spans or entry.base_offset + entry.record_count <= spans[key][0]:
+                continue
+            if entry.base_offset >= spans[key][1]:
+                if beyond_max <= 0 and len(found[key]):
+                    continue
+                beyond_max -= 1
+            found[key].append(indexed(index.slot, entry))
+    return found
+
+
+class FetchIndex:
+    def __init__(self, batches_max: int, covered_from: int) -> None:
+        self.batches_max = batches_max
+        self.covered_from = covered_from
+        self.batches = 0
+        self.partitions: dict[PartitionKey, PartitionIndex] = {}
+        self._slots: deque[tuple[int, int]] = deque()
+        """(slot, batches in it), to know what goes first."""
+        self._created_ms: dict[int, int] = {}
+
+    def add(self, index: fmt.SegmentIndex) -> None:
+        """The next valid segment."""
+        for entry in index.batches:
+            key = (entry.topic_id, entry.partition)
+            partition = self.partitions.get(key)
+            if partition is None:
+                partition = self.partitions[key] = PartitionIndex()
+            partition.append(indexed(index.slot, entry))
+        if index.batches:
+            self._slots.append((index.slot, len(index.batches)))
+            self._created_ms[index.slot] = index.created_ms
+            self.batches += len(index.batches)
+            if self.batches > self.batches_max:
+                self._drop_oldest()
+
+    def prepend(self, segments: Iterable[fmt.SegmentIndex], covered_from: int) -> None:
+        """Valid segments from slot `covered_from` on; those that are covered already are passed over."""
+        older: dict[PartitionKey, PartitionIndex] = {}
+        slots = []
+        for index in segments:
+            if index.slot >= self.covered_from:
+                break
+            slots.append((index.slot, len(index.batches)))
+            self._created_ms[index.slot] = index.created_ms
+            for entry in index.batches:
+                older.setdefault((entry.topic_id, entry.partition), PartitionIndex()).append(indexed(index.slot, entry))
+        for key, partition in older.items():
+            known = self.partitions.get(key)
+            for place in range(len(known) if known else 0):
+                assert known is not None
+                partition.append(known[place])
+            self.partitions[key] = partition
+        self._slots.extendleft(reversed(slots))
+        self.batches += sum(count for _, count in slots)
+        self.covered_from = min(covered_from, self.covered_from)
+        if self.batches > self.batches_max:
+            self._drop_oldest()
+
+    def backlog(self, key: PartitionKey, parquet_end: int) -> tuple[int, int] | None:
+        """(bytes, time of the oldest segment in ms) of what is here and not in Parquet; None where there is nothing."""
+        partition = self.partitions.get(key)
+        if partition is None or partition.end <= parquet_end:
+            return None
+        place = partition.at(parquet_end) or 0
+        return partition.size_from(place), self.created_ms(partition[place].slot)
+
+    def first_slot(self, at_least: int) -> int | None:
+        """The oldest slot that is here, holds records and is not below `at_least`."""
+        return next((slot for slot, _ in self._slots if slot >= at_least), None)
+
+    def slot_of(self, key: PartitionKey, offset: int) -> int:
+        """The slot of the first batch of the partition, among those that are here, that reaches beyond `offset`."""
+        partition = self.partitions[key]
+        return partition[partition.at(offset) or 0].slot
+
+    def behind(self, key: PartitionKey, offset: int) -> tuple[set[int], int]:
+        """(slots, bytes) of what is here of the partition at or above `offset`."""
+        partition = self.partitions.get(key)
+        if partition is None or partition.end <= offset:
+            return set(), 0
+        place = partition.at(offset) or 0
+        return set(partition.slots_from(place)), partition.size_from(place)
+
+    def find(self, key: PartitionKey, offset: int) -> tuple[PartitionIndex, int] | None:
+        """The partition's index and the place in it of the batch that holds `offset`."""
+        partition = self.partitions.get(key)
+        place = partition.at(offset) if partition else None
+        return None if partition is None or place is None else (partition, place)
+
+    def segments_with(self, topic_id: int, ends: Mapping[int, int]) -> list[fmt.SegmentIndex]:
+        """What is here of these partitions (`ends`: from which offset on), as the indexes of the segments that hold it."""
+        found: dict[int, list[tuple[int, IndexedBatch]]] = {}
+        for partition, end in ends.items():
+            index = self.partitions.get((topic_id, partition))
+            if index is not None and index.end > end:
+                for place in range(index.at(end) or 0, len(index)):
+                    found.setdefault(index[place].slot, []).append((partition, index[place]))
+        segments = []
+        for slot in sorted(found):
+            batches = sorted(found[slot], key=lambda batch: batch[1].position)
+            segments.append(
+                fmt.SegmentIndex(
+                    slot=slot, batches=[_entry(topic_id, partition, batch) for partition, batch in batches]
+                )
+            )
+        return segments
+
+    def created_ms(self, slot: int) -> int:
+        """When a segment that is in the index was made, by its writer's clock."""
+        return self._created_ms[slot]
+
+    def drop_below(self, slot: int) -> None:
+        """Forget the slots below `slot`: what they hold is in Parquet, or will be looked up again."""
+        while self._slots and self._slots[0][0] < slot:
+            dropped, _ = self._slots.popleft()
+            del self._created_ms[dropped]
+        self.covered_from = max(self.covered_from, slot)
+        for key in list(self.partitions):
+            partition = self.partitions[key]
+            self.batches -= partition.drop_first(partition.place_of_slot(slot))
+            if not len(partition):
+                del self.partitions[key]
+
+    def _drop_oldest(self) -> None:
+        """Forget a tenth, in whole slots; the newest slot always stays."""
+        left = self.batches
+        slot = 0
+        for slot, count in self._slots:  # noqa: B007 – the slot at which it stops is the first one kept
+            if left <= self.batches_max - self.batches_max // 10:
+                break
+            left -= count
+        self.drop_below(slot)

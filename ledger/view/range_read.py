@@ -1,0 +1,289 @@
+"""A range of offsets of one partition, planned in one process and read in another, maybe much later: the unit of work of a query.
+
+Whoever plans it (`plan_ranges`, over a `LedgerReader`) says where the batches were that were not in Parquet then; so whoever reads it needs
+no LIST and no fold for them. By the time that it is read they may have moved to Parquet, and their slots may be empty, or hold something
+else: then the newest checkpoint says where they are now. A range gives the same rows for ever, or fails once they are below the log start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from heapq import heapify, heappush, heapreplace
+from operator import itemgetter
+
+import pyarrow as pa
+
+from ledger import keys
+from ledger.blocking import RunBlocking
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.keyed.reader import KeyedReader
+from ledger.keys import KeyedPlace
+from ledger.log.checkpoint import newest_checkpoint, partition_of
+from ledger.log.fold import PartitionKey
+from ledger.log.stored_batch import StoredBatch
+from ledger.object_store.contract import Buffer, ObjectMissing, ObjectStore
+from ledger.parquet.archive_read import ArchivedFile, ArchiveReader
+from ledger.parquet.reader import ParquetCache, read_parquet_rows
+from ledger.view.cold_reader import BATCHES_MAX, ColdReader
+from ledger.view.fetch_index import IndexedBatch, PartitionIndex, Place, Span
+from ledger.view.reader import LedgerReader
+from ledgermq.errors import CorruptFrame, DataDamaged, MessageTooLarge, OffsetOutOfRange, Unavailable
+from ledgermq.protocol.records import SCHEMA, decode_batch
+
+ATTEMPTS_MAX = 10
+COLD_READS = 4
+READ_BYTES = 8 * 1024 * 1024
+JOINED_BYTES = 512 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """Offsets `first` up to, without, `end`. `batches`: where those were that were in segments. `bytes`: about. Picklable.
+
+    `at_hand`: what whoever planned it had of them. `archived`: they are below the log start, in this file.
+    """
+
+    bundle: int
+    key: PartitionKey
+    first: int
+    end: int
+    bytes: int = 0
+    batches: PartitionIndex = field(default_factory=PartitionIndex)
+    at_hand: Mapping[Place, Buffer] = field(default_factory=dict)
+    archived: ArchivedFile | None = None
+
+    @property
+    def is_sized(self) -> bool:
+        """Not so of what was cleaned: no more is known than that it has these offsets, not all of them, in files of whatever size."""
+        return self.bytes > 0 or len(self.batches) > 0
+
+    def part(self, first: int, end: int) -> OffsetRange:
+        """Some of it."""
+        batches = self.batches.between(first, end)
+        share = batches.size_bytes or self.bytes * (end - first) // max(1, self.end - self.first)
+        return replace(self, first=first, end=end, bytes=share, batches=batches, at_hand=batches.among(self.at_hand))
+
+
+async def plan_ranges(
+    reader: LedgerReader, spans: Mapping[PartitionKey, Span]
+) -> dict[PartitionKey, list[OffsetRange]]:
+    """The ranges of each span, cut where Parquet files begin and where Parquet ends. Ends have to be known to the reader.
+
+    Raises as its `read` does.
+    """
+    planned: dict[PartitionKey, list[OffsetRange]] = {}
+    for _ in range(ATTEMPTS_MAX):
+        left = {key: span for key, span in spans.items() if key not in planned}
+        if not left:
+            return planned
+        borders = {key: _border(reader, key, span) for key, span in left.items()}
+        files = {
+            key: await reader.parquet_files(key, first) for key, (first, _) in left.items() if first < borders[key]
+        }
+        batches = await reader.batches({key: (borders[key], end) for key, (_, end) in left.items()})
+        for key, (first, end) in left.items():
+            if (border := borders[key]) == _border(reader, key, (first, end)):
+                planned[key] = _in_parquet(reader.bundle, key, first, border, files.get(key, []))
+                if border < end:
+                    found = batches[key]
+                    planned[key].append(
+                        OffsetRange(reader.bundle, key, border, end, found.size_bytes, found, reader.recent(found))
+                    )
+    raise Unavailable(f"bundle {reader.bundle}: its records move faster than they can be planned", retry_after_ms=100)
+
+
+def _border(reader: LedgerReader, key: PartitionKey, span: Span) -> int:
+    """Where of it Parquet ends."""
+    return min(max(span[0], reader.parquet_end(key)), span[1])
+
+
+def _in_parquet(
+    bundle: int, key: PartitionKey, first: int, border: int, files: Sequence[fmt.ParquetFile]
+) -> list[OffsetRange]:
+    log = min(border, max(first, files[0].first_offset)) if files else border
+    ranges = [OffsetRange(bundle, key, first, log)] if first < log else []  # what was cleaned
+    return ranges + [
+        OffsetRange(bundle, key, max(first, file.first_offset), min(border, file.last_offset + 1), file.size)
+        for file in files
+        if file.first_offset < border
+    ]
+
+
+def split(ranges: Sequence[OffsetRange], count_min: int) -> list[OffsetRange]:
+    """At least so many, as far as there are offsets: the largest are halved."""
+    largest = [
+        (each.first - each.end, number, each.first, each) for number, each in enumerate(ranges)
+    ]  # a heap: the least goes first
+    heapify(largest)
+    while largest and len(largest) < count_min:
+        length, number, _, each = largest[0]
+        if length > -2:
+            break
+        middle = (each.first + each.end) // 2
+        heapreplace(largest, (each.first - middle, number, each.first, each.part(each.first, middle)))
+        heappush(largest, (middle - each.end, number, middle, each.part(middle, each.end)))
+    return [each for *_, each in sorted(largest, key=itemgetter(1, 2))]
+
+
+class RangeReader:
+    """Reads ranges from one store. `read` yields (offset of the first row, rows), in order, and dense but for what was cleaned of keyed
+    topics: of that each time the latest record of each key, as it is when the range is read.
+    """
+
+    def __init__(
+        self, store: ObjectStore, run_blocking: RunBlocking = asyncio.to_thread, archive: ArchiveReader | None = None
+    ) -> None:
+        """`archive`: for ranges that are archived."""
+        self._store = store
+        self._archive = archive
+        self._parquet = ParquetCache(store, run_blocking)
+        self._keyed = KeyedReader(store, run_blocking)
+        self._pool = asyncio.Semaphore(COLD_READS)
+        self._checkpoints: dict[int, fmt.Checkpoint] = {}
+
+    async def read(
+        self, wanted: OffsetRange, columns: Sequence[str] = SCHEMA.names, *, skip_lost: bool = False
+    ) -> AsyncGenerator[tuple[int, pa.RecordBatch], None]:
+        """`columns`: of the record schema, at least one; of Parquet files only these are fetched.
+
+        `skip_lost`: go on where the log starts when retention has deleted the first of it, or end where the topic is gone.
+
+        Raises OffsetOutOfRange (it was deleted, and must not be skipped), DataDamaged, FormatNotSupported, the store's errors.
+        """
+        offset = wanted.first
+        while offset < wanted.end:
+            try:
+                read = await self._from_archive(wanted.archived, offset) or await self._from_segments(wanted, offset)
+                found = _each(read) if read else await self._from_parquet(wanted, offset, columns)
+            except OffsetOutOfRange:
+                if not skip_lost:
+                    raise
+                offset = max(offset + 1, self._log_start(wanted))
+                continue
+            async with aclosing(found):
+                async for first, rows in found:
+                    skip = max(0, offset - first)
+                    rows = rows.slice(skip, max(0, wanted.end - first - skip))
+                    if rows.num_rows:
+                        yield first + skip, rows.select(columns)
+                    offset = max(offset, first + skip + rows.num_rows)
+                    if offset >= wanted.end:
+                        break
+
+    async def _from_archive(self, file: ArchivedFile | None, offset: int) -> list[tuple[int, pa.RecordBatch]]:
+        if file is None:
+            return []
+        assert self._archive is not None, "the range was planned with an archive"
+        first, rows = await self._archive.rows(file, offset)
+        return [(first, batch) for batch in rows.combine_chunks().to_batches()]
+
+    async def _from_segments(self, wanted: OffsetRange, offset: int) -> list[tuple[int, pa.RecordBatch]]:
+        """Nothing where it was not in segments, or is no more where it was."""
+        batches = list(_some_from(wanted.batches, offset))
+        if not batches:
+            return []
+        try:
+            stored = await ColdReader(self._store, wanted.bundle, self._pool, wanted.at_hand).read(batches)
+            return _joined(
+                [(batch.base_offset, _rows_of(batch, keys.segment(wanted.bundle, batches[0].slot))) for batch in stored]
+            )
+        except (ObjectMissing, DataDamaged):
+            checkpoint = await self._newest(wanted.bundle)
+            if checkpoint.trim_slot <= batches[0].slot:
+                raise  # it is still to be there
+            return []
+
+    async def _from_parquet(
+        self, wanted: OffsetRange, offset: int, columns: Sequence[str]
+    ) -> AsyncGenerator[tuple[int, pa.RecordBatch], None]:
+        checkpoint = self._checkpoints.get(wanted.bundle) or await self._newest(wanted.bundle)
+        for _ in range(ATTEMPTS_MAX):
+            try:
+                border = min(wanted.end, partition_of(checkpoint, *wanted.key).parquet_start)
+                if partition_of(checkpoint, *wanted.key).log_start <= offset < border:
+                    return _each(await self._from_version(wanted.key, offset, border))
+                return await read_parquet_rows(self._parquet, wanted.bundle, checkpoint, wanted.key, offset, columns)
+            except (ObjectMissing, OffsetOutOfRange) as error:
+                newer = await self._newest(wanted.bundle)
+                if newer.number == checkpoint.number:
+                    raise self._lost(error, wanted, offset, checkpoint) from error
+                checkpoint = newer
+        raise Unavailable(
+            f"bundle {wanted.bundle}: its file lists change faster than they can be read", retry_after_ms=100
+        )
+
+    async def _from_version(self, key: PartitionKey, offset: int, border: int) -> list[tuple[int, pa.RecordBatch]]:
+        """What cleaning has left below the border; where that is nothing, no row at the border."""
+        found = await self._keyed.rows(KeyedPlace(*key), offset, border)
+        if found is None:
+            return [(border, pa.RecordBatch.from_pylist([], SCHEMA))]
+        return [(first, batch) for first, rows in found.runs() for batch in rows.combine_chunks().to_batches()]
+
+    def _log_start(self, wanted: OffsetRange) -> int:
+        """By the checkpoint that was read last; the end of the range where the topic is gone."""
+        found = (
+            part
+            for part in self._checkpoints[wanted.bundle].partitions
+            if (part.topic_id, part.partition) == wanted.key
+        )
+        return next((part.log_start for part in found), wanted.end)
+
+    @staticmethod
+    def _lost(
+        error: ObjectMissing | OffsetOutOfRange, wanted: OffsetRange, offset: int, checkpoint: fmt.Checkpoint
+    ) -> Exception:
+        where = f"bundle {wanted.bundle}, topic id {wanted.key[0]} partition {wanted.key[1]}, offset {offset}"
+        for part in checkpoint.partitions:
+            if (part.topic_id, part.partition) == wanted.key and offset >= part.log_start:
+                return DataDamaged(f"{where}: {error.message}, and no checkpoint says why", object_key=error.object_key)
+        return OffsetOutOfRange(f"{where}: it was deleted before it was read")
+
+    async def _newest(self, bundle: int) -> fmt.Checkpoint:
+        self._checkpoints[bundle] = await newest_checkpoint(self._store, bundle, self._checkpoints.get(bundle))
+        return self._checkpoints[bundle]
+
+
+async def _each(found: Sequence[tuple[int, pa.RecordBatch]]) -> AsyncGenerator[tuple[int, pa.RecordBatch], None]:
+    for part in found:
+        yield part
+
+
+def _rows_of(batch: StoredBatch, object_key: str) -> pa.RecordBatch:
+    try:
+        return decode_batch(batch.data)
+    except (CorruptFrame, MessageTooLarge) as error:
+        raise DataDamaged(
+            f"{object_key}: offset {batch.base_offset}: {error.message}", object_key=object_key
+        ) from error
+
+
+def _joined(parts: Sequence[tuple[int, pa.RecordBatch]]) -> list[tuple[int, pa.RecordBatch]]:
+    """Small neighbours as one: whoever reads tiny batches pays for each of them once, and not at every step."""
+    found: list[tuple[int, pa.RecordBatch]] = []
+    small: list[pa.RecordBatch] = []
+    size_bytes = 0
+    for at, (_, rows) in enumerate(parts):
+        small.append(rows)
+        size_bytes += rows.nbytes
+        if size_bytes >= JOINED_BYTES or at + 1 == len(parts):
+            found.append((parts[at + 1 - len(small)][0], small[0] if len(small) == 1 else pa.concat_batches(small)))
+            small, size_bytes = [], 0
+    return found
+
+
+def _some_from(batches: PartitionIndex, offset: int) -> Iterator[IndexedBatch]:
+    """From the batch that holds `offset` on, as many as one read takes: a bound on bytes, and on requests where segments are small."""
+    place = batches.at(offset)
+    size_bytes = runs = 0
+    last: IndexedBatch | None = None
+    for at in range(len(batches) if place is None else place, len(batches)):
+        batch = batches[at]
+        size_bytes += batch.length
+        runs += last is None or (last.slot, last.position + last.length) != (batch.slot, batch.position)
+        if last is not None and (size_bytes > READ_BYTES or runs > BATCHES_MAX):
+            return
+        yield batch
+        last = batch

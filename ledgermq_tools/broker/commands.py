@@ -1,0 +1,224 @@
+"""The commands `ledgermq dev` and `ledgermq broker`, found through the entry-point group "ledgermq.commands".
+
+Every setting of `BrokerSettings` is a flag, made from its name and description, so that there is one place that documents it.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import shlex
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, get_args
+
+import typer
+from pydantic.fields import FieldInfo
+from rich.markup import escape
+
+from ledger.open_root import root_url
+from ledgermq.cli.options import Debug
+from ledgermq.cli.reporting import command
+from ledgermq.environment import add_settings
+from ledgermq.errors import InvalidConfig
+from ledgermq_tools.broker import config_command
+from ledgermq_tools.broker.settings_page import range_of
+from ledgermq_tools.top import command as top_command
+from stateless_broker.settings import (
+    ADMIN_PORT,
+    NAMES,
+    PORT,
+    BrokerSettings,
+    CompactionSettings,
+    ProcessSettings,
+    load_compaction_settings,
+    load_settings,
+)
+
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", "-c", envvar="LEDGERMQ_CONFIG", help="TOML file of settings; flags and LEDGERMQ_… go before it."
+    ),
+]
+Root = Annotated[
+    str,
+    typer.Argument(
+        envvar="LEDGERMQ_ROOT",
+        metavar="ROOT",
+        help="Root of the cluster: file:///folder, s3://bucket/prefix, or a folder.",
+    ),
+]
+Folder = Annotated[str, typer.Argument(metavar="FOLDER", help="Where everything is kept; made if it does not exist.")]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")]
+AdminPort = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        max=65535,
+        show_default=False,
+        help="Port of /metrics, /livez and /readyz, which `ledgermq top` reads; 0 takes a free one. "
+        f"Not set: none is opened. `ledgermq top` looks at {ADMIN_PORT}.",
+    ),
+]
+Processes = Annotated[
+    int,
+    typer.Option(
+        min=1,
+        max=256,
+        help="Broker processes, one for each core; ports, admin ports and addresses count up from those given, 0 takes free ones.",
+    ),
+]
+Supervised = Annotated[bool, typer.Option("--supervised", hidden=True, help="Stop when the standard input ends.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the application."""
+    add_settings(NAMES)
+    command(app, "dev")(dev)
+    command(app, "broker")(with_settings(BrokerSettings)(broker))
+    command(app, "compactor")(with_settings(CompactionSettings)(compactor))
+    config_command.register(app)
+    top_command.register(app)
+
+
+def dev(
+    folder: Folder = "ledgermq-data",
+    port: Port = PORT,
+    admin_port: AdminPort = None,
+    config: ConfigFile = None,
+    debug: Debug = False,
+) -> None:
+    """Run an all-in-one broker on a local folder; topics are created when they are first used. Ctrl-C ends it."""
+    url = root_url(folder)
+    if not url.startswith("file:"):
+        raise InvalidConfig(
+            f"dev keeps everything in a local folder, not in {folder!r}; `ledgermq broker ROOT` takes URLs"
+        )
+    flags = {
+        "port": port,
+        "admin_port": admin_port,
+        "auto_create_topics": True,
+        "log_level": None if debug else "warning",
+    }
+    _run(url, config, flags, lambda address, admin: typer.echo(_welcome(address, admin, folder, url)))
+
+
+def broker(
+    root: Root,
+    config: ConfigFile = None,
+    debug: Debug = False,
+    processes: Processes = 1,
+    supervised: Supervised = False,
+    **flags: Any,
+) -> None:
+    """Run a broker of the cluster at ROOT, until SIGTERM or Ctrl-C; then it hands its bundles over."""
+    url = root_url(root)
+    if processes > 1:
+        raise typer.Exit(_run_processes(root, config, processes, flags, debug=debug))
+    _run(
+        url,
+        config,
+        flags,
+        lambda address, _: typer.echo(f"broker listens on {address}, root {url}"),
+        supervised=supervised,
+    )
+
+
+def compactor(root: Root, config: ConfigFile = None, debug: Debug = False, **flags: Any) -> None:
+    """Run the compaction service of the cluster at ROOT: segments become Parquet as the topics' settings say, until SIGTERM or Ctrl-C."""
+    from ledgermq_tools.broker.compactor import run_compactor
+
+    url = root_url(root)
+    run_compactor(
+        url,
+        lambda: load_compaction_settings(config, **flags),
+        lambda: typer.echo(f"compaction service works on root {url}"),
+    )
+
+
+def _run(
+    url: str,
+    config: Path | None,
+    flags: Mapping[str, Any],
+    on_ready: Callable[[str, int | None], None],
+    *,
+    supervised: bool = False,
+) -> None:
+    from stateless_broker.process import run_node
+
+    run_node(
+        url,
+        lambda: load_settings(config, **flags),
+        lambda node, admin: on_ready(node.address, admin),
+        supervised=supervised,
+    )
+
+
+def _run_processes(root: str, config: Path | None, processes: int, flags: Mapping[str, Any], *, debug: bool) -> int:
+    """The exit code."""
+    from stateless_broker.siblings import arguments, shares
+    from stateless_broker.supervisor import run_brokers
+
+    settings = load_settings(config, **flags)
+    own = [*(["--config", str(config)] if config is not None else []), *(["--debug"] if debug else [])]
+    command = [sys.executable, "-m", "ledgermq.cli.main", "broker", root, "--supervised", *own]
+    return run_brokers([[*command, *arguments({**flags, **share})] for share in shares(settings, processes)], settings)
+
+
+def with_settings(kind: type[ProcessSettings]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The decorated function takes **flags: give it one typed, documented option for each setting of `kind`."""
+    options = [_option(name, field) for name, field in kind.model_fields.items()]
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        plain = [
+            p for p in inspect.signature(function, eval_str=True).parameters.values() if p.kind is not p.VAR_KEYWORD
+        ]
+
+        @functools.wraps(function)
+        def taking(**given: Any) -> None:
+            function(**given)
+
+        taking.__signature__ = inspect.Signature([*plain, *options])  # type: ignore[attr-defined]
+        taking.__annotations__ = {p.name: p.annotation for p in [*plain, *options]}
+        return taking
+
+    return decorate
+
+
+def _option(name: str, field: FieldInfo) -> inspect.Parameter:
+    """None stands for "not given": then the environment, the file and the default count, in this order."""
+    kind = next((k for k in (get_args(field.annotation) or [field.annotation]) if k in (bool, int, float)), str)
+    flag = "--" + name.replace("_", "-")
+    default = "not set" if field.default is None else str(field.default).lower() if kind is bool else str(field.default)
+    allowed = "" if kind is bool else range_of(field).replace("`", "")
+    facts = escape(f"[default: {default}{f'; {allowed}' if allowed not in ('', 'text') else ''}]")
+    option = typer.Option(
+        f"{flag}/--no-{flag[2:]}" if kind is bool else flag,
+        help=f"{escape(field.description or name.replace('_', ' '))} {facts}",
+        show_default=False,
+    )
+    annotation: Any = Annotated[kind | None, option]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def _welcome(address: str, admin: int | None, folder: str, url: str) -> str:
+    quoted = shlex.quote(folder)
+    target = "" if address == f"127.0.0.1:{PORT}" else f" --target {address}"
+    watching = "" if admin is None else f"  ledgermq top{'' if admin == ADMIN_PORT else f' localhost:{admin}'}\n"
+    return f"""\
+LedgerMQ is ready at {address}; everything it knows is in {folder}/. Ctrl-C ends it.
+
+In another terminal:
+  ledgermq topic create hello --partitions 4{target}
+  echo "first message" | ledgermq produce hello{target}
+  ledgermq consume hello --from earliest --until-end{target}
+  ledgermq compact {quoted}
+  python -c "import sys, pyarrow.dataset as d; print(d.dataset(sys.argv[1]).to_table())" {quoted}/parquet
+{watching}
+In Python:
+  import ledgermq.sync
+  with ledgermq.sync.connect("{address}") as client:  # or, without any broker: "{url}"
+      print(client.list_topics())
+"""

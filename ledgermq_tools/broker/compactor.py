@@ -1,0 +1,156 @@
+"""`ledger.rounds.service` as a process beside the brokers: signals, admin port, settings and logs are those of a broker process."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+
+from ledger.fsck.cluster_fit import check_fit
+from ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledger.parquet.engine import Engine
+from ledger.parquet.keyed_report import CleaningReport
+from ledger.parquet.report import Lag, RoundReport
+from ledger.root.cluster import ClusterSettings, check_cluster_id, read_cluster
+from ledger.root.open import open_store
+from ledger.rounds.engines import find_engine
+from ledger.rounds.service import CompactionService, ServiceEvents
+from ledgermq.errors import LedgerMQError, Unavailable
+from ledgermq.sources import Sources
+from stateless_broker.bundle.context import BundleMetrics
+from stateless_broker.health import Health
+from stateless_broker.logs import configure_logs, get_logger
+from stateless_broker.metrics.process_metrics import ProcessMetrics
+from stateless_broker.process import admin_port, loop_factory, stop_signals, unless
+from stateless_broker.reload import LiveSettings
+from stateless_broker.settings import CompactionSettings
+from stateless_broker.store_wait import when_store_answers
+
+log = get_logger(__name__)
+
+
+def run_compactor(url: str, read_settings: Callable[[], CompactionSettings], on_ready: Callable[[], None]) -> None:
+    """Until SIGTERM or SIGINT. Raises InvalidConfig, InvalidRequest (an engine that is not installed), Unauthorized, StoreUnusable, …"""
+    settings = read_settings()
+    configure_logs(settings.log_format, settings.log_level)
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(_serve(url, settings, read_settings, on_ready))
+
+
+async def _serve(
+    url: str, settings: CompactionSettings, read: Callable[[], CompactionSettings], on_ready: Callable[[], None]
+) -> None:
+    sources = Sources()
+    health, metrics = Health(), ProcessMetrics(settings, url)
+
+    def apply(changed: CompactionSettings) -> None:
+        configure_logs(changed.log_format, changed.log_level, metrics.lines)
+        metrics.apply(changed)
+
+    live = LiveSettings(settings, read, apply)
+    stopping = stop_signals(lambda: live.in_force)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, live.reload)
+    apply(settings)
+    async with (
+        admin_port(settings, health, metrics),
+        await open_store(url, sources=sources, meter=metrics.store, mends=True) as store,
+    ):
+        starting = asyncio.create_task(
+            when_store_answers(lambda: _cluster(store, settings), url, health, sources), name="start"
+        )
+        cluster = await unless(stopping, starting)
+        if cluster is None:
+            return
+        with find_engine(settings.compaction_engine)(sources) as engine:
+            compactor = Compactor(store, cluster, sources, engine, metrics.owners)
+            health.ready()
+            on_ready()
+            work = asyncio.create_task(
+                compactor.run(lambda: live.in_force.compaction_interval_ms / 1000), name="compactor"
+            )
+            stop = asyncio.create_task(_stop_when(stopping, compactor, live, health), name="stop")
+            try:
+                await work
+            finally:
+                stop.cancel()
+
+
+async def _stop_when(
+    stopping: asyncio.Event, compactor: Compactor, live: LiveSettings[CompactionSettings], health: Health
+) -> None:
+    await stopping.wait()
+    health.drains()
+    compactor.stop(live.in_force.shutdown_ms / 1000)
+
+
+async def _cluster(store: ObjectStore, settings: CompactionSettings) -> ClusterSettings:
+    try:
+        cluster = check_cluster_id(await read_cluster(store), settings.cluster_id, store.url)
+    except ObjectMissing as error:
+        raise Unavailable("there is no cluster here yet; the first broker makes it") from error
+    await check_fit(store, cluster)
+    return cluster
+
+
+def tell_cleaned(report: CleaningReport) -> None:
+    log.info(
+        "cleaned",
+        bundle=report.bundle,
+        topic=report.topic,
+        partition=report.partition,
+        version=report.number,
+        end=report.end,
+        records=report.records,
+    )
+
+
+class Compactor(CompactionService):
+    """`metrics` hears of finished rounds and of what failed."""
+
+    def __init__(
+        self, store: ObjectStore, cluster: ClusterSettings, sources: Sources, engine: Engine, metrics: BundleMetrics
+    ) -> None:
+        super().__init__(store, cluster, sources, engine, _Told(metrics))
+
+
+class _Told(ServiceEvents):
+    """To the log and to the metrics."""
+
+    def __init__(self, metrics: BundleMetrics) -> None:
+        self._metrics = metrics
+
+    def round_finished(self, report: RoundReport) -> None:
+        self._metrics.compacted(report)
+        log.info(
+            "compacted",
+            bundle=report.bundle,
+            plan=report.plan,
+            files=report.files,
+            records=report.records,
+            seconds=round(report.seconds, 3),
+        )
+        for parked in report.parked:
+            log.error(
+                "parked",
+                bundle=report.bundle,
+                topic=parked.topic,
+                partition=parked.partition,
+                damaged=parked.object_key,
+            )
+
+    def bundle_done(self, bundle: int, left: Lag) -> None:
+        log.info("left in segments", bundle=bundle, records=left.records, bytes=left.bytes, oldest_ms=left.written_ms)
+
+    def version_published(self, report: CleaningReport) -> None:
+        tell_cleaned(report)
+
+    def bundle_failed(self, bundle: int, error: LedgerMQError) -> None:
+        self._metrics.upkeep_failed(bundle, "compaction", error)
+        log.warning("bundle not compacted", bundle=bundle, code=error.code, error=error.message)
+
+    def garbage_collected(self, objects: int) -> None:
+        if objects:
+            log.info("garbage collected", objects=objects)
+
+    def garbage_not_collected(self, error: LedgerMQError) -> None:
+        log.warning("garbage not collected", error=error.message)

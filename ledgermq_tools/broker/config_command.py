@@ -1,0 +1,87 @@
+"""`ledgermq config show` and `ledgermq config validate`: what a process would run with here, and whether a file is right."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ledgermq.cli.exit_codes import EPILOG
+from ledgermq.cli.options import Debug, Output, OutputFormat
+from ledgermq.cli.report import Report, Rows, show
+from ledgermq.cli.reporting import command
+from ledgermq_tools.broker.settings_page import unit_of
+from stateless_broker.settings import KINDS, LIVE, BrokerSettings, CompactionSettings, ProcessSettings
+from stateless_broker.settings_sources import read_sources, settle, shown
+
+COLUMNS = ("setting", "value", "unit", "from", "live")
+
+
+class Process(StrEnum):
+    BROKER = "broker"
+    COMPACTOR = "compactor"
+
+
+SETTINGS_OF: dict[Process, type[ProcessSettings]] = {
+    Process.BROKER: BrokerSettings,
+    Process.COMPACTOR: CompactionSettings,
+}
+
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", "-c", envvar="LEDGERMQ_CONFIG", help="TOML file of settings.")
+]
+Checked = Annotated[
+    Path | None, typer.Argument(envvar="LEDGERMQ_CONFIG", metavar="FILE", help="TOML file of settings.")
+]
+OfProcess = Annotated[Process, typer.Option("--process", "-p", help="Whose settings.")]
+
+
+def register(app: typer.Typer) -> None:
+    config = typer.Typer(no_args_is_help=True, epilog=EPILOG)
+    app.add_typer(config, name="config", help="Show and check the settings of brokers and the compaction service.")
+    command(config, "show")(show_settings)
+    command(config, "validate")(validate)
+
+
+def show_settings(
+    config: ConfigFile = None,
+    process: OfProcess = Process.BROKER,
+    output: Output = OutputFormat.TABLE,
+    debug: Debug = False,
+) -> None:
+    """Every setting with its value here, from environment and file, and where it comes from; secrets as stars."""
+    show(settings_report(process, config), output)
+
+
+def validate(file: Checked = None, debug: Debug = False) -> None:
+    """Check a file, together with this environment's LEDGERMQ_… variables. Exit code 2 when something is wrong."""
+    given = read_sources(KINDS, file, {})
+    for kind in KINDS:
+        settle(kind, given)
+    settle(BrokerSettings, given).cluster_defaults().check()
+    typer.echo(
+        f"{file or 'the environment'}: valid, {len(given.file)} settings in the file, {len(given.environment)} in the environment"
+    )
+
+
+def settings_report(process: Process, file: Path | None) -> Report:
+    """Raises InvalidConfig."""
+    kind = SETTINGS_OF[process]
+    given = read_sources(KINDS, file, {})
+    settings = settle(kind, given)
+    rows: list[dict[str, Any]] = [
+        {
+            "setting": name,
+            "value": shown(getattr(settings, name)),
+            "unit": unit_of(name),
+            "from": given.origin(name),
+            "live": name in LIVE,
+            "variable": f"LEDGERMQ_{name.upper()}",
+        }
+        for name in kind.model_fields
+    ]
+    return Report(
+        "", {"process": process.value, "file": str(file) if file else None}, [Rows("settings", COLUMNS, rows)]
+    )

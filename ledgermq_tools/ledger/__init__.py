@@ -1,0 +1,30 @@
+"""The commands that work on a root itself, without a broker: `ledgermq compact`, `inspect`, `fsck`, `gc` and `repair`.
+
+Found by the command line through the entry-point group "ledgermq.commands". They read and write the store by the same code as
+brokers do; `inspect` and `fsck` never write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the application."""
+    from ledgermq.cli.completion import add_setting_names
+    from ledgermq_tools.ledger import compact, fsck, gc, inspect, repair
+
+    add_setting_names(_topic_settings)
+    compact.register(app)
+    inspect.register(app)
+    fsck.register(app)
+    gc.register(app)
+    repair.register(app)
+
+
+def _topic_settings() -> Iterable[str]:
+    from ledger.topics import settings as topic_settings  # late: only completion needs it here
+
+    return topic_settings.NAMES

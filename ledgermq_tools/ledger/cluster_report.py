@@ -1,0 +1,169 @@
+"""`ledgermq inspect cluster`: everything that a root holds, checked: brokers, topics, ledgers, plans, pages, snapshots, Parquet files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ledger import keys
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.log.envelope import ObjectKind, unseal
+from ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledger.open_root import cluster_of
+from ledger.root.cluster import ClusterSettings
+from ledger.topics.catalog import Catalog, read_catalog
+from ledgermq.cli.report import Report, Rows
+from ledgermq_tools.ledger.checkpoint_report import note_parked
+from ledgermq_tools.ledger.findings import Findings
+from ledgermq_tools.ledger.ledger_report import LedgerView, ledger_facts, view_ledger
+from ledgermq_tools.ledger.timestamps import from_ms
+
+BUNDLE_COLUMNS = (
+    "bundle",
+    "claimed_by",
+    "epoch",
+    "last_slot",
+    "segments",
+    "segment_bytes",
+    "checkpoint",
+    "trim_slot",
+    "finished_plan",
+)
+TOPIC_COLUMNS = (
+    "topic",
+    "topic_id",
+    "partitions",
+    "records",
+    "in_parquet",
+    "parquet_files",
+    "parquet_bytes",
+    "settings",
+    "created",
+)
+BROKER_COLUMNS = ("broker", "address", "heartbeat")
+
+OnBundle = Callable[[int, int], None]
+"""(bundles done, bundles in all)"""
+
+
+async def cluster_report(store: ObjectStore, *, full: bool, on_bundle: OnBundle) -> Report:
+    """Raises NoCluster and the store's errors; damage is a finding."""
+    cluster = await cluster_of(store)
+    findings = Findings()
+    views = []
+    for bundle in range(cluster.bundles):
+        views.append(await view_ledger(store, bundle, cluster.producer_states_max, findings, full=full))
+        await _check_sealed(store, bundle, findings)
+        on_bundle(bundle + 1, cluster.bundles)
+    for view in views:
+        if view.checkpoint is not None:
+            note_parked(view.checkpoint, findings)
+    catalog = Catalog()
+    with findings.collecting(keys.ledger(keys.METADATA_BUNDLE)):
+        catalog = await read_catalog(store, cluster.producer_states_max)
+    report = Report(f"cluster at {store.url}", _facts(cluster, store), findings=findings.all)
+    report.tables = [
+        Rows("brokers", BROKER_COLUMNS, await _brokers(store, findings)),
+        Rows("bundles", BUNDLE_COLUMNS, [ledger_facts(view) for view in views]),
+        Rows("topics", TOPIC_COLUMNS, await _topics(store, catalog, views, findings)),
+    ]
+    return report
+
+
+def _facts(cluster: ClusterSettings, store: ObjectStore) -> dict[str, Any]:
+    return {
+        "root": store.url,
+        "cluster_id": cluster.cluster_id,
+        "format_version": cluster.format_version,
+        "created": from_ms(cluster.created_ms),
+        "bundle_count": cluster.bundles,
+        "producer_states_max": cluster.producer_states_max,
+        "parquet_min_age_ms": cluster.parquet_min_age_ms,
+    }
+
+
+async def _check_sealed(store: ObjectStore, bundle: int, findings: Findings) -> None:
+    """Checksums of every other persisted object of the bundle. One that vanishes meanwhile was replaced, which is no damage."""
+    kinds = (
+        (keys.checkpoints(bundle), ObjectKind.CHECKPOINT, fmt.Checkpoint),
+        (keys.compactions(bundle), ObjectKind.COMPACTION_PLAN, fmt.CompactionPlan),
+        (keys.file_pages(bundle), ObjectKind.FILE_PAGE, fmt.FilePage),
+        (keys.snapshots(bundle), ObjectKind.SNAPSHOT, fmt.Snapshot),
+    )
+    for prefix, kind, message in kinds:
+        async for info in store.list(prefix):
+            if not keys.is_numbered(info.key, prefix):
+                findings.add(info.key, "FOREIGN_OBJECT", "its name is not a number; it is passed over")
+                continue
+            with findings.collecting(info.key):
+                try:
+                    data = await store.get(info.key)
+                except ObjectMissing:
+                    continue
+                unseal(kind, message(), data, info.key)
+
+
+async def _brokers(store: ObjectStore, findings: Findings) -> list[dict[str, Any]]:
+    rows = []
+    async for info in store.list(keys.BROKERS):
+        broker = keys.parse_broker(info.key)
+        if broker is None:
+            findings.add(info.key, "FOREIGN_OBJECT", "its name is not a broker's; it is passed over")
+            continue
+        try:
+            body: Any = json.loads(await store.get(info.key))
+            rows.append(
+                {"broker": broker, "address": body.get("address"), "heartbeat": from_ms(info.modified_ms), "body": body}
+            )
+        except ObjectMissing:
+            continue
+        except (ValueError, AttributeError, RecursionError):
+            findings.add(info.key, "DATA_DAMAGED", "the heartbeat is not a JSON object")
+    return rows
+
+
+async def _topics(
+    store: ObjectStore, catalog: Catalog, views: Iterable[LedgerView], findings: Findings
+) -> list[dict[str, Any]]:
+    ends: dict[int, int] = {}
+    in_parquet: dict[int, int] = {}
+    for view in views:
+        if view.history is not None:
+            for (topic_id, _), end in view.history.state.ends.items():
+                ends[topic_id] = ends.get(topic_id, 0) + end
+        for counter in view.checkpoint.partitions if view.checkpoint is not None else ():
+            in_parquet[counter.topic_id] = (
+                in_parquet.get(counter.topic_id, 0) + counter.parquet_end - counter.parquet_start
+            )
+    files = await _parquet(store, findings)
+    return [
+        {
+            "topic": topic.name,
+            "topic_id": topic.id,
+            "partitions": topic.partitions,
+            "records": ends.get(topic.id, 0),
+            "in_parquet": in_parquet.get(topic.id, 0),
+            "parquet_files": files.get(topic.id, (0, 0))[0],
+            "parquet_bytes": files.get(topic.id, (0, 0))[1],
+            "settings": topic.raw_settings,
+            "created": from_ms(topic.created_ms),
+            "removed": topic.removed,
+        }
+        for topic in sorted(catalog.topics_by_name.values(), key=lambda topic: topic.name)
+    ]
+
+
+async def _parquet(store: ObjectStore, findings: Findings) -> dict[int, tuple[int, int]]:
+    """Files and bytes by topic id."""
+    found: dict[int, tuple[int, int]] = {}
+    async for info in store.list(keys.PARQUET):
+        name = keys.parse_parquet(info.key)
+        if name is None:
+            findings.add(
+                info.key, "FOREIGN_OBJECT", "no LedgerMQ process wrote a file of this name, and Spark would read it"
+            )
+            continue
+        count, size = found.get(name.topic_id, (0, 0))
+        found[name.topic_id] = (count + 1, size + info.size)
+    return found

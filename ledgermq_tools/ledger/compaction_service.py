@@ -1,0 +1,111 @@
+"""The compaction service on a terminal: `ledgermq compact ROOT --every 30s`, and the Spark job with `--every`.
+
+The first SIGTERM or SIGINT lets it end the rounds that are under way; a second one ends the process, and others finish them.
+`ledgermq compactor` is the same service as a process with settings, logs, metrics and an admin port.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import Sequence
+
+from ledger.object_store.contract import ObjectStore
+from ledger.parquet.engine import Engine
+from ledger.parquet.keyed_report import CleaningReport
+from ledger.parquet.report import Lag, RoundReport
+from ledger.root.cluster import ClusterSettings
+from ledger.rounds.service import CompactionService, ServiceEvents
+from ledgermq.cli.options import OutputFormat
+from ledgermq.cli.terminal import notes, progress_of_bytes, results
+from ledgermq.durations import parse_duration_ms
+from ledgermq.errors import LedgerMQError
+from ledgermq.sources import Sources
+from ledgermq_tools.ledger.compaction_report import (
+    ProgressOfRounds,
+    cleaning_line,
+    cleaning_row,
+    lag_facts,
+    lag_line,
+    round_line,
+    round_row,
+)
+
+INTERVAL_MS_MIN = 100
+
+
+def parse_interval_s(text: str) -> float:
+    """Raises InvalidRequest."""
+    return parse_duration_ms(text, "--every", INTERVAL_MS_MIN) / 1000
+
+
+async def serve(
+    store: ObjectStore,
+    cluster: ClusterSettings,
+    sources: Sources,
+    engine: Engine,
+    interval_s: float,
+    output: OutputFormat,
+    bundles: Sequence[int] | None = None,
+) -> None:
+    """Until SIGTERM or SIGINT."""
+    with progress_of_bytes() as bar:
+        shown = ProgressOfRounds(bar)
+        events = _Printed(output, sources, shown)
+        service = CompactionService(store, cluster, sources, engine, events, bundles=bundles, on_progress=shown.show)
+        asked: list[int] = []
+
+        def stop(number: int) -> None:
+            if asked:
+                sys.exit(128 + number)
+            asked.append(number)
+            notes().print(f"{signal.Signals(number).name}: ending what is under way; once more to leave it to others")
+            service.stop()
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop, number)
+        notes().print(f"compaction service works on root {store.url}, a run every {interval_s:g} s")
+        await service.run(lambda: interval_s)
+
+
+class _Printed(ServiceEvents):
+    """Rounds and lags on stdout, a line each; troubles on stderr."""
+
+    def __init__(self, output: OutputFormat, sources: Sources, shown: ProgressOfRounds) -> None:
+        self._output = output
+        self._sources = sources
+        self._shown = shown
+
+    def round_finished(self, report: RoundReport) -> None:
+        self._shown.forget(report.bundle, report.plan)
+        self._print({"event": "round", **round_row(report)}, round_line(report))
+        for parked in report.parked:
+            notes().print(
+                f"parked: {parked.topic}-{parked.partition}: {parked.object_key}: {parked.reason}", markup=False
+            )
+
+    def bundle_done(self, bundle: int, left: Lag) -> None:
+        now_ms = self._sources.now_ms()
+        self._print({"event": "left", "bundle": bundle, **lag_facts(left, now_ms)}, lag_line(bundle, left, now_ms))
+
+    def version_published(self, report: CleaningReport) -> None:
+        self._print({"event": "cleaned", **cleaning_row(report)}, cleaning_line(report))
+
+    def bundle_failed(self, bundle: int, error: LedgerMQError) -> None:
+        self._print({"event": "failed", "bundle": bundle, "code": error.code, "error": error.message}, "")
+        notes().print(f"bundle {bundle} not compacted, it is tried again: {error.code}: {error.message}", markup=False)
+
+    def garbage_collected(self, objects: int) -> None:
+        if objects:
+            self._print({"event": "garbage", "objects": objects}, f"{objects} objects of garbage collected")
+
+    def garbage_not_collected(self, error: LedgerMQError) -> None:
+        notes().print(f"garbage not collected: {error.message}", markup=False)
+
+    def _print(self, document: dict[str, object], line: str) -> None:
+        text = json.dumps(document) if self._output is OutputFormat.JSON else line
+        if text:
+            results().print(text, markup=False, soft_wrap=True)
+            sys.stdout.flush()

@@ -1,0 +1,107 @@
+"""`ledgermq gc ROOT`: remove what nothing refers to any more, beside brokers and compactors or without any."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from ledger.fsck.problem import time_text
+from ledger.open_root import fitting_cluster_of, opened
+from ledger.rounds.engines import find_engine
+from ledgermq.cli.exit_codes import exit_code
+from ledgermq.cli.options import Debug, Output, OutputFormat
+from ledgermq.cli.report import Finding, Report, Rows, show
+from ledgermq.cli.reporting import command
+from ledgermq.durations import parse_duration_ms
+from ledgermq.errors import LedgerMQError
+from ledgermq.sources import Sources
+from ledgermq_tools.ledger.root import Root
+
+DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Show what would be removed, remove nothing.")]
+Grace = Annotated[
+    str | None,
+    typer.Option(
+        "--grace",
+        metavar="AGE",
+        help="Leave what is younger by the store's clock, as 15m. Default: the cluster's parquet_min_age_ms.",
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "gc")(gc)
+
+
+async def gc(
+    root: Root, dry_run: DryRun = False, grace: Grace = None, output: Output = OutputFormat.TABLE, debug: Debug = False
+) -> None:
+    """Remove what nothing needs any more: segments that are in Parquet, replaced checkpoints, files below log starts, and so on.
+
+    What is younger than the grace waits: the table says from when on it may go. What no LedgerMQ process puts is only shown. Brokers and
+    compactors may go on meanwhile.
+    """
+    from ledger.garbage.find import find_removable
+    from ledger.garbage.sweep import Swept, sweep
+    from ledger.topics.catalog import read_catalog  # late: every command of the application loads this module
+
+    chosen_ms = None if grace is None else parse_duration_ms(grace, "--grace")
+    sources = Sources()
+    async with opened(root, sources) as store:
+        cluster = await fitting_cluster_of(store)
+        grace_ms = cluster.parquet_min_age_ms if chosen_ms is None else chosen_ms
+        if dry_run:
+            catalog = await read_catalog(store, cluster.producer_states_max)
+            found = await find_removable(store, cluster, catalog, grace_ms)
+            swept = Swept(found, failures=found.failures)
+        else:
+            with find_engine("local")(sources) as engine:
+                swept = await sweep(store, cluster, sources, engine, grace_ms=grace_ms)
+    show(sweep_report(store.url, swept, dry_run=dry_run, keys=output is OutputFormat.JSON), output)
+    if swept.failures:
+        raise typer.Exit(exit_code(next(iter(swept.failures.values()))))
+
+
+def sweep_report(url: str, swept: Any, *, dry_run: bool, keys: bool) -> Report:
+    """`keys`: every object, not only how many there are of each kind."""
+    found = swept.found
+    gone = {each.key for each in (found.removable if dry_run else swept.removed)}
+    facts = {
+        "dry_run": dry_run,
+        "objects": len(gone),
+        "bytes": sum(each.size for each in found.removable if each.key in gone),
+        "within_grace": len(found.waiting),
+        "not_removed": len(found.removable) - len(gone),
+        "archived": found.archived,
+        "fences_kept": found.fences_kept,
+        "foreign": len(found.foreign),
+    }
+    kinds = [{"kind": kind.value, "objects": objects, "bytes": size} for kind, objects, size in found.by_kind()]
+    tables = [Rows("kinds", ("kind", "objects", "bytes"), kinds)] if kinds else []
+    if found.waiting:
+        tables.append(Rows("waiting", ("kind", "objects", "bytes", "may_go_from", "all_from"), [*_waiting(found)]))
+    if keys:
+        rows = [
+            asdict(each) | {"kind": each.kind.value, "removed": each.key in gone and not dry_run}
+            for each in found.removable
+        ]
+        tables.append(Rows("found", ("kind", "key", "size", "modified_ms", "why", "removed"), rows))
+    findings = [
+        Finding(key, "FOREIGN_OBJECT", "no LedgerMQ process puts it here; it is left alone") for key in found.foreign
+    ]
+    findings += [_failure(where, error) for where, error in sorted(swept.failures.items())]
+    return Report(f"garbage of {url}", facts, tables, findings)
+
+
+def _waiting(found: Any) -> Iterator[dict[str, Any]]:
+    """By kind: what nothing needs, and from when on this command may remove the first and the last of it."""
+    for kind, waiting in found.waiting_by_kind():
+        times = [each.free_ms for each in waiting]
+        row = {"kind": kind.value, "objects": len(waiting), "bytes": sum(each.size for each in waiting)}
+        yield row | {"may_go_from": time_text(min(times)), "all_from": time_text(max(times)), "free_ms": max(times)}
+
+
+def _failure(where: str, error: LedgerMQError) -> Finding:
+    return Finding(error.object_key or where, error.code, error.message)

@@ -1,0 +1,105 @@
+"""`ledgermq inspect …`: look at what a root holds, without a broker and without changing anything.
+
+Exit code 6 when something is damaged.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ledger.open_root import cluster_of, opened
+from ledgermq.cli.exit_codes import ExitCode
+from ledgermq.cli.options import Debug, Output, OutputFormat
+from ledgermq.cli.report import Report, show
+from ledgermq.cli.reporting import command
+from ledgermq.cli.terminal import progress_of_items
+from ledgermq.errors import InvalidRequest
+from ledgermq.sources import Sources
+from ledgermq_tools.ledger.checkpoint_report import checkpoint_report
+from ledgermq_tools.ledger.cluster_report import cluster_report
+from ledgermq_tools.ledger.findings import Findings
+from ledgermq_tools.ledger.ledger_report import ledger_report, view_ledger
+from ledgermq_tools.ledger.root import Bundle, Root
+from ledgermq_tools.ledger.segment_report import segment_report
+
+NUMBER_MAX = 2**63 - 1
+
+Full = Annotated[
+    bool, typer.Option("--full", help="Read every segment whole and check every batch, not only the indexes.")
+]
+Slot = Annotated[
+    int, typer.Argument(min=1, max=NUMBER_MAX, metavar="SLOT", help="Number of the segment in its ledger.")
+]
+Number = Annotated[
+    int | None,
+    typer.Argument(min=1, max=NUMBER_MAX, metavar="NUMBER", help="Number of the checkpoint; the newest if left out."),
+]
+Newest = Annotated[
+    int, typer.Option("--newest", min=0, help="How many segments to list, counted from the end; 0 = all.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    inspect = typer.Typer(no_args_is_help=True)
+    app.add_typer(
+        inspect,
+        name="inspect",
+        help="Look into a root: segments, ledgers, checkpoints, the whole cluster; checks what it reads.",
+    )
+
+    @command(inspect, "segment")
+    async def segment(
+        root: Root, bundle: Bundle, slot: Slot, output: Output = OutputFormat.TABLE, debug: Debug = False
+    ) -> None:
+        """One segment: its index and all its batches, checksums checked, batches decoded."""
+        async with opened(root, Sources()) as store:
+            finish(await segment_report(store, bundle, slot), output)
+
+    @command(inspect, "ledger")
+    async def ledger(
+        root: Root,
+        bundle: Bundle,
+        newest: Newest = 20,
+        full: Full = False,
+        output: Output = OutputFormat.TABLE,
+        debug: Debug = False,
+    ) -> None:
+        """The segments of one bundle: which are valid, who wrote them, what is damaged."""
+        findings = Findings()
+        async with opened(root, Sources()) as store:
+            cluster = await cluster_of(store)
+            if bundle >= cluster.bundles:
+                raise InvalidRequest(f"bundle {bundle}: this cluster has bundles 0 to {cluster.bundles - 1}")
+            view = await view_ledger(store, bundle, cluster.producer_states_max, findings, full=full)
+        finish(ledger_report(view, findings, newest=newest), output)
+
+    @command(inspect, "checkpoint")
+    async def checkpoint(
+        root: Root, bundle: Bundle, number: Number = None, output: Output = OutputFormat.TABLE, debug: Debug = False
+    ) -> None:
+        """One checkpoint of a bundle: what recovery begins with."""
+        async with opened(root, Sources()) as store:
+            await cluster_of(store)
+            finish(await checkpoint_report(store, bundle, number), output)
+
+    @command(inspect, "cluster")
+    async def cluster(
+        root: Root, full: Full = False, output: Output = OutputFormat.TABLE, debug: Debug = False
+    ) -> None:
+        """Everything that a root holds: brokers, bundles, topics, Parquet files, and whatever is damaged."""
+        async with opened(root, Sources()) as store:
+            with progress_of_items() as progress:
+                task = progress.add_task("Reading bundles", total=None, note="")
+                report = await cluster_report(
+                    store, full=full, on_bundle=lambda n, of: progress.update(task, completed=n, total=of)
+                )
+        finish(report, output)
+
+
+def finish(report: Report, output: OutputFormat) -> None:
+    """Show the report; with findings the exit code says so."""
+    show(report, output)
+    if report.findings:
+        raise typer.Exit(ExitCode.DAMAGED)

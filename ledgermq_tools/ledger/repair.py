@@ -1,0 +1,159 @@
+"""`ledgermq repair ROOT`: mend what is stored twice, and take up parked partitions again.
+
+With `--skip` they are taken up without the batches that nobody can read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import socket
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ledger.object_store.contract import ObjectStore
+from ledger.open_root import fitting_cluster_of, opened
+from ledger.topics.catalog import read_catalog
+from ledgermq.cli.exit_codes import ExitCode
+from ledgermq.cli.options import Debug, Output, OutputFormat
+from ledgermq.cli.report import Report, Rows, show
+from ledgermq.cli.reporting import command
+from ledgermq.cli.terminal import notes
+from ledgermq.errors import InvalidRequest, Unavailable
+from ledgermq.sources import Sources
+from ledgermq_tools.ledger.root import Root
+
+if TYPE_CHECKING:
+    from ledger.root.mend import Mended
+
+Topic = Annotated[str | None, typer.Option("--topic", "-t", help="Only partitions of this topic.")]
+Partition = Annotated[int | None, typer.Option("--partition", "-p", min=0, help="Only this partition of the topic.")]
+Skip = Annotated[
+    bool, typer.Option("--skip", help="Give up the batches that cannot be read. Needs --topic and --partition.")
+]
+By = Annotated[str | None, typer.Option("--by", help="Who decides, for the record; user and machine if left out.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Only show what is parked and what is damaged.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before records are given up.")]
+
+COLUMNS = ("topic", "partition", "bundle", "offsets", "records", "object_key", "reason", "outcome")
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "repair")(repair)
+
+
+async def repair(
+    root: Root,
+    topic: Topic = None,
+    partition: Partition = None,
+    skip: Skip = False,
+    by: By = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    output: Output = OutputFormat.TABLE,
+    debug: Debug = False,
+) -> None:
+    """Mend damaged objects of bundle 0 from their second copies, and let compaction take up parked partitions again.
+
+    A partition is taken up once its damaged objects were put back. With --skip, rows that say so stand in Parquet in place of the records
+    that cannot be read. Brokers may go on meanwhile. Exit code 6: something is damaged still.
+    """
+    from ledger.parquet.repair import (
+        find_parked,
+        repair_partition,
+    )  # late: every command of the application loads this module
+
+    if skip and (topic is None or partition is None):
+        raise InvalidRequest("--skip gives up records: name one partition, by --topic and --partition")
+    sources = Sources()
+    async with opened(root, sources) as store:
+        cluster = await fitting_cluster_of(store)
+        copies = await _mend(store, dry_run=dry_run)
+        names = {
+            each.id: each.name
+            for each in (await read_catalog(store, cluster.producer_states_max)).topics_by_id.values()
+        }
+        rows, still_damaged = [], False
+        for found in await find_parked(store, cluster, asyncio.to_thread):
+            name = names.get(found.part.topic_id, f"(topic id {found.part.topic_id})")
+            if topic not in (None, name) or partition not in (None, found.part.partition):
+                continue
+            outcome = "would be taken up again" if not found.damaged else "would be given up" if skip else "damaged"
+            if not dry_run and (skip or not found.damaged):
+                if found.damaged and not yes:
+                    typer.confirm(
+                        f"Give up {found.records} records of {name}-{found.part.partition} for ever?",
+                        abort=True,
+                        err=True,
+                    )
+                if not await repair_partition(store, cluster, found, sources, decided_by=by or _whoever()):
+                    raise Unavailable(f"{name}-{found.part.partition} has changed meanwhile; look again")
+                outcome = "given up, and taken up again" if found.damaged else "taken up again"
+            still_damaged |= outcome == "damaged"
+            rows += _rows(name, found, outcome)
+    show(
+        Report(
+            f"repair of {store.url}",
+            {
+                "parked": len({(row["topic"], row["partition"]) for row in rows}),
+                "damaged_metadata": sum(each.damage for each in copies),
+            },
+            [
+                *(
+                    [Rows("objects", ("object_key", "reason", "outcome"), [_mended(each) for each in copies])]
+                    if copies
+                    else []
+                ),
+                *([Rows("partitions", COLUMNS, rows)] if rows else []),
+            ],
+        ),
+        output,
+    )
+    if dry_run and (rows or copies):
+        notes().print("Nothing was changed (--dry-run).")
+    if still_damaged or any(each.is_lost for each in copies):
+        raise typer.Exit(ExitCode.DAMAGED)
+
+
+async def _mend(store: ObjectStore, *, dry_run: bool) -> list[Mended]:
+    from ledger.root.copies import copies_of
+    from ledger.root.mend import mend_copies
+
+    copies = copies_of(store)
+    return await mend_copies(copies, dry_run=dry_run) if copies is not None else []
+
+
+def _mended(each: Mended) -> dict[str, Any]:
+    return {
+        "object_key": each.object_key,
+        "reason": each.reason.removeprefix(f"{each.object_key}: "),
+        "outcome": each.outcome,
+    }
+
+
+def _rows(name: str, found: Any, outcome: str) -> list[dict[str, Any]]:
+    """One for each damaged batch; one where there is none any more."""
+    common = {"topic": name, "partition": found.part.partition, "bundle": found.bundle, "outcome": outcome}
+    parked = found.part.parked
+    if not found.damaged:
+        return [
+            common | {"offsets": "", "records": 0, "object_key": parked.object_key, "reason": f"was: {parked.reason}"}
+        ]
+    return [
+        common
+        | {
+            "offsets": f"{each.first_offset}-{each.last_offset}",
+            "records": each.last_offset + 1 - each.first_offset,
+            "object_key": each.object_key,
+            "reason": each.reason,
+        }
+        for each in found.damaged
+    ]
+
+
+def _whoever() -> str:
+    try:
+        return f"{getpass.getuser()}@{socket.gethostname()}"
+    except (OSError, KeyError):  # a container without a name for its user
+        return socket.gethostname()

@@ -1,0 +1,118 @@
+"""`ledgermq inspect segment`: one segment with all its batches, every checksum checked and every batch decoded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ledger import keys
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.log.segment import SlotIndex, decode_tail
+from ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledgermq.cli.report import Report, Rows
+from ledgermq.errors import CorruptFrame, MessageTooLarge
+from ledgermq.protocol.batch_header import check_crc
+from ledgermq.protocol.records import decode_batch, schema_prefix
+from ledgermq_tools.ledger.findings import Findings
+from ledgermq_tools.ledger.timestamps import from_ms, from_us
+
+COLUMNS = (
+    "topic_id",
+    "partition",
+    "base_offset",
+    "records",
+    "bytes",
+    "first_time",
+    "last_time",
+    "producer",
+    "sequence",
+    "state",
+)
+
+
+async def segment_report(store: ObjectStore, bundle: int, slot: int) -> Report:
+    """Raises ObjectMissing and the store's errors; damage is a finding."""
+    key = keys.segment(bundle, slot)
+    try:
+        data = await store.get(key)
+    except ObjectMissing as error:
+        where = f"`ledgermq inspect ledger ROOT {bundle}` shows which there are; those that are in Parquet go"
+        raise ObjectMissing(f"there is no segment {key}: {where}", object_key=key) from error
+    report = Report(key, {"object": key, "bytes": len(data)}, findings=[])
+    findings = Findings()
+    with findings.collecting(key):
+        index = decode_tail(data, bundle, slot)
+        report.facts |= segment_facts(index)
+        report.tables = [Rows("batches", COLUMNS, check_batches(data, index, findings))]
+    report.findings = findings.all
+    return report
+
+
+def segment_facts(slot: SlotIndex) -> dict[str, Any]:
+    index = slot.index
+    return {
+        "bundle": index.bundle,
+        "slot": index.slot,
+        "epoch": index.epoch,
+        "kind": kind_name(index),
+        "records": sum(entry.record_count for entry in index.batches),
+        "created": from_ms(index.created_ms),
+        "broker": index.broker,
+        "successor": index.successor,
+        "writer": index.writer.hex(),
+        "put_id": index.put_id.hex(),
+        "previous": index.previous.hex(),
+        "index_bytes": slot.tail_length,
+    }
+
+
+def kind_name(index: fmt.SegmentIndex) -> str:
+    """A number for a kind that this software does not know: such a segment is void."""
+    known = index.kind in fmt.SegmentKind.values()
+    return fmt.SegmentKind.Name(index.kind) if known else str(int(index.kind))
+
+
+def check_batches(data: bytes, slot: SlotIndex, findings: Findings) -> list[dict[str, Any]]:
+    """A row a batch; damage goes to `findings`."""
+    key = keys.segment(slot.index.bundle, slot.index.slot)
+    if not data.startswith(schema_prefix()):
+        findings.add(key, "DATA_DAMAGED", "it does not begin with the Arrow schema of record schema 1")
+    rows = []
+    for number, entry in enumerate(slot.index.batches):
+        problem = _problem(memoryview(data)[entry.position : entry.position + entry.length], entry)
+        if problem:
+            findings.add(
+                key, "DATA_DAMAGED", f"batch {number} (topic {entry.topic_id} partition {entry.partition}): {problem}"
+            )
+        rows.append(_row(entry, "damaged" if problem else "ok"))
+    return rows
+
+
+def _problem(data: memoryview, entry: fmt.BatchEntry) -> str | None:
+    try:
+        check_crc(data, entry.crc)
+        batch = decode_batch(data)
+    except (CorruptFrame, MessageTooLarge) as error:
+        return error.message
+    return (
+        None
+        if batch.num_rows == entry.record_count
+        else f"it has {batch.num_rows} records, the index says {entry.record_count}"
+    )
+
+
+def _row(entry: fmt.BatchEntry, state: str) -> dict[str, Any]:
+    return {
+        "topic_id": entry.topic_id,
+        "partition": entry.partition,
+        "base_offset": entry.base_offset,
+        "records": entry.record_count,
+        "bytes": entry.length,
+        "first_time": from_us(entry.timestamp_min_us),
+        "last_time": from_us(entry.timestamp_max_us),
+        "producer": entry.producer_id.hex()[:12] or None,
+        "producer_epoch": entry.producer_epoch,
+        "sequence": entry.sequence if entry.producer_id else None,
+        "position": entry.position,
+        "crc": f"{entry.crc:08x}",
+        "state": state,
+    }

@@ -1,0 +1,76 @@
+"""`ledgermq top`: reads the admin ports again and again, and shows what happened in between."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from ledgermq.cli.exit_codes import ExitCode
+from ledgermq.cli.options import Debug, Output, OutputFormat
+from ledgermq.cli.report import print_json
+from ledgermq.cli.reporting import command
+from ledgermq.cli.terminal import notes, results
+from ledgermq.errors import InvalidRequest
+from stateless_broker.settings import ADMIN_PORT
+
+Admins = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="HOST:PORT…", help="Admin ports of the brokers (their setting admin_port)."),
+]
+Interval = Annotated[float, typer.Option("--interval", "-i", min=0.2, metavar="SECONDS", help="Between two looks.")]
+AnswerTimeout = Annotated[
+    float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="How long to wait for an admin port.")
+]
+Once = Annotated[bool, typer.Option("--once", help="Show one interval and end.")]
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "top")(top)
+
+
+async def top(
+    admins: Admins = None,
+    interval: Interval = 2.0,
+    once: Once = False,
+    output: Output = OutputFormat.TABLE,
+    timeout_s: AnswerTimeout = 3.0,
+    debug: Debug = False,
+) -> None:
+    """What brokers do right now, live: rates, latencies, cost. In a pipe one table follows another.
+
+    --once or --output json: one interval. Except on a terminal it ends with exit code 3 when no admin port answers at first.
+    """
+    from rich.live import Live
+
+    from ledgermq_tools.top.screen import screen
+    from ledgermq_tools.top.watch import watch  # late: every command of the application loads this module
+
+    addresses = [_checked(address) for address in admins or [f"localhost:{ADMIN_PORT}"]]
+    views = watch(addresses, interval, timeout_s)
+    console = results()
+    if console.is_terminal and not once and output is OutputFormat.TABLE:
+        with Live(console=console, screen=False, auto_refresh=False) as live:
+            async for view in views:
+                live.update(screen(view), refresh=True)
+    has_answered = False
+    async for view in views:
+        if output is OutputFormat.JSON:
+            print_json(asdict(view))
+        else:
+            console.print(screen(view))
+        has_answered |= any(row.broker for row in view.brokers)
+        if not has_answered:
+            text = f"No admin port answers. Brokers open one with --admin-port; `ledgermq top` looks at {ADMIN_PORT}."
+            notes().print(text, soft_wrap=True)
+            raise typer.Exit(ExitCode.UNAVAILABLE)
+        if once or output is OutputFormat.JSON:
+            return
+
+
+def _checked(address: str) -> str:
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isdigit() or set(address) & set("/?#@ "):
+        raise InvalidRequest(f"{address!r}: an admin port is given as host:port")
+    return address

@@ -1,0 +1,146 @@
+"""From two readings of /metrics to what happened in between. Pure: text in, numbers out."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from math import isfinite
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from stateless_broker.metrics.topic_totals import OTHER
+
+Labels = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """`values` by (name, labels); `at_s`: when it was read, by any clock that goes forward."""
+
+    at_s: float
+    values: dict[tuple[str, Labels], float]
+
+    def sum(self, name: str, **labels: str) -> float:
+        """Over all series of that name that have these labels, too."""
+        wanted = set(labels.items())
+        return sum(value for (found, has), value in self.values.items() if found == name and wanted <= set(has))
+
+    def by(self, name: str, label: str) -> dict[str, float]:
+        """Sums by the values of one label."""
+        found: defaultdict[str, float] = defaultdict(float)
+        for (series, has), value in self.values.items():
+            if series == name:
+                found[dict(has).get(label, "")] += value
+        return dict(found)
+
+
+def parse(text: str, at_s: float) -> Reading:
+    """Raises ValueError for text that is none of Prometheus', or whose buckets have no bounds. Values that are no numbers are left out."""
+    values = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            float(sample.labels.get("le", 0))
+            if isfinite(sample.value):
+                values[sample.name, tuple(sorted(sample.labels.items()))] = float(sample.value)
+    return Reading(at_s, values)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRow:
+    """Rates are per second. `trouble`: why nothing could be read, or what is amiss."""
+
+    admin: str
+    broker: str = ""
+    ready: bool = False
+    bundles: int = 0
+    streams: int = 0
+    records_in: float = 0.0
+    bytes_in: float = 0.0
+    bytes_out: float = 0.0
+    puts: float = 0.0
+    gets: float = 0.0
+    flush_p99_s: float | None = None
+    cache_hits: float | None = None
+    dollars_per_hour: float = 0.0
+    cpu: float = 0.0
+    memory_bytes: float = 0.0
+    heartbeat_s: float = 0.0
+    trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRow:
+    topic: str
+    records_in: float
+    bytes_in: float
+    records_out: float
+    bytes_out: float
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    brokers: list[BrokerRow] = field(default_factory=list)
+    topics: list[TopicRow] = field(default_factory=list)
+
+
+def broker_row(admin: str, before: Reading, now: Reading) -> BrokerRow:
+    def rate(name: str, **labels: str) -> float:
+        return _rate(before.sum(name, **labels), now.sum(name, **labels), now.at_s - before.at_s)
+
+    def requests(*operations: str) -> float:
+        return sum(rate("ledgermq_store_requests_total", operation=operation) for operation in operations)
+
+    reads, hits = rate("ledgermq_reads_total"), rate("ledgermq_reads_total", source="cache")
+    troubled = sorted(now.by("ledgermq_bundle_trouble", "bundle"), key=lambda bundle: (len(bundle), bundle))
+    parked = now.sum("ledgermq_parked_partitions")
+    trouble = [f"bundle {bundle} is in trouble" for bundle in troubled] + (
+        [f"{parked:.0f} partitions parked"] if parked else []
+    )
+    return BrokerRow(
+        admin=admin,
+        broker=next(iter(now.by("ledgermq_broker_info", "broker")), ""),
+        ready=now.sum("ledgermq_ready") > 0,
+        bundles=int(now.sum("ledgermq_owned_bundles")),
+        streams=int(now.sum("ledgermq_open_streams")),
+        records_in=rate("ledgermq_produced_records_total"),
+        bytes_in=rate("ledgermq_produced_bytes_total"),
+        bytes_out=rate("ledgermq_fetched_bytes_total"),
+        puts=requests("put_if_absent", "put", "fenced_put"),
+        gets=requests("get", "get_range", "get_suffix", "head", "list"),
+        flush_p99_s=quantile(0.99, before, now, "ledgermq_flush_seconds_bucket"),
+        cache_hits=hits / reads if reads else None,
+        dollars_per_hour=now.sum("ledgermq_store_dollars_per_hour"),
+        cpu=rate("process_cpu_seconds_total"),
+        memory_bytes=now.sum("process_resident_memory_bytes"),
+        heartbeat_s=now.sum("ledgermq_heartbeat_age_seconds"),
+        trouble=", ".join(trouble),
+    )
+
+
+def topic_rows(pairs: Iterable[tuple[Reading, Reading]]) -> list[TopicRow]:
+    """Summed over brokers, the busiest first. `pairs`: each broker's reading before and now."""
+    sums: defaultdict[str, list[float]] = defaultdict(lambda: [0.0] * 4)
+    names = ("produced_records", "produced_bytes", "fetched_records", "fetched_bytes")
+    for before, now in pairs:
+        for place, name in enumerate(names):
+            earlier = before.by(f"ledgermq_{name}_total", "topic")
+            for topic, value in now.by(f"ledgermq_{name}_total", "topic").items():
+                sums[topic][place] += _rate(earlier.get(topic, 0.0), value, now.at_s - before.at_s)
+    rows = [TopicRow(topic, *found) for topic, found in sums.items() if topic != OTHER or any(found)]
+    return sorted(rows, key=lambda row: (-row.bytes_in - row.bytes_out, row.topic))
+
+
+def quantile(q: float, before: Reading, now: Reading, name: str) -> float | None:
+    """Upper bound of the bucket in which it lies; None where nothing was observed in between."""
+    earlier = before.by(name, "le")
+    counts = {float(le): value - earlier.get(le, 0.0) for le, value in now.by(name, "le").items()}
+    total = counts.get(float("inf"), 0.0)
+    if total <= 0:
+        return None
+    return min(le for le, count in counts.items() if count >= q * total)
+
+
+def _rate(before: float, now: float, seconds: float) -> float:
+    """A counter that went back belongs to a process that was started again."""
+    return (now if now < before else now - before) / seconds if seconds > 0 else 0.0
