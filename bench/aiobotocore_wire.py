@@ -1,4 +1,7 @@
-"""`AiobotocoreWire`: `S3Wire` by aiobotocore, which is botocore over aiohttp. Works in the event loop that opened it."""
+"""`AiobotocoreWire`: `S3Wire` by aiobotocore, which is botocore over aiohttp.
+
+Works in the event loop that opened it.
+"""
 
 from __future__ import annotations
 

@@ -1,13 +1,16 @@
-"""Parquet compaction against a plain pyarrow write of the same rows, per core; and what its requests cost on S3.
+"""Parquet compaction against a plain pyarrow write of the same rows, per core; and what its
+requests cost on S3.
 
 python -m bench.compaction [--megabytes 500] [--segment-megabytes 4] [--partitions 8] [--rounds 4]
 
-Both take turns, each time to new files, now one and now the other first: whoever is first gets the memory that was freed a moment ago.
-The first turn of each does not count: it takes fresh memory from the kernel, and imports what it needs. What is told is the median of the
-others; the ratio is the median of the ratios of a turn.
-Processor seconds are of this process, all threads: on a shared machine they say more than wall time. Tasks run as in a worker of Spark. The
-plain conversion reads the same segments with pyarrow alone, one thread, and writes files of the same columns, codec, encodings, statistics
-and page index; it knows no checksums, validates nothing, finds nothing by index, and makes nothing durable.
+Both take turns, each time to new files, now one and now the other first: whoever is first gets the
+memory that was freed a moment ago. The first turn of each does not count: it takes fresh memory
+from the kernel, and imports what it needs. What is told is the median of the others; the ratio is
+the median of the ratios of a turn. Processor seconds are of this process, all threads: on a shared
+machine they say more than wall time. Tasks run as in a worker of Spark. The plain conversion reads
+the same segments with pyarrow alone, one thread, and writes files of the same columns, codec,
+encodings, statistics and page index; it knows no checksums, validates nothing, finds nothing by
+index, and makes nothing durable.
 """
 
 from __future__ import annotations
@@ -99,7 +102,9 @@ async def fill(root: Root, shape: Shape) -> int:
 
 
 def plain_conversion(shape: Shape, root: Path, folder: Path) -> tuple[float, float, int]:
-    """(processor seconds of it all, of the writing alone, rows): every segment's stream, partition by partition, to one file each."""
+    """(processor seconds of it all, of the writing alone, rows): every segment's stream, partition
+    by partition, to one file each.
+    """
     writers: dict[int, pq.ParquetWriter] = {}
     waiting: dict[int, list[pa.RecordBatch]] = {p: [] for p in range(shape.partitions)}
     waiting_bytes, ends = dict.fromkeys(waiting, 0), dict.fromkeys(waiting, 0)

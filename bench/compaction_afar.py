@@ -1,9 +1,11 @@
-"""Parquet compaction at the distance of S3: one task at a time, as a Spark worker of one core has them, decoding in place and in threads.
+"""Parquet compaction at the distance of S3: one task at a time, as a Spark worker of one core has
+them, decoding in place and in threads.
 
     python -m bench.compaction_afar [--megabytes 300] [--rounds 2]
 
-The store is MinIO behind `bench.distant`: 100 ms an answer in the median. A root is filled for each turn and compacted by one pass:
-`pass_s` is its wall time, with what it asks once; `round_s` is that of the rounds that wrote files. Prints one JSON line a turn.
+The store is MinIO behind `bench.distant`: 100 ms an answer in the median. A root is filled for each
+turn and compacted by one pass: `pass_s` is its wall time, with what it asks once; `round_s` is that
+of the rounds that wrote files. Prints one JSON line a turn.
 """
 
 from __future__ import annotations

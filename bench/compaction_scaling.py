@@ -1,11 +1,13 @@
-"""How Parquet compaction grows with the executors of a real Spark cluster: one worker of one core, then two.
+"""How Parquet compaction grows with the executors of a real Spark cluster: one worker of one core,
+then two.
 
     python -m bench.compaction_scaling [--megabytes 2000] [--value-bytes 1000] [--partitions 16] [--workers 1 2] [--rounds 1]
 
-A root with one bundle for each round, equally full, in a local folder; a standalone cluster of processes on this machine; a driver that
-compacts one small bundle first, for executors and Python to start, and then the one that counts. Wall time is of the round, plan and
-commit included; processor seconds are of all processes of the workers. On a machine with fewer idle cores than workers the rates say
-little: look at the processor seconds then. Prints one JSON line.
+A root with one bundle for each round, equally full, in a local folder; a standalone cluster of
+processes on this machine; a driver that compacts one small bundle first, for executors and Python
+to start, and then the one that counts. Wall time is of the round, plan and commit included;
+processor seconds are of all processes of the workers. On a machine with fewer idle cores than
+workers the rates say little: look at the processor seconds then. Prints one JSON line.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Many connected clients in one process: `python -m bench.crowd TARGET TOPIC --clients 250`.
 
-Each has a connection of its own, has produced one record, and reads at the end of the topic. Says "connected" once all are, and stays
-until its standard input ends.
+Each has a connection of its own, has produced one record, and reads at the end of the topic. Says
+"connected" once all are, and stays until its standard input ends.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""A store at the distance of S3: a line to a near one whose answers come as late as those of S3 Standard do.
+"""A store at the distance of S3: a line to a near one whose answers come as late as those of S3
+Standard do.
 
     python -m bench.distant HOST:PORT        prints its own port, ends with its standard input
 
-Each answer is late by a log-normal draw with a median of 100 ms and a 99th percentile of 195 ms; several on one connection stay in order.
+Each answer is late by a log-normal draw with a median of 100 ms and a 99th percentile of 195 ms;
+several on one connection stay in order.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
-"""How soon a running Spark stream shows a record: from its acknowledgement to the moment at which foreachBatch has it.
+"""How soon a running Spark stream shows a record: from its acknowledgement to the moment at which
+foreachBatch has it.
 
     python -m bench.freshness ROOT [--seconds 60] [--rate 200] [--broker-options "…"]
 
-ROOT is a new root: file:///…, s3://…, hdfs://… One broker process, one producer process at a steady rate, and in this process a query that
-runs batch after batch on local[2]. The first forty seconds do not count: the first batch takes Spark up to twenty on two cores, and the
-next ones catch up. Prints one JSON line.
+ROOT is a new root: file:///…, s3://…, hdfs://… One broker process, one producer process at a steady
+rate, and in this process a query that runs batch after batch on local[2]. The first forty seconds
+do not count: the first batch takes Spark up to twenty on two cores, and the next ones catch up.
+Prints one JSON line.
 """
 
 from __future__ import annotations

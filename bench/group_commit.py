@@ -1,4 +1,6 @@
-"""GC: what the pause between two segments of a bundle (`flush_spacing_ms`) buys and costs: throughput, latency and PUTs, by store."""
+"""GC: what the pause between two segments of a bundle (`flush_spacing_ms`) buys and costs:
+throughput, latency and PUTs, by store.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""How long groups take to decide: `python -m bench.groups [--members 500] [--partitions 5000] [--topics 10]`.
+"""How long groups take to decide: `python -m bench.groups [--members 500] [--partitions 5000]
+[--topics 10]`.
 
-CPU time of the coordinator alone (no log, no network): a storm of joins until everybody holds its share, heartbeats that change nothing, a
-member that leaves, a new coordinator that replays the log, commits.
+CPU time of the coordinator alone (no log, no network): a storm of joins until everybody holds its
+share, heartbeats that change nothing, a member that leaves, a new coordinator that replays the log,
+commits.
 """
 
 from __future__ import annotations
@@ -49,7 +51,9 @@ def told(what: str, desk: Desk, costs: list[float]) -> Iterator[None]:
 
 
 def until_stable(desk: Desk, consumers: Iterable[Consumer]) -> int:
-    """As a broker does it: only members that something changed for are answered, and only these send again."""
+    """As a broker does it: only members that something changed for are answered, and only these
+    send again.
+    """
     rounds = 0
     while desk.coordinator.describe("g", desk.now_s).state != pb.STABLE:
         rounds += 1

@@ -1,8 +1,10 @@
-"""What a compaction service asks of a store in which nothing moves, in requests an hour and dollars a month on S3.
+"""What a compaction service asks of a store in which nothing moves, in requests an hour and dollars
+a month on S3.
 
     python -m bench.idle_compactor [--bundles 5 65] [--every 60]
 
-In virtual time: topics with retention, all of it in Parquet; three hours to settle, then six hours that are counted. One JSON line each.
+In virtual time: topics with retention, all of it in Parquet; three hours to settle, then six hours
+that are counted. One JSON line each.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""P4: acknowledgement latency at 100 records a second, beside one raw PUT of the same store (if absent, as brokers put) in the same run.
+"""P4: acknowledgement latency at 100 records a second, beside one raw PUT of the same store (if
+absent, as brokers put) in the same run.
 
-On MinIO and HDFS a broker spaces its segments by 100 ms unless told otherwise, which bounds the bill; both are measured.
+On MinIO and HDFS a broker spaces its segments by 100 ms unless told otherwise, which bounds the
+bill; both are measured.
 """
 
 from __future__ import annotations
@@ -70,7 +72,9 @@ class Latency:
 
 
 def distribution(sorted_values: list[float]) -> list[tuple[float, float]]:
-    """(value, part of the values that do not exceed it), at most CURVE_POINTS of them, the smallest and the largest among them."""
+    """(value, part of the values that do not exceed it), at most CURVE_POINTS of them, the smallest
+    and the largest among them.
+    """
     steps = min(CURVE_POINTS, len(sorted_values))
     ranks = [round(step * (len(sorted_values) - 1) / max(1, steps - 1)) for step in range(steps)]
     return [(sorted_values[rank], (rank + 1) / len(sorted_values)) for rank in ranks]
@@ -81,7 +85,9 @@ def raw_latencies(root: str, seconds: float) -> list[float]:
 
 
 async def raw_puts(root: str, seconds: float) -> list[float]:
-    """Latencies in ms, sorted, of puts at the same pace (one after the other), each of an object that is not there."""
+    """Latencies in ms, sorted, of puts at the same pace (one after the other), each of an object
+    that is not there.
+    """
     latencies_ms: list[float] = []
     sources = Sources()
     async with await open_store(root, sources=sources) as store:

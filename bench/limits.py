@@ -1,6 +1,8 @@
-"""raw: limits of the machine, in the same run: one write with fsync, Arrow encoding, a copy in memory, a gRPC call that does nothing.
+"""raw: limits of the machine, in the same run: one write with fsync, Arrow encoding, a copy in
+memory, a gRPC call that does nothing.
 
-The gRPC server is a process of its own, `python -m bench.limits`: it prints its port and ends with its standard input.
+The gRPC server is a process of its own, `python -m bench.limits`: it prints its port and ends with
+its standard input.
 """
 
 from __future__ import annotations
@@ -108,7 +110,9 @@ def seconds_of(work: Callable[[], None], count: int) -> float:
 
 
 def empty_calls(count: int) -> tuple[list[float], float]:
-    """(ms of calls one after the other, sorted; calls a second with several on their way), to a server in another process."""
+    """(ms of calls one after the other, sorted; calls a second with several on their way), to a
+    server in another process.
+    """
     with subprocess.Popen(
         [sys.executable, "-m", "bench.limits"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as server:

@@ -1,12 +1,14 @@
-"""One client process of a benchmark: produces or consumes through the public SDK, and prints one JSON line of what it did.
+"""One client process of a benchmark: produces or consumes through the public SDK, and prints one
+JSON line of what it did.
 
     python -m bench.load produce TARGET TOPIC --records 1000000 --value-bytes 100 --via send_batch
     python -m bench.load consume TARGET TOPIC --records 1000000 --via arrow
     python -m bench.load drain TARGET TOPIC --seconds 10                      reads everything, again and again
     python -m bench.load tail TARGET TOPIC --records 1000 --rate 100          produces, and reads what it produces
 
-Values are words of real text in random order, so they compress about as text does; `--values random` does not compress.
-Time counts from the first record until the last acknowledgement (or the last record read); making the values is not in it.
+Values are words of real text in random order, so they compress about as text does; `--values
+random` does not compress. Time counts from the first record until the last acknowledgement (or the
+last record read); making the values is not in it.
 """
 
 from __future__ import annotations
@@ -81,7 +83,9 @@ async def produce(client: Client, topic: str, options: argparse.Namespace) -> di
 
 
 async def warm_up(producer: Producer, topic: str, partitions: int) -> None:
-    """One record to each partition, for the first one costs more; then says so, that others may begin to count."""
+    """One record to each partition, for the first one costs more; then says so, that others may
+    begin to count.
+    """
     for partition in range(partitions):
         producer.send(topic, b"first", partition=partition)
         if partition % SEND_AT_ONCE == 0:
@@ -91,7 +95,9 @@ async def warm_up(producer: Producer, topic: str, partitions: int) -> None:
 
 
 async def spread(producer: Producer, topic: str, made: list[bytes], options: argparse.Namespace) -> None:
-    """`--run-records` to a partition, then so many to the next; no faster than `--megabytes-per-s`, where that is given."""
+    """`--run-records` to a partition, then so many to the next; no faster than `--megabytes-per-s`,
+    where that is given.
+    """
     begun_s = time.perf_counter()
     for number in range(options.records):
         partition = number // options.run_records % options.partitions
@@ -104,7 +110,9 @@ async def spread(producer: Producer, topic: str, made: list[bytes], options: arg
 
 
 async def paced(client: Client, topic: str, options: argparse.Namespace) -> dict[str, object]:
-    """Acknowledgement latency at `--rate` records a second: each record is due at a fixed time, and its wait counts from then."""
+    """Acknowledgement latency at `--rate` records a second: each record is due at a fixed time, and
+    its wait counts from then.
+    """
     sent = Sent()
     async with client.producer(compression=options.compression, linger_ms=options.linger_ms) as producer:
         await producer.send(topic, b"first")
@@ -126,7 +134,8 @@ class Sent:
 async def send_paced(producer: Producer, topic: str, options: argparse.Namespace, sent: Sent) -> float:
     """Seconds that it took. A record's value begins with its number, in NUMBER_BYTES.
 
-    What the process was started with is collected before: a young process spends tens of milliseconds on that once, some time.
+    What the process was started with is collected before: a young process spends tens of
+    milliseconds on that once, some time.
     """
     gc.collect()
     gc.freeze()
@@ -147,7 +156,9 @@ async def send_paced(producer: Producer, topic: str, options: argparse.Namespace
 
 
 async def tail(client: Client, topic: str, options: argparse.Namespace) -> dict[str, object]:
-    """A consumer that is at the end while records come at `--rate`: how long until they are acknowledged, and until it has them."""
+    """A consumer that is at the end while records come at `--rate`: how long until they are
+    acknowledged, and until it has them.
+    """
     sent, seen_s = Sent(), dict[int, float]()
     async with (
         client.producer(linger_ms=options.linger_ms) as producer,
@@ -219,7 +230,11 @@ async def run(options: argparse.Namespace) -> dict[str, object]:
 
 
 def punctual_loop() -> asyncio.AbstractEventLoop:
-    """Sleeps to the microsecond. Time-outs of epoll, the default, are whole milliseconds, rounded up: each record would be late by that."""
+    """Sleeps to the microsecond.
+
+    Time-outs of epoll, the default, are whole milliseconds, rounded up: each record would be late
+    by that.
+    """
     return asyncio.SelectorEventLoop(selectors.SelectSelector())
 
 

@@ -1,4 +1,6 @@
-"""P9: one broker with very many partitions under load, with very many clients, and with nothing to do."""
+"""P9: one broker with very many partitions under load, with very many clients, and with nothing to
+do.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,9 @@ SUBJECT = "LedgerMQ"
 
 
 class Many:
-    """Load: values of 1000 B that do not compress, 20 MB a second, to one partition after the other, with every default of the broker; once
-    in runs of 64 records, which shows what partitions cost, and once one record each, which shows what tiny batches cost."""
+    """Load: values of 1000 B that do not compress, 20 MB a second, to one partition after the
+    other, with every default of the broker; once in runs of 64 records, which shows what partitions
+    cost, and once one record each, which shows what tiny batches cost."""
 
     def __init__(self, results: Results, rounds: int, scale: float) -> None:
         self._results, self._rounds, self._scale = results, rounds, scale
@@ -78,7 +81,9 @@ class Many:
                 process.communicate(timeout=60)
 
     def _idle(self, cluster: Cluster) -> None:
-        """After some records everything is left alone; heartbeats are counted beside, for they are by broker."""
+        """After some records everything is left alone; heartbeats are counted beside, for they are
+        by broker.
+        """
         bundles = 5
         topic = cluster.new_topic(8)
         cluster.client("produce", topic, records=1000, value_bytes=100)

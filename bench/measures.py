@@ -1,6 +1,8 @@
-"""What a benchmark found: one value a round, of several subjects that took turns; curves to draw; and the file that keeps it.
+"""What a benchmark found: one value a round, of several subjects that took turns; curves to draw;
+and the file that keeps it.
 
-Values of one round were measured within the same minutes on the same machine, so ratios of a round mean something where values do not.
+Values of one round were measured within the same minutes on the same machine, so ratios of a round
+mean something where values do not.
 """
 
 from __future__ import annotations
@@ -85,7 +87,9 @@ class Results:
         found.values.append(value)
 
     def ratio(self, row: str, what: str, subject: str, to: str) -> float | None:
-        """Median over the rounds of value / the other's value of the same round; None where there is no such round."""
+        """Median over the rounds of value / the other's value of the same round; None where there
+        is no such round.
+        """
         ours, theirs = self.of(row, what, subject), self.of(row, what, to)
         if ours is None or theirs is None:
             return None
@@ -137,7 +141,9 @@ def _place(row: str) -> tuple[int, int]:
 def alternate(
     results: Results, row: str, what: str, unit: str, subjects: Mapping[str, Callable[[], float]], rounds: int
 ) -> None:
-    """Each subject once a round, in turn; the order turns around every round, for whoever is first finds a rested machine."""
+    """Each subject once a round, in turn; the order turns around every round, for whoever is first
+    finds a rested machine.
+    """
     for number in range(rounds):
         order = list(subjects)[:: 1 if number % 2 == 0 else -1]
         for name in order:

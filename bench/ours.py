@@ -1,4 +1,6 @@
-"""LedgerMQ under measurement: broker processes with their defaults on a root, and client processes (`bench.load`)."""
+"""LedgerMQ under measurement: broker processes with their defaults on a root, and client processes
+(`bench.load`).
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Cluster:
-    """`root`: a root URL. One broker unless told otherwise, with every default: fsync, checks and idempotence on."""
+    """`root`: a root URL. One broker unless told otherwise, with every default: fsync, checks and
+    idempotence on.
+    """
 
     def __init__(self, folder: Path, root: str, brokers: int = 1, *options: str) -> None:
         self.root = root
@@ -48,7 +52,9 @@ class Cluster:
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
     def start_warm_client(self, what: str, topic: str, **options: object) -> subprocess.Popen[str]:
-        """A producer that has sent a record to each partition, or a consumer that knows where it starts; it begins only now."""
+        """A producer that has sent a record to each partition, or a consumer that knows where it
+        starts; it begins only now.
+        """
         client = self.start_client(what, topic, warm_up=True, **options)
         assert client.stdout is not None
         if client.stdout.readline().strip() != WARM:

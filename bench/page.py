@@ -1,4 +1,5 @@
-"""From results to a table in the terminal, docs/performance.md and its plots. Every figure in them comes from the results.
+"""From results to a table in the terminal, docs/performance.md and its plots. Every figure in them
+comes from the results.
 
 python -m bench.page        writes the page again
 """

@@ -1,8 +1,9 @@
-"""P7: Parquet compaction beside a plain pyarrow write of the same rows, by processor time; the Spark source beside Spark's own reader.
+"""P7: Parquet compaction beside a plain pyarrow write of the same rows, by processor time; the
+Spark source beside Spark's own reader.
 
-Each runs in a process of its own (`bench.compaction`, `bench.source_scan`): one core for the first, one JVM for the second. Compaction
-runs as in a Python worker of Spark; in a broker or the compaction service, where others share the event loop, hand-overs to threads come
-on top.
+Each runs in a process of its own (`bench.compaction`, `bench.source_scan`): one core for the first,
+one JVM for the second. Compaction runs as in a Python worker of Spark; in a broker or the
+compaction service, where others share the event loop, hand-overs to threads come on top.
 """
 
 from __future__ import annotations
@@ -54,7 +55,10 @@ class Parquet:
 
 
 def answer_of(module: str, *arguments: str) -> dict[str, Any]:
-    """The JSON object that another measure prints. Raises RuntimeError, with what it said, where it fails."""
+    """The JSON object that another measure prints.
+
+    Raises RuntimeError, with what it said, where it fails.
+    """
     home = java.installed()
     environment = os.environ | ({"JAVA_HOME": str(home)} if home is not None else {})
     command = [sys.executable, "-m", module, *arguments]

@@ -6,7 +6,10 @@ from collections.abc import Sequence
 
 
 def at(sorted_values: Sequence[float], part: float) -> float:
-    """The value that `part` (0 to 1) of the sorted values do not exceed, by nearest rank. Raises ValueError for none at all."""
+    """The value that `part` (0 to 1) of the sorted values do not exceed, by nearest rank.
+
+    Raises ValueError for none at all.
+    """
     if not sorted_values:
         raise ValueError("no values")
     return sorted_values[min(len(sorted_values) - 1, int(len(sorted_values) * part))]

@@ -1,4 +1,7 @@
-"""The plots of the page, from results alone. Each function writes one file, or none where nothing was measured for it."""
+"""The plots of the page, from results alone.
+
+Each function writes one file, or none where nothing was measured for it.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,9 @@ COLOURS = (OTHERS, OWN, SECOND, "#38a169", "#805ad5")
 
 
 def throughput(results: Results, path: Path) -> bool:
-    """Records a second by subject, one panel for each measure; the line is from the lowest to the highest round."""
+    """Records a second by subject, one panel for each measure; the line is from the lowest to the
+    highest round.
+    """
     panels = rates(results)
     if not panels:
         return False
@@ -75,7 +80,9 @@ def latency(results: Results, path: Path) -> bool:
 
 
 def group_commit(results: Results, path: Path) -> bool:
-    """Throughput at full speed against median latency at low load, a point for each setting of `flush_spacing_ms`."""
+    """Throughput at full speed against median latency at low load, a point for each setting of
+    `flush_spacing_ms`.
+    """
     curves = [curve for curve in results.curves if curve.row == "GC"]
     if not curves:
         return False
@@ -106,7 +113,9 @@ def group_commit(results: Results, path: Path) -> bool:
 
 
 def scaling(results: Results, path: Path) -> bool:
-    """Records a second by number of broker processes, beside what a straight line from one of them would be."""
+    """Records a second by number of broker processes, beside what a straight line from one of them
+    would be.
+    """
     curve = next((curve for curve in results.curves if curve.row == "P11"), None)
     if curve is None:
         return False
@@ -148,7 +157,9 @@ def cost(results: Results, path: Path) -> bool:
 
 
 def bundle(points: Sequence[tuple[float, float, float, float]], path: Path) -> bool:
-    """MB a second of one bundle, median and 99th percentile of acknowledgements in ms, and dollars of segments a TB."""
+    """MB a second of one bundle, median and 99th percentile of acknowledgements in ms, and dollars
+    of segments a TB.
+    """
     figure, (left, right) = plt.subplots(1, 2, figsize=(8.4, 3.4), constrained_layout=True)
     xs, p50s, p99s, dollars = zip(*points, strict=True)
     left.plot(xs, dollars, color=OWN, marker="o")

@@ -1,8 +1,9 @@
-"""What S3 clients cost, on a real MinIO: `python -m bench.s3_clients --rounds 5` prints a table and one JSON line (docs/decisions/0027).
+"""What S3 clients cost, on a real MinIO: `python -m bench.s3_clients --rounds 5` prints a table and
+one JSON line (docs/decisions/0027).
 
-Each client gets a process of its own every round, the clients take turns, and all of them stand behind the same `S3Store`. CPU is that
-of the client's process, its own threads included; it depends less on what else runs here than latencies do. aiobotocore is measured if
-it is installed.
+Each client gets a process of its own every round, the clients take turns, and all of them stand
+behind the same `S3Store`. CPU is that of the client's process, its own threads included; it depends
+less on what else runs here than latencies do. aiobotocore is measured if it is installed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""What the Spark sink costs beside the SDK: `python -m bench.sink [--mb 256] [--value-bytes 1000] [--partitions 8]`.
+"""What the Spark sink costs beside the SDK: `python -m bench.sink [--mb 256] [--value-bytes 1000]
+[--partitions 8]`.
 
-One broker process on a local folder; the sink's own code in this process, fed with Arrow batches as Spark hands them to a task: no JVM.
-The rates of a core are of this process's CPU time alone (megabytes of keys and values); wall times mean something on a quiet machine only.
+One broker process on a local folder; the sink's own code in this process, fed with Arrow batches as
+Spark hands them to a task: no JVM. The rates of a core are of this process's CPU time alone
+(megabytes of keys and values); wall times mean something on a quiet machine only.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""P12: what 1,000 readers that take 1 KB a second cost a broker, and a reader beside them that takes what it gets.
+"""P12: what 1,000 readers that take 1 KB a second cost a broker, and a reader beside them that
+takes what it gets.
 
-Values of 1000 B that do not compress, batches of up to 1 MiB, all defaults. The memory is the most that the broker's process had while a
-producer wrote 20 MB a second and the slow readers stood in line; the fast reader is a new consumer that reads the topic from memory.
+Values of 1000 B that do not compress, batches of up to 1 MiB, all defaults. The memory is the most
+that the broker's process had while a producer wrote 20 MB a second and the slow readers stood in
+line; the fast reader is a new consumer that reads the topic from memory.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""How fast Spark reads a topic through the data source, beside its own Parquet reader on the same files.
+"""How fast Spark reads a topic through the data source, beside its own Parquet reader on the same
+files.
 
     python -m bench.source_scan FOLDER [--records 1000000] [--value-bytes 1024] [--rounds 5] [--tail]
 
-FOLDER takes a new root, or one that an earlier run filled, which is used again. Everything is compacted before it is read; with `--tail`
-nothing is, and there is no other reader to compare with.
-Both count rows and add up the lengths of values and the offsets, in turns, on local[2]; the source also with a schema, which tells it that
-these two columns are all. Prints one JSON line.
+FOLDER takes a new root, or one that an earlier run filled, which is used again. Everything is
+compacted before it is read; with `--tail` nothing is, and there is no other reader to compare with.
+Both count rows and add up the lengths of values and the offsets, in turns, on local[2]; the source
+also with a schema, which tells it that these two columns are all. Prints one JSON line.
 """
 
 from __future__ import annotations

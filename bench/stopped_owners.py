@@ -1,16 +1,20 @@
-"""SIGSTOP of an owner, again and again, and a loaded machine on which nobody is stopped: how soon others own, and do they own too soon?
+"""SIGSTOP of an owner, again and again, and a loaded machine on which nobody is stopped: how soon
+others own, and do they own too soon?
 
-python -m bench.stopped_owners [--seconds 300] [--every 10] [--loaded-seconds 120] [--hogs 8] [--root s3://…] [--json]
+python -m bench.stopped_owners [--seconds 300] [--every 10] [--loaded-seconds 120] [--hogs 8]
+[--root s3://…] [--json]
 
-Three brokers with their defaults; a producer that sends one record at a time to every partition, and a consumer of all. Every ten seconds
-the broker with most partitions stands still, until others own its bundles and both clients go on, and then continues. Of each stop:
+Three brokers with their defaults; a producer that sends one record at a time to every partition,
+and a consumer of all. Every ten seconds the broker with most partitions stands still, until others
+own its bundles and both clients go on, and then continues. Of each stop:
 
     owned         until a broker that lives says that another one owns a bundle of the one that was stopped
     acknowledged  until a partition's first acknowledgement of a record that was sent after the stop
     read          until the consumer has the first such record of a partition
 
-False takeovers are terms that were ended by another broker's claim although their owner was not stopped. In the second part no broker is
-stopped, and processes that only count take all processors: there every takeover is a false one.
+False takeovers are terms that were ended by another broker's claim although their owner was not
+stopped. In the second part no broker is stopped, and processes that only count take all processors:
+there every takeover is a false one.
 """
 
 from __future__ import annotations
@@ -45,7 +49,9 @@ BROKERS, PARTITIONS = 3, 16
 PATIENCE_S = 90.0
 """A stop whose bundles have no other owner by then counts with this time, and the broker continues."""
 SETTLE_S = 15.0
-"""Bundles of a young cluster change hands until each broker has its share; after a stop fenced brokers notice it."""
+"""Bundles of a young cluster change hands until each broker has its share; after a stop fenced
+brokers notice it.
+"""
 LOOK_S = 0.05
 PARTS = (("min", 0.0), ("median", 0.5), ("p99", 0.99), ("max", 1.0))
 
@@ -65,7 +71,9 @@ class Found:
 
 
 class Traffic:
-    """`acknowledged_s`, `read_s`: by partition, when the newest record that has come so far was sent."""
+    """`acknowledged_s`, `read_s`: by partition, when the newest record that has come so far was
+    sent.
+    """
 
     def __init__(self, client: Client, topic: str) -> None:
         self._client, self._topic = client, topic

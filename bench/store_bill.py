@@ -1,4 +1,5 @@
-"""What a broker has asked of its store, as its own metrics tell it, and what that would cost on S3 whatever the store is.
+"""What a broker has asked of its store, as its own metrics tell it, and what that would cost on S3
+whatever the store is.
 
 A broker under this measure is started with OPTIONS: an admin port, and the prices of S3.
 """
@@ -15,7 +16,10 @@ OPTIONS = (*ADMIN, "--price-write-dollars", str(S3_PRICES.write), "--price-read-
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """`requests`: by operation, every try. `dollars`: of all of them. `flushes`: segments of data that became durable."""
+    """`requests`: by operation, every try.
+
+    `dollars`: of all of them. `flushes`: segments of data that became durable.
+    """
 
     requests: dict[str, float]
     dollars: float
@@ -36,7 +40,9 @@ class Bill:
 
     @property
     def heartbeats(self) -> float:
-        """Requests that a broker sends by the clock, whatever is written: it puts its heartbeat, lists all, and reads its own back."""
+        """Requests that a broker sends by the clock, whatever is written: it puts its heartbeat,
+        lists all, and reads its own back.
+        """
         puts = self.requests.get("put", 0.0)
         return puts + self.requests.get("list", 0.0) + min(puts, self.requests.get("get", 0.0))
 

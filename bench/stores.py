@@ -1,4 +1,6 @@
-"""The stores that this machine can run: a folder with fsync, MinIO (near, and at the distance of S3) and HDFS where they are installed."""
+"""The stores that this machine can run: a folder with fsync, MinIO (near, and at the distance of
+S3) and HDFS where they are installed.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,10 @@ FILE, MINIO, DISTANT, HDFS = "file, fsync", "MinIO", "MinIO, as far as S3", "HDF
 
 @contextmanager
 def stores(folder: Path, *names: str) -> Iterator[dict[str, Callable[[], str]]]:
-    """By name, what makes a root that nobody has used, in stores that run until the block ends. One that is not installed is left out."""
+    """By name, what makes a root that nobody has used, in stores that run until the block ends.
+
+    One that is not installed is left out.
+    """
     numbers = itertools.count()
 
     def in_folder() -> str:

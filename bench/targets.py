@@ -13,7 +13,10 @@ from bench.throughput import KAFKA, OURS
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """`ratio`: value of `subject` / value of `to`; without `to` it is the value itself. Met at `wanted` or more (with `most`: or less)."""
+    """`ratio`: value of `subject` / value of `to`; without `to` it is the value itself.
+
+    Met at `wanted` or more (with `most`: or less).
+    """
 
     row: str
     what: str

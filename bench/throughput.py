@@ -1,11 +1,14 @@
-"""P1 to P3: records a second through one broker on local files with fsync, beside its peers where they are wanted.
+"""P1 to P3: records a second through one broker on local files with fsync, beside its peers where
+they are wanted.
 
-All get the same values (words of text) and eight partitions or streams; what a peer's acknowledgement means is in `bench.peers.DURABILITY`,
-how it is set up in its module. LedgerMQ's own compression (lz4) is its default; the others compress where that is faster for them.
-The clock of a client of ours starts once its first record is acknowledged, that of Kafka's tool before its first look at the cluster; with
-both at once the end of Kafka's tool tells when it began, some hundredths of a second late.
-Who consumes reads from the broker's memory, as far as it holds the topic. The two subjects *of segments* read another topic, whose broker
-keeps nothing in memory: through it, or with direct reads, where it says which ranges they are and the consumer reads the files.
+All get the same values (words of text) and eight partitions or streams; what a peer's
+acknowledgement means is in `bench.peers.DURABILITY`, how it is set up in its module. LedgerMQ's own
+compression (lz4) is its default; the others compress where that is faster for them. The clock of a
+client of ours starts once its first record is acknowledged, that of Kafka's tool before its first
+look at the cluster; with both at once the end of Kafka's tool tells when it began, some hundredths
+of a second late. Who consumes reads from the broker's memory, as far as it holds the topic. The two
+subjects *of segments* read another topic, whose broker keeps nothing in memory: through it, or with
+direct reads, where it says which ranges they are and the consumer reads the files.
 """
 
 from __future__ import annotations

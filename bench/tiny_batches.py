@@ -1,9 +1,11 @@
-"""What a backlog of tiny batches costs a Spark query: opening, planning, what travels to executors, reading.
+"""What a backlog of tiny batches costs a Spark query: opening, planning, what travels to executors,
+reading.
 
     python -m bench.tiny_batches FOLDER [--batches 1000000]
 
-FOLDER takes a new root, or one that an earlier run filled, which is used again: batches of one record, a thousand a segment, no Parquet.
-Processor seconds of this process, without Spark. Prints one JSON line.
+FOLDER takes a new root, or one that an earlier run filled, which is used again: batches of one
+record, a thousand a segment, no Parquet. Processor seconds of this process, without Spark. Prints
+one JSON line.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""P8: how soon a record is seen: by a running Spark stream after its acknowledgement, by a tailing consumer beside its acknowledgement."""
+"""P8: how soon a record is seen: by a running Spark stream after its acknowledgement, by a tailing
+consumer beside its acknowledgement.
+"""
 
 from __future__ import annotations
 

@@ -1,12 +1,15 @@
-"""From a topic to a chart in three minutes: run it as a script, or cell by cell in an editor that knows `# %%`.
+"""From a topic to a chart in three minutes: run it as a script, or cell by cell in an editor that
+knows `# %%`.
 
     pip install "ledgermq[broker,spark]" matplotlib        # and Java 17 or newer
     python examples/topic_to_chart.py [ROOT]               # a local folder, by default ./ledgermq-example; s3://… and hdfs://… work as well
 
-Nothing has to be started first. Weather stations send a day of readings; Spark draws the day while it is still being sent.
+Nothing has to be started first. Weather stations send a day of readings; Spark draws the day while
+it is still being sent.
 """
 
-# %% A topic with a day of readings. `connect(ROOT)` brings a broker of its own; with brokers it would be their addresses.
+# %% A topic with a day of readings. `connect(ROOT)` brings a broker of its own; with brokers it
+# would be their addresses.
 import asyncio
 import json
 import math
@@ -48,7 +51,8 @@ async def send(first_hour: int, end_hour: int) -> None:
 
 asyncio.run(send(0, 12))
 
-# %% Spark reads the topic as a table. No broker runs now: records come from the bucket, compacted or not.
+# %% Spark reads the topic as a table. No broker runs now: records come from the bucket, compacted
+# or not.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 spark = (
     SparkSession.builder.master("local[2]")

@@ -1,4 +1,5 @@
-"""Debian's packages, for servers that tests and benchmarks need: installed as root, or unpacked into .cache/.
+"""Debian's packages, for servers that tests and benchmarks need: installed as root, or unpacked
+into .cache/.
 
 Both need apt; elsewhere nothing happens.
 """
@@ -30,9 +31,11 @@ def install(package: str) -> None:
 
 
 def unpacked(package: str) -> Path | None:
-    """The folder that holds the files of `package` and of all that it needs and this machine lacks, as if it were /.
+    """The folder that holds the files of `package` and of all that it needs and this machine lacks,
+    as if it were /.
 
-    Nothing of the machine changes, no service starts, and no script of a package runs. None where it cannot be had.
+    Nothing of the machine changes, no service starts, and no script of a package runs. None where
+    it cannot be had.
     """
     folder = CACHE / package
     done = folder / ".complete"

@@ -1,7 +1,9 @@
-"""A Docker daemon for tests, and images that come from Debian's packages instead of a registry of images.
+"""A Docker daemon for tests, and images that come from Debian's packages instead of a registry of
+images.
 
-`python -m infra.docker` says whether this machine can do it, in one sentence, and gets it ready: daemon running, compose installed. A
-daemon that is started here stays; a base image, made once, too.
+`python -m infra.docker` says whether this machine can do it, in one sentence, and gets it ready:
+daemon running, compose installed. A daemon that is started here stays; a base image, made once,
+too.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ BUILD_S_MAX = 1800
 
 
 def missing() -> str | None:
-    """Why containers cannot be run here, in one sentence; None when they can. Starts and installs what it may."""
+    """Why containers cannot be run here, in one sentence; None when they can. Starts and installs
+    what it may.
+    """
     for program, package in (("docker", "docker.io"), ("debootstrap", "debootstrap")):
         if shutil.which(program) is None:
             debian.install(package)
@@ -89,7 +93,10 @@ def has_image(name: str) -> bool:
 
 
 def build(name: str, folder: Path, arguments: Iterable[str] = ()) -> str:
-    """Build `folder` with its Dockerfile; what has not changed comes from the daemon's cache. Raises RuntimeError with what it said."""
+    """Build `folder` with its Dockerfile; what has not changed comes from the daemon's cache.
+
+    Raises RuntimeError with what it said.
+    """
     options = [part for argument in arguments for part in ("--build-arg", argument)]
     done = subprocess.run(
         ["docker", "build", "-t", name, *options, str(folder)],

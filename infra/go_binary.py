@@ -1,4 +1,6 @@
-"""Servers written in Go: found where the machine has them, else built once by `go install` and kept in .cache/bin/."""
+"""Servers written in Go: found where the machine has them, else built once by `go install` and kept
+in .cache/bin/.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,10 @@ BUILD_SECONDS_MAX = 1200
 
 @dataclass(frozen=True, slots=True)
 class GoBinary:
-    """`variable`: of the environment, says where it is. `module`: with its version, as `go install` takes it. `minutes`: to build it."""
+    """`variable`: of the environment, says where it is.
+
+    `module`: with its version, as `go install` takes it. `minutes`: to build it.
+    """
 
     name: str
     variable: str
@@ -28,7 +33,10 @@ class GoBinary:
         return CACHE / self.name if (CACHE / self.name).exists() else None
 
     def install(self) -> Path:
-        """The binary, built if there is none yet. Exits with one clear sentence when it cannot be had."""
+        """The binary, built if there is none yet.
+
+        Exits with one clear sentence when it cannot be had.
+        """
         if (binary := self.installed()) is not None:
             return binary
         if shutil.which("go") is None:

@@ -1,4 +1,5 @@
-"""A real HDFS for tests: a NameNode and a DataNode (`running`), of jars (68 MB) that `infra.maven` fetches once.
+"""A real HDFS for tests: a NameNode and a DataNode (`running`), of jars (68 MB) that `infra.maven`
+fetches once.
 
 Java 17 or newer is `infra.java`'s business.
 """
@@ -51,7 +52,9 @@ class Hdfs:
             process.wait(timeout=30)
 
     def state(self) -> dict[str, object]:
-        """What the NameNode tells of itself: NumLiveDataNodes, FSState ("Operational" or "safeMode"), …; empty while it does not answer."""
+        """What the NameNode tells of itself: NumLiveDataNodes, FSState ("Operational" or
+        "safeMode"), …; empty while it does not answer.
+        """
         query = "jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState"
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}/{query}", timeout=2) as answer:
@@ -96,7 +99,9 @@ class Hdfs:
 
 @contextmanager
 def running() -> Iterator[Hdfs]:
-    """One NameNode and one DataNode on free ports, in an empty temporary folder; all is gone afterwards."""
+    """One NameNode and one DataNode on free ports, in an empty temporary folder; all is gone
+    afterwards.
+    """
     with tempfile.TemporaryDirectory(prefix="ledgermq-hdfs-") as name:
         hdfs = Hdfs(Path(name), free_port(), free_port())
         _configure(hdfs)

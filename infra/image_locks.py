@@ -1,7 +1,8 @@
-"""What the container images install, cut out of requirements.lock: `broker.lock`, and `spark.lock` with what PySpark needs on top.
+"""What the container images install, cut out of requirements.lock: `broker.lock`, and `spark.lock`
+with what PySpark needs on top.
 
-Direct requirements come from pyproject.toml, theirs from the notes "via …" of requirements.lock. `make lock` runs it; a test holds the
-files to those two.
+Direct requirements come from pyproject.toml, theirs from the notes "via …" of requirements.lock.
+`make lock` runs it; a test holds the files to those two.
 """
 
 from __future__ import annotations

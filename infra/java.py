@@ -1,4 +1,5 @@
-"""Find Java 17 or newer for Spark and print its home: JAVA_HOME, PATH, else install it (apt on Debian as root, else install-jdk).
+"""Find Java 17 or newer for Spark and print its home: JAVA_HOME, PATH, else install it (apt on
+Debian as root, else install-jdk).
 
 Everything but the answer goes to stderr, so that `JAVA_HOME=$(python infra/java.py)` works.
 """

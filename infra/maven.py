@@ -1,4 +1,6 @@
-"""Jars of a server or tool, fetched once with Maven into .cache/NAME/ from a list of coordinates in a pom beside this file."""
+"""Jars of a server or tool, fetched once with Maven into .cache/NAME/ from a list of coordinates in
+a pom beside this file.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,10 @@ SECONDS_MAX = 900
 
 
 def jars(name: str) -> Path:
-    """The folder with the jars of `infra/NAME.pom.xml` and of all that they need. Exits with one clear sentence when they cannot be had."""
+    """The folder with the jars of `infra/NAME.pom.xml` and of all that they need.
+
+    Exits with one clear sentence when they cannot be had.
+    """
     folder = CACHE / name
     done = folder / ".complete"
     if done.exists():

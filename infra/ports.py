@@ -7,7 +7,9 @@ import socket
 from itertools import count
 
 FIRST, LAST = 20_000, 32_000
-"""Below the ports that the kernel gives to whoever asks for any: those are handed out again before a server has bound them."""
+"""Below the ports that the kernel gives to whoever asks for any: those are handed out again before
+a server has bound them.
+"""
 _tried = count(os.getpid() * 37)
 
 

@@ -1,4 +1,6 @@
-"""A real PostgreSQL for tests: found, or installed with apt on Debian as root; started on a free port in a temporary folder."""
+"""A real PostgreSQL for tests: found, or installed with apt on Debian as root; started on a free
+port in a temporary folder.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Generate the protobuf modules beside their .proto files, or (--check) say whether those that are committed are up to date."""
+"""Generate the protobuf modules beside their .proto files, or (--check) say whether those that are
+committed are up to date.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,10 @@ INCLUDES = Path(grpc_tools.__file__).parent / "_proto"
 
 
 def generate(protos: list[str], out: Path) -> None:
-    """Write `<name>_pb2.py` and `<name>_pb2.pyi` under `out`, in the folders of the protos. No gRPC stubs: handlers are generic."""
+    """Write `<name>_pb2.py` and `<name>_pb2.pyi` under `out`, in the folders of the protos.
+
+    No gRPC stubs: handlers are generic.
+    """
     status = protoc.main(["protoc", f"-I{ROOT}", f"-I{INCLUDES}", f"--python_out={out}", f"--pyi_out={out}", *protos])
     if status != 0:
         sys.exit(f"protoc failed with status {status}")

@@ -1,4 +1,5 @@
-"""A real RabbitMQ for benchmarks: Debian's packages of it and of Erlang, unpacked into .cache/ and told where they lie.
+"""A real RabbitMQ for benchmarks: Debian's packages of it and of Erlang, unpacked into .cache/ and
+told where they lie.
 
 Not installed, for Debian's package starts a service, on the usual ports, as a user of its own.
 """
@@ -17,7 +18,10 @@ ERLANG_AT = "/usr/lib/erlang"
 
 @dataclass(frozen=True)
 class Programs:
-    """`home`: RabbitMQ's own folder, with sbin/ and plugins/. `environment`: what its processes need besides that of ours."""
+    """`home`: RabbitMQ's own folder, with sbin/ and plugins/.
+
+    `environment`: what its processes need besides that of ours.
+    """
 
     home: Path
     erlang: Path

@@ -1,4 +1,6 @@
-"""A real Redis for benchmarks: REDIS_SERVER, or `redis-server` on PATH, else Debian's package unpacked into .cache/."""
+"""A real Redis for benchmarks: REDIS_SERVER, or `redis-server` on PATH, else Debian's package
+unpacked into .cache/.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The names of all objects in a cluster's root; no other module spells a key (docs/design.md, Keys).
+"""The names of all objects in a cluster's root; no other module spells a key (docs/design.md,
+Keys).
 
     cluster.json
     brokers/<broker-id>.json
@@ -82,7 +83,9 @@ _LEDGER = re.compile(r"ledgers/([0-9]{4,})/(?:segments|checkpoints|compactions|f
 
 
 def parse_ledger(key: str) -> int | None:
-    """The bundle whose ledger an object of this key belongs to, if it is spelled as `ledger` does; None for other keys."""
+    """The bundle whose ledger an object of this key belongs to, if it is spelled as `ledger` does;
+    None for other keys.
+    """
     found = _LEDGER.match(key)
     return int(found[1]) if found and key.startswith(ledger(int(found[1]))) else None
 
@@ -131,7 +134,9 @@ _NUMBER = re.compile(r"[0-9]{20}\Z")
 
 
 def is_numbered(key: str, folder: str) -> bool:
-    """Whether `key` is an object of `folder` (ends with "/") with a slot, checkpoint or plan number for its name."""
+    """Whether `key` is an object of `folder` (ends with "/") with a slot, checkpoint or plan number
+    for its name.
+    """
     return key.startswith(folder) and _NUMBER.match(key, len(folder)) is not None
 
 
@@ -146,7 +151,9 @@ _COPIED_PREFIX = ledger(METADATA_BUNDLE)
 
 
 def copy_of(key: str) -> str | None:
-    """The key of an object's second copy; None where the object has none: only what the metadata needs is stored twice."""
+    """The key of an object's second copy; None where the object has none: only what the metadata
+    needs is stored twice.
+    """
     return key + COPY if key.startswith(_COPIED_PREFIX) and _COPIED.match(key) else None
 
 
@@ -254,7 +261,10 @@ _KEYED_FILE = re.compile(r"(\d{20})-(\d{20})-(\d+)-[0-9a-f]{32}\.parquet\Z")
 
 @dataclass(frozen=True, slots=True)
 class KeyedName:
-    """What a key below `keyed/` says. `number`: of the version that this is, or for which this file was made."""
+    """What a key below `keyed/` says.
+
+    `number`: of the version that this is, or for which this file was made.
+    """
 
     place: KeyedPlace
     number: int

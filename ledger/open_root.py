@@ -1,4 +1,6 @@
-"""Open the store of a root that is given as a URL or as a local folder, and read which cluster it holds."""
+"""Open the store of a root that is given as a URL or as a local folder, and read which cluster it
+holds.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def check_bundles(cluster: ClusterSettings, bundles: Iterable[int] | None) -> No
 
 
 async def fitting_cluster_of(store: ObjectStore) -> ClusterSettings:
-    """For commands that write: raises DataDamaged too where the root contradicts its `cluster.json`."""
+    """For commands that write: raises DataDamaged too where the root contradicts its
+    `cluster.json`.
+    """
     from ledger.fsck.cluster_fit import check_fit  # late: every command of the application loads this module
 
     cluster = await cluster_of(store)

@@ -1,4 +1,5 @@
-"""LedgerMQ: a message broker with nothing durable but an object-store bucket. This package is its client.
+"""LedgerMQ: a message broker with nothing durable but an object-store bucket. This package is its
+client.
 
     async with ledgermq.connect("localhost:9650") as client:
         async with client.producer() as producer:
@@ -95,11 +96,17 @@ __all__ = [
     "errors",
     "sync",
 ]
-"""What programs make, get, and annotate. Settings are keyword arguments; their classes are in `ledgermq.client.settings`."""
+"""What programs make, get, and annotate.
+
+Settings are keyword arguments; their classes are in `ledgermq.client.settings`.
+"""
 
 
 def __getattr__(name: str) -> ModuleType:
-    """`ledgermq.sync` without an import of its own. It builds on this package, so it cannot be imported above."""
+    """`ledgermq.sync` without an import of its own.
+
+    It builds on this package, so it cannot be imported above.
+    """
     if name == "sync":
         return import_module("ledgermq.sync")
     raise AttributeError(f"module 'ledgermq' has no attribute {name!r}")

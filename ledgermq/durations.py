@@ -1,4 +1,7 @@
-"""Durations as text: a number and its unit, as 500ms, 30s, 5m, 1.5h or 7d. The same on the command line and in programs."""
+"""Durations as text: a number and its unit, as 500ms, 30s, 5m, 1.5h or 7d.
+
+The same on the command line and in programs.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""The LEDGERMQ_… variables of the environment: which there are, and which a mistyped one was probably meant to be.
+"""The LEDGERMQ_… variables of the environment: which there are, and which a mistyped one was
+probably meant to be.
 
-Brokers, the compaction service and the command line read the same environment, so they agree on what is unknown. The settings of
-processes are variables, too; the package that has them adds their names.
+Brokers, the compaction service and the command line read the same environment, so they agree on
+what is unknown. The settings of processes are variables, too; the package that has them adds their
+names.
 """
 
 from __future__ import annotations
@@ -22,17 +24,24 @@ COMPOSE = frozenset({"TAG", "SETTINGS"})
 TESTS = frozenset({"MINIO", "SEEDS", "POWER_CUTS"})
 """Those that the project's own tests are run with."""
 CLOSE = 0.8
-"""How much a variable must be like one of the command line's to be refused where the settings of processes are not known."""
+"""How much a variable must be like one of the command line's to be refused where the settings of
+processes are not known.
+"""
 
 _KUBERNETES = re.compile(r"(.+_)?SERVICE_(HOST|PORT(_.+)?)|(.+_)?PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?")
 _KUBERNETES_VALUE = re.compile(r"(tcp|udp|sctp)://")
-"""What Kubernetes puts into every pod for services whose names begin with "ledgermq": LEDGERMQ_PORT=tcp://… and its like."""
+"""What Kubernetes puts into every pod for services whose names begin with "ledgermq":
+LEDGERMQ_PORT=tcp://… and its like.
+"""
 
 _settings: set[str] = set()
 
 
 def add_settings(names: Iterable[str]) -> None:
-    """Names of settings of processes, in small letters. Empty where their package is not installed."""
+    """Names of settings of processes, in small letters.
+
+    Empty where their package is not installed.
+    """
     _settings.update(names)
 
 
@@ -43,7 +52,8 @@ def is_of_kubernetes(name: str, value: str) -> bool:
 def check_variables(settings: Iterable[str] | None = None) -> None:
     """`settings`: names of the settings of processes; None: those that were added.
 
-    Raises InvalidConfig for a variable that does not exist, with the nearest one that does; for one that is set to nothing, too.
+    Raises InvalidConfig for a variable that does not exist, with the nearest one that does; for one
+    that is set to nothing, too.
     """
     names = set(_settings if settings is None else settings)
     known = {*COMMAND_LINE, *(name.upper() for name in names)}

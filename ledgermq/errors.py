@@ -38,7 +38,9 @@ from typing import ClassVar
 
 
 class LedgerMQError(Exception):
-    """Base of all. `code` is stable on the wire, `retriable` says whether the same call may succeed later."""
+    """Base of all. `code` is stable on the wire, `retriable` says whether the same call may succeed
+    later.
+    """
 
     code: ClassVar[str] = "INTERNAL"
     retriable: ClassVar[bool] = False

@@ -1,4 +1,6 @@
-"""Tasks of asyncio: several at once until one fails, ended so that none outlives who made it; and what groups of them raise."""
+"""Tasks of asyncio: several at once until one fails, ended so that none outlives who made it; and
+what groups of them raise.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,12 @@ T = TypeVar("T")
 
 
 async def all_of(works: Iterable[Coroutine[Any, Any, T]], at_once: int | None = None) -> list[T]:
-    """What they return, in their order. The first error ends the others and is raised as it is. `at_once`: how many run side by side.
+    """What they return, in their order. The first error ends the others and is raised as it is.
+    `at_once`: how many run side by side.
 
-    Who is cancelled meanwhile is cancelled, whatever a task raises at that time: an `asyncio.TaskGroup` would raise the task's error
-    instead, and a loop that goes on after errors would never end.
+    Who is cancelled meanwhile is cancelled, whatever a task raises at that time: an
+    `asyncio.TaskGroup` would raise the task's error instead, and a loop that goes on after errors
+    would never end.
     """
     assert at_once is None or at_once > 0
     given = list(works)
@@ -48,7 +52,10 @@ async def all_of(works: Iterable[Coroutine[Any, Any, T]], at_once: int | None = 
 
 
 async def end(*tasks: asyncio.Task[Any] | None) -> None:
-    """Cancel and wait; what the tasks raised is dropped. Whoever is cancelled meanwhile, even again, still waits: none is left running."""
+    """Cancel and wait; what the tasks raised is dropped.
+
+    Whoever is cancelled meanwhile, even again, still waits: none is left running.
+    """
     given = [task for task in tasks if task is not None]
     living = [task for task in given if not task.done()]
     for task in living:

@@ -1,7 +1,8 @@
 """Commits: which may stand, and what is answered to the others.
 
-One rule fences everything: a commit names the epoch under which its partition was given, and another one than that in force commits
-nothing. Under it a committed offset only grows; nor does it go back under a later epoch, except by a reset.
+One rule fences everything: a commit names the epoch under which its partition was given, and
+another one than that in force commits nothing. Under it a committed offset only grows; nor does it
+go back under a later epoch, except by a reset.
 """
 
 from __future__ import annotations
@@ -32,9 +33,11 @@ OFFSET_MAX = 2**63 - 1
 
 @dataclass
 class Ends:
-    """Durable ends of partitions, as they were told; each may be older than the end that is true now. One partition, one entry.
+    """Durable ends of partitions, as they were told; each may be older than the end that is true
+    now. One partition, one entry.
 
-    `fresh`: those that were told for the request at hand: what is known from before refuses nothing.
+    `fresh`: those that were told for the request at hand: what is known from before refuses
+    nothing.
     """
 
     known: dict[Partition, int] = field(default_factory=dict)
@@ -130,7 +133,10 @@ def check_fields(commit: pb.OffsetCommit) -> None:
 def judge(
     group: Group, member: Member | None, partition: Partition, commit: pb.OffsetCommit, ends: Ends, limits: GroupLimits
 ) -> bool:
-    """Is it to be applied? False: it has been, or a later one has. Raises what its result is to say."""
+    """Is it to be applied? False: it has been, or a later one has.
+
+    Raises what its result is to say.
+    """
     if not is_current(group, member, partition, commit):
         raise stale(group, member, partition, commit)
     stored = group.offset_of(partition)

@@ -1,4 +1,5 @@
-"""The door of groups: one `GroupCoordinator` for each partition of `__consumer_offsets` that this broker owns.
+"""The door of groups: one `GroupCoordinator` for each partition of `__consumer_offsets` that this
+broker owns.
 
 How a broker uses it (one term, one partition; nothing here waits):
 
@@ -11,8 +12,9 @@ How a broker uses it (one term, one partition; nothing here waits):
 
 Should a call raise anything that is no LedgerMQError, the state may be half changed: end the term.
 
-Invariants: a decision's records, applied to a copy of what was before, give what is now; a prefix of batches is a state that a
-coordinator can go on from. Nothing that a caller is told is missing from the records of this decision and those before it.
+Invariants: a decision's records, applied to a copy of what was before, give what is now; a prefix
+of batches is a state that a coordinator can go on from. Nothing that a caller is told is missing
+from the records of this decision and those before it.
 """
 
 from __future__ import annotations
@@ -47,12 +49,16 @@ from offsets.topics import Partition, TopicsView
 T = TypeVar("T")
 
 Ends = Mapping[Partition, int]
-"""(topic id, partition) -> an end of it that is durable: the high watermark, or a lower bound of it."""
+"""(topic id, partition) -> an end of it that is durable: the high watermark, or a lower bound of
+it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision(Generic[T]):
-    """`records` in order, perhaps none; `woken`: (group, member id) of all whose held heartbeat has something to say now."""
+    """`records` in order, perhaps none; `woken`: (group, member id) of all whose held heartbeat has
+    something to say now.
+    """
 
     records: list[LogRecord]
     answer: T
@@ -67,7 +73,9 @@ class EndWanted:
 
 
 class GroupCoordinator:
-    """`now_s`: monotonic seconds, for sessions; `now_ms`: wall clock, for what is stamped: commits, and since when a group is empty."""
+    """`now_s`: monotonic seconds, for sessions; `now_ms`: wall clock, for what is stamped: commits,
+    and since when a group is empty.
+    """
 
     def __init__(self, limits: GroupLimits, topics: TopicsView) -> None:
         self.state = OffsetsState()
@@ -86,7 +94,9 @@ class GroupCoordinator:
         self.state.apply(key, value)
 
     def start(self, now_s: float) -> None:
-        """Once, after the last record was applied: every member has its session time-out before it, and its time to let go."""
+        """Once, after the last record was applied: every member has its session time-out before it,
+        and its time to let go.
+        """
         self._expiry_s = now_s + self._limits.expiry_check_s
         for group in self.state.groups.values():
             for member in group.members.values():
@@ -101,10 +111,11 @@ class GroupCoordinator:
     def heartbeat(
         self, request: pb.GroupHeartbeatRequest, now_s: float, now_ms: int
     ) -> Decision[pb.GroupHeartbeatResponse]:
-        """All steps. Raises InvalidGroupName, InvalidRequest, UnknownMember, StaticIdInUse, ResourceExhausted.
+        """All steps. Raises InvalidGroupName, InvalidRequest, UnknownMember, StaticIdInUse,
+        ResourceExhausted.
 
-        To hold a long poll: while not `changed_for(…)`, keep the request; when the member is in some decision's `woken`, or the wait
-        is over, answer `assignment(…)`.
+        To hold a long poll: while not `changed_for(…)`, keep the request; when the member is in
+        some decision's `woken`, or the wait is over, answer `assignment(…)`.
         """
         group = self._group(request.group)
         check_member_name(request.member_id)
@@ -130,13 +141,17 @@ class GroupCoordinator:
         return self._decided(group, members.answer(group, member, self._limits))
 
     def changed_for(self, group: str, member_id: str, seen_epoch: int) -> bool:
-        """Has an answer something to say to a member that has seen this group epoch? True also when it is no member (any more)."""
+        """Has an answer something to say to a member that has seen this group epoch? True also when
+        it is no member (any more).
+        """
         found = self.state.groups.get(group)
         member = None if found is None else found.members.get(member_id)
         return found is None or member is None or member.away or member.changed_epoch > members.seen(found, seen_epoch)
 
     def assignment(self, group: str, member_id: str) -> pb.GroupHeartbeatResponse:
-        """What a heartbeat would be answered now; durable when all records of earlier decisions are. Raises UnknownMember."""
+        """What a heartbeat would be answered now; durable when all records of earlier decisions
+        are. Raises UnknownMember.
+        """
         found = self.state.groups.get(group)
         member = members.member_of(found, group, member_id)
         assert found is not None
@@ -184,7 +199,10 @@ class GroupCoordinator:
     # Committed offsets
 
     def ends_needed(self, request: pb.CommitOffsetsRequest | pb.ResetOffsetsRequest) -> list[EndWanted]:
-        """The partitions whose end has to be known for this request, above what is known already. Raises what the request would."""
+        """The partitions whose end has to be known for this request, above what is known already.
+
+        Raises what the request would.
+        """
         group = self._group(request.group) or self._new_group(request.group, 0)
         wanted: dict[Partition, EndWanted] = {}
         if isinstance(request, pb.CommitOffsetsRequest):
@@ -211,10 +229,12 @@ class GroupCoordinator:
     def commit(
         self, request: pb.CommitOffsetsRequest, ends: Ends, now_s: float, now_ms: int
     ) -> Decision[pb.CommitOffsetsResponse]:
-        """`ends`: those of `ends_needed` that could be told; a commit that needs a missing one gets Unavailable.
+        """`ends`: those of `ends_needed` that could be told; a commit that needs a missing one gets
+        Unavailable.
 
-        For the whole request raises InvalidGroupName, InvalidRequest, UnknownMember, GroupNotEmpty, ResourceExhausted; for each commit
-        StaleAssignment, CommitGoesBack, OffsetOutOfRange, UnknownTopic, UnknownPartition, InvalidRequest, Unavailable in its result.
+        For the whole request raises InvalidGroupName, InvalidRequest, UnknownMember, GroupNotEmpty,
+        ResourceExhausted; for each commit StaleAssignment, CommitGoesBack, OffsetOutOfRange,
+        UnknownTopic, UnknownPartition, InvalidRequest, Unavailable in its result.
         """
         group = self._group(request.group) or self._new_group(request.group, now_ms)
         member = commits.check_request(group, request, self._limits)
@@ -232,7 +252,10 @@ class GroupCoordinator:
         return self._decided(group, pb.CommitOffsetsResponse(results=results), applied)
 
     def committed(self, request: pb.FetchCommittedRequest) -> pb.FetchCommittedResponse:
-        """Durable when all records of earlier decisions are. Raises InvalidGroupName, InvalidRequest."""
+        """Durable when all records of earlier decisions are.
+
+        Raises InvalidGroupName, InvalidRequest.
+        """
         group = self._group(request.group) or self._new_group(request.group, 0, checked=False)
         commits.check_count(len(request.partitions), self._limits)
         if not request.partitions:
@@ -262,7 +285,10 @@ class GroupCoordinator:
     def reset(
         self, request: pb.ResetOffsetsRequest, ends: Ends, now_s: float, now_ms: int
     ) -> Decision[pb.ResetOffsetsResponse]:
-        """Members that hold a partition get it with a new epoch (`woken`). Errors as of `commit`."""
+        """Members that hold a partition get it with a new epoch (`woken`).
+
+        Errors as of `commit`.
+        """
         group = self._group(request.group) or self._new_group(request.group, now_ms)
         commits.check_count(len(request.resets), self._limits)
         self._ends.learn(ends)
@@ -303,7 +329,10 @@ class GroupCoordinator:
         return self.state.groups.get(check_group_name(name))
 
     def _new_group(self, name: str, now_ms: int, *, checked: bool = True) -> Group:
-        """Not among the groups until something of it is to be kept. It begins above every epoch that a deleted group has had."""
+        """Not among the groups until something of it is to be kept.
+
+        It begins above every epoch that a deleted group has had.
+        """
         if checked and len(self.state.groups) >= self._limits.groups_max:
             raise ResourceExhausted(
                 f"there are {self._limits.groups_max} groups, the most there can be", retry_after_ms=members.RETRY_MS
@@ -333,7 +362,8 @@ class GroupCoordinator:
     # Time
 
     def tick(self, now_s: float, now_ms: int) -> Decision[None]:
-        """Sessions and time to let go that are over, targets that wait, topics that changed. Offsets expire by `wants_expiry`.
+        """Sessions and time to let go that are over, targets that wait, topics that changed.
+        Offsets expire by `wants_expiry`.
 
         Call it at `next_tick_s()`, and when the catalog has changed.
         """
@@ -352,9 +382,11 @@ class GroupCoordinator:
         return Decision(records, None, tuple(woken))
 
     def wants_expiry(self, now_s: float, now_ms: int) -> bool:
-        """Whether something has expired by the caller's own clock: look for a time to trust, and call `expire` with it.
+        """Whether something has expired by the caller's own clock: look for a time to trust, and
+        call `expire` with it.
 
-        Looks every `expiry_check_s` only. Call it after `tick`, else `next_tick_s` stays in the past.
+        Looks every `expiry_check_s` only. Call it after `tick`, else `next_tick_s` stays in the
+        past.
         """
         if now_s < self._expiry_s:
             return False
@@ -362,7 +394,9 @@ class GroupCoordinator:
         return any(is_due(group, self._limits, now_ms) for group in self.state.groups.values())
 
     def expire(self, now_s: float, judged_ms: int) -> Decision[None]:
-        """Forget what has expired at `judged_ms`: a time that no clock which may be wrong has decided alone."""
+        """Forget what has expired at `judged_ms`: a time that no clock which may be wrong has
+        decided alone.
+        """
         records: list[LogRecord] = []
         for group in list(self.state.groups.values()):
             if len(records) >= self._limits.records_max:
@@ -390,7 +424,9 @@ class GroupCoordinator:
                 self._deadlines.note(group, member.late_at_s)
 
     def _look_at_topics(self, records: list[LogRecord], now_s: float) -> None:
-        """Groups whose topics have changed are due now; what was committed of topics that are gone goes."""
+        """Groups whose topics have changed are due now; what was committed of topics that are gone
+        goes.
+        """
         version = self._view.version
         for group in self.state.groups.values():
             if len(records) >= self._limits.records_max:
@@ -404,7 +440,10 @@ class GroupCoordinator:
 
 
 def _each(apply: Callable[[T], bool], asked: Sequence[T]) -> tuple[list[pb.CommitResult], bool]:
-    """Each by itself: one that fails changes nothing for the others. Also says whether any was applied."""
+    """Each by itself: one that fails changes nothing for the others.
+
+    Also says whether any was applied.
+    """
     results: list[pb.CommitResult] = []
     applied = False
     for each in asked:

@@ -1,4 +1,6 @@
-"""When each group has to be looked at next: a heap whose stale entries are thrown away when they come up."""
+"""When each group has to be looked at next: a heap whose stale entries are thrown away when they
+come up.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from offsets.group import Group
 
 
 class Deadlines:
-    """`group.due_s` is the entry that counts; a group that has moved its own deadlines out is looked at once too early, and put back."""
+    """`group.due_s` is the entry that counts; a group that has moved its own deadlines out is
+    looked at once too early, and put back.
+    """
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, str]] = []

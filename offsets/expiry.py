@@ -1,11 +1,13 @@
-"""What goes by itself: the committed offsets of a group that was empty and silent for the retention time, then the group; offsets of
-removed topics.
+"""What goes by itself: the committed offsets of a group that was empty and silent for the retention
+time, then the group; offsets of removed topics.
 
-Committed offsets are the only copy of what a group has done, so a clock that is wrong must not take them: the caller stamps by the later
-of two clocks and judges by the earlier (`ledger.root.two_clocks`).
+Committed offsets are the only copy of what a group has done, so a clock that is wrong must not take
+them: the caller stamps by the later of two clocks and judges by the earlier
+(`ledger.root.two_clocks`).
 
-A group that goes leaves its epoch to the floor, from which the next group of any name begins: nothing that was told under an old epoch can
-be in force again. Where only some offsets go, the bare epoch is drawn anew for the same reason.
+A group that goes leaves its epoch to the floor, from which the next group of any name begins:
+nothing that was told under an old epoch can be in force again. Where only some offsets go, the bare
+epoch is drawn anew for the same reason.
 """
 
 from __future__ import annotations

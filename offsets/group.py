@@ -1,10 +1,12 @@
 """One group: what is persisted of it, its indexes, and the few ways in which it changes.
 
-Every change of what is persisted goes through a method here; it notes which keys it touched, and `drain` turns these into records. So the
-records of a decision are always the newest values of all that it changed, in one batch.
+Every change of what is persisted goes through a method here; it notes which keys it touched, and
+`drain` turns these into records. So the records of a decision are always the newest values of all
+that it changed, in one batch.
 
-Invariants: a partition has at most one holder, `holders[p]` (asserted by `give`); an epoch is drawn at most once a decision and never
-comes back; a member's `changed_epoch` is the newest epoch at which what it may hold has changed.
+Invariants: a partition has at most one holder, `holders[p]` (asserted by `give`); an epoch is drawn
+at most once a decision and never comes back; a member's `changed_epoch` is the newest epoch at
+which what it may hold has changed.
 """
 
 from __future__ import annotations
@@ -27,9 +29,11 @@ from offsets.topics import Partition, TopicSize
 
 
 class Member:
-    """`held`, `away` and `subscription` are persisted; the rest begins anew when a coordinator begins.
+    """`held`, `away` and `subscription` are persisted; the rest begins anew when a coordinator
+    begins.
 
-    `heard_s`: of the last heartbeat; `letting_go_s`: since when it holds withdrawn partitions; `seen_epoch`: what it told last.
+    `heard_s`: of the last heartbeat; `letting_go_s`: since when it holds withdrawn partitions;
+    `seen_epoch`: what it told last.
     """
 
     def __init__(self, member_id: str, subscription: Subscription, heard_s: float, changed_epoch: int) -> None:
@@ -55,7 +59,10 @@ class Member:
 
 
 class Group:
-    """`target`: who is to hold what, once all have let go; computed, never persisted. `dirty`: it has to be computed again."""
+    """`target`: who is to hold what, once all have let go; computed, never persisted.
+
+    `dirty`: it has to be computed again.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -146,7 +153,10 @@ class Group:
     # Partitions
 
     def give(self, member: Member, partition: Partition, topic: str) -> None:
-        """Under the decision's epoch. To one who holds it already: it drops what it has of it and begins again."""
+        """Under the decision's epoch.
+
+        To one who holds it already: it drops what it has of it and begins again.
+        """
         assert self.holders.get(partition, member.member_id) == member.member_id, (
             f"{partition} is held by another member"
         )
@@ -261,7 +271,9 @@ class Group:
         self.empty_since_ms, self.assignor = value.empty_since_ms, value.assignor
 
     def load_member(self, member_id: str, value: MemberValue | None) -> None:
-        """In any order of the keys: a partition that moves within one batch may be named by its new holder first."""
+        """In any order of the keys: a partition that moves within one batch may be named by its new
+        holder first.
+        """
         before = self.members.pop(member_id, None)
         if before is not None:
             for partition in before.held:

@@ -1,4 +1,6 @@
-"""Every bound and default of groups, as one frozen value; where they come from (flags, files) is the broker's business."""
+"""Every bound and default of groups, as one frozen value; where they come from (flags, files) is
+the broker's business.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ METADATA_BYTES_MAX = 4096
 
 @dataclass(frozen=True)
 class GroupLimits:
-    """Beyond a `…_max` of a count a call gets ResourceExhausted, beyond one of its own input InvalidRequest."""
+    """Beyond a `…_max` of a count a call gets ResourceExhausted, beyond one of its own input
+    InvalidRequest.
+    """
 
     groups_max: int = 10_000
     """In one partition of `__consumer_offsets`."""
@@ -21,7 +25,9 @@ class GroupLimits:
     request_bytes_max: int = 8 * 1024 * 1024
     """One commit, with all its metadata."""
     subscription_bytes_max: int = 64 * 1024
-    """One subscription; with `partitions_max` it bounds the largest record of the log, a member with all that it holds, to some 2 MB."""
+    """One subscription; with `partitions_max` it bounds the largest record of the log, a member
+    with all that it holds, to some 2 MB.
+    """
     subscriptions_bytes_max: int = 8 * 1024 * 1024
     """All of a group: what one rebalance writes stays far below the largest batch."""
     topics_max: int = 1_000

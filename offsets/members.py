@@ -1,7 +1,8 @@
 """Members: join, stay, leave, restart, and being put out.
 
-What a member holds is the coordinator's word, not the member's: of what a heartbeat says it owns, only what is missing counts. A partition
-that was given under an epoch which the member has seen, and that it does not name any more, was let go.
+What a member holds is the coordinator's word, not the member's: of what a heartbeat says it owns,
+only what is missing counts. A partition that was given under an epoch which the member has seen,
+and that it does not name any more, was let go.
 """
 
 from __future__ import annotations
@@ -65,7 +66,9 @@ def check_join(
 def join(
     group: Group, member_id: str, subscription: Subscription, owned: Collection[Partition], now_s: float, now_ms: int
 ) -> Member:
-    """After `check_join`. A member that is there changes its subscription; what it does not own it begins anew, counting from 1."""
+    """After `check_join`. A member that is there changes its subscription; what it does not own it
+    begins anew, counting from 1.
+    """
     member = group.members.get(member_id)
     if member is not None and not member.away:
         member.heard_s = now_s
@@ -90,7 +93,9 @@ def join(
 def _come_back(
     group: Group, before: Member, member_id: str, subscription: Subscription, now_s: float, now_ms: int
 ) -> Member:
-    """A static member after its restart: it gets what waited for it, under a new epoch, and nobody else notices."""
+    """A static member after its restart: it gets what waited for it, under a new epoch, and nobody
+    else notices.
+    """
     waited = [(partition, group.names[partition[0]]) for partition, held in before.held.items() if not held.withdrawn]
     asks_the_same = (before.subscription.topics, before.subscription.topic_pattern, before.subscription.assignor) == (
         subscription.topics,
@@ -149,7 +154,10 @@ def leave_for_a_while(group: Group, member: Member, now_s: float) -> None:
 
 
 def put_out(group: Group, now_s: float, now_ms: int) -> list[str]:
-    """Who was silent for its session time-out, or has not let go in its time. Their partitions are free at once."""
+    """Who was silent for its session time-out, or has not let go in its time.
+
+    Their partitions are free at once.
+    """
     late = [
         m
         for m in group.members.values()

@@ -1,4 +1,7 @@
-"""Legal names of groups and members. The same letters as in topic names, so that a key of the log needs no escapes."""
+"""Legal names of groups and members.
+
+The same letters as in topic names, so that a key of the log needs no escapes.
+"""
 
 from __future__ import annotations
 

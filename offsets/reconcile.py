@@ -1,10 +1,11 @@
 """From what members hold to what they are to hold, without stopping anybody (KIP-848's idea).
 
-The target says who is to hold which partition. A member that holds what is not its own in the target is told to let go; what nobody holds
-is given to whom the target names, under a new epoch. So a partition has one holder at every moment, and what does not move is read on.
+The target says who is to hold which partition. A member that holds what is not its own in the
+target is told to let go; what nobody holds is given to whom the target names, under a new epoch. So
+a partition has one holder at every moment, and what does not move is read on.
 
-What comes back to a member that was told to let it go comes under a new epoch too: the member may have let go already, and its word of it
-may still be on its way.
+What comes back to a member that was told to let it go comes under a new epoch too: the member may
+have let go already, and its word of it may still be on its way.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from offsets.topics import Partition, TopicSize, TopicsView
 
 PAUSE_FREE_PARTITIONS = 500
 PAUSE_S_PER_PARTITION = 100e-6
-"""Between two targets of one large group: computing one costs some 5 µs a partition, so a storm of joins takes a twentieth of a core, and
-still comes to an end where the machine is so busy that each takes ten times as long: five hundred joins computed it five hundred times."""
+"""Between two targets of one large group: computing one costs some 5 µs a partition, so a storm of
+joins takes a twentieth of a core, and still comes to an end where the machine is so busy that each
+takes ten times as long: five hundred joins computed it five hundred times."""
 
 
 def refresh(group: Group, meanings: Meanings, view: TopicsView) -> None:
@@ -33,7 +35,9 @@ def refresh(group: Group, meanings: Meanings, view: TopicsView) -> None:
 
 
 def settle(group: Group, meanings: Meanings, view: TopicsView, now_s: float) -> None:
-    """Bring everything under way that the group's state asks for now; at the latest at `due_s` there is more to do."""
+    """Bring everything under way that the group's state asks for now; at the latest at `due_s`
+    there is more to do.
+    """
     if not group.members or not group.dirty:
         return
     if now_s < settle_due_s(group):
@@ -80,7 +84,9 @@ def _topics(group: Group, meanings: Meanings) -> dict[int, TopicSize]:
 
 
 def _current(group: Group) -> dict[Partition, str]:
-    """Where each partition is on its way to, else where it is: an unfinished move goes on, it does not turn round."""
+    """Where each partition is on its way to, else where it is: an unfinished move goes on, it does
+    not turn round.
+    """
     current = {
         partition: m.member_id
         for m in group.members.values()
@@ -109,7 +115,9 @@ def _is_known(view: TopicsView, partition: Partition) -> bool:
 
 
 def give_free(group: Group, partitions: Iterable[Partition]) -> None:
-    """Of these, give those that nobody holds to whom the target names, and give back what its holder was told to let go."""
+    """Of these, give those that nobody holds to whom the target names, and give back what its
+    holder was told to let go.
+    """
     for partition in partitions:
         member = _wanted(group, partition)
         if member is None:

@@ -6,8 +6,8 @@
     member/<group>/<member id>                Member   its subscription, and what it holds under which epochs
     offset/<group>/<topic id>/<partition>     Offset   what is committed
 
-No value: the key is deleted. Names hold no "/", so keys need no escapes. Invariants: `decode(encode(entry)) == entry`; equal entries
-have equal bytes.
+No value: the key is deleted. Names hold no "/", so keys need no escapes. Invariants:
+`decode(encode(entry)) == entry`; equal entries have equal bytes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ class LogRecord:
 
 
 class Held(NamedTuple):
-    """`epoch`: under which it was given. `withdrawn`: the member was told to let it go, and may commit it until it says that it has."""
+    """`epoch`: under which it was given.
+
+    `withdrawn`: the member was told to let it go, and may commit it until it says that it has.
+    """
 
     epoch: int
     withdrawn: bool
@@ -77,7 +80,9 @@ class MemberValue:
 
 @dataclass(frozen=True, slots=True)
 class OffsetValue:
-    """`offset`: the next one to read; None = reset to nothing. `counter`: of the newest commit under `epoch`."""
+    """`offset`: the next one to read; None = reset to nothing. `counter`: of the newest commit
+    under `epoch`.
+    """
 
     offset: int | None
     metadata: str
@@ -137,7 +142,9 @@ def encode(entry: Entry) -> LogRecord:
 
 
 def decode(key: bytes, value: bytes | None) -> Entry:
-    """Raises DataDamaged; FormatNotSupported for what a later version wrote: to leave it out could undo what it means."""
+    """Raises DataDamaged; FormatNotSupported for what a later version wrote: to leave it out could
+    undo what it means.
+    """
     try:
         if found := _OFFSET.match(key):
             at = (int(found[2]), int(found[3]))

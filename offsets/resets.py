@@ -1,7 +1,8 @@
 """Resets: the only way by which a committed offset goes back.
 
-A reset draws a new epoch for each of its partitions, so whatever was begun before it can never be committed after it. A member that holds
-the partition is given it anew, sees the epoch, and begins again at the new offset.
+A reset draws a new epoch for each of its partitions, so whatever was begun before it can never be
+committed after it. A member that holds the partition is given it anew, sees the epoch, and begins
+again at the new offset.
 """
 
 from __future__ import annotations

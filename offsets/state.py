@@ -1,6 +1,7 @@
 """All groups of one partition of `__consumer_offsets`: a fold of its records.
 
-The order of keys within a batch, or within a snapshot, does not matter: each key has its newest value, and the state is made of these.
+The order of keys within a batch, or within a snapshot, does not matter: each key has its newest
+value, and the state is made of these.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What a member asks for: legal or not, and which topics it means now.
 
-Patterns are RE2 (google-re2): matching takes time linear in the name, whatever the pattern, and a pattern that needs too much memory is
-refused when it is compiled, so that no member can hang a coordinator.
+Patterns are RE2 (google-re2): matching takes time linear in the name, whatever the pattern, and a
+pattern that needs too much memory is refused when it is compiled, so that no member can hang a
+coordinator.
 """
 
 from __future__ import annotations
@@ -96,7 +97,9 @@ def compile_pattern(pattern: str, limits: GroupLimits) -> re2._Regexp:
 
 
 class Meanings:
-    """Which topics subscriptions mean, remembered for one version of the catalog: a group's members mostly ask for the same."""
+    """Which topics subscriptions mean, remembered for one version of the catalog: a group's members
+    mostly ask for the same.
+    """
 
     def __init__(self, view: TopicsView, limits: GroupLimits) -> None:
         self._view = view

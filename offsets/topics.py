@@ -16,7 +16,10 @@ class TopicSize(NamedTuple):
 
 
 class TopicsView(Protocol):
-    """User topics as this broker knows them now, perhaps not the newest. All answers change only when `version` does."""
+    """User topics as this broker knows them now, perhaps not the newest.
+
+    All answers change only when `version` does.
+    """
 
     @property
     def version(self) -> int:
@@ -34,9 +37,13 @@ class TopicsView(Protocol):
         ...
 
     def is_removed(self, topic_id: int) -> bool:
-        """It was there and is not any more; an id that this broker has not heard of yet is not removed."""
+        """It was there and is not any more; an id that this broker has not heard of yet is not
+        removed.
+        """
         ...
 
     def rack(self, topic: TopicSize, partition: int) -> str:
-        """Where the partition is served best, compared with the members' racks; "" = nothing is known. Only a hint."""
+        """Where the partition is served best, compared with the members' racks; "" = nothing is
+        known. Only a hint.
+        """
         ...

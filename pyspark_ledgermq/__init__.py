@@ -1,7 +1,9 @@
-"""By this name Spark finds the data source: `spark.read.format("ledgermq")` needs no registration where the package is installed.
+"""By this name Spark finds the data source: `spark.read.format("ledgermq")` needs no registration
+where the package is installed.
 
-Spark asks for it in a Python process of its own, which need not be the program's. Where that one lacks what the source needs, the source
-is still found, and the first thing that Spark does with it raises an error that names the interpreter.
+Spark asks for it in a Python process of its own, which need not be the program's. Where that one
+lacks what the source needs, the source is still found, and the first thing that Spark does with it
+raises an error that names the interpreter.
 """
 
 try:

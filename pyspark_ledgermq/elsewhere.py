@@ -1,4 +1,7 @@
-"""The data source in an interpreter that cannot load it. Imports nothing of ours: there is nothing to rely on."""
+"""The data source in an interpreter that cannot load it.
+
+Imports nothing of ours: there is nothing to rely on.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""`SparkEngine`: the tasks of a round as one Spark job. A task carries the root URL; each worker opens its own store, once.
+"""`SparkEngine`: the tasks of a round as one Spark job. A task carries the root URL; each worker
+opens its own store, once.
 
-Spark only distributes: a task is the same plain function as everywhere else, and Spark may run it again, elsewhere, at any time, for all
-of its effects are fenced puts of the plan's own files. A task's typed error comes back as a value, not as a stack trace through the JVM.
+Spark only distributes: a task is the same plain function as everywhere else, and Spark may run it
+again, elsewhere, at any time, for all of its effects are fenced puts of the plan's own files. A
+task's typed error comes back as a value, not as a stack trace through the JVM.
 """
 
 from __future__ import annotations
@@ -68,7 +70,10 @@ class _Finished(AccumulatorParam[list[tuple[int, Any]]]):
 
 
 class SparkEngine:
-    """Runs in the driver; `spark` stays the caller's. Needs a classic session: Spark Connect has no RDDs."""
+    """Runs in the driver; `spark` stays the caller's.
+
+    Needs a classic session: Spark Connect has no RDDs.
+    """
 
     memory_bytes = TASK_MEMORY_BYTES
 
@@ -82,7 +87,8 @@ class SparkEngine:
     async def run(self, store: ObjectStore, tasks: Sequence[Any], on_done: OnTaskDone) -> list[Any]:
         """`store` is not used by the executors: they open `store.url`, which a task carries.
 
-        Raises what a task raised; Unavailable when Spark gave up; RuntimeError when the session has ended.
+        Raises what a task raised; Unavailable when Spark gave up; RuntimeError when the session has
+        ended.
         """
         if store.url.startswith("memory://"):
             raise InvalidConfig(
@@ -124,7 +130,9 @@ class SparkEngine:
                 self._context.cancelJobGroup(work)
 
     def _what_failed(self, error: Exception) -> Exception:
-        """A job that Spark gave up, having lost executors again and again, may do better the next time; a session that has ended cannot."""
+        """A job that Spark gave up, having lost executors again and again, may do better the next
+        time; a session that has ended cannot.
+        """
         if isinstance(error, Py4JNetworkError) or self._context._jsc is None or self._context._jsc.sc().isStopped():
             return RuntimeError("the Spark session has ended")
         reason = str(error).strip().partition("\n\n")[0]

@@ -1,12 +1,14 @@
-"""Parquet compaction of a whole root as a Spark job: everything that is in segments now becomes Parquet.
+"""Parquet compaction of a whole root as a Spark job: everything that is in segments now becomes
+Parquet.
 
     spark-submit spark/job.py ROOT [BUNDLE …] [--every INTERVAL] [--output table|json]
 
-ROOT is a root URL such as s3://bucket/prefix or file:///folder; without bundle numbers all bundles are compacted. With --every 30s it goes
-on as a service, by the topics' size and lag settings, until SIGTERM. Executors reach ROOT by themselves: they need `ledgermq[spark]`
-installed (docs/spark.md shows how to send it along), and on S3 credentials in their environment, for a task carries no secret. Any number
-of jobs may run on one root. Exit status: as of `ledgermq compact` (0 all done, 2 wrong usage, 3 try again, 4 no cluster at ROOT, …), and
-1 where a partition is parked.
+ROOT is a root URL such as s3://bucket/prefix or file:///folder; without bundle numbers all bundles
+are compacted. With --every 30s it goes on as a service, by the topics' size and lag settings, until
+SIGTERM. Executors reach ROOT by themselves: they need `ledgermq[spark]` installed (docs/spark.md
+shows how to send it along), and on S3 credentials in their environment, for a task carries no
+secret. Any number of jobs may run on one root. Exit status: as of `ledgermq compact` (0 all done, 2
+wrong usage, 3 try again, 4 no cluster at ROOT, …), and 1 where a partition is parked.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What the options of source and sink have in common: names as Spark hands them over, in any case, with some of its own among them."""
+"""What the options of source and sink have in common: names as Spark hands them over, in any case,
+with some of its own among them.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,8 @@ from ledgermq.hints import did_you_mean
 
 
 def known_options(given: Mapping[str, str], names: Sequence[str], ignored: Sequence[str] = ()) -> dict[str, str]:
-    """Values by the names as they are written in `names`; without those of `ignored`, which are in lower case.
+    """Values by the names as they are written in `names`; without those of `ignored`, which are in
+    lower case.
 
     Raises InvalidConfig, with the nearest name.
     """

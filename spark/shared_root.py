@@ -9,7 +9,10 @@ from ledgermq.errors import InvalidConfig
 
 
 def shared_root(root: str) -> str:
-    """The URL by which executors, whose working folder is another one, reach the root. Raises InvalidConfig."""
+    """The URL by which executors, whose working folder is another one, reach the root.
+
+    Raises InvalidConfig.
+    """
     url = root_url(root)
     if url.startswith("memory:"):
         raise InvalidConfig(f"root {root!r}: Spark's executors are other processes and cannot see it")
@@ -17,7 +20,9 @@ def shared_root(root: str) -> str:
 
 
 async def cluster_of(store: ObjectStore) -> ClusterSettings:
-    """Raises InvalidConfig where there is none, DataDamaged, FormatNotSupported, the store's errors."""
+    """Raises InvalidConfig where there is none, DataDamaged, FormatNotSupported, the store's
+    errors.
+    """
     try:
         return await read_cluster(store)
     except ObjectMissing as error:

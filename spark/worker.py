@@ -1,8 +1,10 @@
-"""What a Python worker of Spark keeps from one task to the next: an event loop, and the stores that it has opened.
+"""What a Python worker of Spark keeps from one task to the next: an event loop, and the stores that
+it has opened.
 
-Spark uses a worker for task after task, one at a time, and a micro-batch has a task of a few records every fraction of a second: opening
-an S3 store for each (its client, its threads, its connections) would take longer than reading them. Each thread has its own, made by the
-process that uses it, never inherited by a fork.
+Spark uses a worker for task after task, one at a time, and a micro-batch has a task of a few
+records every fraction of a second: opening an S3 store for each (its client, its threads, its
+connections) would take longer than reading them. Each thread has its own, made by the process that
+uses it, never inherited by a fork.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ T = TypeVar("T")
 
 
 class Worker:
-    """A loop that stands still between tasks, and stores by root URL, the one that was used last at the end."""
+    """A loop that stands still between tasks, and stores by root URL, the one that was used last at
+    the end.
+    """
 
     def __init__(self) -> None:
         self.process = os.getpid()
@@ -77,7 +81,8 @@ def drain(items: AsyncGenerator[T, None]) -> Iterator[T]:
 
 @asynccontextmanager
 async def kept_store(url: str) -> AsyncIterator[ObjectStore]:
-    """The worker's, where its loop is the one that runs, else one for this once. A task that fails leaves nothing for the next one.
+    """The worker's, where its loop is the one that runs, else one for this once. A task that fails
+    leaves nothing for the next one.
 
     Raises InvalidConfig, Unauthorized.
     """

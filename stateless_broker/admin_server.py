@@ -1,4 +1,5 @@
-"""The admin port: /livez, /readyz and /metrics over plain HTTP, for people, load balancers and Prometheus. No secret, nothing that changes.
+"""The admin port: /livez, /readyz and /metrics over plain HTTP, for people, load balancers and
+Prometheus. No secret, nothing that changes.
 
 /livez     200 while the event loop runs: restart the process when it is not
 /readyz    200 once the process may be given work, else 503; JSON says why
@@ -21,7 +22,10 @@ GRACE_S = 1.0
 
 
 class AdminServer:
-    """`render()`: the metrics as text. Up before anything else, so that a process that waits for its store can say so."""
+    """`render()`: the metrics as text.
+
+    Up before anything else, so that a process that waits for its store can say so.
+    """
 
     def __init__(self, health: Health, render: Render) -> None:
         self._health = health

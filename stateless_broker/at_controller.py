@@ -34,7 +34,9 @@ class AtController:
     async def run(
         self, request: R, here: Callable[[], Awaitable[A]], there: Callable[[Connection, R], Awaitable[A]]
     ) -> A:
-        """`here()`, if this broker is the controller or about to be; else passed on, and known here when the answer is given."""
+        """`here()`, if this broker is the controller or about to be; else passed on, and known here
+        when the answer is given.
+        """
         try:
             async with asyncio.timeout(FORWARD_S_MAX):
                 address = self._ownership.address_of(keys.METADATA_BUNDLE)

@@ -1,6 +1,8 @@
-"""One broker, put together: membership, ownership, metadata, controller and service. The composition root, without gRPC.
+"""One broker, put together: membership, ownership, metadata, controller and service. The
+composition root, without gRPC.
 
-Runs in any event loop with the `Sources` and `Connector` given; a process gives real ones, an embedded cluster and the simulator others.
+Runs in any event loop with the `Sources` and `Connector` given; a process gives real ones, an
+embedded cluster and the simulator others.
 """
 
 from __future__ import annotations
@@ -40,7 +42,10 @@ log = get_logger(__name__)
 
 
 class Broker:
-    """`service` is what clients and other brokers call. `failed` is set to the error that ended the broker by itself, if one did."""
+    """`service` is what clients and other brokers call.
+
+    `failed` is set to the error that ended the broker by itself, if one did.
+    """
 
     def __init__(
         self,
@@ -104,7 +109,8 @@ class Broker:
         run_blocking: RunBlocking = asyncio.to_thread,
         metrics: BundleMetrics | None = None,
     ) -> Broker:
-        """A broker that takes part in the cluster of this root; `run_blocking` runs Arrow and Parquet work (default: threads).
+        """A broker that takes part in the cluster of this root; `run_blocking` runs Arrow and
+        Parquet work (default: threads).
 
         Raises FormatNotSupported, DataDamaged, the store's errors.
         """
@@ -117,7 +123,10 @@ class Broker:
         return broker
 
     async def stop(self, graceful: bool = True) -> None:
-        """Graceful: flush, hand over to the others, take leave. Otherwise: drop everything, as a killed process would."""
+        """Graceful: flush, hand over to the others, take leave.
+
+        Otherwise: drop everything, as a killed process would.
+        """
         if self._run is not None:
             self._run.cancel()
             await asyncio.wait([self._run])
@@ -128,7 +137,9 @@ class Broker:
         log.info("broker stopped", broker=self.broker_id, graceful=graceful)
 
     def apply(self, settings: BrokerSettings) -> None:
-        """Take over the live ones of these settings (`settings.LIVE`); the others count from the next start on."""
+        """Take over the live ones of these settings (`settings.LIVE`); the others count from the
+        next start on.
+        """
         self._settings = settings
         self.context.take_limits(_bundle_limits(settings, self.context.store.url))
         self.ownership.times = _times(settings, self.membership.interval_s)

@@ -1,4 +1,7 @@
-"""`CallMeter`: what a gRPC server tells of its calls. Knows no metrics library; this one counts nothing."""
+"""`CallMeter`: what a gRPC server tells of its calls.
+
+Knows no metrics library; this one counts nothing.
+"""
 
 from __future__ import annotations
 

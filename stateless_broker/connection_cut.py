@@ -1,7 +1,8 @@
 """Breaks TCP connections of this process, found by their peers' addresses.
 
-gRPC's asyncio server has no call for it: a handler that ends leaves its answer in line until the peer takes it, and an abort goes behind
-that answer. What a peer that reads nothing makes a broker hold comes back only when its connection ends.
+gRPC's asyncio server has no call for it: a handler that ends leaves its answer in line until the
+peer takes it, and an abort goes behind that answer. What a peer that reads nothing makes a broker
+hold comes back only when its connection ends.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ log = get_logger(__name__)
 
 
 class ConnectionCut:
-    """Use within one event loop. Those of one turn of the loop are broken together: each search looks at every open file."""
+    """Use within one event loop.
+
+    Those of one turn of the loop are broken together: each search looks at every open file.
+    """
 
     def __init__(self) -> None:
         self._peers: set[str] = set()
@@ -43,9 +47,11 @@ class ConnectionCut:
 
 
 def cut_connections(peers: Collection[str]) -> int:
-    """How many of them there were. `peers`: as gRPC names them ("ipv4:10.0.0.7:52114", "ipv6:%5B::1%5D:52114").
+    """How many of them there were. `peers`: as gRPC names them ("ipv4:10.0.0.7:52114",
+    "ipv6:%5B::1%5D:52114").
 
-    A descriptor is duplicated before its peer is looked at: another connection may use its number a moment later.
+    A descriptor is duplicated before its peer is looked at: another connection may use its number a
+    moment later.
     """
     wanted = {address for peer in peers if (address := _address_of(peer)) is not None}
     broken = 0

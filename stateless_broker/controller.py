@@ -1,8 +1,9 @@
 """The controller: whoever owns bundle 0 changes topics, by appending to `__metadata`.
 
-One change at a time: catch up with the log, decide on the catalog, append, wait until it is durable, apply. So two controllers that
-race are ordered by the ledger, and a change that was not acknowledged may still have happened.
-Names of deleted topics are freed in the background, once nothing of the topic is left anywhere.
+One change at a time: catch up with the log, decide on the catalog, append, wait until it is
+durable, apply. So two controllers that race are ordered by the ledger, and a change that was not
+acknowledged may still have happened. Names of deleted topics are freed in the background, once
+nothing of the topic is left anywhere.
 """
 
 from __future__ import annotations
@@ -62,7 +63,9 @@ class Controller:
         self._changes: set[asyncio.Task[Topic]] = set()
 
     async def create_topic(self, name: str, partitions: int, settings: dict[str, str]) -> Topic:
-        """Raises NotOwner where this broker is not the controller, and what `topic_changes.created` raises."""
+        """Raises NotOwner where this broker is not the controller, and what `topic_changes.created`
+        raises.
+        """
 
         def decide(catalog: Catalog) -> Topic:
             wish = created(
@@ -74,7 +77,9 @@ class Controller:
         return await self._change(decide)
 
     async def create_offsets_topic(self) -> Topic:
-        """`__consumer_offsets`, made now if it does not exist; nothing about it is the caller's choice."""
+        """`__consumer_offsets`, made now if it does not exist; nothing about it is the caller's
+        choice.
+        """
 
         def decide(catalog: Catalog) -> Topic:
             return created_offsets_topic(catalog, self._cluster.bundles, self.limits, self._sources.now_ms())
@@ -87,7 +92,8 @@ class Controller:
     async def alter_topic(self, name: str, partitions: int, change: dict[str, str], unset: list[str]) -> Topic:
         """What protects records, or lets them go, is in force everywhere when this returns.
 
-        Raises as `created`, UnknownTopic, and Unavailable where the change is made and not yet in force in a bundle: then repeat it.
+        Raises as `created`, UnknownTopic, and Unavailable where the change is made and not yet in
+        force in a bundle: then repeat it.
         """
 
         def decide(catalog: Catalog) -> Topic:
@@ -112,7 +118,9 @@ class Controller:
             self._changed.set()
 
     async def run(self) -> None:
-        """Found the topic `__metadata`, and free the names of deleted topics, whenever this broker is the controller."""
+        """Found the topic `__metadata`, and free the names of deleted topics, whenever this broker
+        is the controller.
+        """
         pause_s = REMOVAL_PAUSE_S_MIN
         while True:
             self._changed.clear()
@@ -142,7 +150,9 @@ class Controller:
         return await asyncio.shield(task)
 
     def _ended(self, task: asyncio.Task[Topic]) -> None:
-        """Its caller may have gone: then nobody is left to hear of an error, and it is no bug's trace."""
+        """Its caller may have gone: then nobody is left to hear of an error, and it is no bug's
+        trace.
+        """
         self._changes.discard(task)
         if not task.cancelled():
             task.exception()
@@ -156,7 +166,10 @@ class Controller:
             return self._metadata.catalog.topics_by_name[wish.name]
 
     async def _ready(self) -> BundleOwner:
-        """Bundle 0, with the catalog caught up. The first controller of a cluster writes record 0."""
+        """Bundle 0, with the catalog caught up.
+
+        The first controller of a cluster writes record 0.
+        """
         owner = await self._ownership.owner(keys.METADATA_BUNDLE)
         await self._metadata.pull(owner)
         if self._metadata.catalog.offset == 0:
@@ -165,7 +178,9 @@ class Controller:
         return owner
 
     async def _put_in_force(self, topic: Topic) -> None:
-        """Let the newest checkpoint of each of its bundles name what protects its records now (design D1)."""
+        """Let the newest checkpoint of each of its bundles name what protects its records now
+        (design D1).
+        """
 
         async def in_bundle(bundle: int) -> None:
             catalog = self._metadata.catalog
@@ -190,7 +205,9 @@ class Controller:
         self._metadata.catalog.apply(await done, key, value)
 
     async def _free_names(self) -> bool:
-        """Let removed topics leave their bundles as far as they can now; True: the name of one is free, its tombstone is written."""
+        """Let removed topics leave their bundles as far as they can now; True: the name of one is
+        free, its tombstone is written.
+        """
         if not self._removed():
             return False
         done = await remove_topics(self._store, self._cluster, self._metadata.catalog, self._sources, self._engine)

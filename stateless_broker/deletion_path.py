@@ -1,4 +1,6 @@
-"""DeleteRecords: from partitions in a request to their owners' bundles, one checkpoint for all that one bundle holds."""
+"""DeleteRecords: from partitions in a request to their owners' bundles, one checkpoint for all that
+one bundle holds.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,10 @@ class DeletionPath:
         self._ownership = ownership
 
     async def answer(self, request: pb.DeleteRecordsRequest) -> pb.DeleteRecordsResponse:
-        """Results in the order of the request, each with its own error. Raises InvalidRequest, UnknownTopic, Unavailable."""
+        """Results in the order of the request, each with its own error.
+
+        Raises InvalidRequest, UnknownTopic, Unavailable.
+        """
         if not 1 <= len(request.partitions) <= PARTITIONS_MAX:
             raise InvalidRequest(f"1 to {PARTITIONS_MAX} partitions in one request, not {len(request.partitions)}")
         wanted = {one.partition: _before(one) for one in request.partitions}

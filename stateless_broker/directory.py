@@ -1,6 +1,8 @@
-"""Directory: who owns which bundle, as far as this broker has heard. Pure; times are this process's monotonic seconds.
+"""Directory: who owns which bundle, as far as this broker has heard. Pure; times are this process's
+monotonic seconds.
 
-The highest epoch that was ever heard of counts: a heartbeat that names an older one is a former owner's that has not noticed yet.
+The highest epoch that was ever heard of counts: a heartbeat that names an older one is a former
+owner's that has not noticed yet.
 """
 
 from __future__ import annotations
@@ -14,7 +16,10 @@ from stateless_broker.takeover import ClaimHistory
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A broker that says that it owns a bundle, in the term of `epoch`. `leaving`: it is about to hand it over."""
+    """A broker that says that it owns a bundle, in the term of `epoch`.
+
+    `leaving`: it is about to hand it over.
+    """
 
     broker: str
     address: str
@@ -31,7 +36,10 @@ class Directory:
         self.troubles: dict[int, str] = {}
 
     def update(self, present: Mapping[str, Heartbeat], now: float, fights_nobody: Callable[[str], bool]) -> None:
-        """Take in what all brokers that are present say, this one included. `fights_nobody`: of one that was present once."""
+        """Take in what all brokers that are present say, this one included.
+
+        `fights_nobody`: of one that was present once.
+        """
         for bundle, last in self._last.items():
             owner = present.get(last.broker)
             released = owner is not None and bundle in owner.releasing

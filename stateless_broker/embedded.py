@@ -1,7 +1,8 @@
 """Embedded brokers: a broker inside the client's own process, behind a root URL.
 
-On a store that processes share it also listens on a free local port, so that the embedded brokers of several processes are one cluster. On
-``memory://name`` all brokers of this process on the same name are one cluster, connected by direct calls.
+On a store that processes share it also listens on a free local port, so that the embedded brokers
+of several processes are one cluster. On ``memory://name`` all brokers of this process on the same
+name are one cluster, connected by direct calls.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True)
 class Embedded:
-    """How a client reaches the cluster, by `connector` at `addresses`; `close` hands the broker's bundles over and ends it."""
+    """How a client reaches the cluster, by `connector` at `addresses`; `close` hands the broker's
+    bundles over and ends it.
+    """
 
     connector: Connector
     addresses: Sequence[str]
@@ -37,7 +40,8 @@ class Embedded:
 async def open_embedded(
     url: str, *, must_exist: bool = False, sources: Sources | None = None, settings: BrokerSettings | None = None
 ) -> Embedded:
-    """Start a broker in this process. Raises InvalidConfig, Unauthorized, StoreUnusable, FormatNotSupported, DataDamaged, Unavailable.
+    """Start a broker in this process. Raises InvalidConfig, Unauthorized, StoreUnusable,
+    FormatNotSupported, DataDamaged, Unavailable.
 
     `must_exist`: raises NoCluster where the root holds none, instead of making one.
     """
@@ -54,7 +58,9 @@ async def open_embedded(
 
 
 def embedded_settings() -> BrokerSettings:
-    """From file and variables, as for a broker, but never its identity: a command that is run beside a broker must not take its place."""
+    """From file and variables, as for a broker, but never its identity: a command that is run
+    beside a broker must not take its place.
+    """
     return load_settings(file_of_environment(), port=0).model_copy(
         update={"broker_id": None, "advertised_address": None, "peer_address": None, "reserve_bytes": 0}
     )

@@ -1,7 +1,9 @@
-"""Fetch: batches of many partitions, now, after a long poll, or pushed for as long as the caller listens.
+"""Fetch: batches of many partitions, now, after a long poll, or pushed for as long as the caller
+listens.
 
-A partition's error (unknown, not served here, offset out of range) is in the answer beside the other partitions' batches. A stream goes on
-without the partition that had one, and ends with the last.
+A partition's error (unknown, not served here, offset out of range) is in the answer beside the
+other partitions' batches. A stream goes on without the partition that had one, and ends with the
+last.
 """
 
 from __future__ import annotations
@@ -29,20 +31,29 @@ PARTITIONS_MAX = 4096
 PARALLEL_PARTITIONS = 8
 STREAM_WAIT_S = 30.0
 ROOM_WAIT_S = 5.0
-"""A reader for which there is no room is told the ends of its partitions this often, so that it knows that it is not forgotten."""
+"""A reader for which there is no room is told the ends of its partitions this often, so that it
+knows that it is not forgotten.
+"""
 ROOM_WAIT_LEAST_S = 1.0
 """A fetch that does not wait for records waits this long for room."""
 READ_BYTES_LEAST = 256 * 1024
-"""Room for each partition that is read side by side with others: every read brings one batch at least."""
+"""Room for each partition that is read side by side with others: every read brings one batch at
+least.
+"""
 OBJECTS_MAX = 64
-"""From here on an answer takes in no more partitions: a bound on what the URLs of objects take in its header."""
+"""From here on an answer takes in no more partitions: a bound on what the URLs of objects take in
+its header.
+"""
 
 log = get_logger(__name__)
 
 
 @dataclass(slots=True)
 class _Cursor:
-    """Where a reader is in one partition. `told`: the high watermark that the reader was told last."""
+    """Where a reader is in one partition.
+
+    `told`: the high watermark that the reader was told last.
+    """
 
     name: str
     partition: int
@@ -155,7 +166,9 @@ class FetchPath:
     async def _next_answer(
         self, reader: AnswerReader, cursors: Sequence[_Cursor], request: pb.FetchRequest, until_s: float
     ) -> tuple[list[_Found], bool]:
-        """What the first of the cursors have; (without their batches, False) where there was no room for them until then."""
+        """What the first of the cursors have; (without their batches, False) where there was no
+        room for them until then.
+        """
         asked = min(request.max_bytes or self.bytes_default, FRAME_PAYLOAD_BYTES_MAX)
         direct = self._direct and request.direct
         least = 0
@@ -174,7 +187,8 @@ class FetchPath:
             reader.rest()
 
     async def _collect(self, cursors: Sequence[_Cursor], room: int, *, direct: bool) -> list[_Found]:
-        """What the first of the cursors have, some at a time, until the answer is full: a prefix of `cursors`, in their order.
+        """What the first of the cursors have, some at a time, until the answer is full: a prefix of
+        `cursors`, in their order.
 
         `room` 0: the ends of all of them, and no batch.
         """
@@ -264,9 +278,11 @@ class FetchPath:
         return await self._ownership.owner(cursor.bundle)
 
     async def _wait(self, cursors: Sequence[_Cursor], deadline: float) -> bool:
-        """Until any partition has something above the high watermark last seen, or changes hands. False: the time was up before.
+        """Until any partition has something above the high watermark last seen, or changes hands.
+        False: the time was up before.
 
-        Who asks the clock instead may ask in vain: a loop fires its timers up to the resolution of its clock too early.
+        Who asks the clock instead may ask in vain: a loop fires its timers up to the resolution of
+        its clock too early.
         """
         positions: dict[int, dict[tuple[int, int], int]] = {}
         for cursor in cursors:

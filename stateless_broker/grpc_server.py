@@ -1,7 +1,9 @@
-"""The gRPC server of a broker: generic handlers from the method table, the standard health service, reflection.
+"""The gRPC server of a broker: generic handlers from the method table, the standard health service,
+reflection.
 
-gRPC carries bytes; this module decodes them and turns `ledgermq.errors` into statuses. It is put up before the broker is, so that the
-port is known when the broker announces it; until `serve` is called every method answers UNAVAILABLE.
+gRPC carries bytes; this module decodes them and turns `ledgermq.errors` into statuses. It is put up
+before the broker is, so that the port is known when the broker announces it; until `serve` is
+called every method answers UNAVAILABLE.
 """
 
 from __future__ import annotations
@@ -134,7 +136,9 @@ class GrpcServer:
 
 
 def _check_free(host: str, port: int) -> None:
-    """Raises OSError where gRPC could not listen: gRPC's core would print a line of its own about it."""
+    """Raises OSError where gRPC could not listen: gRPC's core would print a line of its own about
+    it.
+    """
     for family, kind, protocol, _, address in socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     ):
@@ -146,7 +150,9 @@ def _check_free(host: str, port: int) -> None:
 
 @contextmanager
 def _client_may_leave() -> Iterator[None]:
-    """A client that goes away in the middle of a write has cancelled its call. gRPC would log the failed write as an error of ours."""
+    """A client that goes away in the middle of a write has cancelled its call. gRPC would log the
+    failed write as an error of ours.
+    """
     try:
         yield
     except grpc.aio.InternalError as error:
@@ -170,7 +176,9 @@ async def _decoded(method: Method, requests: AsyncIterator[bytes]) -> AsyncItera
 
 
 class _Metered:
-    """One call, from its begin to its end, whatever that is; what is logged in between carries its ids."""
+    """One call, from its begin to its end, whatever that is; what is logged in between carries its
+    ids.
+    """
 
     _numbers = itertools.count(1)
 
@@ -205,7 +213,9 @@ def _follow_answers(context: Context) -> None:
 
 
 async def _refuse(method: Method, context: Context, error: Exception, metered: _Metered) -> bytes:
-    """End the call with the error; one that is not ours is a bug, which the client learns without our insides."""
+    """End the call with the error; one that is not ours is a bug, which the client learns without
+    our insides.
+    """
     if isinstance(
         error, grpc.aio.BaseError
     ):  # gRPC's own: it ends the call already, or the server has stopped under it

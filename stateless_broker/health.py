@@ -5,10 +5,12 @@
     starting ──> ready ──> draining
        └── waiting for something, with the reason ──┘
 
-Once ready, a process stays ready until it drains, also while the store is away: it still answers every call with a typed error that says
-when to come back, and a load balancer that dropped all brokers at once would only turn that into a refused connection.
+Once ready, a process stays ready until it drains, also while the store is away: it still answers
+every call with a typed error that says when to come back, and a load balancer that dropped all
+brokers at once would only turn that into a refused connection.
 
-`Alarms` and `problems` say what is amiss with a cluster whose processes are ready: `ledgermq status` and the notes of /readyz show it.
+`Alarms` and `problems` say what is amiss with a cluster whose processes are ready: `ledgermq
+status` and the notes of /readyz show it.
 """
 
 from __future__ import annotations
@@ -18,7 +20,10 @@ from collections.abc import Callable, Collection, Iterable
 from stateless_broker.directory import Directory
 
 CHANGES_MAX = 5
-"""Of a bundle's owner within a minute. A start of several brokers makes some: they claim side by side, then one hands over to the next."""
+"""Of a bundle's owner within a minute.
+
+A start of several brokers makes some: they claim side by side, then one hands over to the next.
+"""
 ALARMS_MAX = 20
 ALARM_CHARS_MAX = 500
 
@@ -27,7 +32,10 @@ DRAINING = "the process is stopping"
 
 
 class Health:
-    """`why_not`: why it is not ready, "" when it is. `notes`: what is amiss although it is ready, told by /readyz."""
+    """`why_not`: why it is not ready, "" when it is.
+
+    `notes`: what is amiss although it is ready, told by /readyz.
+    """
 
     def __init__(self, notes: Callable[[], list[str]] = list) -> None:
         self.why_not = STARTING
@@ -51,14 +59,17 @@ class Health:
 
 
 class Alarms:
-    """What is amiss with what this broker serves, as far as its parts can tell: sentences that name the bundle, the partition or the
-    object, and say what to do. Heartbeats carry them to the other brokers, so any broker tells them all."""
+    """What is amiss with what this broker serves, as far as its parts can tell: sentences that name
+    the bundle, the partition or the object, and say what to do. Heartbeats carry them to the other
+    brokers, so any broker tells them all."""
 
     def __init__(self) -> None:
         self._sources: list[Callable[[], Iterable[str]]] = []
 
     def add(self, source: Callable[[], Iterable[str]]) -> None:
-        """`source()` is asked with each heartbeat: it looks at what is known already, and costs nothing."""
+        """`source()` is asked with each heartbeat: it looks at what is known already, and costs
+        nothing.
+        """
         self._sources.append(source)
 
     def now(self) -> tuple[str, ...]:
@@ -69,7 +80,8 @@ class Alarms:
 
 
 def problems(directory: Directory, alarms: Collection[str], now: float) -> list[str]:
-    """Why the cluster is not well, as one of its brokers sees it; none: every bundle has an owner that serves it and keeps it.
+    """Why the cluster is not well, as one of its brokers sees it; none: every bundle has an owner
+    that serves it and keeps it.
 
     `alarms`: of all brokers that are present.
     """

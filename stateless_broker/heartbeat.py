@@ -1,11 +1,13 @@
-"""`brokers/<broker-id>.json`: what a broker says of itself. Liveness only; nothing safe depends on it.
+"""`brokers/<broker-id>.json`: what a broker says of itself. Liveness only; nothing safe depends on
+it.
 
     {"version": 1, "broker": "…", "address": "host:port", "incarnation": 3, "session": "…", "counter": 17,
      "bundles": {"1": 4, "3": 9}, "releasing": [3], "troubles": {"2": "…"}, "leaving": false, "peer_address": "", "alarms": ["…"]}
 
-`counter` grows when the content changes, not with every beat: an unchanged heartbeat keeps its ETag, only its time advances, so that
-others see it alive without reading it again. `incarnation` is one more than the highest that this address or id had before; `session`
-is drawn at the start and settles ties.
+`counter` grows when the content changes, not with every beat: an unchanged heartbeat keeps its
+ETag, only its time advances, so that others see it alive without reading it again. `incarnation` is
+one more than the highest that this address or id had before; `session` is drawn at the start and
+settles ties.
 """
 
 from __future__ import annotations
@@ -19,10 +21,12 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """`bundles`: owned, with the epoch of the term; `releasing`: about to be handed over, or handed over and not claimed here since.
+    """`bundles`: owned, with the epoch of the term; `releasing`: about to be handed over, or handed
+    over and not claimed here since.
 
-    `troubles`: bundles that it should own and cannot serve, and why. `leaving`: it hands over everything. `peer_address`: where the
-    other brokers reach it, if not at `address`, which remains its name among them. `alarms`: what is amiss with what it does serve.
+    `troubles`: bundles that it should own and cannot serve, and why. `leaving`: it hands over
+    everything. `peer_address`: where the other brokers reach it, if not at `address`, which remains
+    its name among them. `alarms`: what is amiss with what it does serve.
     """
 
     broker: str
@@ -47,7 +51,9 @@ def encode_heartbeat(heartbeat: Heartbeat) -> bytes:
 
 
 def decode_heartbeat(data: bytes) -> Heartbeat | None:
-    """None for what no LedgerMQ broker of this version wrote: a heartbeat that cannot be read is as good as none."""
+    """None for what no LedgerMQ broker of this version wrote: a heartbeat that cannot be read is as
+    good as none.
+    """
     try:
         found: Any = json.loads(data)
         return Heartbeat(

@@ -1,6 +1,8 @@
-"""Connections between brokers (and clients) of one process: direct calls, no bytes copied, no gRPC. For ``memory://`` and the simulator.
+"""Connections between brokers (and clients) of one process: direct calls, no bytes copied, no gRPC.
+For ``memory://`` and the simulator.
 
-A `Network` is the set of addresses that answer. A broker that leaves it refuses connections, and every line to it is lost at once.
+A `Network` is the set of addresses that answer. A broker that leaves it refuses connections, and
+every line to it is lost at once.
 """
 
 from __future__ import annotations
@@ -51,7 +53,9 @@ class InProcessConnector(Connector):
 
 
 class InProcessConnection(UnaryCalls, Connection):
-    """Looks the address up for each call, so it survives a restart of the broker as a gRPC channel does."""
+    """Looks the address up for each call, so it survives a restart of the broker as a gRPC channel
+    does.
+    """
 
     def __init__(self, network: Network, address: str) -> None:
         self.address = address

@@ -1,6 +1,8 @@
-"""Logs: structured events through the standard library's logging, so that a program that embeds a broker decides where they go.
+"""Logs: structured events through the standard library's logging, so that a program that embeds a
+broker decides where they go.
 
-`log = get_logger(__name__)`, then `log.info("bundle opened", bundle=3)`. Only a broker process calls `configure_logs`.
+`log = get_logger(__name__)`, then `log.info("bundle opened", bundle=3)`. Only a broker process
+calls `configure_logs`.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ from typing import Any, Literal
 
 import structlog
 
-# What this process is (its broker id), and below it the call that is being served: both go with every line that is logged meanwhile.
+# What this process is (its broker id), and below it the call that is being served: both go with
+# every line that is logged meanwhile.
 _process: dict[str, Any] = {}
 _call: ContextVar[dict[str, Any]] = ContextVar("ledgermq_call")
 
@@ -24,7 +27,9 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 
 
 def get_logger(name: str) -> Any:
-    """A structlog logger whose events become records of the standard logger `name`, their values its extras."""
+    """A structlog logger whose events become records of the standard logger `name`, their values
+    its extras.
+    """
     return structlog.wrap_logger(
         logging.getLogger(name),
         processors=[structlog.stdlib.filter_by_level, structlog.stdlib.render_to_log_kwargs],
@@ -39,7 +44,8 @@ def follow_process(**ids: Any) -> None:
 
 
 def follow_call(**ids: Any) -> dict[str, Any]:
-    """These go with every line that is logged in the task that calls this, and in those that it starts, until the dict is cleared.
+    """These go with every line that is logged in the task that calls this, and in those that it
+    starts, until the dict is cleared.
 
     Clear it when the call has ended: what was started on the way, and lives on, is no part of it.
     """

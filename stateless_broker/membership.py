@@ -1,10 +1,11 @@
 """Membership: this broker's heartbeat, and what the heartbeats of the others say.
 
-One PUT and one LIST an interval. Whose ETag or time changed is alive; a body is read only when its ETag is new; whose heartbeat has
-not changed for an hour is removed. Times are this process's monotonic ones: no two machines' clocks are compared. The date of this
-broker's own heartbeat tells the store's time, for no request more (`ledger.root.two_clocks`).
-Two processes that announce the same address or id: the later incarnation stays, the other one gets `Superseded` and must stop.
-Must not know: who should own what.
+One PUT and one LIST an interval. Whose ETag or time changed is alive; a body is read only when its
+ETag is new; whose heartbeat has not changed for an hour is removed. Times are this process's
+monotonic ones: no two machines' clocks are compared. The date of this broker's own heartbeat tells
+the store's time, for no request more (`ledger.root.two_clocks`). Two processes that announce the
+same address or id: the later incarnation stays, the other one gets `Superseded` and must stop. Must
+not know: who should own what.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ class Superseded(InvalidConfig):
 
 @dataclass(slots=True)
 class Member:
-    """Another broker. `seen`: ETag and time of its heartbeat at the last look, which began at `looked_at`."""
+    """Another broker. `seen`: ETag and time of its heartbeat at the last look, which began at
+    `looked_at`.
+    """
 
     heartbeat: Heartbeat
     seen: tuple[str, int]
@@ -54,7 +57,9 @@ class Membership:
         peer_address: str = "",
         on_store_time: Callable[[int, float], None] = lambda store_ms, at_s: None,
     ) -> None:
-        """`on_store_time(store_ms, at_s)` is called with what each look shows: see `TwoClocks.learn`."""
+        """`on_store_time(store_ms, at_s)` is called with what each look shows: see
+        `TwoClocks.learn`.
+        """
         self.me = Heartbeat(
             broker=broker_id, address=address, incarnation=0, session=sources.new_id().hex(), peer_address=peer_address
         )
@@ -65,16 +70,24 @@ class Membership:
         self._store = store
         self._on_store_time = on_store_time
         self._beaten_s: float | None = None
-        """When the last put of this broker's heartbeat began that has succeeded: the store has dated it later."""
+        """When the last put of this broker's heartbeat began that has succeeded: the store has
+        dated it later.
+        """
         self._own_etag = ""
         self._id_is_taken = False
         self._is_refused = False
-        """The store takes no heartbeats: it is full, or closed to writers. Then the silence of the others proves nothing."""
+        """The store takes no heartbeats: it is full, or closed to writers.
+
+        Then the silence of the others proves nothing.
+        """
         self._unreadable: dict[str, tuple[tuple[str, int], float]] = {}
         """Keys below brokers/ that hold no heartbeat of ours: as seen, and since when."""
 
     async def join(self) -> None:
-        """Take the next incarnation of this address and id, and announce it. Raises the store's errors."""
+        """Take the next incarnation of this address and id, and announce it.
+
+        Raises the store's errors.
+        """
         await self.look()
         rivals = [m.heartbeat for m in self.members.values() if self._is_rival(m.heartbeat)]
         try:
@@ -147,7 +160,9 @@ class Membership:
                 )
 
     def present(self) -> dict[str, Heartbeat]:
-        """Brokers that may own something at present, by id: this one, and all others that are neither gone nor superseded."""
+        """Brokers that may own something at present, by id: this one, and all others that are
+        neither gone nor superseded.
+        """
         others = {name: member.heartbeat for name, member in self.members.items() if not self._is_gone(member)}
         found = {
             name: heartbeat
@@ -162,7 +177,9 @@ class Membership:
         return found
 
     def fights_nobody(self, broker: str) -> bool:
-        """Nobody listens at its address any more, its heartbeat is gone, or it stands still; not where it is merely silent."""
+        """Nobody listens at its address any more, its heartbeat is gone, or it stands still; not
+        where it is merely silent.
+        """
         if broker == self.me.broker:
             return False
         member = self.members.get(broker)
@@ -173,7 +190,9 @@ class Membership:
         )
 
     def judged_at(self) -> float:
-        """When a look may show that a broker which does not answer stands still; infinity where all answer, or are gone already."""
+        """When a look may show that a broker which does not answer stands still; infinity where all
+        answer, or are gone already.
+        """
         doubted = (stands_still_at(m.evidence, self.interval_s) for m in self.members.values() if not self._is_gone(m))
         return min((at for at in doubted if at is not None), default=inf)
 
@@ -186,14 +205,18 @@ class Membership:
         return not has_ended(member.evidence) and stands_still_at(member.evidence, self.interval_s) is None
 
     def _forget_silence(self) -> None:
-        """The store takes heartbeats again: that of each other broker is due within an interval from now."""
+        """The store takes heartbeats again: that of each other broker is due within an interval
+        from now.
+        """
         now = asyncio.get_running_loop().time()
         for member in self.members.values():
             if self._is_merely_silent(member):
                 member.evidence.advanced_at = now
 
     def live(self) -> dict[str, Heartbeat]:
-        """Those of `present` that may be given something: the leaving ones hand over what they have."""
+        """Those of `present` that may be given something: the leaving ones hand over what they
+        have.
+        """
         return {name: heartbeat for name, heartbeat in self.present().items() if not heartbeat.leaving}
 
     def report_lost(self, broker: str, *, refused: bool) -> None:

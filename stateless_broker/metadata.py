@@ -1,7 +1,8 @@
 """Metadata: this broker's copy of the catalog, kept up to date by following `__metadata`.
 
-From the controller (the owner of bundle 0), which is asked by an ordinary Fetch; by itself if this broker is the controller; from
-the store only while there is no controller. `catch_up` gives a caller what was acknowledged before it asked.
+From the controller (the owner of bundle 0), which is asked by an ordinary Fetch; by itself if this
+broker is the controller; from the store only while there is no controller. `catch_up` gives a
+caller what was acknowledged before it asked.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ Source = BundleOwner | str
 
 
 class Metadata:
-    """`source()`: where `__metadata` is served now, None while nobody is known. `connect(address)`: a line to another broker.
+    """`source()`: where `__metadata` is served now, None while nobody is known. `connect(address)`:
+    a line to another broker.
 
     `on_change` is called whenever the catalog has news.
     """
@@ -107,11 +109,17 @@ class Metadata:
                 pass
 
     async def catch_up(self) -> None:
-        """Learn everything that the controller had acknowledged before this call. Raises Unavailable when that cannot be told."""
+        """Learn everything that the controller had acknowledged before this call.
+
+        Raises Unavailable when that cannot be told.
+        """
         await self._catch_up.run()
 
     async def pull(self, owner: BundleOwner) -> None:
-        """Apply what the bundle itself holds and this broker has not seen. Raises NotOwner, the store's errors."""
+        """Apply what the bundle itself holds and this broker has not seen.
+
+        Raises NotOwner, the store's errors.
+        """
         while True:
             try:
                 found = await owner.fetch(METADATA, 0, self.catalog.offset, FETCH_BYTES)

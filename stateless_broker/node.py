@@ -1,4 +1,7 @@
-"""A node: a broker behind its gRPC server, on a root URL. What `ledgermq broker`, `ledgermq dev` and an embedded cluster start."""
+"""A node: a broker behind its gRPC server, on a root URL.
+
+What `ledgermq broker`, `ledgermq dev` and an embedded cluster start.
+"""
 
 from __future__ import annotations
 
@@ -60,9 +63,11 @@ class Node:
         hooks: Hooks | None = None,
         wait_for_store: Health | None = None,
     ) -> Node:
-        """`wait_for_store`: while the store does not answer, wait and say so there; without it that is an error.
+        """`wait_for_store`: while the store does not answer, wait and say so there; without it that
+        is an error.
 
-        Raises InvalidConfig, Unauthorized, StoreUnusable, FormatNotSupported, DataDamaged, Unavailable.
+        Raises InvalidConfig, Unauthorized, StoreUnusable, FormatNotSupported, DataDamaged,
+        Unavailable.
         """
         told = hooks or Hooks()
         store = await open_store(url, sources=sources, meter=told.store, mends=True)

@@ -1,8 +1,10 @@
-"""Ownership: the loop that acts on what placement and takeover decide, and the answers to "who owns this bundle".
+"""Ownership: the loop that acts on what placement and takeover decide, and the answers to "who owns
+this bundle".
 
-Every round: heartbeat, look at the others, decide. A bundle is claimed when it is wanted here and nobody present owns it, after the
-wait that its recent claims ask for; it is released when another broker has been wanted for it for two intervals and the minimum
-holding time is over. Nothing here is about safety: whoever claims wrongly is refused by the ledger.
+Every round: heartbeat, look at the others, decide. A bundle is claimed when it is wanted here and
+nobody present owns it, after the wait that its recent claims ask for; it is released when another
+broker has been wanted for it for two intervals and the minimum holding time is over. Nothing here
+is about safety: whoever claims wrongly is refused by the ledger.
 """
 
 from __future__ import annotations
@@ -47,7 +49,10 @@ class OwnershipTimes:
 
 
 class Ownership:
-    """`on_change` is called after each round, and whenever what is served here changes. `times` may be replaced, but for the interval."""
+    """`on_change` is called after each round, and whenever what is served here changes.
+
+    `times` may be replaced, but for the interval.
+    """
 
     def __init__(
         self,
@@ -112,7 +117,10 @@ class Ownership:
         return heartbeat.address if heartbeat is not None else ""
 
     async def owner(self, bundle: int) -> BundleOwner:
-        """The bundle, once it is open here: waits for a takeover that is due. Raises NotOwner, or the bundle's trouble."""
+        """The bundle, once it is open here: waits for a takeover that is due.
+
+        Raises NotOwner, or the bundle's trouble.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.times.request_wait_s
         looks_needed = self._looks_begun + 1
@@ -130,7 +138,9 @@ class Ownership:
             await self._next_round(deadline)
 
     async def redirect(self, bundle: int) -> NotOwner:
-        """What to answer where a term has just ended: whoever ended it is found by one look at the others."""
+        """What to answer where a term has just ended: whoever ended it is found by one look at the
+        others.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.times.request_wait_s
         looks_needed = self._looks_begun + 1
@@ -146,7 +156,10 @@ class Ownership:
         return NotOwner(f"bundle {bundle} is served by {address}", owner=address)
 
     def report_lost(self, broker: str, refused: bool) -> None:
-        """A line to another broker broke, or it did not answer. Where it does not refuse, what it says in the store tells more."""
+        """A line to another broker broke, or it did not answer.
+
+        Where it does not refuse, what it says in the store tells more.
+        """
         log.info("line to broker lost", peer=broker, refused=refused)
         self._membership.report_lost(broker, refused=refused)
         self._look_due |= not refused
@@ -166,7 +179,9 @@ class Ownership:
     # The loop
 
     async def run(self) -> None:
-        """Until cancelled. Raises Superseded when another process has taken this broker's address or id."""
+        """Until cancelled. Raises Superseded when another process has taken this broker's address
+        or id.
+        """
         while True:
             await self._exchange()
             # A look that began before this process stood still shows the world of then.
@@ -174,7 +189,9 @@ class Ownership:
             await self._pause()
 
     async def stop(self) -> None:
-        """Hand everything over, `run` being cancelled: announce it, let what waits become durable, release. Who cannot is fenced later."""
+        """Hand everything over, `run` being cancelled: announce it, let what waits become durable,
+        release. Who cannot is fenced later.
+        """
         self.leaving = True
         await self._beat()
         self._decide()
@@ -239,7 +256,9 @@ class Ownership:
             await self._beat()
 
     async def _pause(self) -> None:
-        """Until the next interval, or until a look is asked for, tells more of a broker in doubt, or something is to be announced."""
+        """Until the next interval, or until a look is asked for, tells more of a broker in doubt,
+        or something is to be announced.
+        """
         try:
             async with asyncio.timeout_at(
                 min(self._looked_at + self.times.interval_s, self._membership.judged_at() + MOMENT_S)
@@ -256,7 +275,9 @@ class Ownership:
             pass
 
     def _hands_changed(self) -> None:
-        """What is served here has changed: announce it at once, and look, for somebody else may have taken it."""
+        """What is served here has changed: announce it at once, and look, for somebody else may
+        have taken it.
+        """
         self._look_due = self._beat_due = True
         self._wake.set()
         self._tell()
@@ -277,7 +298,10 @@ class Ownership:
         return went_on_s < STORE_PATIENCE_INTERVALS * self.times.interval_s
 
     def _fights_nobody(self, broker: str) -> bool:
-        """Whoever claims what this broker owned last. For a while after this process stood still that holds for what it owned itself."""
+        """Whoever claims what this broker owned last.
+
+        For a while after this process stood still that holds for what it owned itself.
+        """
         return self._stood_still() if broker == self.me else self._membership.fights_nobody(broker)
 
     # Deciding
@@ -355,7 +379,10 @@ class Ownership:
             self.terms.release(bundle, self._successor_address(bundle))
 
     def _may_hand_over(self, bundle: int, now: float) -> bool:
-        """A full store refuses the successor's claim. The first term of a bundle need not be held: a young cluster spreads quickly."""
+        """A full store refuses the successor's claim.
+
+        The first term of a bundle need not be held: a young cluster spreads quickly.
+        """
         held_s = now - self.terms.opened_at[bundle]
         return self.write_refusal is None and (self.terms.opened[bundle].epoch == 1 or held_s >= self.times.holding_s)
 

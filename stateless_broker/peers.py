@@ -1,7 +1,8 @@
 """A line to each other broker: to pass requests on, and to see at once that one has died.
 
-A process that was killed breaks its connections and refuses new ones within milliseconds, long before its heartbeat is missed; one that
-was stopped keeps them, so each is also asked something small from time to time. Must not know: what follows from a lost broker.
+A process that was killed breaks its connections and refuses new ones within milliseconds, long
+before its heartbeat is missed; one that was stopped keeps them, so each is also asked something
+small from time to time. Must not know: what follows from a lost broker.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ OnLost = Callable[[str, bool], None]
 
 
 class Peers:
-    """`interval_s`: of heartbeats; a lost line is tried again after as long, doubling up to 30 s while it stays lost."""
+    """`interval_s`: of heartbeats; a lost line is tried again after as long, doubling up to 30 s
+    while it stays lost.
+    """
 
     def __init__(self, connector: Connector, interval_s: float, on_lost: OnLost) -> None:
         self._connector = connector
@@ -41,7 +44,8 @@ class Peers:
         return self._connections[address]
 
     def watch(self, addresses: Mapping[str, str], reached_at: Mapping[str, str]) -> None:
-        """Watch exactly these brokers (address by id); lines that are not needed any more are closed.
+        """Watch exactly these brokers (address by id); lines that are not needed any more are
+        closed.
 
         `reached_at`: where an address is reached from here, if not there.
         """
@@ -72,7 +76,9 @@ class Peers:
             await asyncio.sleep(pause_s)
 
     async def _wait_lost(self, broker: str, address: str) -> bool:
-        """Whether the address refuses connections; pings meanwhile, and tells of those that are not answered."""
+        """Whether the address refuses connections; pings meanwhile, and tells of those that are not
+        answered.
+        """
         lost = asyncio.create_task(self.connection(address).wait_lost(), name=f"line to broker {broker}")
         try:
             while not (await asyncio.wait([lost], timeout=PING_PAUSE_S))[0]:

@@ -1,9 +1,11 @@
-"""Placement: which broker should own which bundle. A pure function of the live brokers and of who owns what now.
+"""Placement: which broker should own which bundle. A pure function of the live brokers and of who
+owns what now.
 
-Rendezvous hashing with a bounded load: each broker gets floor or ceiling of bundles / brokers, and a bundle that has to move goes
-to the broker with room whose hash with it is highest. Hysteresis: a bundle never leaves a living owner that is within its share, so
-the same view twice gives the same answer, and one broker more or less moves no more bundles than the balance needs.
-Only a wish: two brokers that see different views may both want a bundle, and the ledger's chain decides (design O1).
+Rendezvous hashing with a bounded load: each broker gets floor or ceiling of bundles / brokers, and
+a bundle that has to move goes to the broker with room whose hash with it is highest. Hysteresis: a
+bundle never leaves a living owner that is within its share, so the same view twice gives the same
+answer, and one broker more or less moves no more bundles than the balance needs. Only a wish: two
+brokers that see different views may both want a bundle, and the ledger's chain decides (design O1).
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ def score(broker: str, bundle: int) -> int:
 
 
 def place(bundles: Collection[int], live: Collection[str], owners: Mapping[int, str]) -> dict[int, str]:
-    """The wanted owner (a broker id) of each bundle; empty when no broker lives. `owners`: who is known to own what now.
+    """The wanted owner (a broker id) of each bundle; empty when no broker lives. `owners`: who is
+    known to own what now.
 
     Bundle 0 is placed by itself: metadata is no load, and must not cost its owner a user bundle.
     """

@@ -3,7 +3,8 @@
 SIGTERM, SIGINT   drain and end; a second one ends the process at once
 SIGHUP            read the settings again (`reload`)
 
-A process under a `supervisor` also drains when its standard input ends, for then its parent has died.
+A process under a `supervisor` also drains when its standard input ends, for then its parent has
+died.
 """
 
 from __future__ import annotations
@@ -44,9 +45,11 @@ OnReady = Callable[[Node, int | None], None]
 def run_node(
     url: str, read_settings: Callable[[], BrokerSettings], on_ready: OnReady, *, supervised: bool = False
 ) -> None:
-    """Until SIGTERM or SIGINT, or, `supervised`, until the standard input ends; `read_settings` is called again at SIGHUP.
+    """Until SIGTERM or SIGINT, or, `supervised`, until the standard input ends; `read_settings` is
+    called again at SIGHUP.
 
-    Raises what `Node.start` raises but for a store that does not answer, and the error that ended the broker.
+    Raises what `Node.start` raises but for a store that does not answer, and the error that ended
+    the broker.
     """
     settings = read_settings()
     configure_logs(settings.log_format, settings.log_level)
@@ -108,7 +111,9 @@ def _up(node: Node, health: Health, metrics: ProcessMetrics, settings: BrokerSet
 
 
 def _spare_what_stays() -> None:
-    """What a process is made of lives as long as it does: no collection of garbage looks at it again. One that did took up to 80 ms."""
+    """What a process is made of lives as long as it does: no collection of garbage looks at it
+    again. One that did took up to 80 ms.
+    """
     gc.collect()
     gc.freeze()
 
@@ -128,7 +133,9 @@ def _notes(node: Node) -> list[str]:
 
 
 def stop_signals(settings: Callable[[], ProcessSettings]) -> asyncio.Event:
-    """Set by the first SIGTERM or SIGINT; the process ends within `shutdown_ms` and a little more, whatever still holds it."""
+    """Set by the first SIGTERM or SIGINT; the process ends within `shutdown_ms` and a little more,
+    whatever still holds it.
+    """
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, _on_signal, number, stopping, settings)
@@ -136,7 +143,9 @@ def stop_signals(settings: Callable[[], ProcessSettings]) -> asyncio.Event:
 
 
 async def unless(stopping: asyncio.Event, starting: asyncio.Task[T]) -> T | None:
-    """What the task comes to; None when the process was told to stop before, and the task was cancelled."""
+    """What the task comes to; None when the process was told to stop before, and the task was
+    cancelled.
+    """
     stop = asyncio.create_task(stopping.wait(), name="stop signal")
     try:
         await asyncio.wait([starting, stop], return_when=asyncio.FIRST_COMPLETED)

@@ -1,8 +1,9 @@
 """Produce: check a frame's batches, hand them to their bundles, answer in order.
 
-Admission is in the order of the frames of a stream; a batch that is refused gets its error in the answer and disturbs no other.
-Every batch is decoded and validated once, here: its bytes are stored as they came, and what nobody can read would stop the consumers of
-its partition and park it, so it is refused to whoever sent it. What the index says of timestamps is read from the records.
+Admission is in the order of the frames of a stream; a batch that is refused gets its error in the
+answer and disturbs no other. Every batch is decoded and validated once, here: its bytes are stored
+as they came, and what nobody can read would stop the consumers of its partition and park it, so it
+is refused to whoever sent it. What the index says of timestamps is read from the records.
 """
 
 from __future__ import annotations
@@ -45,9 +46,14 @@ from stateless_broker.topics import Lookup, Topics
 
 PRODUCER_ID_BYTES = 16
 DECODED_BYTES_MAX = 2 * FRAME_PAYLOAD_BYTES_MAX
-"""Of one batch: ten kilobytes may claim to be any number. No client of ours makes one that decodes to more than a frame holds."""
+"""Of one batch: ten kilobytes may claim to be any number.
+
+No client of ours makes one that decodes to more than a frame holds.
+"""
 INLINE_BYTES_MAX = 256 * 1024
-"""What is decompressed on the event loop, in a third of a millisecond; more goes to a thread, where it holds up nobody else."""
+"""What is decompressed on the event loop, in a third of a millisecond; more goes to a thread, where
+it holds up nobody else.
+"""
 
 log = get_logger(__name__)
 
@@ -64,14 +70,19 @@ class _Entry:
 
 @dataclass(slots=True)
 class Admitted:
-    """A frame whose batches are with their bundles. `durable`: answer only when they are in the store."""
+    """A frame whose batches are with their bundles.
+
+    `durable`: answer only when they are in the store.
+    """
 
     durable: bool
     entries: list[_Entry] = field(default_factory=list)
 
 
 class ProducePath:
-    """`window`: requests of one stream that may wait for their answers; a change counts for streams that begin after it."""
+    """`window`: requests of one stream that may wait for their answers; a change counts for streams
+    that begin after it.
+    """
 
     def __init__(self, topics: Topics, ownership: Ownership, window: int, run_blocking: RunBlocking) -> None:
         self._topics = topics
@@ -104,7 +115,9 @@ class ProducePath:
         await waiting.put(end)
 
     async def admit(self, frame: ProduceFrame) -> Admitted:
-        """Raises CorruptFrame where the frame's parts do not fit together; all else is an error of one batch."""
+        """Raises CorruptFrame where the frame's parts do not fit together; all else is an error of
+        one batch.
+        """
         durable = frame.header.acks == pb.DURABLE
         entries = []
         lookup = self._topics.lookup()
@@ -238,8 +251,8 @@ def _batches(frame: ProduceFrame) -> list[tuple[pb.ProduceBatch, memoryview]]:
 def _let_go_of_frame(entries: Sequence[_Entry]) -> None:
     """Copy what was taken of a frame that is mostly something else.
 
-    A batch is a view of its frame and lives in memory for as long as it is cached; bounds count the batch, so it must not keep what was
-    refused beside it, or a header of a megabyte.
+    A batch is a view of its frame and lives in memory for as long as it is cached; bounds count the
+    batch, so it must not keep what was refused beside it, or a header of a megabyte.
     """
     taken: dict[int, int] = {}
     for entry in entries:

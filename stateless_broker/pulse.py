@@ -1,4 +1,6 @@
-"""Pulse: whether this process stood still, stopped by a signal, swapped out, or on a machine that did. A timer that is late says so."""
+"""Pulse: whether this process stood still, stopped by a signal, swapped out, or on a machine that
+did. A timer that is late says so.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,8 @@ STILL_S = 1.5
 
 
 class Pulse:
-    """`on_going_on()` is called when the process goes on. `went_on_at`: when it did the last time, and
-    `stood_still_s`: how long it had stood."""
+    """`on_going_on()` is called when the process goes on. `went_on_at`: when it did the last time,
+    and `stood_still_s`: how long it had stood."""
 
     def __init__(self, on_going_on: Callable[[], None]) -> None:
         self._on_going_on = on_going_on

@@ -1,7 +1,8 @@
-"""What SIGHUP does: read the settings again, take over what is live, refuse the rest by name, and survive a file that is wrong.
+"""What SIGHUP does: read the settings again, take over what is live, refuse the rest by name, and
+survive a file that is wrong.
 
-Decides; whoever owns the parts applies. Settings that were refused stay as they are in `in_force`, so that each SIGHUP names them again
-until the process is restarted or the file is put back.
+Decides; whoever owns the parts applies. Settings that were refused stay as they are in `in_force`,
+so that each SIGHUP names them again until the process is restarted or the file is put back.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ S = TypeVar("S", bound=ProcessSettings)
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """`settings`: what is in force from now on. `taken`, `refused`: the names of those that differ in what was read."""
+    """`settings`: what is in force from now on.
+
+    `taken`, `refused`: the names of those that differ in what was read.
+    """
 
     settings: ProcessSettings
     taken: tuple[str, ...]
@@ -38,7 +42,10 @@ def decide(before: S, read: S, live: Collection[str] = LIVE) -> Change:
 
 
 class LiveSettings(Generic[S]):
-    """`read()`: the settings from where they came from at the start. `apply`: told of what is in force after a change."""
+    """`read()`: the settings from where they came from at the start.
+
+    `apply`: told of what is in force after a change.
+    """
 
     def __init__(self, in_force: S, read: Callable[[], S], apply: Callable[[S], None]) -> None:
         self.in_force = in_force

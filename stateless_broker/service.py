@@ -1,4 +1,5 @@
-"""The broker's service: every method of `BrokerApi`, put together from the paths; without gRPC, so that it runs in any event loop.
+"""The broker's service: every method of `BrokerApi`, put together from the paths; without gRPC, so
+that it runs in any event loop.
 
 Any broker answers who owns what.
 """

@@ -1,8 +1,10 @@
-"""The settings of LedgerMQ's processes (broker, embedded broker, compaction service): frozen, typed, each with its default and range here.
+"""The settings of LedgerMQ's processes (broker, embedded broker, compaction service): frozen,
+typed, each with its default and range here.
 
-Where they come from is `settings_sources`. Units are the last word of a name. What all brokers of a cluster must agree on (`bundles` and
-below) counts only when this process is the one that creates the cluster; afterwards `cluster.json` says it.
-docs/settings.md is made from these classes by `settings_page`.
+Where they come from is `settings_sources`. Units are the last word of a name. What all brokers of a
+cluster must agree on (`bundles` and below) counts only when this process is the one that creates
+the cluster; afterwards `cluster.json` says it. docs/settings.md is made from these classes by
+`settings_page`.
 """
 
 from __future__ import annotations
@@ -71,7 +73,10 @@ class ProcessSettings(BaseSettings):
 
 HEARTBEAT_MS = {"s3": 3000, "hdfs": 1000}
 SPACING_MS = {"s3": 100, "hdfs": 100}
-"""By the scheme of the root. A put of HDFS takes half a second, so several have to be on their way."""
+"""By the scheme of the root.
+
+A put of HDFS takes half a second, so several have to be on their way.
+"""
 
 
 def _scheme(root_url: str) -> str:
@@ -79,7 +84,9 @@ def _scheme(root_url: str) -> str:
 
 
 class BrokerSettings(ProcessSettings):
-    """Defaults are for one machine; `None` where the kind of store decides (see `flush_spacing_s` and `heartbeat_interval_s`)."""
+    """Defaults are for one machine; `None` where the kind of store decides (see `flush_spacing_s`
+    and `heartbeat_interval_s`).
+    """
 
     host: str = Field("127.0.0.1", description="Address to listen on; 0.0.0.0 for all")
     port: int = Field(PORT, ge=0, le=65535, description="Port to listen on; 0 takes a free one")
@@ -188,7 +195,9 @@ class BrokerSettings(ProcessSettings):
         return ClusterDefaults(self.bundles, self.producer_states_max, self.url_life_ms, self.parquet_min_age_ms)
 
     def heartbeat_interval_s(self, root_url: str) -> float:
-        """A heartbeat is a PUT and a LIST: on S3 three seconds keep the bill below half a dollar a day and broker."""
+        """A heartbeat is a PUT and a LIST: on S3 three seconds keep the bill below half a dollar a
+        day and broker.
+        """
         chosen = self.heartbeat_interval_ms
         return (chosen if chosen is not None else HEARTBEAT_MS.get(_scheme(root_url), 500)) / 1000
 
@@ -237,7 +246,9 @@ LIVE = frozenset(
 
 
 def load_settings(file: Path | None = None, **flags: Any) -> BrokerSettings:
-    """`flags`: settings by name; None = not given. Raises InvalidConfig, naming the setting, and its nearest name where it is unknown."""
+    """`flags`: settings by name; None = not given. Raises InvalidConfig, naming the setting, and
+    its nearest name where it is unknown.
+    """
     return settle(BrokerSettings, read_sources(KINDS, file, flags))
 
 

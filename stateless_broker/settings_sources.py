@@ -1,7 +1,8 @@
-"""Where settings come from: flags, then LEDGERMQ_… variables, then a TOML file, then the default. What nobody knows is refused.
+"""Where settings come from: flags, then LEDGERMQ_… variables, then a TOML file, then the default.
+What nobody knows is refused.
 
-One file and one environment may serve every process of a cluster: each takes what is its own, and a name that no process knows is an
-error with the nearest one that exists. Knows no setting by name.
+One file and one environment may serve every process of a cluster: each takes what is its own, and a
+name that no process knows is an error with the nearest one that exists. Knows no setting by name.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ S = TypeVar("S", bound=BaseSettings)
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What the three sources say, by name and checked for unknown names, with values as they were written."""
+    """What the three sources say, by name and checked for unknown names, with values as they were
+    written.
+    """
 
     flags: Mapping[str, Any]
     environment: Mapping[str, Any]
@@ -60,7 +63,10 @@ def names_of(*kinds: type[BaseSettings]) -> tuple[str, ...]:
 
 
 def read_sources(kinds: Iterable[type[BaseSettings]], file: Path | None, flags: Mapping[str, Any]) -> Given:
-    """`kinds`: of all processes. Raises InvalidConfig for names that are none of theirs, and a file that cannot be read."""
+    """`kinds`: of all processes.
+
+    Raises InvalidConfig for names that are none of theirs, and a file that cannot be read.
+    """
     every = tuple(kinds)
     names = names_of(*every)
     given = {name: value for name, value in flags.items() if value is not None}
@@ -72,7 +78,10 @@ def read_sources(kinds: Iterable[type[BaseSettings]], file: Path | None, flags: 
 
 
 def settle(kind: type[S], given: Given) -> S:
-    """The settings of `kind` by precedence. Raises InvalidConfig, naming each setting that is wrong and where it comes from."""
+    """The settings of `kind` by precedence.
+
+    Raises InvalidConfig, naming each setting that is wrong and where it comes from.
+    """
     try:
         return kind(**{name: given.value_of(name) for name in kind.model_fields if given.origin(name) != "default"})
     except ValidationError as error:

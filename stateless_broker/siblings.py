@@ -1,7 +1,8 @@
-"""Several broker processes of one command: what differs between them, and when one that has ended begins again. Decides, starts nothing.
+"""Several broker processes of one command: what differs between them, and when one that has ended
+begins again. Decides, starts nothing.
 
-Each has a port of its own, counted up from the one that was given (0: a free one each), likewise its admin port and the addresses by which
-it is reached, and an id of its own.
+Each has a port of its own, counted up from the one that was given (0: a free one each), likewise
+its admin port and the addresses by which it is reached, and an id of its own.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ STEADY_S = 60.0
 
 
 def shares(settings: BrokerSettings, processes: int) -> list[dict[str, Any]]:
-    """For each process the settings that are its own. Raises InvalidConfig where two would get the same port, or one none."""
+    """For each process the settings that are its own.
+
+    Raises InvalidConfig where two would get the same port, or one none.
+    """
     port, admin_port = settings.port, settings.admin_port
     for name, first in (("port", port), ("admin_port", admin_port)):
         if first and first + processes - 1 > PORT_MAX:
@@ -66,7 +70,9 @@ def arguments(flags: Mapping[str, Any]) -> list[str]:
 
 
 def pause_s(ends_in_a_row: int) -> float:
-    """Before a process that has ended begins again: it doubles with each end that followed a short run, and has a bound."""
+    """Before a process that has ended begins again: it doubles with each end that followed a short
+    run, and has a bound.
+    """
     return float(min(PAUSE_S_MAX, PAUSE_S_FIRST * 2 ** min(ends_in_a_row - 1, 20)))
 
 

@@ -1,4 +1,7 @@
-"""Start while the store is down: wait, say why, go on when it answers. What waiting cannot mend is raised at once."""
+"""Start while the store is down: wait, say why, go on when it answers.
+
+What waiting cannot mend is raised at once.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,10 @@ log = get_logger(__name__)
 
 
 async def when_store_answers(step: Callable[[], Awaitable[T]], url: str, health: Health, sources: Sources) -> T:
-    """The result of `step`, repeated for as long as it takes. Raises what is not retriable: wrong credentials, no such bucket, damage."""
+    """The result of `step`, repeated for as long as it takes.
+
+    Raises what is not retriable: wrong credentials, no such bucket, damage.
+    """
     pause_s = PAUSE_FIRST_S
     begun_s = asyncio.get_running_loop().time()
     while True:

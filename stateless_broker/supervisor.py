@@ -1,11 +1,13 @@
-"""`ledgermq broker --processes N`: one broker process for each core, under a parent that serves nothing itself.
+"""`ledgermq broker --processes N`: one broker process for each core, under a parent that serves
+nothing itself.
 
 SIGTERM, SIGINT   passed on: all drain and end; a second one ends them at once
 SIGHUP            passed on: each reads the settings again
 
-A process that ends by itself is started again, after a pause that grows (`siblings`). One that cannot start, before it was ever ready, ends
-the command: what it says of settings or root holds for all. A parent that dies takes its children along, for they watch their standard
-input. Lines of a process's output carry its number.
+A process that ends by itself is started again, after a pause that grows (`siblings`). One that
+cannot start, before it was ever ready, ends the command: what it says of settings or root holds for
+all. A parent that dies takes its children along, for they watch their standard input. Lines of a
+process's output carry its number.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ log = get_logger(__name__)
 
 
 def run_brokers(commands: Sequence[Sequence[str]], settings: BrokerSettings) -> int:
-    """Until SIGTERM or SIGINT; the exit code: 0 when all have drained, else that of the process that fared worst."""
+    """Until SIGTERM or SIGINT; the exit code: 0 when all have drained, else that of the process
+    that fared worst.
+    """
     configure_logs(settings.log_format, settings.log_level)
     return asyncio.run(Supervisor(commands, settings).run())
 
@@ -49,7 +53,10 @@ class Sibling:
         self._reload_when_ready = False
 
     async def run(self, *, as_json: bool) -> int:
-        """One life; its exit code, negative for a signal. Its own session: Ctrl-C in a terminal reaches the parent alone."""
+        """One life; its exit code, negative for a signal.
+
+        Its own session: Ctrl-C in a terminal reaches the parent alone.
+        """
         self.is_ready = self._reload_when_ready = False
         self.process = await asyncio.create_subprocess_exec(
             *self._command, stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True
@@ -64,7 +71,10 @@ class Sibling:
         return code
 
     def send(self, number: signal.Signals) -> None:
-        """Nothing, if it does not run. One that just starts would die of a SIGHUP: it gets it when it is ready."""
+        """Nothing, if it does not run.
+
+        One that just starts would die of a SIGHUP: it gets it when it is ready.
+        """
         if number == signal.SIGHUP and not self.is_ready:
             self._reload_when_ready = True
         elif self.process is not None:

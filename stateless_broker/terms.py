@@ -1,7 +1,8 @@
 """Terms: the bundles that this broker owns now, and the tasks that open, hand over and drop them.
 
-At most one task a bundle at a time. What goes wrong with a bundle becomes its trouble: told to whoever asks for it, retried after a
-pause (damaged data slowly), and no concern of the other bundles.
+At most one task a bundle at a time. What goes wrong with a bundle becomes its trouble: told to
+whoever asks for it, retried after a pause (damaged data slowly), and no concern of the other
+bundles.
 """
 
 from __future__ import annotations
@@ -33,10 +34,12 @@ class Trouble:
 
 
 class Terms:
-    """`on_change` is called after each change of `opened` or `troubles`. `damaged_retry_s`: pause after damaged data.
+    """`on_change` is called after each change of `opened` or `troubles`. `damaged_retry_s`: pause
+    after damaged data.
 
-    `announce` tells the others, before a bundle is released, that it will be: whoever is sent to the successor then waits there.
-    `stood_still`: whether this process did a moment ago, so that what it lost was not fought over.
+    `announce` tells the others, before a bundle is released, that it will be: whoever is sent to
+    the successor then waits there. `stood_still`: whether this process did a moment ago, so that
+    what it lost was not fought over.
     """
 
     def __init__(
@@ -52,7 +55,9 @@ class Terms:
         self.opened_at: dict[int, float] = {}
         self.troubles: dict[int, Trouble] = {}
         self.releasing: set[int] = set()
-        """About to be handed over, or handed over and not claimed here since: whoever claims them fights nobody."""
+        """About to be handed over, or handed over and not claimed here since: whoever claims them
+        fights nobody.
+        """
         self.context = context
         self._claims = claims
         self._damaged_retry_s = damaged_retry_s
@@ -71,7 +76,10 @@ class Terms:
         self._start(bundle, self._open(bundle, wait_s, is_still_due))
 
     def release(self, bundle: int, successor: str) -> None:
-        """Hand the bundle over to the broker at address `successor`. Where the store refuses that, it is served on."""
+        """Hand the bundle over to the broker at address `successor`.
+
+        Where the store refuses that, it is served on.
+        """
         self._begin_release(bundle, successor, is_end=False)
 
     def drop(self, bundle: int, why: str) -> None:
@@ -79,7 +87,9 @@ class Terms:
         self._start(bundle, self._drop(bundle, why))
 
     def forgive(self, bundle: int) -> None:
-        """The bundle is for another to serve, so what went wrong with it here says nothing any more."""
+        """The bundle is for another to serve, so what went wrong with it here says nothing any
+        more.
+        """
         self.troubles.pop(bundle, None)
 
     async def release_all(self, successor: Callable[[int], str]) -> None:
@@ -92,7 +102,9 @@ class Terms:
             await asyncio.wait(list(self._busy.values()))
 
     def suspect(self) -> None:
-        """Something has happened behind which a claim may hide: look into the ledger of every bundle, once, soon."""
+        """Something has happened behind which a claim may hide: look into the ledger of every
+        bundle, once, soon.
+        """
         for bundle, owner in self.opened.items():
             if bundle not in self._checks:
                 self._checks[bundle] = asyncio.create_task(
@@ -118,7 +130,9 @@ class Terms:
         task.add_done_callback(lambda _: self._over(bundle, task, work))
 
     def _over(self, bundle: int, task: asyncio.Task[None] | None, work: Coroutine[None, None, None]) -> None:
-        """At the end of a task, and also if it was cancelled before it had begun, when no `finally` is reached."""
+        """At the end of a task, and also if it was cancelled before it had begun, when no `finally`
+        is reached.
+        """
         work.close()
         if self._busy.get(bundle) is task:
             del self._busy[bundle]

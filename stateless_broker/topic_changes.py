@@ -1,4 +1,6 @@
-"""Changes of topics, as pure decisions: a catalog and a wish in, the topic as it will be (or a typed error) out."""
+"""Changes of topics, as pure decisions: a catalog and a wish in, the topic as it will be (or a
+typed error) out.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,8 @@ def created(
 ) -> Topic:
     """The new topic; its id is told by the offset of its record. `partitions` 0 = the default.
 
-    Raises InvalidTopicName, InvalidConfig, TopicExists, TopicBeingDeleted, InvalidRequest, ResourceExhausted.
+    Raises InvalidTopicName, InvalidConfig, TopicExists, TopicBeingDeleted, InvalidRequest,
+    ResourceExhausted.
     """
     _check_user_topic(name)
     _check_lengths(settings)
@@ -75,7 +78,10 @@ def altered(
     limits: TopicLimits,
     now_ms: int,
 ) -> Topic:
-    """`partitions` 0 = as many as there are. Raises UnknownTopic, TopicBeingDeleted, InvalidTopicName, InvalidConfig, InvalidRequest."""
+    """`partitions` 0 = as many as there are.
+
+    Raises UnknownTopic, TopicBeingDeleted, InvalidTopicName, InvalidConfig, InvalidRequest.
+    """
     _check_user_topic(name)
     topic = catalog.living(name)
     if partitions and partitions < topic.partitions:
@@ -109,7 +115,9 @@ def deleted(catalog: Catalog, name: str) -> Topic:
 
 
 def assign(catalog: Catalog, partitions: int, bundles: int) -> tuple[int, ...]:
-    """A bundle for each new partition: always the one with fewest partitions; bundle 0 holds `__metadata` alone."""
+    """A bundle for each new partition: always the one with fewest partitions; bundle 0 holds
+    `__metadata` alone.
+    """
     load = Counter(dict.fromkeys(range(1, bundles), 0))
     for topic in catalog.living_topics():
         load.update(bundle for bundle in topic.bundles if bundle != keys.METADATA_BUNDLE)

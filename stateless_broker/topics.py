@@ -1,4 +1,6 @@
-"""From names on the wire to topics and partitions of the catalog, with the errors that clients get for them."""
+"""From names on the wire to topics and partitions of the catalog, with the errors that clients get
+for them.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,10 @@ class Topics:
 
 
 class Lookup:
-    """The names in one request. However many of them this broker does not know, it asks the controller once."""
+    """The names in one request.
+
+    However many of them this broker does not know, it asks the controller once.
+    """
 
     def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata

@@ -1,6 +1,8 @@
-"""Record batches for tests: drawn ones that pyarrow encodes, and surgery on the header of an encoded one.
+"""Record batches for tests: drawn ones that pyarrow encodes, and surgery on the header of an
+encoded one.
 
-The flatbuffer is read here by code of its own, so that a mistake of the product's walker is not repeated by its tests.
+The flatbuffer is read here by code of its own, so that a mistake of the product's walker is not
+repeated by its tests.
 """
 
 from __future__ import annotations
@@ -52,7 +54,9 @@ rows_of_records = st.lists(
 
 @st.composite
 def record_batches(draw: st.DrawFn) -> pa.RecordBatch:
-    """At least one row; often a slice of a longer batch, sometimes with columns of nothing but nulls."""
+    """At least one row; often a slice of a longer batch, sometimes with columns of nothing but
+    nulls.
+    """
     batch = batch_of(draw(rows_of_records))
     for column in draw(st.sets(st.integers(0, COLUMNS - 1), max_size=2)):
         batch = batch.set_column(column, SCHEMA.field(column), pa.nulls(batch.num_rows, SCHEMA.field(column).type))
@@ -115,7 +119,9 @@ def seeded_batch(rng: random.Random, rows_max: int = 30) -> pa.RecordBatch:
 
 
 def serialize(batch: pa.RecordBatch, metadata: dict[str, str] | None = None, **options: Any) -> bytes:
-    """One record batch message by pyarrow itself, of any schema, any number of rows and any `IpcWriteOptions`."""
+    """One record batch message by pyarrow itself, of any schema, any number of rows and any
+    `IpcWriteOptions`.
+    """
     written = pa.ipc.IpcWriteOptions(**options)
     streams = []
     for batches in ([], [batch]):
@@ -129,7 +135,10 @@ def serialize(batch: pa.RecordBatch, metadata: dict[str, str] | None = None, **o
 
 
 def position(message: bytes | bytearray, path: Path) -> int:
-    """Where the value of a field of the header stands. Raises KeyError where it is absent (it has its default)."""
+    """Where the value of a field of the header stands.
+
+    Raises KeyError where it is absent (it has its default).
+    """
     at = 8 + struct.unpack_from("<I", message, 8)[0]
     for depth, number in enumerate(path):
         entry = vtable_entry(message, at, number)
@@ -182,7 +191,9 @@ def without_field(message: bytes, path: Path) -> bytes:
 
 
 def mutate(rng: random.Random, data: bytes, other: bytes = b"") -> bytes:
-    """A few random edits: bits, bytes, numbers at their edges, pieces cut out, doubled, or taken from `other`."""
+    """A few random edits: bits, bytes, numbers at their edges, pieces cut out, doubled, or taken
+    from `other`.
+    """
     out = bytearray(data)
     for _ in range(rng.choice((1, 1, 1, 2, 3, 8))):
         if not out:

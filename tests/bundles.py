@@ -1,4 +1,6 @@
-"""Owned bundles for tests: a topic with partitions in bundle 1, a context, and what an owner serves."""
+"""Owned bundles for tests: a topic with partitions in bundle 1, a context, and what an owner
+serves.
+"""
 
 from __future__ import annotations
 

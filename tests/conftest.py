@@ -1,4 +1,6 @@
-"""Fixtures for every test: seeded sources, and roots in S3 servers (one server a test run, an own prefix for each test)."""
+"""Fixtures for every test: seeded sources, and roots in S3 servers (one server a test run, an own
+prefix for each test).
+"""
 
 from __future__ import annotations
 

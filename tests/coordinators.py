@@ -1,4 +1,6 @@
-"""A coordinator with its log, and members that keep to the protocol, for tests of groups without a broker."""
+"""A coordinator with its log, and members that keep to the protocol, for tests of groups without a
+broker.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,10 @@ class Catalog:
 
 
 class Desk:
-    """One coordinator over all its terms: the log of batches outlives each of them. Time moves only by `wait`."""
+    """One coordinator over all its terms: the log of batches outlives each of them.
+
+    Time moves only by `wait`.
+    """
 
     def __init__(self, catalog: Catalog, limits: GroupLimits | None = None) -> None:
         self.catalog = catalog
@@ -69,7 +74,9 @@ class Desk:
         self.coordinator.start(self.now_s)
 
     def take_over(self, batches: int | None = None) -> None:
-        """A new term, from the log; of its first `batches` only: a coordinator that died before it wrote more."""
+        """A new term, from the log; of its first `batches` only: a coordinator that died before it
+        wrote more.
+        """
         del self.batches[len(self.batches) if batches is None else batches :]
         self.coordinator = replayed(self.batches, self.limits, self.catalog)
         self.coordinator.start(self.now_s)
@@ -123,7 +130,9 @@ def replayed(batches: Iterable[list[LogRecord]], limits: GroupLimits, catalog: C
 
 
 class Consumer:
-    """A member that keeps to the protocol: takes what it is given at once, lets go what it is told, says so with the next heartbeat."""
+    """A member that keeps to the protocol: takes what it is given at once, lets go what it is told,
+    says so with the next heartbeat.
+    """
 
     def __init__(
         self, desk: Desk, group: str, member_id: str, topics: Iterable[str] = ("t",), **subscription: object

@@ -1,8 +1,10 @@
-"""A TCP proxy that makes a line bad: cuts connections by a seed, refuses them, holds them, slows them down.
+"""A TCP proxy that makes a line bad: cuts connections by a seed, refuses them, holds them, slows
+them down.
 
-Cuts fall in the middle of a request, or after the server has done it and before it can say so. A line that is held delivers late what was
-sent meanwhile, as TCP does once a network has healed. Toxiproxy (Go) was looked at: another process, toolchain and protocol to steer it,
-cuts that follow no seed, and nothing that is delivered late; its Python client has had no release for years.
+Cuts fall in the middle of a request, or after the server has done it and before it can say so. A
+line that is held delivers late what was sent meanwhile, as TCP does once a network has healed.
+Toxiproxy (Go) was looked at: another process, toolchain and protocol to steer it, cuts that follow
+no seed, and nothing that is delivered late; its Python client has had no release for years.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ PIECE_BYTES = 65536
 
 
 class CuttingProxy:
-    """Set the fields at any time; connections that are open heed them too, but for `pieces_max`, which is drawn when they begin."""
+    """Set the fields at any time; connections that are open heed them too, but for `pieces_max`,
+    which is drawn when they begin.
+    """
 
     def __init__(self, upstream: str, seed: int, pieces_max: int) -> None:
         parts = urlsplit(upstream)
@@ -59,7 +63,9 @@ class CuttingProxy:
             writer.transport.abort()
 
     def hold(self) -> None:
-        """Until `restore`: connections stay open, or are taken, and nothing comes through; it does afterwards."""
+        """Until `restore`: connections stay open, or are taken, and nothing comes through; it does
+        afterwards.
+        """
         self._flowing.clear()
 
     def restore(self) -> None:
@@ -126,7 +132,8 @@ class CuttingProxy:
 async def cutting_proxy(upstream: str, seed: int, pieces_max: int = 5) -> AsyncIterator[CuttingProxy]:
     """`upstream`: http://host:port. Its `endpoint` is where clients go.
 
-    Every connection is cut, after fewer than `pieces_max` pieces of bytes in the direction that is drawn for it.
+    Every connection is cut, after fewer than `pieces_max` pieces of bytes in the direction that is
+    drawn for it.
     """
     proxy = CuttingProxy(upstream, seed, pieces_max)
     async with serving(proxy.serve) as proxy.endpoint:

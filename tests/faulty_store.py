@@ -1,4 +1,5 @@
-"""`FaultyStore`: a store that fails as real ones do, by a seed or by a script. Virtual time only: it waits with asyncio.sleep.
+"""`FaultyStore`: a store that fails as real ones do, by a seed or by a script. Virtual time only:
+it waits with asyncio.sleep.
 
 before     StoreUncertain, and nothing has happened
 after      it has happened, and yet StoreUncertain
@@ -27,7 +28,9 @@ READS = frozenset({"get", "get_range", "get_suffix", "list", "head", "store_time
 
 @dataclass(frozen=True)
 class Faults:
-    """Probabilities by call; each call takes up to `delay_s_max` before its effect, and again after it."""
+    """Probabilities by call; each call takes up to `delay_s_max` before its effect, and again after
+    it.
+    """
 
     before: float = 0.0
     after: float = 0.0
@@ -37,7 +40,10 @@ class Faults:
 
 
 class FaultyStore(ObjectStore):
-    """`faults` may be replaced at any time. `calls` counts by operation; `script` forces what the next calls of one do."""
+    """`faults` may be replaced at any time.
+
+    `calls` counts by operation; `script` forces what the next calls of one do.
+    """
 
     def __init__(
         self,

@@ -22,7 +22,9 @@ FLIGHTS = Topic(1, "flights", (1,), {"cleanup.policy": "delete"})
 
 
 async def fill_root(folder: Path) -> None:
-    """Topic flights with one partition: two terms of bundle 1, a checkpoint between them, three segments, four records."""
+    """Topic flights with one partition: two terms of bundle 1, a checkpoint between them, three
+    segments, four records.
+    """
     sources = Sources()
     async with file_store(folder) as store:
         await open_cluster(store, sources, ClusterDefaults(bundles=BUNDLES, producer_states_max=STATES_MAX))

@@ -1,4 +1,6 @@
-"""Stores without room: `FullStore` takes some Parquet files and all that is small, `RefusingStore` takes nothing for a while."""
+"""Stores without room: `FullStore` takes some Parquet files and all that is small, `RefusingStore`
+takes nothing for a while.
+"""
 
 from __future__ import annotations
 

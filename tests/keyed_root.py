@@ -64,7 +64,10 @@ class Keyed:
         await compact_bundle(self.compaction(), 1, await self.root.catalog(), everything=True)
 
     async def clean(self, catalog: Catalog | None = None, store: ObjectStore | None = None) -> int:
-        """How many versions were published. `catalog`: of some time ago; `store`: a wrapper of the same objects."""
+        """How many versions were published.
+
+        `catalog`: of some time ago; `store`: a wrapper of the same objects.
+        """
         return len(
             await clean_bundle(self.compaction(store), 1, catalog or await self.root.catalog(), everything=False)
         )

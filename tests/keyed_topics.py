@@ -1,6 +1,8 @@
-"""Keyed topics for tests: what is written, what a plain reader sees of it, and the dict that both have to agree with.
+"""Keyed topics for tests: what is written, what a plain reader sees of it, and the dict that both
+have to agree with.
 
-The plain reader knows nothing of ours: it lists `keyed/`, reads JSON, and opens with pyarrow exactly the files that it names.
+The plain reader knows nothing of ours: it lists `keyed/`, reads JSON, and opens with pyarrow
+exactly the files that it names.
 """
 
 from __future__ import annotations
@@ -62,7 +64,9 @@ async def put_pairs(
 
 
 async def read_plain_version(store: ObjectStore, topic: Topic, partition: int = 0) -> tuple[int, list[Row]] | None:
-    """(end, rows in order of offset) of the version that counts; None: there is none yet. Raises ObjectMissing: look again."""
+    """(end, rows in order of offset) of the version that counts; None: there is none yet. Raises
+    ObjectMissing: look again.
+    """
     folder = f"keyed/_{topic.id}/partition={partition}/versions/"
     listed = [info.key async for info in store.list(folder)]
     if not listed:
@@ -118,7 +122,9 @@ def judge_version(written: Written, end: int, rows: Sequence[Row]) -> None:
 
 
 async def judge_plain(store: ObjectStore, topic: Topic, written: Written, partition: int = 0) -> int:
-    """The version that counts, and the log from its end on: what a plain reader sees at this instant. How far that goes."""
+    """The version that counts, and the log from its end on: what a plain reader sees at this
+    instant. How far that goes.
+    """
     found = await read_plain_version(store, topic, partition)
     log = await read_plain_log(store, topic, partition)
     offsets = [row.offset for row in log]

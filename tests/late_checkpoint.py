@@ -1,4 +1,6 @@
-"""A checkpoint that is won and is not the newest: its number was taken by another, and is free again (design C2)."""
+"""A checkpoint that is won and is not the newest: its number was taken by another, and is free
+again (design C2).
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from tests.roots import Root
 
 
 class LateCheckpoint(PassingStore):
-    """The first checkpoint that `is_it` arrives when two others have been put and the older of them deleted."""
+    """The first checkpoint that `is_it` arrives when two others have been put and the older of them
+    deleted.
+    """
 
     def __init__(self, root: Root, is_it: Callable[[fmt.Checkpoint], bool]) -> None:
         super().__init__(root.store)

@@ -61,7 +61,9 @@ async def append_and_wait(writer: LedgerWriter, *batches: Batch) -> list[int]:
 async def read_values(
     store: ObjectStore, partition: int = 0, bundle: int = 1, topic_id: int = TOPIC_ID
 ) -> dict[int, bytes]:
-    """What any reader sees: offset → value, of the segments that are not trimmed; asserts that no offset is there twice."""
+    """What any reader sees: offset → value, of the segments that are not trimmed; asserts that no
+    offset is there twice.
+    """
     from ledger import keys
 
     found: dict[int, bytes] = {}

@@ -1,4 +1,6 @@
-"""A server of this process on a free port of the loopback, for proxies that tests put between a client and the real server."""
+"""A server of this process on a free port of the loopback, for proxies that tests put between a
+client and the real server.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,10 @@ LINE_BYTES_MAX = 1 << 20
 
 @asynccontextmanager
 async def serving(serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]) -> AsyncIterator[str]:
-    """Its endpoint, http://host:port. `serve` handles one connection; those under way are cancelled at the end."""
+    """Its endpoint, http://host:port.
+
+    `serve` handles one connection; those under way are cancelled at the end.
+    """
     running: set[asyncio.Task[None]] = set()
 
     def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,8 +1,10 @@
-"""A streaming query without Spark, in a process of its own, to be killed: python -m tests.micro_batches SINK CHECKPOINT TRIGGER NAME=VALUE…
+"""A streaming query without Spark, in a process of its own, to be killed: python -m
+tests.micro_batches SINK CHECKPOINT TRIGGER NAME=VALUE…
 
-It keeps its checkpoint as Spark's micro-batch engine does: the end of a batch is written down before the batch runs, its completion after
-that, and where the last one is not complete it runs again, from the end of the one before, or from the initial position. The same arguments
-and the same sink as `tests.spark.query_process`, for a small part of its processor time.
+It keeps its checkpoint as Spark's micro-batch engine does: the end of a batch is written down
+before the batch runs, its completion after that, and where the last one is not complete it runs
+again, from the end of the one before, or from the initial position. The same arguments and the same
+sink as `tests.spark.query_process`, for a small part of its processor time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""`PassingStore` hands every call to another store; tests override the one that they want to go wrong."""
+"""`PassingStore` hands every call to another store; tests override the one that they want to go
+wrong.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Runs one of the commands that work on a root itself, in this process, as its own little application."""
+"""Runs one of the commands that work on a root itself, in this process, as its own little
+application.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,10 @@ from typer.testing import CliRunner
 
 
 class RootCommand:
-    """Called with arguments: exit code, stdout, stderr. `module`: of `ledgermq_tools.ledger`, named as its command."""
+    """Called with arguments: exit code, stdout, stderr.
+
+    `module`: of `ledgermq_tools.ledger`, named as its command.
+    """
 
     def __init__(self, module: ModuleType) -> None:
         self._name = module.__name__.rpartition(".")[2]

@@ -1,4 +1,6 @@
-"""Whole roots for tests of Parquet compaction: a cluster, topics in `__metadata`, records in ledgers, and what Parquet holds of them."""
+"""Whole roots for tests of Parquet compaction: a cluster, topics in `__metadata`, records in
+ledgers, and what Parquet holds of them.
+"""
 
 from __future__ import annotations
 
@@ -114,7 +116,9 @@ async def parquet_keys(store: ObjectStore) -> list[str]:
 
 
 async def read_parquet_rows(store: ObjectStore) -> dict[tuple[str, int], dict[int, bytes]]:
-    """What a plain reader of `parquet/` sees: (topic, partition) → offset → value; asserts each offset once, gapless."""
+    """What a plain reader of `parquet/` sees: (topic, partition) → offset → value; asserts each
+    offset once, gapless.
+    """
     found: dict[tuple[str, int], dict[int, bytes]] = {}
     for key in await parquet_keys(store):
         table = pq.ParquetFile(io.BytesIO(await store.get(key))).read()
@@ -144,7 +148,9 @@ async def read_segments(root: Root, name: str) -> dict[tuple[str, int], dict[int
 
 
 async def read_rows(root: Root) -> dict[tuple[str, int], dict[int, bytes]]:
-    """Parquet, then the segments behind it: what all readers together see: (topic, partition) → offset → value; asserts no gap."""
+    """Parquet, then the segments behind it: what all readers together see: (topic, partition) →
+    offset → value; asserts no gap.
+    """
     parquet = await read_parquet_rows(root.store)
     result: dict[tuple[str, int], dict[int, bytes]] = {}
     for topic in root.topics.values():
@@ -166,7 +172,9 @@ async def read_everything(root: Root) -> dict[tuple[str, int], list[bytes]]:
 
 
 def cluster_with(data: bytes, **fields: object) -> bytes:
-    """A `cluster.json` with other fields, and the checksum that fits them: as another release writes it."""
+    """A `cluster.json` with other fields, and the checksum that fits them: as another release
+    writes it.
+    """
     changed = json.loads(data) | fields
     changed.pop(CHECKSUM, None)
     return json.dumps(changed | {CHECKSUM: checksum_of(changed)}).encode()

@@ -1,4 +1,6 @@
-"""An HTTP server that answers as it is told, or not at all, and counts what it is asked: for what clients make of bad answers."""
+"""An HTTP server that answers as it is told, or not at all, and counts what it is asked: for what
+clients make of bad answers.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from typing import ClassVar, Literal
 
 @dataclass(frozen=True)
 class Answer:
-    """`failure`: reset the connection after the request, stay silent, or close in the middle of the body.
+    """`failure`: reset the connection after the request, stay silent, or close in the middle of the
+    body.
 
     `date`: what the header says; None for now, "" for no such header.
     """
@@ -40,7 +43,10 @@ class Answer:
 
 
 class ScriptedServer:
-    """`answer` is given to every request, unless `script` still holds some. `requests`: method and path of each."""
+    """`answer` is given to every request, unless `script` still holds some.
+
+    `requests`: method and path of each.
+    """
 
     def __init__(self) -> None:
         self.answer = Answer()

@@ -28,7 +28,9 @@ Step = Callable[[], Awaitable[None]]
 
 
 class BetweenReads(StoreWrapper):
-    """A driver's view of the store: with each staged object that it gets, the next of `steps` runs first."""
+    """A driver's view of the store: with each staged object that it gets, the next of `steps` runs
+    first.
+    """
 
     def __init__(self, inner: ObjectStore, *steps: Step) -> None:
         super().__init__(inner)

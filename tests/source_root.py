@@ -1,4 +1,6 @@
-"""A root for tests of the Spark source: records in Parquet files and in segments, on a local folder."""
+"""A root for tests of the Spark source: records in Parquet files and in segments, on a local
+folder.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ ALL = [("t", 0, offset) for offset in range(18)] + [("t", 1, offset) for offset 
 
 
 async def fill(place: Path | str) -> None:
-    """At a folder or a root URL. Topic t: two partitions of 18 and 6 records, the first two thirds in Parquet. Topic DAY: two records.
+    """At a folder or a root URL. Topic t: two partitions of 18 and 6 records, the first two thirds
+    in Parquet. Topic DAY: two records.
 
     The time of the records of each sixth is its number, in milliseconds.
     """

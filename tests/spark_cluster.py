@@ -1,4 +1,6 @@
-"""A standalone Spark cluster of real processes on this machine: a master, and workers of one core each, from the pyspark package alone."""
+"""A standalone Spark cluster of real processes on this machine: a master, and workers of one core
+each, from the pyspark package alone.
+"""
 
 from __future__ import annotations
 

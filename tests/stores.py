@@ -1,4 +1,7 @@
-"""Stores for tests: `async with file_store(tmp_path) as store:`. Each is empty, and closed at the end."""
+"""Stores for tests: `async with file_store(tmp_path) as store:`.
+
+Each is empty, and closed at the end.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ from ledgermq.sources import Sources
 
 
 def seeded_sources(seed: int = 0) -> Sources:
-    """Seeded randomness and ids, the real clock. In virtual time take `tests.virtual_time.virtual_sources`."""
+    """Seeded randomness and ids, the real clock.
+
+    In virtual time take `tests.virtual_time.virtual_sources`.
+    """
     return Sources(random=random.Random(seed))
 
 
@@ -27,7 +33,10 @@ async def memory_store(sources: Sources | None = None) -> AsyncIterator[ObjectSt
 
 @asynccontextmanager
 async def file_store(folder: Path, sources: Sources | None = None) -> AsyncIterator[ObjectStore]:
-    """`folder` need not exist yet. Unseeded ids by default: several stores of one folder must not draw the same names."""
+    """`folder` need not exist yet.
+
+    Unseeded ids by default: several stores of one folder must not draw the same names.
+    """
     async with FileStore(folder, sources) as store:
         yield store
 

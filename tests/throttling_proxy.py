@@ -1,6 +1,8 @@
-"""An S3 server that is asked too much: a proxy before it that answers 503 SlowDown to a share of the requests, as S3 does in a storm.
+"""An S3 server that is asked too much: a proxy before it that answers 503 SlowDown to a share of
+the requests, as S3 does in a storm.
 
-One request a connection. Half of those that are refused have reached the server, which is the worse half: the answer was lost on the way.
+One request a connection. Half of those that are refused have reached the server, which is the worse
+half: the answer was lost on the way.
 """
 
 from __future__ import annotations
@@ -32,7 +34,10 @@ _EXPECT = re.compile(rb"\r\nexpect:[^\r]*", re.IGNORECASE)
 
 
 class ThrottlingProxy:
-    """`share` of the requests that are refused, 0 to 1; set it at any time. `answers`: how many were, and how many not."""
+    """`share` of the requests that are refused, 0 to 1; set it at any time.
+
+    `answers`: how many were, and how many not.
+    """
 
     def __init__(self, upstream: str, seed: int) -> None:
         parts = urlsplit(upstream)

@@ -11,7 +11,9 @@ from tests.passing_store import PassingStore
 
 
 class UrlStore(PassingStore):
-    """As S3: nothing closes a fence; a permission lasts `url_life`, and an upload that began in time may take as long again."""
+    """As S3: nothing closes a fence; a permission lasts `url_life`, and an upload that began in
+    time may take as long again.
+    """
 
     def __init__(self, inner: ObjectStore, sources: Sources) -> None:
         super().__init__(inner)

@@ -1,7 +1,8 @@
-"""A whole test in virtual time: an event loop whose clock jumps to the next timer as soon as nothing else can run.
+"""A whole test in virtual time: an event loop whose clock jumps to the next timer as soon as
+nothing else can run.
 
-A test that waits an hour takes a millisecond; one in which every task waits for ever fails at once. Not for code that uses
-threads, sockets or processes. Two runs with the same seed are the same run.
+A test that waits an hour takes a millisecond; one in which every task waits for ever fails at once.
+Not for code that uses threads, sockets or processes. Two runs with the same seed are the same run.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def virtual_sources(seed: int = 0, skew_us: int = 0) -> Sources:
-    """Seeded, and with a wall clock that follows the running loop's; `skew_us` makes one clock differ from another."""
+    """Seeded, and with a wall clock that follows the running loop's; `skew_us` makes one clock
+    differ from another.
+    """
     return Sources(lambda: EPOCH_US + skew_us + round(asyncio.get_running_loop().time() * 1e6), random.Random(seed))
 
 

@@ -1,4 +1,6 @@
-"""The brokers that LedgerMQ is held against: which there are, what their acknowledgements mean, and all of them running at once."""
+"""The brokers that LedgerMQ is held against: which there are, what their acknowledgements mean, and
+all of them running at once.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +41,11 @@ OTHERS: dict[str, Running] = {
 
 
 def opened(stack: ExitStack, folder: Path, like: str = "") -> tuple[list[Peer], dict[str, str]]:
-    """Those that start, Kafka first, until `stack` ends; and of each other one why it is left out, which is told on stderr too.
+    """Those that start, Kafka first, until `stack` ends; and of each other one why it is left out,
+    which is told on stderr too.
 
-    `like`: only those whose subject has this in it; Kafka's Java tools, which the targets are about, in any case.
+    `like`: only those whose subject has this in it; Kafka's Java tools, which the targets are
+    about, in any case.
     """
     broker = stack.enter_context(kafka.running(_made(folder, "kafka")))
     wanted = OTHERS | {confluent.SUBJECT: lambda _: confluent.running(broker)}
@@ -56,7 +60,10 @@ def opened(stack: ExitStack, folder: Path, like: str = "") -> tuple[list[Peer], 
 
 
 def started(stack: ExitStack, folder: Path, wanted: Mapping[str, Running]) -> tuple[list[Peer], dict[str, str]]:
-    """Those that run now, and of each other one why it does not. Every one has a folder of its own in `folder`."""
+    """Those that run now, and of each other one why it does not.
+
+    Every one has a folder of its own in `folder`.
+    """
     peers: list[Peer] = []
     left_out: dict[str, str] = {}
     for number, (subject, running) in enumerate(wanted.items()):

@@ -1,8 +1,10 @@
-"""Kafka through confluent-kafka's `produce()`, one call a message, and `consume()`: what a Python program gets from the same Kafka broker.
+"""Kafka through confluent-kafka's `produce()`, one call a message, and `consume()`: what a Python
+program gets from the same Kafka broker.
 
-acks=all and idempotence; linger 50 ms, as its library's own guide says for throughput, batches of up to 1 MB and lz4: each faster here than
-without. A local queue that holds a million messages, and a poll every 1000. Partitions are assigned when reading. Installed at need from
-the extra `bench`: neither client nor broker has it. `bench.peers.confluent_client` is the process.
+acks=all and idempotence; linger 50 ms, as its library's own guide says for throughput, batches of
+up to 1 MB and lz4: each faster here than without. A local queue that holds a million messages, and
+a poll every 1000. Partitions are assigned when reading. Installed at need from the extra `bench`:
+neither client nor broker has it. `bench.peers.confluent_client` is the process.
 """
 
 from __future__ import annotations

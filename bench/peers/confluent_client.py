@@ -1,8 +1,10 @@
-"""One process that produces to or consumes from Kafka through confluent-kafka, and prints one JSON line: see `bench.peers.confluent`.
+"""One process that produces to or consumes from Kafka through confluent-kafka, and prints one JSON
+line: see `bench.peers.confluent`.
 
     python -m bench.peers.confluent_client produce 127.0.0.1:9092 TOPIC --records 1000000 --payloads FILE
 
-Seconds are from the first call until all messages are delivered, or from the assignment of the partitions until the last message is read.
+Seconds are from the first call until all messages are delivered, or from the assignment of the
+partitions until the last message is read.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The Go program in bench/peers/client/, built once: it produces to and consumes from the peers that have no measuring tool to be had.
+"""The Go program in bench/peers/client/, built once: it produces to and consumes from the peers
+that have no measuring tool to be had.
 
 A compiled client, so that the peer and not its client is measured; `-streams` connections at once.
 """
@@ -53,7 +54,10 @@ class Sending:
 
 @dataclass
 class GoPeer:
-    """A peer behind that program. `peer`: a name that the program knows. `sending` is given the size of the values."""
+    """A peer behind that program.
+
+    `peer`: a name that the program knows. `sending` is given the size of the values.
+    """
 
     peer: str
     port: int

@@ -1,7 +1,8 @@
 """Kafka as a peer: one broker in KRaft mode, measured with its own Java performance tools.
 
-Settings: acks=all and idempotence, linger 5 ms, batches of 256 KiB, as its own guide to throughput recommends; an fsync for each write
-(`log.flush.interval.messages=1`), for that is the durability of the broker that it is held against. Payloads are the same text.
+Settings: acks=all and idempotence, linger 5 ms, batches of 256 KiB, as its own guide to throughput
+recommends; an fsync for each write (`log.flush.interval.messages=1`), for that is the durability of
+the broker that it is held against. Payloads are the same text.
 """
 
 from __future__ import annotations
@@ -69,12 +70,16 @@ class Kafka:
         return {"per_s": float(per_s), "p50_ms": float(median), "p99_ms": float(late)}
 
     def consume(self, topic: str, records: int) -> dict[str, float]:
-        """Records a second while fetching: joining the group, which takes Kafka three seconds, is left out."""
+        """Records a second while fetching: joining the group, which takes Kafka three seconds, is
+        left out.
+        """
         found = _reading(self.run("org.apache.kafka.tools.ConsumerPerformance", *self._reader(topic, records)))
         return {"per_s": float(found["fetch.nMsg.sec"]), "records": float(found["data.consumed.in.nMsg"])}
 
     def produce_and_consume(self, topic: str, records: int, payloads: Path) -> float:
-        """Records a second, from the first one sent until a consumer that had joined its group before has read the last one."""
+        """Records a second, from the first one sent until a consumer that had joined its group
+        before has read the last one.
+        """
         group = f"both-{topic}"
         command = _command(
             "org.apache.kafka.tools.ConsumerPerformance", *self._reader(topic, records), "--group", group

@@ -1,4 +1,5 @@
-"""NATS JetStream as a peer: one server, a stream on disk for a partition; twice, for its default acknowledges before it syncs.
+"""NATS JetStream as a peer: one server, a stream on disk for a partition; twice, for its default
+acknowledges before it syncs.
 
 * `sync_interval: always`, the durability of LedgerMQ. A message of its own is then synced of its own (some 11,000 a second here), but
   an atomic batch is synced as one: so the client sends atomic batches of 1000 messages, the most that the server takes, four in flight
@@ -6,8 +7,9 @@
 * The default: the acknowledgement means the page cache, and an fsync comes every two minutes. Messages go by fast ingest (since 2.14),
   acknowledged every 500, 1500 in flight for each stream: half as fast again here as publishing asynchronously, and as atomic batches.
 
-Reading is an ordered consumer for each stream that pulls 1000 messages at a time. The client is a program of ours around nats.go, for
-the project's own `nats bench` could not be had as a Go module when this was written.
+Reading is an ordered consumer for each stream that pulls 1000 messages at a time. The client is a
+program of ours around nats.go, for the project's own `nats bench` could not be had as a Go module
+when this was written.
 """
 
 from __future__ import annotations

@@ -18,7 +18,9 @@ STREAMS = 8
 
 
 class Peer(Protocol):
-    """A server that runs. Rates are from the first record until the last acknowledgement, or until the last record is read."""
+    """A server that runs. Rates are from the first record until the last acknowledgement, or until
+    the last record is read.
+    """
 
     @property
     def subject(self) -> str:
@@ -42,7 +44,9 @@ class Peer(Protocol):
 def served(
     command: Sequence[str], port: int, log: Path, environment: Mapping[str, str] | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """The server process, from when it listens on `port` until the end of the block; then it is killed, for nobody needs its data."""
+    """The server process, from when it listens on `port` until the end of the block; then it is
+    killed, for nobody needs its data.
+    """
     with log.open("wb") as output:
         given = os.environ | dict(environment or {})
         process = subprocess.Popen(

@@ -1,9 +1,12 @@
-"""RabbitMQ streams as a peer: one node with its stream plugin, a stream for a partition. It does not fsync, and has no setting for it.
+"""RabbitMQ streams as a peer: one node with its stream plugin, a stream for a partition. It does
+not fsync, and has no setting for it.
 
-Frames of 200 messages (`BatchSend`) of 100 B, or of 100 messages of 1 KB packed into one entry (sub-entry batching, which was half as
-fast again for these and no faster for those; with lz4 it was several times slower); 20,000 unconfirmed for each stream, one connection for
-each producer and consumer, as the page of best practices of its Go client says for throughput. The project's own stream-perf-test is in no
-package registry, and its counterpart in Go does not count: hence a program of ours around that client.
+Frames of 200 messages (`BatchSend`) of 100 B, or of 100 messages of 1 KB packed into one entry
+(sub-entry batching, which was half as fast again for these and no faster for those; with lz4 it was
+several times slower); 20,000 unconfirmed for each stream, one connection for each producer and
+consumer, as the page of best practices of its Go client says for throughput. The project's own
+stream-perf-test is in no package registry, and its counterpart in Go does not count: hence a
+program of ours around that client.
 """
 
 from __future__ import annotations
@@ -61,7 +64,9 @@ def running(folder: Path) -> Iterator[GoPeer]:
 
 
 def _end_names(programs: rabbitmq.Programs, port: int) -> None:
-    """Erlang's name server leaves the process group of the node that started it, and does not end while it thinks that the node lives."""
+    """Erlang's name server leaves the process group of the node that started it, and does not end
+    while it thinks that the node lives.
+    """
     epmd = next(programs.erlang.glob("erts-*/bin/epmd"))
     for _ in range(END_TRIES_MAX):
         if (

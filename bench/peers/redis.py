@@ -1,9 +1,12 @@
-"""Redis Streams as a peer: one server with its append-only file synced before any answer (`appendfsync always`), a stream for a partition.
+"""Redis Streams as a peer: one server with its append-only file synced before any answer
+(`appendfsync always`), a stream for a partition.
 
-Redis reads 16 KiB of each connection at a time, then syncs once for what it has read of all: so four connections for each stream send
-pipelines of XADD (200, or 50 KB), which is faster here than one connection, and than Redis's own redis-benchmark with the
-same. Reading is XREAD of 1000 entries of a stream, one connection for each. All records are held in memory, so a new topic
-removes the one before. The file is not rewritten in between (`auto-aof-rewrite-percentage 0`), which would only cost the peer time.
+Redis reads 16 KiB of each connection at a time, then syncs once for what it has read of all: so
+four connections for each stream send pipelines of XADD (200, or 50 KB), which is faster here than
+one connection, and than Redis's own redis-benchmark with the same. Reading is XREAD of 1000 entries
+of a stream, one connection for each. All records are held in memory, so a new topic removes the one
+before. The file is not rewritten in between (`auto-aof-rewrite-percentage 0`), which would only
+cost the peer time.
 """
 
 from __future__ import annotations

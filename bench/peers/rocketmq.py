@@ -1,8 +1,11 @@
-"""RocketMQ as a peer: a name server and one broker that syncs before it answers (`flushDiskType=SYNC_FLUSH`), a topic of eight queues.
+"""RocketMQ as a peer: a name server and one broker that syncs before it answers
+(`flushDiskType=SYNC_FLUSH`), a topic of eight queues.
 
-Batches of 1000 messages, or 500 KB, are sent asynchronously to the queues in turn, 32 in flight; the broker syncs once for those that wait.
-A message may wait a minute in the broker's queue (its default of 200 ms refuses under load), and 1000 are pulled at once, not 32, as its
-documents advise for throughput. Its own benchmark is not among its artifacts: a small program of ours runs its Java client.
+Batches of 1000 messages, or 500 KB, are sent asynchronously to the queues in turn, 32 in flight;
+the broker syncs once for those that wait. A message may wait a minute in the broker's queue (its
+default of 200 ms refuses under load), and 1000 are pulled at once, not 32, as its documents advise
+for throughput. Its own benchmark is not among its artifacts: a small program of ours runs its Java
+client.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""A small producer beside greedy ones, on the same partitions of one broker in virtual time: how fair the broker is between connections.
+"""A small producer beside greedy ones, on the same partitions of one broker in virtual time: how
+fair the broker is between connections.
 
-Processors cost nothing here, so greedy producers send as fast as the store and the broker's bounds let them.
+Processors cost nothing here, so greedy producers send as fast as the store and the broker's bounds
+let them.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ SENDS, PAUSE_S = 40, 0.05
 
 @dataclass(frozen=True, slots=True)
 class Crowded:
-    """Acknowledgement of single records of the small producer; megabytes that each of the greedy ones got through in the same time."""
+    """Acknowledgement of single records of the small producer; megabytes that each of the greedy
+    ones got through in the same time.
+    """
 
     acknowledged_ms_p50: float
     acknowledged_ms_longest: float
@@ -31,7 +35,10 @@ class Crowded:
 
 
 def crowded(greedy: int, sends: int = SENDS, flooded_s: float = FLOODED_S) -> Crowded:
-    """After `flooded_s` the small producer begins. The same arguments are the same answer, each time."""
+    """After `flooded_s` the small producer begins.
+
+    The same arguments are the same answer, each time.
+    """
     return run_simulated(lambda loop: _Crowd(loop, greedy, sends).run(flooded_s))
 
 

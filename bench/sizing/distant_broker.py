@@ -1,4 +1,6 @@
-"""One broker of the product in virtual time, before a store at the distance of S3, and clients of it. Processors cost nothing here."""
+"""One broker of the product in virtual time, before a store at the distance of S3, and clients of
+it. Processors cost nothing here.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,10 @@ SEED = 7
 
 
 class DistantBroker:
-    """`meter` counts its requests, every try. Settings are those for S3; compaction is left to others."""
+    """`meter` counts its requests, every try.
+
+    Settings are those for S3; compaction is left to others.
+    """
 
     def __init__(self, loop: SimulatedLoop, bundles: int) -> None:
         self.meter = CountingMeter()

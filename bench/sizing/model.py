@@ -1,7 +1,8 @@
 """From a demand and measured costs to brokers, cores and dollars: pure.
 
-A broker process uses one core, and is planned to be busy for a part of the time only. Nothing is extrapolated: a broker gets no more
-partitions than were measured, and the cost of the next larger number of partitions that was.
+A broker process uses one core, and is planned to be busy for a part of the time only. Nothing is
+extrapolated: a broker gets no more partitions than were measured, and the cost of the next larger
+number of partitions that was.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 BUSY = 0.6
-"""Part of a core that a broker is planned to use: the rest is for takeovers, bursts and slow consumers."""
+"""Part of a core that a broker is planned to use: the rest is for takeovers, bursts and slow
+consumers.
+"""
 BROKERS_MIN = 3
 BUNDLES_A_BROKER = 2
 HOURS_A_MONTH = 730
@@ -30,7 +33,9 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Measured. By number of partitions: CPU of a broker while it takes a megabyte in, and its memory at the end."""
+    """Measured. By number of partitions: CPU of a broker while it takes a megabyte in, and its
+    memory at the end.
+    """
 
     produce_ms_per_mb: Mapping[int, float]
     memory_mib: Mapping[int, float]
@@ -41,7 +46,9 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """List prices, us-east-1, November 2026 as far as known: to be looked up again before anybody relies on them."""
+    """List prices, us-east-1, November 2026 as far as known: to be looked up again before anybody
+    relies on them.
+    """
 
     core_hour: float = 0.04
     tb_month: float = 23.0
@@ -49,7 +56,10 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """`memory_mib`: of one broker. Cores: those that work keeps busy, of all brokers and of compaction."""
+    """`memory_mib`: of one broker.
+
+    Cores: those that work keeps busy, of all brokers and of compaction.
+    """
 
     brokers: int
     bundles: int
@@ -97,7 +107,10 @@ def cluster_for(demand: Demand, costs: Costs) -> Cluster:
 def monthly_bill(
     demand: Demand, cluster: Cluster, costs: Costs, request_dollars_per_s_a_broker: float, prices: Prices
 ) -> MonthlyBill:
-    """`request_dollars_per_s_a_broker`: of what one broker asks of the store, as observed. Cores are paid for whether busy or not."""
+    """`request_dollars_per_s_a_broker`: of what one broker asks of the store, as observed.
+
+    Cores are paid for whether busy or not.
+    """
     seconds = HOURS_A_MONTH * 3600
     terabytes = demand.megabytes_per_s * seconds / 1e6
     cores = cluster.brokers + math.ceil(cluster.compaction_cores / BUSY)

@@ -1,4 +1,5 @@
-"""A steady load on one broker in virtual time: what it asks of a distant store, and when it answers.
+"""A steady load on one broker in virtual time: what it asks of a distant store, and when it
+answers.
 
 The load is that of row P5: runs of 64 records of 1000 B to one partition after the other.
 """
@@ -35,7 +36,10 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """`requests_per_s`: by operation of the store contract, every try. Latencies from `send_batch` until the acknowledgement."""
+    """`requests_per_s`: by operation of the store contract, every try.
+
+    Latencies from `send_batch` until the acknowledgement.
+    """
 
     acknowledged_ms_p50: float
     acknowledged_ms_p99: float

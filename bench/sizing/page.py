@@ -1,4 +1,5 @@
-"""Writes docs/sizing.md: what 1 GB/s, 100,000 partitions and 100 TB need, from bench/results.json and a simulation of the protocol.
+"""Writes docs/sizing.md: what 1 GB/s, 100,000 partitions and 100 TB need, from bench/results.json
+and a simulation of the protocol.
 
 python -m bench.sizing.page                                                         the page
 python -m bench.sizing.page --megabytes-per-s 50 --partitions 300 --kept-tb 5       one demand of your own, to the terminal

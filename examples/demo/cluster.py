@@ -1,4 +1,6 @@
-"""Three brokers as processes on one root: start them, find out who owns what, kill one as a crash would, stop the rest."""
+"""Three brokers as processes on one root: start them, find out who owns what, kill one as a crash
+would, stop the rest.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Parquet compaction by PySpark, as a job of its own: what `ledgermq compact ROOT --engine spark` does."""
+"""Parquet compaction by PySpark, as a job of its own: what `ledgermq compact ROOT --engine spark`
+does.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ class Compacted:
     segment_bytes: int
     parquet_bytes: int
     seconds: float
-    """Without the start of Spark, but with that of its tasks, which is most of it: so little data says nothing about rates."""
+    """Without the start of Spark, but with that of its tasks, which is most of it: so little data
+    says nothing about rates.
+    """
 
 
 def compact(root_url: str) -> Compacted:

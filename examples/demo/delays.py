@@ -1,7 +1,9 @@
-"""The question of the demo, asked twice: what is the mean departure delay by carrier, and by hour of the day?
+"""The question of the demo, asked twice: what is the mean departure delay by carrier, and by hour
+of the day?
 
-Once by Spark on the Parquet files of the topic, with nothing but `spark.read.parquet`; once by pandas on the original CSV. Delays are
-whole minutes, so both means must be the same to the last bit.
+Once by Spark on the Parquet files of the topic, with nothing but `spark.read.parquet`; once by
+pandas on the original CSV. Delays are whole minutes, so both means must be the same to the last
+bit.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ SESSION: dict[str, bool | float | int | str | None] = {
 
 @dataclass(frozen=True)
 class Answer:
-    """Each table: the group, `flights` (all of them), `departed` (those with a delay, early ones are negative), `mean_delay` in minutes."""
+    """Each table: the group, `flights` (all of them), `departed` (those with a delay, early ones
+    are negative), `mean_delay` in minutes.
+    """
 
     by_carrier: pd.DataFrame
     by_hour: pd.DataFrame
@@ -44,7 +48,10 @@ class Answer:
 
 
 def ask_spark(parquet: str, settings: dict[str, str]) -> Answer:
-    """`parquet`: the folder `parquet/` of the cluster's root. `settings`: what Spark needs to reach it."""
+    """`parquet`: the folder `parquet/` of the cluster's root.
+
+    `settings`: what Spark needs to reach it.
+    """
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     spark = (
         SparkSession.builder.master("local[2]").appName("flight delays").config(map=SESSION | settings).getOrCreate()

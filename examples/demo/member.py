@@ -1,7 +1,8 @@
-"""One member of the demo's consumer group, in a process of its own: member.py TARGET NAME. Stops at SIGTERM, after a last commit.
+"""One member of the demo's consumer group, in a process of its own: member.py TARGET NAME. Stops at
+SIGTERM, after a last commit.
 
-When it is a member it writes "ready", and waits for a line. For each handful of messages that it has finished it writes a line:
-partition, first offset, number of messages.
+When it is a member it writes "ready", and waits for a line. For each handful of messages that it
+has finished it writes a line: partition, first offset, number of messages.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ import ledgermq
 
 GROUP = "demo"
 SESSION_TIMEOUT_S = 3.0
-"""After so much silence of a member others get its partitions. A demo should not wait for the default of 45 s."""
+"""After so much silence of a member others get its partitions.
+
+A demo should not wait for the default of 45 s.
+"""
 FETCH_RECORDS_MAX = 2000
 
 

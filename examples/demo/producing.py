@@ -1,4 +1,6 @@
-"""All flights into the topic, with an idempotent producer; half-way the broker that owns most partitions is killed."""
+"""All flights into the topic, with an idempotent producer; half-way the broker that owns most
+partitions is killed.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ ANSWERS_ON_THEIR_WAY_S = 0.1
 
 @dataclass
 class Outage:
-    """What the kill did. `gaps`: for how many seconds each partition of the killed broker stored nothing."""
+    """What the kill did. `gaps`: for how many seconds each partition of the killed broker stored
+    nothing.
+    """
 
     address: str
     partitions: set[int]
@@ -44,7 +48,9 @@ class Outage:
 
 
 class Watch:
-    """Records on their way, one queue a key: records of a key are acknowledged in their order, those of different keys are not."""
+    """Records on their way, one queue a key: records of a key are acknowledged in their order,
+    those of different keys are not.
+    """
 
     def __init__(self, on_stored: Callable[[int], None]) -> None:
         self.outage: Outage | None = None
@@ -92,7 +98,10 @@ class Produced:
 async def produce(
     client: ledgermq.Client, flights: Flights, kill: Callable[[str], None], progress: Progress
 ) -> Produced:
-    """`kill`: ends the broker at an address. On return every record is acknowledged; raises if one could not be stored."""
+    """`kill`: ends the broker at an address.
+
+    On return every record is acknowledged; raises if one could not be stored.
+    """
     bar = progress.add_task("Producing", total=len(flights), note="")
     watch = Watch(lambda stored: progress.update(bar, completed=stored))
     begun = time.monotonic()

@@ -1,4 +1,6 @@
-"""Spark's own chatter goes to a log file: it says much that a newcomer can do nothing about, before any setting could stop it."""
+"""Spark's own chatter goes to a log file: it says much that a newcomer can do nothing about, before
+any setting could stop it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ LINES_SHOWN = 15
 
 @contextmanager
 def stderr_to(log: Path) -> Iterator[None]:
-    """This process's and its children's, as long as the block runs; its last lines are shown after all when the block fails."""
+    """This process's and its children's, as long as the block runs; its last lines are shown after
+    all when the block fails.
+    """
     sys.stderr.flush()
     kept = os.dup(2)
     with log.open("ab") as file:

@@ -1,4 +1,6 @@
-"""Where the demo keeps its cluster: a local folder that it empties first, or a root in S3 or HDFS that has to be new."""
+"""Where the demo keeps its cluster: a local folder that it empties first, or a root in S3 or HDFS
+that has to be new.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 HADOOP_AWS = "org.apache.hadoop:hadoop-aws:3.5.0"
-"""Spark's way to s3a://, of the version of Hadoop that PySpark brings; downloaded by Spark itself, once."""
+"""Spark's way to s3a://, of the version of Hadoop that PySpark brings; downloaded by Spark itself,
+once.
+"""
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,10 @@ class Root:
         return settings
 
     def make_empty(self) -> None:
-        """Whatever an earlier run left behind is gone. Raises RuntimeError for a folder that holds anything else."""
+        """Whatever an earlier run left behind is gone.
+
+        Raises RuntimeError for a folder that holds anything else.
+        """
         if self.folder is None:
             return
         if self.folder.exists() and any(self.folder.iterdir()) and not (self.folder / "cluster.json").exists():

@@ -1,7 +1,8 @@
-"""Everything out of the topic once more, by a group of three processes, one of which is killed: every flight at least once.
+"""Everything out of the topic once more, by a group of three processes, one of which is killed:
+every flight at least once.
 
-The group gives the partitions of the killed member to the others, which go on at its last commit: what it had handled since then comes
-again.
+The group gives the partitions of the killed member to the others, which go on at its last commit:
+what it had handled since then comes again.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ MEMBERS = ("one", "two", "three")
 
 @dataclass(frozen=True)
 class Shared:
-    """`again`: records that were handled twice. `gap_s`: from the kill until a partition of the killed member went on."""
+    """`again`: records that were handled twice.
+
+    `gap_s`: from the kill until a partition of the killed member went on.
+    """
 
     records: int
     again: int
@@ -106,7 +110,10 @@ class Group:
             await self._stop()
 
     async def _begin_together(self) -> None:
-        """Once each member has its share of the partitions. Raises WrongData when that takes too long."""
+        """Once each member has its share of the partitions.
+
+        Raises WrongData when that takes too long.
+        """
         until = time.monotonic() + SILENCE_S_MAX
         while not await self._is_complete():
             if time.monotonic() > until:

@@ -1,7 +1,9 @@
-"""The Grafana dashboard of a cluster. `make pages` writes it to ledgermq.json; a test holds both, and every metric name, to the code.
+"""The Grafana dashboard of a cluster. `make pages` writes it to ledgermq.json; a test holds both,
+and every metric name, to the code.
 
-Rows are what an operator asks in order: is it well, what goes through, how fast is it durable, what does the store do and cost, who owns
-what, does compaction keep up, how are the processes. Every query gives an answer on an idle cluster too.
+Rows are what an operator asks in order: is it well, what goes through, how fast is it durable, what
+does the store do and cost, who owns what, does compaction keep up, how are the processes. Every
+query gives an answer on an idle cluster too.
 """
 
 from __future__ import annotations

@@ -57,7 +57,8 @@ def check_partitions(catalog: Catalog, views: Sequence[LedgerView], problems: Pr
 def removed_ids(catalog: Catalog | None, view: LedgerView) -> set[int]:
     """Topics whose records this bundle may have dropped.
 
-    Without a catalog: also those that its checkpoint keeps nothing of, for they may be gone for good and forgotten.
+    Without a catalog: also those that its checkpoint keeps nothing of, for they may be gone for
+    good and forgotten.
     """
     noted = {note.topic_id for note in view.checkpoint.removed_topics}
     known = {topic_id for topic_id, _ in view.ends} | {e.topic_id for index in view.valid for e in index.batches}

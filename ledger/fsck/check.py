@@ -1,6 +1,7 @@
 """`check_root`: proves that a root is clean, or lists exactly what is wrong with it. Reads only.
 
-It may run while brokers do: what was found is believed only if no checkpoint has changed meanwhile, else it looks again, a few times.
+It may run while brokers do: what was found is believed only if no checkpoint has changed meanwhile,
+else it looks again, a few times.
 """
 
 from __future__ import annotations
@@ -59,11 +60,13 @@ async def check_root(
     run_blocking: RunBlocking = asyncio.to_thread,
     now_ms: int | None = None,
 ) -> Checked:
-    """`quick`: indexes and footers only, no batch and no row. Raises the store's errors that are not damage.
+    """`quick`: indexes and footers only, no batch and no row. Raises the store's errors that are
+    not damage.
 
     `now_ms`: what garbage collection will take is a note for a while; without it none of it waits.
 
-    Where the root contradicts its `cluster.json` nothing else is judged: by wrong settings innocent objects would be called damaged.
+    Where the root contradicts its `cluster.json` nothing else is judged: by wrong settings innocent
+    objects would be called damaged.
     """
     plain = store.inner if isinstance(store, CopyingStore) else store
     store = CopyingStore(plain, logs=False)

@@ -5,8 +5,8 @@
     producer_states_max   no checkpoint remembers more producers
     the others            nothing in the root tells
 
-For files without a checksum, and for `ledgermq fsck`, which must not call innocent objects damaged. An object that cannot be read says
-nothing here. Changes nothing.
+For files without a checksum, and for `ledgermq fsck`, which must not call innocent objects damaged.
+An object that cannot be read says nothing here. Changes nothing.
 """
 
 from __future__ import annotations
@@ -27,12 +27,17 @@ from ledgermq.errors import DataDamaged, FormatNotSupported
 from ledgermq.tasks import all_of
 
 YOUNG_SLOTS = 8
-"""A ledger that has gone beyond them is no ledger of a cluster that begins just now: all bundles have been claimed."""
+"""A ledger that has gone beyond them is no ledger of a cluster that begins just now: all bundles
+have been claimed.
+"""
 UNREADABLE = (DataDamaged, FormatNotSupported, ObjectMissing)
 
 
 async def check_fit(store: ObjectStore, cluster: ClusterSettings) -> None:
-    """Refuse a `cluster.json` without checksum that the root contradicts. Raises DataDamaged, the store's errors."""
+    """Refuse a `cluster.json` without checksum that the root contradicts.
+
+    Raises DataDamaged, the store's errors.
+    """
     if not cluster.has_checksum and (found := await contradictions(store, cluster)):
         raise DataDamaged(
             f"{keys.CLUSTER}: {'; '.join(found)}; put the object back from a copy", object_key=keys.CLUSTER
@@ -40,7 +45,10 @@ async def check_fit(store: ObjectStore, cluster: ClusterSettings) -> None:
 
 
 async def contradictions(store: ObjectStore, cluster: ClusterSettings) -> list[str]:
-    """What of the root was not written under this `cluster.json`. With a checksum only `cluster_id` is in question: it may be another's."""
+    """What of the root was not written under this `cluster.json`.
+
+    With a checksum only `cluster_id` is in question: it may be another's.
+    """
     checkpoints = await all_of((_checkpoint(store, bundle) for bundle in range(cluster.bundles)), BUNDLES_AT_ONCE)
     known = [checkpoint for checkpoint in checkpoints if checkpoint is not None]
     found = []
@@ -99,7 +107,9 @@ def _about_producers(cluster: ClusterSettings, checkpoints: list[fmt.Checkpoint]
 async def _about_id(
     store: ObjectStore, cluster: ClusterSettings, checkpoints: list[fmt.Checkpoint]
 ) -> AsyncIterator[str]:
-    """One file of its own proves it; without any, a file of another cluster that this root's lists name speaks against it."""
+    """One file of its own proves it; without any, a file of another cluster that this root's lists
+    name speaks against it.
+    """
     others: dict[str, str] = {}
     async for key, cluster_id in _written_by(store, checkpoints):
         if cluster_id == cluster.cluster_id:
@@ -110,7 +120,9 @@ async def _about_id(
 
 
 async def _written_by(store: ObjectStore, checkpoints: list[fmt.Checkpoint]) -> AsyncIterator[tuple[str, str]]:
-    """(Parquet file, cluster): the first that each bundle lists, then the first of keyed partitions."""
+    """(Parquet file, cluster): the first that each bundle lists, then the first of keyed
+    partitions.
+    """
     for checkpoint in checkpoints:
         try:
             key = await _listed_file(store, checkpoint)

@@ -1,4 +1,6 @@
-"""Checks each object that is stored twice: is each of a pair there, and sound by itself? Other checks judge what readers get of the two."""
+"""Checks each object that is stored twice: is each of a pair there, and sound by itself? Other
+checks judge what readers get of the two.
+"""
 
 from __future__ import annotations
 

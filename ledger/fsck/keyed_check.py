@@ -1,4 +1,6 @@
-"""Keyed partitions: a version holds what the log no longer does, its files are there and whole, and no key is in it twice."""
+"""Keyed partitions: a version holds what the log no longer does, its files are there and whole, and
+no key is in it twice.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""One ledger: its checkpoints, its slots and what they add up to. The fold here is not the product's: two that differ are a finding.
+"""One ledger: its checkpoints, its slots and what they add up to. The fold here is not the
+product's: two that differ are a finding.
 
-Judged is what lies from the trim slot on. Below it only claims, void segments and what is not deleted yet remain, which nothing can
-be told of but that the claims which the newest checkpoint notes are there.
+Judged is what lies from the trim slot on. Below it only claims, void segments and what is not
+deleted yet remain, which nothing can be told of but that the claims which the newest checkpoint
+notes are there.
 """
 
 from __future__ import annotations
@@ -23,7 +25,10 @@ PARALLEL_READS = 8
 
 @dataclass(slots=True)
 class LedgerView:
-    """What could be read. `valid`: segments that count, from the trim slot on, ascending. `whole`: nothing kept it from being folded."""
+    """What could be read. `valid`: segments that count, from the trim slot on, ascending.
+
+    `whole`: nothing kept it from being folded.
+    """
 
     bundle: int
     checkpoint: fmt.Checkpoint

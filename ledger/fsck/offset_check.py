@@ -1,4 +1,5 @@
-"""The offsets of every partition of a bundle: each there exactly once, from the log start to the end, in Parquet or in segments.
+"""The offsets of every partition of a bundle: each there exactly once, from the log start to the
+end, in Parquet or in segments.
 
 Safety invariants 1, 2, 3 and 6, told from indexes and checkpoint alone.
 """
@@ -37,7 +38,9 @@ def check_offsets(view: LedgerView, dropped: set[int], problems: Problems) -> No
 
 
 def _covered(counters: fmt.PartitionCheckpoint | None) -> int:
-    """The first offset that has to be in segments: what is in Parquet need not be, nor what retention dropped before Parquet had any."""
+    """The first offset that has to be in segments: what is in Parquet need not be, nor what
+    retention dropped before Parquet had any.
+    """
     if counters is None:
         return 0
     has_files = counters.parquet_start < counters.parquet_end
@@ -99,7 +102,8 @@ def _check_unknown(
 
 
 def check_sequences(view: LedgerView, producer_states_max: int, problems: Problems) -> None:
-    """A producer's batches in a partition follow each other: a repeated one was stored twice, one left out was lost.
+    """A producer's batches in a partition follow each other: a repeated one was stored twice, one
+    left out was lost.
 
     Only one that the ledger may have forgotten begins again with sequence 0.
     """

@@ -1,4 +1,6 @@
-"""The Parquet files of the root: those that count are there and whole, and plain readers see no record twice (safety invariant 8)."""
+"""The Parquet files of the root: those that count are there and whole, and plain readers see no
+record twice (safety invariant 8).
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,10 @@ class _File:
 
 
 class ParquetCheck:
-    """`live`: what counts, by key, with what the lists say of it. `checkpoints`: the newest of each bundle."""
+    """`live`: what counts, by key, with what the lists say of it.
+
+    `checkpoints`: the newest of each bundle.
+    """
 
     def __init__(
         self,

@@ -15,7 +15,9 @@ from enum import IntEnum
 from ledger.root.damage import CollectingDamage
 
 OVERDUE_AFTER_GRACES = 2
-"""What was of use until just now is taken after the grace of garbage collection, and by its next pass: as long again."""
+"""What was of use until just now is taken after the grace of garbage collection, and by its next
+pass: as long again.
+"""
 
 
 class Severity(IntEnum):
@@ -42,7 +44,8 @@ class Problem:
 class Problems:
     """One entry an object and problem, in the order in which they were found.
 
-    `now_ms`: without it everything that is left over is overdue. `grace_ms`: that of garbage collection.
+    `now_ms`: without it everything that is left over is overdue. `grace_ms`: that of garbage
+    collection.
     """
 
     def __init__(self, now_ms: int | None = None, grace_ms: int = 0) -> None:
@@ -66,7 +69,8 @@ class Problems:
         self._found[Problem(Severity.UNTIDY, object_key, code, text)] = None
 
     def leftover(self, object_key: str, code: str, text: str, *, put_ms: int, used_ms: int) -> None:
-        """What garbage collection takes by itself, once `put_ms` is old enough: a note while it waits, untidy when it should be gone.
+        """What garbage collection takes by itself, once `put_ms` is old enough: a note while it
+        waits, untidy when it should be gone.
 
         `used_ms`: it may have been of use until then.
         """
@@ -84,5 +88,7 @@ class Problems:
         self._found |= other._found
 
     def collecting(self, object_key: str) -> CollectingDamage:
-        """A block in which damage and missing objects become problems, of `object_key` where the error names none."""
+        """A block in which damage and missing objects become problems, of `object_key` where the
+        error names none.
+        """
         return CollectingDamage(object_key, self.damage)

@@ -1,4 +1,7 @@
-"""What the rounds of Parquet compaction left in one bundle: plans, pages, snapshots. Which Parquet files count is told from them."""
+"""What the rounds of Parquet compaction left in one bundle: plans, pages, snapshots.
+
+Which Parquet files count is told from them.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,8 @@ from ledger.parquet.pages import PageReader, decode_page
 async def check_rounds(store: ObjectStore, view: LedgerView, problems: Problems) -> dict[str, fmt.ParquetFile | None]:
     """The Parquet files that count: those of the bundle's lists, with what these say.
 
-    None for those that need not be there: of the open plan, or on their way out, below the log start or of a removed topic.
+    None for those that need not be there: of the open plan, or on their way out, below the log
+    start or of a removed topic.
     """
     live = await _check_plans(store, view, problems)
     live |= await _check_lists(store, view, problems)

@@ -17,7 +17,10 @@ from ledgermq.protocol.records import END_OF_STREAM, decode_batch, schema_prefix
 async def check_segment(
     store: ObjectStore, bundle: int, slot: int, problems: Problems, *, quick: bool
 ) -> SlotIndex | None:
-    """Its index; None where that cannot be read. `quick`: the batches are not read. Raises ObjectMissing."""
+    """Its index; None where that cannot be read.
+
+    `quick`: the batches are not read. Raises ObjectMissing.
+    """
     key = keys.segment(bundle, slot)
     with problems.collecting(key):
         if quick:

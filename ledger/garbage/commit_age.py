@@ -1,8 +1,10 @@
 """How old commits are, noted in the checkpoint (docs/decisions/0007).
 
-Pages and the newest checkpoint witness the age of commits for nothing, but not always: a bundle that goes on without new Parquet files puts
-no page, and its newest checkpoint is always young. Where files wait for their age, a move notes which plans were finished, and when that
-was seen by the store's clock. A note is replaced only once it is old enough to have served, so that waiting ends however busy a bundle is.
+Pages and the newest checkpoint witness the age of commits for nothing, but not always: a bundle
+that goes on without new Parquet files puts no page, and its newest checkpoint is always young.
+Where files wait for their age, a move notes which plans were finished, and when that was seen by
+the store's clock. A note is replaced only once it is old enough to have served, so that waiting
+ends however busy a bundle is.
 """
 
 from __future__ import annotations
@@ -15,7 +17,10 @@ from ledgermq.sources import Sources
 
 
 def witness_move(plan: int, seen_ms: int, age_ms: int) -> Move:
-    """`seen_ms`: store's clock, read after a checkpoint was seen that has finished `plan`. Declines while a note has yet to serve."""
+    """`seen_ms`: store's clock, read after a checkpoint was seen that has finished `plan`.
+
+    Declines while a note has yet to serve.
+    """
 
     def move(draft: fmt.Checkpoint) -> bool:
         if plan <= draft.witnessed_plan or (draft.witnessed_plan and draft.witnessed_ms > seen_ms - age_ms):
@@ -34,7 +39,9 @@ def witness_move(plan: int, seen_ms: int, age_ms: int) -> Move:
 async def note_finished(
     store: ObjectStore, bundle: int, age_ms: int, sources: Sources, producer_states_max: int, waits_for: int
 ) -> None:
-    """Files of plan `waits_for` wait until its commit is `age_ms` old: let a checkpoint tell that, unless one does or soon will."""
+    """Files of plan `waits_for` wait until its commit is `age_ms` old: let a checkpoint tell that,
+    unless one does or soon will.
+    """
     checkpoint = await newest_checkpoint(store, bundle)
     if waits_for <= checkpoint.witnessed_plan:
         return

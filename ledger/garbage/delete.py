@@ -47,7 +47,8 @@ DELETE_BATCH = 500
 async def tidy_bundle(
     store: ObjectStore, bundle: int, cluster: ClusterSettings, catalog: Catalog, sources: Sources
 ) -> None:
-    """Everything that may be deleted in a bundle now. Safe to be cut off anywhere and to be run by several at once.
+    """Everything that may be deleted in a bundle now. Safe to be cut off anywhere and to be run by
+    several at once.
 
     What fails keeps none of the rest from going; then its error is raised, the first of several.
     """
@@ -73,13 +74,17 @@ async def tidy_bundle(
 
 
 async def tidy_snapshots(store: ObjectStore, bundle: int) -> None:
-    """What a round of internal topics alone leaves behind: it trims nothing, so looking through all plans would find nothing."""
+    """What a round of internal topics alone leaves behind: it trims nothing, so looking through all
+    plans would find nothing.
+    """
     await close_finished_fences(store, bundle)
     await delete_replaced(store, bundle)
 
 
 async def delete_segments(store: ObjectStore, bundle: int) -> int:
-    """Delete what finished plans name below the trim slot, then plans of which nothing is left; how many segments were deleted."""
+    """Delete what finished plans name below the trim slot, then plans of which nothing is left; how
+    many segments were deleted.
+    """
     plans = [number async for number, _ in list_numbered(store, keys.compactions(bundle))]
     if not plans:
         return 0
@@ -111,7 +116,9 @@ async def delete_segments(store: ObjectStore, bundle: int) -> int:
 
 
 async def _delete_plans_without_slots(store: ObjectStore, bundle: int, finished: Sequence[int]) -> None:
-    """The newest ones. A round that the store had no room for leaves one each time: they must not use up what room there is."""
+    """The newest ones. A round that the store had no room for leaves one each time: they must not
+    use up what room there is.
+    """
     for number in reversed(finished):
         plan = await read_plan(store, bundle, number)
         if plan is None:
@@ -147,9 +154,11 @@ async def close_finished_fences(store: ObjectStore, bundle: int) -> None:
 async def apply_retention(
     store: ObjectStore, bundle: int, cluster: ClusterSettings, catalog: Catalog, sources: Sources
 ) -> None:
-    """Move log starts where the retention settings of topics say so, by both clocks: a log start never goes back.
+    """Move log starts where the retention settings of topics say so, by both clocks: a log start
+    never goes back.
 
-    Partitions whose file list cannot be read stay as they are, the others go on; then the first error is raised.
+    Partitions whose file list cannot be read stay as they are, the others go on; then the first
+    error is raised.
     """
     checkpoint = await newest_checkpoint(store, bundle)
     pages = PageReader(store, bundle)
@@ -170,7 +179,9 @@ async def apply_retention(
 
 
 async def _is_replaced(store: ObjectStore, checkpoint: fmt.Checkpoint, error: LedgerMQError) -> bool:
-    """Something is missing for others are doing the same: the file list that was read is in force no more."""
+    """Something is missing for others are doing the same: the file list that was read is in force
+    no more.
+    """
     return (
         isinstance(error, ObjectMissing)
         and (await newest_checkpoint(store, checkpoint.bundle)).number != checkpoint.number
@@ -178,9 +189,11 @@ async def _is_replaced(store: ObjectStore, checkpoint: fmt.Checkpoint, error: Le
 
 
 def log_start_move(starts: dict[PartitionKey, int], catalog: Catalog | None = None) -> Move:
-    """Raise the log start of partitions of living topics that are not held; declines where none would move.
+    """Raise the log start of partitions of living topics that are not held; declines where none
+    would move.
 
-    `catalog`: whose settings said so; where the draft knows newer ones of a topic, its log stays. One above the partition's end is a bug.
+    `catalog`: whose settings said so; where the draft knows newer ones of a topic, its log stays.
+    One above the partition's end is a bug.
     """
 
     def move(draft: fmt.Checkpoint) -> bool:
@@ -208,7 +221,8 @@ def log_start_move(starts: dict[PartitionKey, int], catalog: Catalog | None = No
 
 
 def deletion_move(topic: Topic, befores: Mapping[int, int]) -> Move:
-    """Of partitions, records below these offsets are deleted on demand, and go to no archive; declines where no log start would move.
+    """Of partitions, records below these offsets are deleted on demand, and go to no archive;
+    declines where no log start would move.
 
     Raises LegalHold, UnknownTopic (it was removed meanwhile) when it is applied.
     """
@@ -235,9 +249,11 @@ async def expired_files(
     catalog: Catalog,
     parts: Iterable[fmt.PartitionCheckpoint] | None = None,
 ) -> AsyncIterator[tuple[Topic, fmt.ParquetFile, bool]]:
-    """Files wholly below the log start, ascending by partition, whatever their age; and whether each goes to the archive.
+    """Files wholly below the log start, ascending by partition, whatever their age; and whether
+    each goes to the archive.
 
-    Not those of topics that are not known yet, or that leave another way; nor where a hold or newer settings forbid it.
+    Not those of topics that are not known yet, or that leave another way; nor where a hold or newer
+    settings forbid it.
     """
     pages = PageReader(store, checkpoint.bundle)
     for part in checkpoint.partitions if parts is None else parts:
@@ -260,10 +276,11 @@ async def delete_expired_parquet(
     sources: Sources,
     open_archive: OpenArchive | None = None,
 ) -> int:
-    """Delete whole files below the log start that are old enough, write down from where Parquet now begins; how many were deleted.
+    """Delete whole files below the log start that are old enough, write down from where Parquet now
+    begins; how many were deleted.
 
-    A partition of which a file cannot be archived, or the file list not be read, stays as it is, the others go on; then the first error
-    is raised.
+    A partition of which a file cannot be archived, or the file list not be read, stays as it is,
+    the others go on; then the first error is raised.
     """
     checkpoint = await newest_checkpoint(store, bundle)
     expired = [part for part in checkpoint.partitions if part.parquet_start < min(part.log_start, part.parquet_end)]
@@ -293,7 +310,10 @@ async def delete_expired_parquet(
 
 
 class _Expiry:
-    """Of one bundle. `starts`: where Parquet begins now, of partitions of which files are gone. `young`: a plan whose files must wait."""
+    """Of one bundle. `starts`: where Parquet begins now, of partitions of which files are gone.
+
+    `young`: a plan whose files must wait.
+    """
 
     def __init__(
         self, store: ObjectStore, checkpoint: fmt.Checkpoint, old_enough: int, catalog: Catalog, archives: Archives
@@ -309,7 +329,9 @@ class _Expiry:
         self._archives = archives
 
     async def delete_files(self, part: fmt.PartitionCheckpoint) -> None:
-        """In ascending order, each archived before it goes where the topic wants that, and gone before the next."""
+        """In ascending order, each archived before it goes where the topic wants that, and gone
+        before the next.
+        """
         key = (part.topic_id, part.partition)
         async for topic, file, archives in expired_files(self._store, self._checkpoint, self._catalog, [part]):
             if file.plan > self._old_enough:
@@ -353,9 +375,11 @@ def _parquet_start_move(starts: dict[PartitionKey, int]) -> Move:
 
 
 async def finished_long_ago(store: ObjectStore, bundle: int, age_ms: int) -> int:
-    """The highest plan of which it is certain that it was committed at least `age_ms` ago, by the store's clock.
+    """The highest plan of which it is certain that it was committed at least `age_ms` ago, by the
+    store's clock.
 
-    Witnesses: the newest checkpoint, if it is that old; what it notes; and pages: page p was put after plan p−1 had been committed.
+    Witnesses: the newest checkpoint, if it is that old; what it notes; and pages: page p was put
+    after plan p−1 had been committed.
     """
     limit_ms = await store.store_time_ms() - age_ms
     checkpoint = await newest_checkpoint(store, bundle)

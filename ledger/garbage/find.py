@@ -1,7 +1,9 @@
-"""Finds what of a root may be removed now. Changes nothing; of a root under way the answer is right, though not complete.
+"""Finds what of a root may be removed now. Changes nothing; of a root under way the answer is
+right, though not complete.
 
-Of each bundle LIST first, then read the plans, then the newest checkpoint: what is listed and named by a plan that is finished, below a
-trim slot that never goes back, stays removable for ever. What nothing refers to is told by `ledger.garbage.gc`, which lists first too.
+Of each bundle LIST first, then read the plans, then the newest checkpoint: what is listed and named
+by a plan that is finished, below a trim slot that never goes back, stays removable for ever. What
+nothing refers to is told by `ledger.garbage.gc`, which lists first too.
 """
 
 from __future__ import annotations
@@ -32,9 +34,11 @@ HEARTBEAT_AGE_MS = 60 * 60 * 1000
 
 
 async def find_removable(store: ObjectStore, cluster: ClusterSettings, catalog: Catalog, grace_ms: int) -> Found:
-    """`grace_ms`: what is younger stays, by the store's clock. Parquet files stay `parquet_min_age` in any case.
+    """`grace_ms`: what is younger stays, by the store's clock. Parquet files stay `parquet_min_age`
+    in any case.
 
-    Where a bundle, or a kind, cannot be searched the rest is: `Found.failures`. Raises the store's errors.
+    Where a bundle, or a kind, cannot be searched the rest is: `Found.failures`. Raises the store's
+    errors.
     """
     return await _Search(store, cluster, catalog, grace_ms, await store.store_time_ms()).run()
 

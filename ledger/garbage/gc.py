@@ -1,16 +1,17 @@
 """Garbage collection: objects that nothing refers to any more (design D5; safety invariant 9).
 
-First LIST everything, then read the plans, then the newest checkpoints and their pages: what a plan was about to refer to at the LIST is
-referred to at the end. Then delete, by the rules for late puts: only what belongs to a finished plan, after its fence is closed,
-and Parquet files only `parquet_min_age` after the commit, in ascending order, each gone before the next.
+First LIST everything, then read the plans, then the newest checkpoints and their pages: what a plan
+was about to refer to at the LIST is referred to at the end. Then delete, by the rules for late
+puts: only what belongs to a finished plan, after its fence is closed, and Parquet files only
+`parquet_min_age` after the commit, in ascending order, each gone before the next.
 
     Parquet files   in no page above `parquet_start`, in no open plan: files that stand for a failed batch, once recorded
     pages           of finished plans, in no partition's chain
     snapshots       of finished plans, not in force
     fences          of finished plans
 
-A file that is no LedgerMQ file, of another cluster, or of a plan that is not finished is never touched; nor is anything of a bundle whose
-plans, checkpoint or pages cannot be read.
+A file that is no LedgerMQ file, of another cluster, or of a plan that is not finished is never
+touched; nor is anything of a bundle whose plans, checkpoint or pages cannot be read.
 """
 
 from __future__ import annotations
@@ -38,10 +39,11 @@ ATTEMPTS_MAX = 10
 
 @dataclass(slots=True)
 class Garbage:
-    """`parquet`: files by (bundle, plan), keys ascending. `records`: pages and snapshots. `foreign`: files that are not ours to judge.
+    """`parquet`: files by (bundle, plan), keys ascending. `records`: pages and snapshots.
+    `foreign`: files that are not ours to judge.
 
-    `infos`: what the LIST said of each object, by its key. `failures`: bundles of which it cannot be told what is live; all of it counts
-    as live.
+    `infos`: what the LIST said of each object, by its key. `failures`: bundles of which it cannot
+    be told what is live; all of it counts as live.
     """
 
     parquet: dict[tuple[int, int], list[str]] = field(default_factory=dict)
@@ -53,7 +55,10 @@ class Garbage:
 
 @dataclass(slots=True)
 class Collected:
-    """`keys`: what was deleted. `failures`: bundles of which not all could be told or deleted; the others are done."""
+    """`keys`: what was deleted.
+
+    `failures`: bundles of which not all could be told or deleted; the others are done.
+    """
 
     keys: list[str] = field(default_factory=list)
     failures: dict[int, LedgerMQError] = field(default_factory=dict)
@@ -62,7 +67,8 @@ class Collected:
 async def collect_garbage(store: ObjectStore, cluster: ClusterSettings, grace_ms: int = 0) -> Collected:
     """Delete what may be deleted now, and is older than the grace.
 
-    Raises Unavailable, the store's errors where they concern no single bundle: then nothing more is deleted.
+    Raises Unavailable, the store's errors where they concern no single bundle: then nothing more is
+    deleted.
     """
     garbage = await find_garbage(store, cluster)
     done = Collected(failures=dict(garbage.failures))
@@ -175,7 +181,10 @@ class _InUse:
 
 
 async def _look(store: ObjectStore, bundle: int, listed: _Listed) -> _InUse:
-    """First the plans, then the checkpoint. Raises ObjectMissing where a page was replaced meanwhile, DataDamaged where it is lost."""
+    """First the plans, then the checkpoint.
+
+    Raises ObjectMissing where a page was replaced meanwhile, DataDamaged where it is lost.
+    """
     plans = [await read_plan(store, bundle, number) for number in listed.plans[bundle]]
     checkpoint = await newest_checkpoint(store, bundle)
     found = _InUse(checkpoint)
@@ -209,7 +218,9 @@ def _unused(checkpoint: fmt.Checkpoint, pages_used: set[int], listed: _Listed) -
 async def _add(
     store: ObjectStore, cluster: ClusterSettings, checkpoints: dict[int, fmt.Checkpoint], key: str, garbage: Garbage
 ) -> None:
-    """Whose is a file that nothing refers to? Its own footer says; where that cannot be read, nobody may delete it."""
+    """Whose is a file that nothing refers to? Its own footer says; where that cannot be read,
+    nobody may delete it.
+    """
     name = keys.parse_parquet(key)
     try:
         note = FooterNote.decode((await read_footer(store, key)).metadata) if name is not None else None

@@ -7,8 +7,9 @@ versions      below the newest, when the one after them is `parquet_min_age` old
 files         of numbers up to the newest version's that no version names: of replaced versions, and of rounds that lost
 everything    of a partition whose topic was removed
 
-Nothing of a topic that is under legal hold, and nothing by settings that were replaced, as its bundle's newest checkpoint says, which is
-looked at just before versions and their files go: who slept over a hold may have put a version that lacks what the one before it holds.
+Nothing of a topic that is under legal hold, and nothing by settings that were replaced, as its
+bundle's newest checkpoint says, which is looked at just before versions and their files go: who
+slept over a hold may have put a version that lacks what the one before it holds.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ from ledgermq.sources import Sources
 async def tidy_partition(
     store: ObjectStore, cluster: ClusterSettings, topic: Topic, partition: int, sources: Sources
 ) -> list[str]:
-    """Everything that may go now; the keys. Safe to be cut off anywhere and to be run by several at once."""
+    """Everything that may go now; the keys.
+
+    Safe to be cut off anywhere and to be run by several at once.
+    """
     bundle, place = topic.bundles[partition], KeyedPlace(topic.id, partition)
     if not may_remove(await newest_checkpoint(store, bundle), topic):
         return []
@@ -45,7 +49,10 @@ async def tidy_partition(
 
 
 async def delete_replaced(store: ObjectStore, cluster: ClusterSettings, topic: Topic, partition: int) -> list[str]:
-    """Old versions, then files that nothing names. The files are listed first: what is not there yet cannot be taken for garbage."""
+    """Old versions, then files that nothing names.
+
+    The files are listed first: what is not there yet cannot be taken for garbage.
+    """
     place = KeyedPlace(topic.id, partition)
     files = [
         (info.key, name.number)
@@ -104,12 +111,15 @@ async def delete_cleaned_log(
         after.parquet_start <= files[-1].last_offset
     ):  # it declined, or what was won is not the newest: its number was free again
         return []
-    # Not only these: who moved the start before may still be at it, and a higher file must not go before a lower one.
+    # Not only these: who moved the start before may still be at it, and a higher file must not go
+    # before a lower one.
     return await _delete_below(store, topic, place, after.parquet_start, old_enough)
 
 
 async def _delete_below(store: ObjectStore, topic: Topic, place: KeyedPlace, start: int, old_enough: int) -> list[str]:
-    """Every file of the log that ends below `start`, in ascending order, each before the next, up to one that is too young."""
+    """Every file of the log that ends below `start`, in ascending order, each before the next, up
+    to one that is too young.
+    """
     listed = [
         keys.parse_parquet(info.key) async for info in store.list(keys.parquet_partition(topic.name, place.partition))
     ]
@@ -125,7 +135,9 @@ async def _delete_below(store: ObjectStore, topic: Topic, place: KeyedPlace, sta
 
 
 async def _settled_end(store: ObjectStore, cluster: ClusterSettings, place: KeyedPlace) -> int:
-    """The end of the newest version of which plain readers have had `parquet_min_age` to hear; never above the newest version's."""
+    """The end of the newest version of which plain readers have had `parquet_min_age` to hear;
+    never above the newest version's.
+    """
     newest = await newest_version(store, place)
     if newest is None:
         return 0
@@ -137,7 +149,9 @@ async def _settled_end(store: ObjectStore, cluster: ClusterSettings, place: Keye
 
 
 def parquet_start_move(topic: Topic, partition: int, start: int) -> Move:
-    """A version holds what counts below `start`, so the log may begin there; declines for a topic that is removed, held or was altered."""
+    """A version holds what counts below `start`, so the log may begin there; declines for a topic
+    that is removed, held or was altered.
+    """
 
     def move(draft: fmt.Checkpoint) -> bool:
         if any(note.topic_id == topic.id for note in draft.removed_topics) or not may_remove(draft, topic):
@@ -156,7 +170,9 @@ def parquet_start_move(topic: Topic, partition: int, start: int) -> Move:
 
 
 async def delete_removed(store: ObjectStore, catalog: Catalog) -> list[str]:
-    """Everything below `keyed/` of topics that `catalog`, as it was read just now, says were removed."""
+    """Everything below `keyed/` of topics that `catalog`, as it was read just now, says were
+    removed.
+    """
     found = [info async for info in store.list(keys.KEYED)]
     gone = [info.key for info in found if _is_of_removed(info, catalog)]
     if gone:

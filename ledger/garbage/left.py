@@ -1,7 +1,9 @@
-"""Partitions of topics that were keyed once and are no more: their versions hold what the log no longer does, and is read from there.
+"""Partitions of topics that were keyed once and are no more: their versions hold what the log no
+longer does, and is read from there.
 
-Retention takes of them as of a log, by whole files. What is below the log start leaves the versions by rounds that clean nothing else
-(`ledger.keyed.plan`), so the chain of versions goes on: an empty one stays in the end, for a number that is free again could be put late.
+Retention takes of them as of a log, by whole files. What is below the log start leaves the versions
+by rounds that clean nothing else (`ledger.keyed.plan`), so the chain of versions goes on: an empty
+one stays in the end, for a number that is free again could be put late.
 """
 
 from __future__ import annotations
@@ -23,9 +25,11 @@ from ledger.topics.facts import may_remove
 
 
 async def left_partitions(compaction: Compaction, catalog: Catalog, bundle: int) -> list[tuple[Topic, int]]:
-    """In the bundle, of living topics: those of which more than the last, empty version may be there below `keyed/`.
+    """In the bundle, of living topics: those of which more than the last, empty version may be
+    there below `keyed/`.
 
-    A topic that was never altered was never keyed: it is not asked for, nor is a partition again that was found to be settled.
+    A topic that was never altered was never keyed: it is not asked for, nor is a partition again
+    that was found to be settled.
     """
     compaction.settled.forget_removed(catalog)
     topics = [topic for topic in catalog.living_topics() if bundle in topic.bundles and may_have_been_keyed(topic)]
@@ -62,7 +66,8 @@ def may_have_been_keyed(topic: Topic) -> bool:
 
 
 async def apply_retention_to_left(compaction: Compaction, catalog: Catalog, topic: Topic, partition: int) -> None:
-    """Move the log start where what its versions hold is too old or too much: `ledger.garbage.retention` sees no more than the log.
+    """Move the log start where what its versions hold is too old or too much:
+    `ledger.garbage.retention` sees no more than the log.
 
     By both clocks: a log start never goes back.
     Not where the topic archives: versions go to no archive.
@@ -92,9 +97,11 @@ async def apply_retention_to_left(compaction: Compaction, catalog: Catalog, topi
 
 
 def _files_below(part: fmt.PartitionCheckpoint, published: Published, altered_ms: int) -> list[fmt.ParquetFile]:
-    """The version's files as if they were of the log, as far as the log begins above them: with their share of the bytes.
+    """The version's files as if they were of the log, as far as the log begins above them: with
+    their share of the bytes.
 
-    Versions since the topic was altered bring nothing new: what this one holds was in Parquet before.
+    Versions since the topic was altered bring nothing new: what this one holds was in Parquet
+    before.
     """
     return [
         fmt.ParquetFile(

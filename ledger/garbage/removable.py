@@ -1,4 +1,6 @@
-"""What of a root may be removed, as values: what garbage collection found, and what it leaves alone."""
+"""What of a root may be removed, as values: what garbage collection found, and what it leaves
+alone.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Removable:
-    """`size` in bytes. `modified_ms` by the store's clock; 0 for fences, which have no time of their own. `why`: for people."""
+    """`size` in bytes. `modified_ms` by the store's clock; 0 for fences, which have no time of
+    their own. `why`: for people.
+    """
 
     kind: Kind
     key: str
@@ -35,7 +39,10 @@ class Removable:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Nothing needs it, and it is within its grace. `free_ms`: from when on it may go, by the store's clock, at the earliest."""
+    """Nothing needs it, and it is within its grace.
+
+    `free_ms`: from when on it may go, by the store's clock, at the earliest.
+    """
 
     kind: Kind
     key: str
@@ -45,10 +52,12 @@ class Waiting:
 
 @dataclass(slots=True)
 class Found:
-    """`waiting`: what goes later, so it is not yet in `removable`. `archived`: how many of the Parquet files are moved to an archive.
+    """`waiting`: what goes later, so it is not yet in `removable`. `archived`: how many of the
+    Parquet files are moved to an archive.
 
-    `fences_kept`: slots below the trim slot that stay for ever, for each keeps somebody from writing there who must not: claims, void
-    segments. `foreign`: what no LedgerMQ process puts, or what cannot be told; never removed. `failures`: where not all could be found.
+    `fences_kept`: slots below the trim slot that stay for ever, for each keeps somebody from
+    writing there who must not: claims, void segments. `foreign`: what no LedgerMQ process puts, or
+    what cannot be told; never removed. `failures`: where not all could be found.
     """
 
     removable: list[Removable] = field(default_factory=list)

@@ -1,7 +1,9 @@
-"""Removed topics: take them out of every bundle, step by step, until their names are free (design D4).
+"""Removed topics: take them out of every bundle, step by step, until their names are free (design
+D4).
 
-Any process may do it, at any time, several at once: each step is a checkpoint move of `ledger.topics.removal`, or a delete that may be
-done twice. Idle bundles need no owner for it. A step that has to wait (late puts on S3) is simply not taken yet.
+Any process may do it, at any time, several at once: each step is a checkpoint move of
+`ledger.topics.removal`, or a delete that may be done twice. Idle bundles need no owner for it. A
+step that has to wait (late puts on S3) is simply not taken yet.
 """
 
 from __future__ import annotations
@@ -26,7 +28,10 @@ from ledgermq.sources import Sources
 
 @dataclass(slots=True)
 class Removals:
-    """`free`: the topics whose names are free, for which the controller may write tombstones. `failures`: by bundle, the first error."""
+    """`free`: the topics whose names are free, for which the controller may write tombstones.
+
+    `failures`: by bundle, the first error.
+    """
 
     free: list[Topic] = field(default_factory=list)
     failures: dict[int, LedgerMQError] = field(default_factory=dict)
@@ -35,7 +40,11 @@ class Removals:
 async def remove_topics(
     store: ObjectStore, cluster: ClusterSettings, catalog: Catalog, sources: Sources, engine: Engine
 ) -> Removals:
-    """Go as far as possible now. A topic that cannot leave one of its bundles leaves the others, and keeps no other topic waiting."""
+    """Go as far as possible now.
+
+    A topic that cannot leave one of its bundles leaves the others, and keeps no other topic
+    waiting.
+    """
     done = Removals()
     for topic in sorted((t for t in catalog.topics_by_name.values() if t.removed), key=lambda t: t.id):
         left = 0
@@ -94,9 +103,11 @@ class _Removal:
         return note is not None and note.files_deleted
 
     async def _finish_a_plan(self, engine: Engine) -> None:
-        """One of internal topics alone will do: for it only the segments are read that no plan has named.
+        """One of internal topics alone will do: for it only the segments are read that no plan has
+        named.
 
-        Nothing of the topic is written to Parquet for that, so that deleting works, and frees room, where the store is full.
+        Nothing of the topic is written to Parquet for that, so that deleting works, and frees room,
+        where the store is full.
         """
         compaction = Compaction(self._store, self._cluster, self._sources, engine)
         await cut_open_plan_short(self._store, self._bundle, self._topic.id)
@@ -111,13 +122,16 @@ class _Removal:
         """Could a task that sleeps since before the barrier still create a file of the topic?"""
         if self._store.fences_close_at_once:
             return True
-        # Every plan up to the barrier is finished, and a commit keeps counters of whatever its plan named, files that failed included.
+        # Every plan up to the barrier is finished, and a commit keeps counters of whatever its plan
+        # named, files that failed included.
         if not any(part.topic_id == note.topic_id for part in checkpoint.partitions):
             return True
         return await self._store.store_time_ms() - note.barrier_ms >= self._cluster.parquet_min_age_ms
 
     async def _delete_files(self) -> None:
-        """In ascending order, each confirmed before the next: a plain read sees a run without gaps, or fails."""
+        """In ascending order, each confirmed before the next: a plain read sees a run without gaps,
+        or fails.
+        """
         for partition, bundle in enumerate(self._topic.bundles):
             if bundle != self._bundle:
                 continue

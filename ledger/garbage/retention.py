@@ -1,8 +1,10 @@
-"""Retention: where a partition's log should start, by the age and the bytes of its Parquet files. Deletes nothing.
+"""Retention: where a partition's log should start, by the age and the bytes of its Parquet files.
+Deletes nothing.
 
-Whole files only, and never beyond the end of Parquet: what is still in segments is kept until it is in Parquet. Age is judged by the
-newest record timestamp of a file, as in Kafka; a file in which no record has one is as old as its plan. A topic with `delete.when` is
-judged as of the last of its times, by the files that there were then; a time before the topic was altered counts for nothing.
+Whole files only, and never beyond the end of Parquet: what is still in segments is kept until it is
+in Parquet. Age is judged by the newest record timestamp of a file, as in Kafka; a file in which no
+record has one is as old as its plan. A topic with `delete.when` is judged as of the last of its
+times, by the files that there were then; a time before the topic was altered counts for nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +25,10 @@ from ledgermq.errors import StoreError
 def log_start_by_retention(
     files: Sequence[fmt.ParquetFile], settings: TopicSettings, now_ms: int, altered_ms: int = 0
 ) -> int:
-    """The first offset to keep; 0 where everything is kept. `files`: the live files of the partition, ascending. Pure."""
+    """The first offset to keep; 0 where everything is kept.
+
+    `files`: the live files of the partition, ascending. Pure.
+    """
     start = 0
     if settings.delete_when:
         now_ms = last_time_ms(settings.delete_when, settings.delete_when_timezone, now_ms)
@@ -45,7 +50,8 @@ def log_start_by_retention(
 async def new_log_starts(
     pages: PageReader, checkpoint: fmt.Checkpoint, catalog: Catalog, now_ms: int
 ) -> tuple[dict[PartitionKey, int], StoreError | ObjectMissing | None]:
-    """Partitions whose log start should move; and the first error, where file lists cannot be read: the others go on.
+    """Partitions whose log start should move; and the first error, where file lists cannot be read:
+    the others go on.
 
     Topics without retention settings cost no request. Raises what else the store answers.
     """

@@ -1,4 +1,5 @@
-"""Staged rows of Spark sinks that nobody will publish (docs/decisions/0024): what tasks, drivers and whole queries left that were killed.
+"""Staged rows of Spark sinks that nobody will publish (docs/decisions/0024): what tasks, drivers
+and whole queries left that were killed.
 
 the epoch is done                            for good
 a later epoch is the oldest that is decided  for good: it counts as done
@@ -25,7 +26,10 @@ class _Write:
 
 
 async def useless_staged_rows(store: ObjectStore) -> AsyncIterator[tuple[ObjectInfo, str, int]]:
-    """(object, why, the age in ms that it must have). What is staged is listed first: what is decided or done then is so for good."""
+    """(object, why, the age in ms that it must have).
+
+    What is staged is listed first: what is decided or done then is so for good.
+    """
     writes: dict[str, _Write] = {}
     async for info in store.list(keys.SINKS):
         if (name := keys.parse_sink(info.key)) is not None and name.kind == "staged":

@@ -1,4 +1,5 @@
-"""Garbage collection of a whole root: removes what `find` finds, each kind by the rules that keep everything else whole.
+"""Garbage collection of a whole root: removes what `find` finds, each kind by the rules that keep
+everything else whole.
 
 segments, plans      again below the trim slot of the newest checkpoint, segments before the plan that names them
 fences               before any Parquet file of their plans
@@ -32,7 +33,10 @@ from ledgermq.sources import Sources
 
 @dataclass(slots=True)
 class Swept:
-    """`removed`: what is gone now, of what was found; others may have removed it. `failures`: what could not be done, by where."""
+    """`removed`: what is gone now, of what was found; others may have removed it.
+
+    `failures`: what could not be done, by where.
+    """
 
     found: Found
     removed: list[Removable] = field(default_factory=list)
@@ -50,7 +54,8 @@ async def sweep(
 ) -> Swept:
     """Remove what may be removed now. `engine` finishes open plans that removed topics wait for.
 
-    What fails keeps nothing else from going: `Swept.failures`. Raises as `read_catalog` and `find_removable` do.
+    What fails keeps nothing else from going: `Swept.failures`. Raises as `read_catalog` and
+    `find_removable` do.
     """
     catalog = await read_catalog(store, cluster.producer_states_max)
     found = await find_removable(store, cluster, catalog, grace_ms)

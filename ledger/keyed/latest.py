@@ -1,4 +1,7 @@
-"""The last offset of each key in the dirty part of a log, and which records it leaves alive. Blocking; keys are compared as they are."""
+"""The last offset of each key in the dirty part of a log, and which records it leaves alive.
+
+Blocking; keys are compared as they are.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,9 @@ class LatestOffsets:
     offsets: pa.Array
 
     def survivors(self, keys: pa.ChunkedArray, offsets: pa.ChunkedArray) -> pa.ChunkedArray:
-        """True for each record without a later one of its key in the dirty part, and for each without a key."""
+        """True for each record without a later one of its key in the dirty part, and for each
+        without a key.
+        """
         compute: Any = pc
         place = compute.index_in(keys.cast(pa.large_binary()), value_set=self.keys, skip_nulls=True)
         last = compute.take(self.offsets, place)

@@ -1,4 +1,6 @@
-"""What the footer of a version's file says of itself: JSON under the key "ledgermq", with room for the checksums."""
+"""What the footer of a version's file says of itself: JSON under the key "ledgermq", with room for
+the checksums.
+"""
 
 from __future__ import annotations
 

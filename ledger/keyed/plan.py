@@ -1,12 +1,15 @@
-"""What one round of cleaning does with a partition: which files it reads, in which groups, and what it may leave out. Pure.
+"""What one round of cleaning does with a partition: which files it reads, in which groups, and what
+it may leave out. Pure.
 
-The dirty part is the log from the base version's end on, whole files of Parquet; a record of the base or of the dirty part stays if the
-dirty part holds no later one of its key. Besides, these go: records below the log start, tombstones that have been in a version for
-`delete.retention.ms`, and, with `compact,delete`, what is older than `retention.ms`. With `delete.when` that is judged as of the last of
-its times, once, by what was in Parquet then: as retention judges the log (`ledger.garbage.retention`).
+The dirty part is the log from the base version's end on, whole files of Parquet; a record of the
+base or of the dirty part stays if the dirty part holds no later one of its key. Besides, these go:
+records below the log start, tombstones that have been in a version for `delete.retention.ms`, and,
+with `compact,delete`, what is older than `retention.ms`. With `delete.when` that is judged as of
+the last of its times, once, by what was in Parquet then: as retention judges the log
+(`ledger.garbage.retention`).
 
-Of a topic that is keyed no more only whole files go that are below the log start, and nothing is read; where the topic archives, only what
-was deleted on demand, for versions go to no archive.
+Of a topic that is keyed no more only whole files go that are below the log start, and nothing is
+read; where the topic archives, only what was deleted on demand, for versions go to no archive.
 
 Must not know: stores; clocks (times are given, by the store's clock).
 """
@@ -30,7 +33,8 @@ DIRTY_BYTES_MAX = 4 * 1024 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class CleaningInput:
-    """A file that a task reads: of the base version (`clean`), or of the log, where it holds every offset from `first` to `last`.
+    """A file that a task reads: of the base version (`clean`), or of the log, where it holds every
+    offset from `first` to `last`.
 
     `expires`: what is too old goes.
     """
@@ -45,10 +49,12 @@ class CleaningInput:
 
 @dataclass(frozen=True, slots=True)
 class CleaningPlan:
-    """Leads to version `base.number + 1`. `groups`: neighbouring files, each group becomes one file, or none.
+    """Leads to version `base.number + 1`. `groups`: neighbouring files, each group becomes one
+    file, or none.
 
-    `floor`, `aged_end`: offsets below which all records, or tombstones, go. `expired_us`: records of before that go; 0 = none.
-    `expired_ms`: as of when, as the version will say. `kept`: files of the base that are named again as they are.
+    `floor`, `aged_end`: offsets below which all records, or tombstones, go. `expired_us`: records
+    of before that go; 0 = none. `expired_ms`: as of when, as the version will say. `kept`: files of
+    the base that are named again as they are.
     """
 
     base: KeyedVersion
@@ -78,10 +84,12 @@ def make_cleaning_plan(
     altered_ms: int = 0,
     abandoned: frozenset[int] = frozenset(),
 ) -> CleaningPlan | None:
-    """The next round, or None where none is due. `log`: the Parquet files of the partition from the base's end on; none if it is not keyed.
+    """The next round, or None where none is due. `log`: the Parquet files of the partition from the
+    base's end on; none if it is not keyed.
 
-    `min_age_ms`: for so long versions are remembered by those after them, or for `delete.retention.ms`. `altered_ms`: when the settings
-    were; a time of `delete.when` up to then counts for nothing. `abandoned`: numbers for which a topic that is keyed no more has old files.
+    `min_age_ms`: for so long versions are remembered by those after them, or for
+    `delete.retention.ms`. `altered_ms`: when the settings were; a time of `delete.when` up to then
+    counts for nothing. `abandoned`: numbers for which a topic that is keyed no more has old files.
     """
     base = published.version if published is not None else nothing_yet(place, topic, cluster, counters.parquet_start)
     start = max(base.end, counters.parquet_start)
@@ -123,7 +131,9 @@ def _floor(counters: fmt.PartitionCheckpoint, settings: TopicSettings) -> int:
 
 
 def _plan_of_left(plan: CleaningPlan, abandoned: frozenset[int]) -> CleaningPlan | None:
-    """Due also where files of the next version were put and nobody published them: once its number is taken nobody can, and they may go."""
+    """Due also where files of the next version were put and nobody published them: once its number
+    is taken nobody can, and they may go.
+    """
     kept = tuple(file for file in plan.base.files if file.last >= plan.floor)
     return replace(plan, kept=kept) if kept != plan.base.files or plan.base.number + 1 in abandoned else None
 
@@ -139,7 +149,10 @@ def _judged_ms(settings: TopicSettings, now_ms: int, altered_ms: int) -> int:
 
 
 def _ripe(log: Iterable[fmt.ParquetFile], written_ms_max: int, judged_ms: int) -> Iterable[CleaningInput]:
-    """Those that are old enough, up to the first that is not. `judged_ms`: what is committed later is not too old."""
+    """Those that are old enough, up to the first that is not.
+
+    `judged_ms`: what is committed later is not too old.
+    """
     for file in log:
         if (file.timestamp_max_us // 1000 or file.committed_ms) > written_ms_max:
             return

@@ -1,7 +1,8 @@
 """Reads records back from versions, for fetches below what is left of a partition's log.
 
-Offsets have gaps there: each batch holds a run of consecutive offsets, and the first may begin above the offset that was asked for. A
-version is looked for by one LIST and kept; where a file of it is gone, or it ends too low, there is a newer one.
+Offsets have gaps there: each batch holds a run of consecutive offsets, and the first may begin
+above the offset that was asked for. A version is looked for by one LIST and kept; where a file of
+it is gone, or it ends too low, there is a newer one.
 """
 
 from __future__ import annotations
@@ -66,12 +67,15 @@ class KeyedReader:
         self._footers: OrderedDict[str, pq.FileMetaData] = OrderedDict()
         self._groups: OrderedDict[tuple[str, int], KeyedRows] = OrderedDict()
         self._room = asyncio.Semaphore(1)
-        """One row group is decoded at a time: it may be large, and cold readers must not take the memory of producers."""
+        """One row group is decoded at a time: it may be large, and cold readers must not take the
+        memory of producers.
+        """
 
     async def read(
         self, place: KeyedPlace, offset: int, border: int, bytes_max: int, compression: Compression = "none"
     ) -> list[StoredBatch]:
-        """The next batches at or above `offset` and below `border`, where the log begins; none: nothing is left there.
+        """The next batches at or above `offset` and below `border`, where the log begins; none:
+        nothing is left there.
 
         Raises DataDamaged, Unavailable, the store's errors.
         """
@@ -81,7 +85,9 @@ class KeyedReader:
         return list(await self._run_blocking(partial(_encode, found, bytes_max, compression)))
 
     async def rows(self, place: KeyedPlace, offset: int, border: int) -> KeyedRows | None:
-        """The next rows, at most to the end of their row group; None: nothing is left below `border`. Raises as `read` does."""
+        """The next rows, at most to the end of their row group; None: nothing is left below
+        `border`. Raises as `read` does.
+        """
         for _ in range(ATTEMPTS_MAX):
             version = await self.version(place, border)
             try:
@@ -119,7 +125,9 @@ class KeyedReader:
         self._keep(newest.version)
 
     async def candidate(self, place: KeyedPlace, offset: int, border: int, timestamp_us: int) -> tuple[int, int] | None:
-        """The next range of offsets that may hold a record of this time or a later one: first and end. As `ledger.log.time_search` asks."""
+        """The next range of offsets that may hold a record of this time or a later one: first and
+        end. As `ledger.log.time_search` asks.
+        """
         version = await self.version(place, border)
         for file in version.files:
             if file.last >= offset and file.first < border and file.timestamp_max_us >= timestamp_us:
@@ -177,7 +185,9 @@ def _decoded(table: pa.Table) -> KeyedRows:
 
 
 def _encode(found: KeyedRows, bytes_max: int, compression: Compression) -> Iterator[StoredBatch]:
-    """Batches of consecutive offsets, of about BATCH_BYTES_MAX at most, up to `bytes_max`, one at least."""
+    """Batches of consecutive offsets, of about BATCH_BYTES_MAX at most, up to `bytes_max`, one at
+    least.
+    """
     sent = count = 0
     for first, rows in found.runs():
         step = max(1, rows.num_rows * min(bytes_max, BATCH_BYTES_MAX) // max(1, rows.nbytes))

@@ -1,10 +1,13 @@
-"""One round of cleaning of one partition: read the newest version, write the files of the next, publish it by one put.
+"""One round of cleaning of one partition: read the newest version, write the files of the next,
+publish it by one put.
 
     newest version n | what the log holds above its end | tasks, under an attempt id of their own | put version n+1, unless somebody has
 
-Rivals may do the same at the same time; each has its own files, one wins the number. What a round that ends early leaves behind is
-garbage: nobody has to finish it. Safety (docs/decisions/0022): every version holds the latest record of each key below its end, once.
-Of a topic that is under legal hold nothing is cleaned, nor by settings that were replaced: looked at first, and again before the put.
+Rivals may do the same at the same time; each has its own files, one wins the number. What a round
+that ends early leaves behind is garbage: nobody has to finish it. Safety (docs/decisions/0022):
+every version holds the latest record of each key below its end, once. Of a topic that is under
+legal hold nothing is cleaned, nor by settings that were replaced: looked at first, and again before
+the put.
 """
 
 from __future__ import annotations
@@ -48,7 +51,8 @@ async def clean_partition(
     bytes_max: int | None = None,
     on_done: OnCleaned = lambda task, outcome: None,
 ) -> CleaningReport | None:
-    """The next version; None where none is due or allowed, or where a rival published it. `everything`: whatever the dirty ratio is.
+    """The next version; None where none is due or allowed, or where a rival published it.
+    `everything`: whatever the dirty ratio is.
 
     `bytes_max`: None also where the round would read more than this.
     Raises DataDamaged (naming the object), Unavailable, the store's errors.
@@ -85,7 +89,10 @@ async def clean_partition(
 
 
 async def _abandoned(compaction: Compaction, place: KeyedPlace) -> frozenset[int]:
-    """Numbers for which files were put `parquet_min_age` ago. Looked at before the newest version: files that it names are not above it."""
+    """Numbers for which files were put `parquet_min_age` ago.
+
+    Looked at before the newest version: files that it names are not above it.
+    """
     limit_ms = await compaction.store.store_time_ms() - compaction.cluster.parquet_min_age_ms
     old = [
         keys.parse_keyed(info.key) async for info in compaction.store.list(place.files) if info.modified_ms <= limit_ms
@@ -96,7 +103,8 @@ async def _abandoned(compaction: Compaction, place: KeyedPlace) -> frozenset[int
 async def _look(
     store: ObjectStore, topic: Topic, partition: int
 ) -> tuple[Published | None, fmt.Checkpoint, list[fmt.ParquetFile]]:
-    """The newest version, the newest checkpoint, and the log above the version's end: of one moment, or so that nobody can tell.
+    """The newest version, the newest checkpoint, and the log above the version's end: of one
+    moment, or so that nobody can tell.
 
     Of a topic that is keyed no more, without the log: nothing of it is to be cleaned.
     """
@@ -170,7 +178,10 @@ async def _run(
 
 
 def check_version(plan: CleaningPlan, version: KeyedVersion) -> None:
-    """What never goes back, and what the files must be. A violation is a bug of ours, so it stops the caller."""
+    """What never goes back, and what the files must be.
+
+    A violation is a bug of ours, so it stops the caller.
+    """
     base = plan.base
     for name in ("end", "tombstones_to", "expired_ms"):
         if getattr(version, name) < getattr(base, name):
@@ -197,7 +208,10 @@ async def _publish(store: ObjectStore, version: KeyedVersion, sources: Sources) 
 async def _explain(
     store: ObjectStore, place: KeyedPlace, bundle: int, plan: CleaningPlan, missing: ObjectMissing
 ) -> None:
-    """A file was gone that version n, or the log above it, must have. Raises DataDamaged unless others have gone on meanwhile."""
+    """A file was gone that version n, or the log above it, must have.
+
+    Raises DataDamaged unless others have gone on meanwhile.
+    """
     newest = await newest_version(store, place)
     counters = partition_of(await newest_checkpoint(store, bundle), place.topic_id, place.partition)
     if (newest.version.number if newest is not None else 0) > plan.base.number or counters.log_start > plan.floor:

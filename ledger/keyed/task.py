@@ -1,9 +1,12 @@
-"""One task of a round of cleaning: a group of neighbouring files becomes one file of the version. A plain function of (task, store).
+"""One task of a round of cleaning: a group of neighbouring files becomes one file of the version. A
+plain function of (task, store).
 
-It reads the keys of the dirty part, then of its own files, says which records stay, and writes those, row group by row group. A group
-that is one file of the base in which every record stays is named again as it is. The last record below the version's end always stays,
-so that whoever reads on from any offset finds the next record, and comes to the end. A file's name holds the attempt that was drawn for the
-round, and what it holds follows from its name: whoever finds it there already, perhaps put by the same task elsewhere, reads what it says.
+It reads the keys of the dirty part, then of its own files, says which records stay, and writes
+those, row group by row group. A group that is one file of the base in which every record stays is
+named again as it is. The last record below the version's end always stays, so that whoever reads on
+from any offset finds the next record, and comes to the end. A file's name holds the attempt that
+was drawn for the round, and what it holds follows from its name: whoever finds it there already,
+perhaps put by the same task elsewhere, reads what it says.
 """
 
 from __future__ import annotations
@@ -36,7 +39,10 @@ from ledgermq.sources import Sources
 
 @dataclass(frozen=True, slots=True)
 class CleaningTask:
-    """Picklable. `inputs`: the group. `dirty`: the log files whose keys decide. The rest as in `CleaningPlan`."""
+    """Picklable. `inputs`: the group.
+
+    `dirty`: the log files whose keys decide. The rest as in `CleaningPlan`.
+    """
 
     store_url: str
     cluster_id: str
@@ -68,7 +74,9 @@ class CleaningTask:
 
 @dataclass(frozen=True, slots=True)
 class CleaningOutcome:
-    """What stands for the group in the version; None: nothing of it stays. `read`: records that were looked at."""
+    """What stands for the group in the version; None: nothing of it stays. `read`: records that
+    were looked at.
+    """
 
     file: KeyedFile | None
     read: int
@@ -76,7 +84,10 @@ class CleaningOutcome:
 
 @dataclass(frozen=True, slots=True)
 class _Looked:
-    """At a file of the group: which of its records stay. `oldest_us`: of those that may still grow too old; None: there is none."""
+    """At a file of the group: which of its records stay.
+
+    `oldest_us`: of those that may still grow too old; None: there is none.
+    """
 
     each: CleaningInput
     footer: pq.FileMetaData

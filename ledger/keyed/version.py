@@ -1,11 +1,13 @@
-"""Versions of a keyed partition: a numbered chain `versions/<number>`, each put once; the highest number counts (docs/decisions/0022).
+"""Versions of a keyed partition: a numbered chain `versions/<number>`, each put once; the highest
+number counts (docs/decisions/0022).
 
     {"attempt": "<32 hex digits>", "checksum": "<8 hex digits>", "cluster": …, "earlier": [[end, published ms], …], "end": …,
      "files": [{"key": …, "first": …, "last": …, "rows": …, "tombstones": …, "size": …, "timestamp_min_us": …, "timestamp_max_us": …}, …],
      "expired_ms": …, "format": 1, "number": …, "partition": …, "tombstones_to": …, "topic": …, "topic_id": …}
 
-JSON, so that readers of plain Parquet need nothing of ours. The checksum is the CRC-32C of the whole object with zeros for its digits.
-Invariants: files ascend and do not overlap; all lie below `end`; together they hold each key once (that is the tasks' business).
+JSON, so that readers of plain Parquet need nothing of ours. The checksum is the CRC-32C of the
+whole object with zeros for its digits. Invariants: files ascend and do not overlap; all lie below
+`end`; together they hold each key once (that is the tasks' business).
 """
 
 from __future__ import annotations
@@ -33,9 +35,11 @@ _MARK = b'"checksum": "'
 
 @dataclass(frozen=True, slots=True)
 class KeyedFile:
-    """Records with offsets from `first` to `last`, not all of them; `size` in bytes; timestamps are 0 where no record has one.
+    """Records with offsets from `first` to `last`, not all of them; `size` in bytes; timestamps are
+    0 where no record has one.
 
-    `timestamp_min_us`: of the records that may still grow too old; the last one of a version stays however old it is.
+    `timestamp_min_us`: of the records that may still grow too old; the last one of a version stays
+    however old it is.
     """
 
     key: str
@@ -52,8 +56,9 @@ class KeyedFile:
 class KeyedVersion:
     """The latest record of each key below `end`.
 
-    `earlier`: ends of versions before it, with the store's time of their publication. `tombstones_to`: below it none is left.
-    `expired_ms`: as of this time what was older than `retention.ms` has gone; 0: never yet.
+    `earlier`: ends of versions before it, with the store's time of their publication.
+    `tombstones_to`: below it none is left. `expired_ms`: as of this time what was older than
+    `retention.ms` has gone; 0: never yet.
     """
 
     place: KeyedPlace
@@ -181,7 +186,9 @@ async def newest_version(store: ObjectStore, place: KeyedPlace) -> Published | N
 
 
 def earlier_of(base: Published | None, keep_ms: int, now_ms: int) -> tuple[tuple[int, int], ...]:
-    """For the version after `base`: every version that may still have to grow old, and the newest that has."""
+    """For the version after `base`: every version that may still have to grow old, and the newest
+    that has.
+    """
     if base is None:
         return ()
     known = (*base.version.earlier, (base.version.end, base.published_ms))
@@ -191,7 +198,10 @@ def earlier_of(base: Published | None, keep_ms: int, now_ms: int) -> tuple[tuple
 
 
 def _thinned(young: Sequence[tuple[int, int]]) -> Sequence[tuple[int, int]]:
-    """At most `EARLIER_MAX`: forgetting one only lets tombstones stay longer. The oldest is the next to have aged, so it stays."""
+    """At most `EARLIER_MAX`: forgetting one only lets tombstones stay longer.
+
+    The oldest is the next to have aged, so it stays.
+    """
     while len(young) > EARLIER_MAX:
         young = [each for i, each in enumerate(young) if i % 2 == 0 or i == len(young) - 1]
     return young

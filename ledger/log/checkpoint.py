@@ -1,9 +1,11 @@
-"""Checkpoints: a numbered chain of summaries of a ledger, so that recovery reads only the tail (docs/design.md, Checkpoints).
+"""Checkpoints: a numbered chain of summaries of a ledger, so that recovery reads only the tail
+(docs/design.md, Checkpoints).
 
-Checkpoint n+1 = checkpoint n, the slots after it, and at most one *move*. Whoever creates number n+1 wins; a loser computes anew
-from the newest. The newest is the highest number that a LIST shows; older ones are deleted once a newer one exists, so a number
-that was won may be an old one re-created: look again before acting on it.
-Slot, trim, finished plan, M, log start and end of Parquet never go back; `check_successor` asserts that before every put.
+Checkpoint n+1 = checkpoint n, the slots after it, and at most one *move*. Whoever creates number
+n+1 wins; a loser computes anew from the newest. The newest is the highest number that a LIST shows;
+older ones are deleted once a newer one exists, so a number that was won may be an old one
+re-created: look again before acting on it. Slot, trim, finished plan, M, log start and end of
+Parquet never go back; `check_successor` asserts that before every put.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ from ledgermq.sources import Sources
 LOOKS_MAX = 100
 
 Move = Callable[[fmt.Checkpoint], bool]
-"""Changes a draft of the next checkpoint; False: its precondition no longer holds, nothing is to be put."""
+"""Changes a draft of the next checkpoint; False: its precondition no longer holds, nothing is to be
+put.
+"""
 
 
 def genesis(bundle: int) -> fmt.Checkpoint:
@@ -48,10 +52,11 @@ def decode_checkpoint(data: bytes, key: str) -> fmt.Checkpoint:
 
 
 async def newest_checkpoint(store: ObjectStore, bundle: int, known: fmt.Checkpoint | None = None) -> fmt.Checkpoint:
-    """Looks now. A damaged newest checkpoint is an error that names it: the bundle must not be served from an older one.
+    """Looks now. A damaged newest checkpoint is an error that names it: the bundle must not be
+    served from an older one.
 
-    `known`: one that was the newest at an earlier look; it is returned, unread, where it still is. The highest number was never deleted,
-    hence never made anew, so its content cannot have changed.
+    `known`: one that was the newest at an earlier look; it is returned, unread, where it still is.
+    The highest number was never deleted, hence never made anew, so its content cannot have changed.
     """
     for _ in range(LOOKS_MAX):
         newest = None
@@ -80,7 +85,10 @@ def state_of(checkpoint: fmt.Checkpoint, producer_states_max: int) -> LedgerStat
 
 
 def partition_of(checkpoint: fmt.Checkpoint, topic_id: int, partition: int) -> fmt.PartitionCheckpoint:
-    """The partition's counters; zeros where the checkpoint does not name it yet. A copy or the message itself: only read it."""
+    """The partition's counters; zeros where the checkpoint does not name it yet.
+
+    A copy or the message itself: only read it.
+    """
     for found in checkpoint.partitions:
         if (found.topic_id, found.partition) == (topic_id, partition):
             return found

@@ -1,8 +1,10 @@
-"""The bytes around every persisted protobuf that stands alone: checkpoints, plans, file pages, snapshots.
+"""The bytes around every persisted protobuf that stands alone: checkpoints, plans, file pages,
+snapshots.
 
     | body (protobuf) | body length u64 | CRC-32C of body u32 | format version u16 | kind u16 | magic "LMQOBJ\\r\\n" |
 
-Little endian; 24 bytes after the body. The body of every kind holds its own put id, so two puts never have equal bytes.
+Little endian; 24 bytes after the body. The body of every kind holds its own put id, so two puts
+never have equal bytes.
 """
 
 from __future__ import annotations

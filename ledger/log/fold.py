@@ -49,7 +49,9 @@ class LedgerState:
         return index.kind in (fmt.DATA, fmt.RELEASE) and (index.epoch, index.writer) == (self.epoch, self.writer)
 
     def apply(self, index: fmt.SegmentIndex) -> bool:
-        """Take in the segment of slot `self.slot + 1`; False: it is void. Raises DataDamaged on offsets that break density."""
+        """Take in the segment of slot `self.slot + 1`; False: it is void. Raises DataDamaged on
+        offsets that break density.
+        """
         if index.slot != self.slot + 1:
             raise AssertionError(f"slots fold in order: {self.slot + 1} is next, not {index.slot}")
         if not self.is_valid(index):

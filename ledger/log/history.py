@@ -1,8 +1,10 @@
-"""The valid segments of a ledger that still count: all from the trim slot on, not only those after the newest checkpoint.
-Or only those that no finished plan has named: what is not yet in the snapshot of the internal topics is in these.
+"""The valid segments of a ledger that still count: all from the trim slot on, not only those after
+the newest checkpoint. Or only those that no finished plan has named: what is not yet in the
+snapshot of the internal topics is in these.
 
-Which slots after the checkpoint are valid is told by the fold. Which ones before it are, by walking back the links from the last valid
-segment that the checkpoint names: a valid segment links to the valid one before it, and put ids are never drawn twice.
+Which slots after the checkpoint are valid is told by the fold. Which ones before it are, by walking
+back the links from the last valid segment that the checkpoint names: a valid segment links to the
+valid one before it, and put ids are never drawn twice.
 """
 
 from __future__ import annotations
@@ -21,7 +23,10 @@ from ledgermq.errors import DataDamaged, Unavailable
 
 @dataclass(slots=True)
 class History:
-    """`segments`: every valid segment from slot `first` on, ascending. `state`: the fold up to the end."""
+    """`segments`: every valid segment from slot `first` on, ascending.
+
+    `state`: the fold up to the end.
+    """
 
     bundle: int
     checkpoint: fmt.Checkpoint
@@ -38,7 +43,8 @@ async def read_history(
     unplanned: bool = False,
     known: SegmentIndexes | None = None,
 ) -> History:
-    """From the trim slot on; `unplanned`: only behind what the finished plans cover. `known`: indexes that need not be read again.
+    """From the trim slot on; `unplanned`: only behind what the finished plans cover. `known`:
+    indexes that need not be read again.
 
     Raises DataDamaged or FormatNotSupported, naming the object, and the store's errors.
     """
@@ -59,7 +65,8 @@ async def _older(store: ObjectStore, recovered: Recovered, first: int, known: Se
 
 
 def valid_before(older: list[SlotIndex], last_put_id: bytes, checkpoint: fmt.Checkpoint, first: int) -> list[SlotIndex]:
-    """Those of `older` (all slots from `first` to the checkpoint's) that the chain of links from `last_put_id` reaches, ascending.
+    """Those of `older` (all slots from `first` to the checkpoint's) that the chain of links from
+    `last_put_id` reaches, ascending.
 
     Raises DataDamaged where a slot is missing.
     """

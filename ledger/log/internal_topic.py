@@ -1,4 +1,6 @@
-"""Internal topics as any process reads them from the store: the snapshot in force, then the records behind it."""
+"""Internal topics as any process reads them from the store: the snapshot in force, then the records
+behind it.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ from ledgermq.protocol.records import decode_batch
 async def read_snapshot(store: ObjectStore, checkpoint: fmt.Checkpoint) -> fmt.Snapshot:
     """The one in force; an empty one where there is none yet.
 
-    Raises ObjectMissing when a newer checkpoint has replaced it, DataDamaged when it is missing although none has.
+    Raises ObjectMissing when a newer checkpoint has replaced it, DataDamaged when it is missing
+    although none has.
     """
     if not checkpoint.snapshot_plan:
         return fmt.Snapshot(bundle=checkpoint.bundle)
@@ -35,7 +38,10 @@ async def read_snapshot(store: ObjectStore, checkpoint: fmt.Checkpoint) -> fmt.S
 
 
 async def read_internal(store: ObjectStore, history: History, topic_id: int, partition: int) -> list[InternalRecord]:
-    """All records that count, ascending by offset. Raises DataDamaged, ObjectMissing (read the history again)."""
+    """All records that count, ascending by offset.
+
+    Raises DataDamaged, ObjectMissing (read the history again).
+    """
     end, records = records_of(await read_snapshot(store, history.checkpoint), topic_id, partition)
     return records + await read_batches(store, history.bundle, history.segments, topic_id, partition, end)
 
@@ -43,7 +49,10 @@ async def read_internal(store: ObjectStore, history: History, topic_id: int, par
 async def read_batches(
     store: ObjectStore, bundle: int, segments: Iterable[SlotIndex], topic_id: int, partition: int, from_offset: int
 ) -> list[InternalRecord]:
-    """The records at or above `from_offset` in these valid segments. Raises DataDamaged, ObjectMissing (read the history again)."""
+    """The records at or above `from_offset` in these valid segments.
+
+    Raises DataDamaged, ObjectMissing (read the history again).
+    """
     records: list[InternalRecord] = []
     for slot in segments:
         for entry in slot.index.batches:

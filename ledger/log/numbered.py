@@ -1,7 +1,8 @@
 """The numbered objects of a folder: segments, checkpoints, plans, pages, snapshots.
 
-Whatever else lies there (a folder marker of a console, a file that a tool left) was not put by LedgerMQ, has no number, and is passed
-over: it can hold nothing up and stand for nothing. `ledgermq fsck` names it.
+Whatever else lies there (a folder marker of a console, a file that a tool left) was not put by
+LedgerMQ, has no number, and is passed over: it can hold nothing up and stand for nothing. `ledgermq
+fsck` names it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""Plans as objects: a numbered chain `compactions/<plan>`, each put once, with its fence opened before it (design Q1).
+"""Plans as objects: a numbered chain `compactions/<plan>`, each put once, with its fence opened
+before it (design Q1).
 
     envelope( CompactionPlan )
 
-Whoever wins or reads plan k reads the newest checkpoint afterwards and runs k only if that has finished exactly k−1: `require_open`.
-A plan that was put again after it had been finished and deleted is thereby never run.
+Whoever wins or reads plan k reads the newest checkpoint afterwards and runs k only if that has
+finished exactly k−1: `require_open`. A plan that was put again after it had been finished and
+deleted is thereby never run.
 """
 
 from __future__ import annotations
@@ -51,7 +53,10 @@ async def read_plan(store: ObjectStore, bundle: int, number: int) -> fmt.Compact
 
 
 async def put_plan(store: ObjectStore, plan: fmt.CompactionPlan, sources: Sources) -> bool:
-    """Open the plan's fence, then put it. False: another process's plan has this number. Raises Unavailable: not to be told."""
+    """Open the plan's fence, then put it.
+
+    False: another process's plan has this number. Raises Unavailable: not to be told.
+    """
     await store.open_fence(fence_of(plan))
     sealed = seal(ObjectKind.COMPACTION_PLAN, plan)
     outcome = await settle_put(store, keys.compaction(plan.bundle, plan.number), [sealed], sources=sources)
@@ -63,13 +68,19 @@ async def put_plan(store: ObjectStore, plan: fmt.CompactionPlan, sources: Source
 
 
 async def cut_short(store: ObjectStore, plan: fmt.CompactionPlan) -> None:
-    """Let no more files be put for an open plan: those that are there are all that there will be. Only where fences close at once."""
+    """Let no more files be put for an open plan: those that are there are all that there will be.
+
+    Only where fences close at once.
+    """
     assert store.fences_close_at_once
     await store.close_fence(fence_of(plan))
 
 
 async def require_open(store: ObjectStore, plan: fmt.CompactionPlan) -> fmt.Checkpoint:
-    """The newest checkpoint, looked at now, which has finished exactly the plan before. Raises PlanOvertaken."""
+    """The newest checkpoint, looked at now, which has finished exactly the plan before.
+
+    Raises PlanOvertaken.
+    """
     checkpoint = await newest_checkpoint(store, plan.bundle)
     if checkpoint.finished_plan != plan.number - 1:
         raise PlanOvertaken(
@@ -79,6 +90,8 @@ async def require_open(store: ObjectStore, plan: fmt.CompactionPlan) -> fmt.Chec
 
 
 async def refuse(store: ObjectStore, plan: fmt.CompactionPlan, key: str, what: str) -> DataDamaged:
-    """What to raise for an object that does not fit the plan: DataDamaged, if the plan is still open; raises PlanOvertaken otherwise."""
+    """What to raise for an object that does not fit the plan: DataDamaged, if the plan is still
+    open; raises PlanOvertaken otherwise.
+    """
     await require_open(store, plan)
     return DataDamaged(f"{key}: {what}, plan {plan.number} of bundle {plan.bundle} needs it", object_key=key)

@@ -1,9 +1,12 @@
-"""Idempotence: what a ledger remembers of each producer in each partition, and the judgement of a batch by it.
+"""Idempotence: what a ledger remembers of each producer in each partition, and the judgement of a
+batch by it.
 
-A fold: it is fed by the batch entries of valid segments, in order, and is the same in every process that read them.
-Memory is bounded by a count of states (`cluster.json`), never by a clock: the state whose last batch is in the oldest slot goes first,
-and `forgotten_to` keeps the highest such slot. A batch of an unknown producer is taken only if it is the producer's first in the
-partition and the producer learned the ledger's end after that slot; so nothing that was forgotten can be stored twice (design P4).
+A fold: it is fed by the batch entries of valid segments, in order, and is the same in every process
+that read them. Memory is bounded by a count of states (`cluster.json`), never by a clock: the state
+whose last batch is in the oldest slot goes first, and `forgotten_to` keeps the highest such slot. A
+batch of an unknown producer is taken only if it is the producer's first in the partition and the
+producer learned the ledger's end after that slot; so nothing that was forgotten can be stored twice
+(design P4).
 """
 
 from __future__ import annotations
@@ -16,12 +19,17 @@ from ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq.errors import OutOfOrderSequence, UnknownProducer
 
 WINDOW_BATCHES = 5
-"""Batches remembered per producer and partition: no more than that may be unacknowledged at once, on either side."""
+"""Batches remembered per producer and partition: no more than that may be unacknowledged at once,
+on either side.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerSession:
-    """What an idempotent producer says of a batch. `sequence`: of its first record in the partition, counted in records from 0."""
+    """What an idempotent producer says of a batch.
+
+    `sequence`: of its first record in the partition, counted in records from 0.
+    """
 
     id: bytes
     epoch: int
@@ -42,7 +50,10 @@ ProducerKey = tuple[bytes, int, int]
 
 
 class ProducerMemory:
-    """One producer in one partition. Immutable, so folds share it; decoded when first asked for and encoded once, for there are many."""
+    """One producer in one partition.
+
+    Immutable, so folds share it; decoded when first asked for and encoded once, for there are many.
+    """
 
     __slots__ = ("_batches", "_encoded", "_proto", "epoch", "last_slot")
 
@@ -74,7 +85,9 @@ class ProducerMemory:
         return last.sequence + last.record_count
 
     def encoded(self, key: ProducerKey) -> bytes:
-        """Bytes of a LedgerState that holds this alone: joined with others they are the bytes of one that holds them all."""
+        """Bytes of a LedgerState that holds this alone: joined with others they are the bytes of
+        one that holds them all.
+        """
         if not self._encoded:
             self._encoded = fmt.LedgerState(producers=[self._proto or self._to_proto(key)]).SerializeToString()
         return self._encoded
@@ -116,7 +129,8 @@ class Producers:
     def judge(
         self, session: ProducerSession, topic_id: int, partition: int, record_count: int
     ) -> RememberedBatch | None:
-        """None: the batch is the next one, append it. A RememberedBatch: it is stored already, there.
+        """None: the batch is the next one, append it. A RememberedBatch: it is stored already,
+        there.
 
         Raises UnknownProducer (take a new id unless something is in doubt) and OutOfOrderSequence.
         """
@@ -175,7 +189,9 @@ class Producers:
             del self._memory[key]
 
     def encode(self) -> bytes:
-        """Bytes of a LedgerState that holds the producers alone, to be merged into one; in the order of forgetting."""
+        """Bytes of a LedgerState that holds the producers alone, to be merged into one; in the
+        order of forgetting.
+        """
         return b"".join([memory.encoded(key) for key, memory in self._memory.items()])
 
     def load(self, states: Iterable[fmt.ProducerState], forgotten_to: int) -> None:

@@ -1,4 +1,6 @@
-"""When to send a put a second time: the store's recent ninety-ninth percentile, learned from the puts themselves."""
+"""When to send a put a second time: the store's recent ninety-ninth percentile, learned from the
+puts themselves.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,10 @@ class PutLatency:
         self._seconds.append(seconds)
 
     def hedge_after_s(self) -> float | None:
-        """None until enough is known. Never below HEDGE_MIN_S: on a fast store a second put would only add load."""
+        """None until enough is known.
+
+        Never below HEDGE_MIN_S: on a fast store a second put would only add load.
+        """
         if len(self._seconds) < SAMPLES_MIN:
             return None
         ranked = sorted(self._seconds)

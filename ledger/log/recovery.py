@@ -1,8 +1,8 @@
 """Recovery: what a ledger says now, in O(tail) (design L4).
 
-Fold from the newest checkpoint to the first empty slot. The result is believed only if the newest checkpoint, read *after* the fold,
-has not trimmed past the slot where the fold began: otherwise slots that were read may be re-created ones, or empty only because
-they were deleted.
+Fold from the newest checkpoint to the first empty slot. The result is believed only if the newest
+checkpoint, read *after* the fold, has not trimmed past the slot where the fold began: otherwise
+slots that were read may be re-created ones, or empty only because they were deleted.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ IN_FORCE_ATTEMPTS_MAX = 5
 
 @dataclass(slots=True)
 class Recovered:
-    """`tail`: the valid segments after the checkpoint, in order. `state` belongs to the caller. `next_slot`: the first empty one."""
+    """`tail`: the valid segments after the checkpoint, in order.
+
+    `state` belongs to the caller. `next_slot`: the first empty one.
+    """
 
     bundle: int
     checkpoint: fmt.Checkpoint
@@ -45,7 +48,9 @@ class Recovered:
 async def read_slots(
     store: ObjectStore, bundle: int, first: int, known: SegmentIndexes | None = None
 ) -> AsyncIterator[SlotIndex]:
-    """Indexes of the slots from `first` up to the first empty one, void segments included; several GETs at a time of those not `known`."""
+    """Indexes of the slots from `first` up to the first empty one, void segments included; several
+    GETs at a time of those not `known`.
+    """
     slot = first
     etags = await _list_run(store, bundle, first)
     while True:
@@ -60,7 +65,10 @@ async def read_slots(
 async def read_slots_between(
     store: ObjectStore, bundle: int, first: int, last: int, known: SegmentIndexes | None = None
 ) -> list[SlotIndex]:
-    """Indexes of the slots from `first` to `last`, up to the first that is missing. All should be there: only `known` needs a LIST."""
+    """Indexes of the slots from `first` to `last`, up to the first that is missing.
+
+    All should be there: only `known` needs a LIST.
+    """
     found: list[SlotIndex] = []
     etags = await _list_run(store, bundle, first, last) if known is not None and first <= last else {}
     for slot in range(first, last + 1, PARALLEL_READS):
@@ -110,7 +118,10 @@ async def _index_or_none(store: ObjectStore, bundle: int, slot: int) -> SlotInde
 async def recover(
     store: ObjectStore, bundle: int, producer_states_max: int, known: SegmentIndexes | None = None
 ) -> Recovered:
-    """`known`: indexes that need not be read again. Raises DataDamaged or FormatNotSupported, naming the object, and the store's errors."""
+    """`known`: indexes that need not be read again.
+
+    Raises DataDamaged or FormatNotSupported, naming the object, and the store's errors.
+    """
     for _ in range(ATTEMPTS_MAX):
         checkpoint = await newest_checkpoint(store, bundle)
         recovered = Recovered(bundle, checkpoint, state_of(checkpoint, producer_states_max))
@@ -135,10 +146,11 @@ async def advance_checkpoint(
     durable: LedgerState | None = None,
     known: SegmentIndexes | None = None,
 ) -> fmt.Checkpoint | None:
-    """Put the next checkpoint, with `move`; None where the move declines. Raises Unavailable when it cannot be decided.
+    """Put the next checkpoint, with `move`; None where the move declines. Raises Unavailable when
+    it cannot be decided.
 
-    `durable`: the owner's own fold, used instead of recovery where it is ahead of the newest checkpoint. The move is
-    judged anew against each newest checkpoint.
+    `durable`: the owner's own fold, used instead of recovery where it is ahead of the newest
+    checkpoint. The move is judged anew against each newest checkpoint.
     """
     for _ in range(ATTEMPTS_MAX):
         base, state = await _base(store, bundle, producer_states_max, durable, known)
@@ -163,9 +175,11 @@ async def bring_into_force(
     durable: LedgerState | None = None,
     known: SegmentIndexes | None = None,
 ) -> bool:
-    """Put checkpoints until the move declines, as there is nothing left for it to do. False: it declined at once.
+    """Put checkpoints until the move declines, as there is nothing left for it to do. False: it
+    declined at once.
 
-    One that was won may have got a number that was free again, and then nobody reads it. Raises as `advance_checkpoint` does.
+    One that was won may have got a number that was free again, and then nobody reads it. Raises as
+    `advance_checkpoint` does.
     """
     for attempt in range(IN_FORCE_ATTEMPTS_MAX):
         if await advance_checkpoint(store, bundle, sources, producer_states_max, move, durable, known) is None:

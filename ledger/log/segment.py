@@ -5,8 +5,9 @@
     trailer, 28 bytes, little endian:
     | index offset u64 | index length u32 | CRC-32C of index u32 | format version u16 | zero u16 | magic "LMQSEG\\r\\n" |
 
-The part before the index is an Arrow IPC stream that any Arrow reader opens; batches stand there byte for byte as the producers
-encoded them. Offsets are in the index only. Index and trailer together are the *tail*: one suffix GET of its length reads it.
+The part before the index is an Arrow IPC stream that any Arrow reader opens; batches stand there
+byte for byte as the producers encoded them. Offsets are in the index only. Index and trailer
+together are the *tail*: one suffix GET of its length reads it.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ TAIL_GUESS_BYTES = 16 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A producer's batch on its way into a segment. `data`: one Arrow IPC record batch message, checked."""
+    """A producer's batch on its way into a segment.
+
+    `data`: one Arrow IPC record batch message, checked.
+    """
 
     topic_id: int
     partition: int
@@ -74,7 +78,9 @@ class SlotIndex:
 
 @dataclass(frozen=True, slots=True)
 class SegmentEnd:
-    """What one read of a segment's end brought: its index, and the bytes before it that came along, `suffix` being all of them."""
+    """What one read of a segment's end brought: its index, and the bytes before it that came along,
+    `suffix` being all of them.
+    """
 
     slot: SlotIndex
     suffix: bytes
@@ -92,7 +98,9 @@ def first_batch_position() -> int:
 
 
 def encode_segment(index: fmt.SegmentIndex, data: Sequence[Buffer]) -> list[Buffer]:
-    """The buffers of a segment; `data[i]` belongs to `index.batches[i]`, at the position that it names. The last buffer is the tail."""
+    """The buffers of a segment; `data[i]` belongs to `index.batches[i]`, at the position that it
+    names. The last buffer is the tail.
+    """
     prefix = schema_prefix()
     position = len(prefix)
     for entry, batch in zip(index.batches, data, strict=True):
@@ -105,7 +113,10 @@ def encode_segment(index: fmt.SegmentIndex, data: Sequence[Buffer]) -> list[Buff
 
 
 def tail_length(suffix: bytes, key: str) -> int:
-    """Length of index and trailer, told by the last bytes of a segment. Raises DataDamaged, FormatNotSupported."""
+    """Length of index and trailer, told by the last bytes of a segment.
+
+    Raises DataDamaged, FormatNotSupported.
+    """
     if len(suffix) < TRAILER.size:
         raise DataDamaged(f"{key}: {len(suffix)} bytes are too few for a segment", object_key=key)
     _, length, _, version, _, magic = TRAILER.unpack_from(suffix, len(suffix) - TRAILER.size)
@@ -121,10 +132,12 @@ def tail_length(suffix: bytes, key: str) -> int:
 async def whose_damage(
     store: ObjectStore, bundle: int, position: int, crc: int, damage: DataDamaged
 ) -> DataDamaged | ObjectMissing:
-    """What to raise where the bytes of a batch are not those that an index spoke of: `damage` names the segment.
+    """What to raise where the bytes of a batch are not those that an index spoke of: `damage` names
+    the segment.
 
-    A slot that was trimmed may be filled again, by a put that had been under way for long. Then the batch is not damaged but gone, as it is
-    where the slot is empty. Raises FormatNotSupported, the store's errors.
+    A slot that was trimmed may be filled again, by a put that had been under way for long. Then the
+    batch is not damaged but gone, as it is where the slot is empty. Raises FormatNotSupported, the
+    store's errors.
     """
     slot = keys.number(damage.object_key or "")
     try:
@@ -137,7 +150,10 @@ async def whose_damage(
 
 
 def decode_tail(tail: bytes, bundle: int, slot: int) -> SlotIndex:
-    """The index from a segment's tail; bytes before it are ignored. Raises DataDamaged, FormatNotSupported, naming the object."""
+    """The index from a segment's tail; bytes before it are ignored.
+
+    Raises DataDamaged, FormatNotSupported, naming the object.
+    """
     key = keys.segment(bundle, slot)
     length = tail_length(tail, key)
     if length > len(tail):
@@ -159,7 +175,9 @@ def decode_tail(tail: bytes, bundle: int, slot: int) -> SlotIndex:
 
 
 def check_whole(data: bytes, bundle: int, slot: int) -> None:
-    """Is every byte of a segment as it was written? Raises DataDamaged, FormatNotSupported, naming the object."""
+    """Is every byte of a segment as it was written? Raises DataDamaged, FormatNotSupported, naming
+    the object.
+    """
     key = keys.segment(bundle, slot)
     found = decode_tail(data, bundle, slot)
     end = _batches_end(found.index)
@@ -179,7 +197,8 @@ def _batches_end(index: fmt.SegmentIndex) -> int:
 
 
 async def read_end(store: ObjectStore, bundle: int, slot: int) -> SegmentEnd:
-    """The last bytes of a slot by one suffix GET (two where its index is long): of a small segment all of them.
+    """The last bytes of a slot by one suffix GET (two where its index is long): of a small segment
+    all of them.
 
     Raises ObjectMissing, DataDamaged, FormatNotSupported, the store's errors.
     """

@@ -9,9 +9,11 @@ from ledgermq.errors import Unavailable
 
 
 class SharedRun:
-    """`run` returns after a run of `work` that *began* after the call; those who ask during a run share the next one.
+    """`run` returns after a run of `work` that *began* after the call; those who ask during a run
+    share the next one.
 
-    So what a caller read before the call is covered by the work's first look, however many callers share it.
+    So what a caller read before the call is covered by the work's first look, however many callers
+    share it.
     """
 
     def __init__(self, work: Callable[[], Awaitable[None]]) -> None:
@@ -21,7 +23,9 @@ class SharedRun:
         self._closed = False
 
     async def run(self) -> None:
-        """Raises what the work raised; Unavailable after `close`. A caller that is cancelled leaves the run to the others."""
+        """Raises what the work raised; Unavailable after `close`. A caller that is cancelled leaves
+        the run to the others.
+        """
         if self._closed:
             raise Unavailable("closed")
         if self._next is None:
@@ -49,6 +53,8 @@ class SharedRun:
 
 
 def _heard(task: asyncio.Task[None]) -> None:
-    """Those who asked may all have been cancelled: then nobody is left to hear of an error, and it is no bug's trace."""
+    """Those who asked may all have been cancelled: then nobody is left to hear of an error, and it
+    is no bug's trace.
+    """
     if not task.cancelled():
         task.exception()

@@ -1,4 +1,5 @@
-"""Snapshots: the internal topics of a bundle, cleaned by key (design G2). One object `snapshots/<plan>` a round.
+"""Snapshots: the internal topics of a bundle, cleaned by key (design G2). One object
+`snapshots/<plan>` a round.
 
     envelope( Snapshot{ bundle, plan, put id of the plan, per partition: end, latest record of each key with its offset } )
 

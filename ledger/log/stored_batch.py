@@ -9,7 +9,9 @@ from ledger.object_store.contract import Buffer
 
 @dataclass(frozen=True, slots=True)
 class StoredBatch:
-    """`data`: one Arrow IPC record batch message whose CRC-32C is `crc`; its records have the offsets from `base_offset` on."""
+    """`data`: one Arrow IPC record batch message whose CRC-32C is `crc`; its records have the
+    offsets from `base_offset` on.
+    """
 
     base_offset: int
     record_count: int

@@ -1,6 +1,8 @@
-"""The first offset at or after a time: candidates by the times that file lists and the fetch index hold, then the rows themselves.
+"""The first offset at or after a time: candidates by the times that file lists and the fetch index
+hold, then the rows themselves.
 
-Times need not ascend within a partition; the answer is the lowest offset whose record has that time or a later one.
+Times need not ascend within a partition; the answer is the lowest offset whose record has that time
+or a later one.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ from ledgermq.protocol.records import decode_batch
 
 READ_BYTES = 1024 * 1024
 Candidate = int | tuple[int, int]
-"""Where a record of a time or a later one is: its offset; or where one may be: first and end of a run of offsets, which may be empty."""
+"""Where a record of a time or a later one is: its offset; or where one may be: first and end of a
+run of offsets, which may be empty.
+"""
 
 
 class SearchedPartition(Protocol):
@@ -66,6 +70,9 @@ def first_row_at(data: Buffer, timestamp_us: int, from_row: int) -> int | None:
 
 
 def first_time_at(times: pa.Array | pa.ChunkedArray, timestamp_us: int, from_row: int) -> int | None:
-    """The first row from `from_row` on of this time or a later one. `times`: in microseconds, as numbers."""
+    """The first row from `from_row` on of this time or a later one.
+
+    `times`: in microseconds, as numbers.
+    """
     row = pc.index(pc.greater_equal(times[from_row:], timestamp_us), pa.scalar(True)).as_py()
     return from_row + int(row) if row >= 0 else None

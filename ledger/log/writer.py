@@ -1,14 +1,18 @@
-"""One term of ownership of a ledger: claim it, append to it, be fenced from it, release it (docs/design.md, The ledger protocol).
+"""One term of ownership of a ledger: claim it, append to it, be fenced from it, release it
+(docs/design.md, The ledger protocol).
 
-Appends are pipelined: several segments may be on their way (the caller bounds how many), each linked to the one before. A
-segment is acknowledged only when it and all below it, down to the claim, are won. The first lost slot ends the term: every waiter
-gets NotOwner, the state is dropped, and nothing is ever served from it again. Two folds of the same code are kept: `issued`, by which
+Appends are pipelined: several segments may be on their way (the caller bounds how many), each
+linked to the one before. A segment is acknowledged only when it and all below it, down to the
+claim, are won. The first lost slot ends the term: every waiter gets NotOwner, the state is dropped,
+and nothing is ever served from it again. Two folds of the same code are kept: `issued`, by which
 offsets are given out and sequences judged, and `durable`, which alone may be shown to anybody.
 
-A put that the store certainly refused (it is full, read-only, closed to us) ends no term. Its slot stays empty, so whatever was put
-behind it links to a segment that never was: void, whether it landed or not, and every waiter from that slot on fails: nothing was
-stored. Once all puts in flight are settled `issued` goes back to `durable`. Then the term goes on: in the slot that was refused first,
-and past those that its own void segments fill. A put of unknown outcome still ends the term, also behind a refused one.
+A put that the store certainly refused (it is full, read-only, closed to us) ends no term. Its slot
+stays empty, so whatever was put behind it links to a segment that never was: void, whether it
+landed or not, and every waiter from that slot on fails: nothing was stored. Once all puts in flight
+are settled `issued` goes back to `durable`. Then the term goes on: in the slot that was refused
+first, and past those that its own void segments fill. A put of unknown outcome still ends the term,
+also behind a refused one.
 """
 
 from __future__ import annotations
@@ -38,12 +42,16 @@ OnDurable = Callable[[fmt.SegmentIndex, Sequence[Buffer]], None]
 """Told of each segment once it is acknowledged, in order: its index and the bytes of its batches."""
 
 OnRefused = Callable[[int, LedgerMQError], None]
-"""Told that the store refused a put: nothing is or will be stored in the segments from this slot on that are in flight."""
+"""Told that the store refused a put: nothing is or will be stored in the segments from this slot on
+that are in flight.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """A batch and whoever waits for its base offset; `done` fails with an error of `ledgermq.errors`."""
+    """A batch and whoever waits for its base offset; `done` fails with an error of
+    `ledgermq.errors`.
+    """
 
     batch: Batch
     done: asyncio.Future[int]
@@ -53,7 +61,8 @@ class Append:
 class _InFlight:
     """A segment on its way. `answers`: who is told which base offset once it is acknowledged.
 
-    `void`: a put at its slot or below it was refused, so it will never count. `settled`: what became of its own put is known.
+    `void`: a put at its slot or below it was refused, so it will never count. `settled`: what
+    became of its own put is known.
     """
 
     index: fmt.SegmentIndex
@@ -72,7 +81,11 @@ async def claim(
     producer_states_max: int,
     on_durable: OnDurable = lambda index, data: None,
 ) -> tuple[LedgerWriter, Recovered]:
-    """Take the ledger over. Raises NotOwner when somebody else was faster (retry after a pause), DataDamaged, the store's errors."""
+    """Take the ledger over.
+
+    Raises NotOwner when somebody else was faster (retry after a pause), DataDamaged, the store's
+    errors.
+    """
     read = (
         SegmentIndexes()
     )  # a slot is filled anew only once it is trimmed, and a recovery that was overtaken by that begins again
@@ -132,7 +145,9 @@ class LedgerWriter:
 
     @property
     def refusal(self) -> LedgerMQError | None:
-        """Why nothing can be written just now: what is in flight behind a refused put is being settled."""
+        """Why nothing can be written just now: what is in flight behind a refused put is being
+        settled.
+        """
         return self._refusal
 
     @property
@@ -140,10 +155,11 @@ class LedgerWriter:
         return self._issued.slot
 
     def write(self, appends: Sequence[Append]) -> bool:
-        """Put one segment with these batches, now; each `done` is answered later. False: nothing had to be put.
+        """Put one segment with these batches, now; each `done` is answered later. False: nothing
+        had to be put.
 
-        Batches of one partition keep their order. Refused sequences fail after a fence check; repeated ones join the segment that holds
-        them.
+        Batches of one partition keep their order. Refused sequences fail after a fence check;
+        repeated ones join the segment that holds them.
         """
         over = (
             self.lost
@@ -163,7 +179,9 @@ class LedgerWriter:
         return bool(flight.index.batches)
 
     def _is_new(self, append: Append, building: _InFlight) -> bool:
-        """Judge the sequence. False: refused, answered, or joined to the segment that holds it already."""
+        """Judge the sequence. False: refused, answered, or joined to the segment that holds it
+        already.
+        """
         batch = append.batch
         if batch.producer is None:
             return True
@@ -184,7 +202,9 @@ class LedgerWriter:
         return False
 
     def _refuse(self, append: Append, error: ProducerError) -> None:
-        """A refusal is final for the producer, and a later owner may know better: so it is told only after the fence check."""
+        """A refusal is final for the producer, and a later owner may know better: so it is told
+        only after the fence check.
+        """
         self._refused[append.done] = append
         self._start(self._fail_unless_fenced(append, error), f"refusal, bundle {self.bundle}")
 
@@ -211,7 +231,8 @@ class LedgerWriter:
     async def release(self, successor: str = "") -> None:
         """Wait for what is in flight, end the term by a RELEASE segment.
 
-        Raises NotOwner if the term was lost before, and the store's error where it refuses that segment: the term then goes on.
+        Raises NotOwner if the term was lost before, and the store's error where it refuses that
+        segment: the term then goes on.
         """
         await self.drain()
         flight = _InFlight(self._next_index(fmt.RELEASE))
@@ -237,16 +258,21 @@ class LedgerWriter:
             raise self.lost
 
     async def check_fence(self) -> None:
-        """Raises NotOwner if a foreign claim is in the ledger. What was read from `durable` before this call may be answered after it."""
+        """Raises NotOwner if a foreign claim is in the ledger.
+
+        What was read from `durable` before this call may be answered after it.
+        """
         await self._fence_check.run()
         if self.lost is not None:
             raise self.lost
 
     async def _look_for_claim(self) -> None:
-        """GETs from the lowest slot not known won upward; an absent slot of our own may have landed and been deleted, so look beyond it.
+        """GETs from the lowest slot not known won upward; an absent slot of our own may have landed
+        and been deleted, so look beyond it.
 
-        Ends at the first slot above `highest` that is empty, or holds a put of our own: that one began after this look, and a
-        claim from before the look would stand in a slot below it. So a busy writer cannot keep the look from ending.
+        Ends at the first slot above `highest` that is empty, or holds a put of our own: that one
+        began after this look, and a claim from before the look would stand in a slot below it. So a
+        busy writer cannot keep the look from ending.
         """
         slot = self._in_flight[0].index.slot if self._in_flight else self.issued_slot + 1
         highest = max(self.issued_slot, *self._own_voids, 0)
@@ -264,7 +290,10 @@ class LedgerWriter:
             slot += 1
 
     def end(self, error: LedgerMQError) -> None:
-        """The term is over: fail every waiter, for ever. Those in flight may be stored all the same, so they hear of a retriable error."""
+        """The term is over: fail every waiter, for ever.
+
+        Those in flight may be stored all the same, so they hear of a retriable error.
+        """
         if self.lost is None:
             self.lost = error
             self.ended.set()
@@ -283,7 +312,10 @@ class LedgerWriter:
         self.put_ended.set()
 
     async def close(self) -> None:
-        """End the term here (its last puts may still land), and wait until no task of it runs. Idempotent."""
+        """End the term here (its last puts may still land), and wait until no task of it runs.
+
+        Idempotent.
+        """
         self.end(NotOwner(f"bundle {self.bundle} was closed"))
         await asyncio.gather(*self._tasks, self._fence_check.close(), return_exceptions=True)
 
@@ -349,7 +381,10 @@ class LedgerWriter:
         self._go_on_if_settled()
 
     def _take_refusal(self, flight: _InFlight, error: LedgerMQError) -> None:
-        """Nothing was put in this slot, so neither it nor what links to it will ever count. Those below it are not touched."""
+        """Nothing was put in this slot, so neither it nor what links to it will ever count.
+
+        Those below it are not touched.
+        """
         flight.settled = True
         refused = [later for later in self._in_flight if later.index.slot >= flight.index.slot and not later.void]
         self._refusal = self._refusal or error
@@ -367,7 +402,9 @@ class LedgerWriter:
         self._go_on_if_settled()
 
     def _go_on_if_settled(self) -> None:
-        """Go back to what is durable once nothing is left in flight but void segments whose fate is known."""
+        """Go back to what is durable once nothing is left in flight but void segments whose fate is
+        known.
+        """
         if self._refusal is not None and all(flight.void and flight.settled for flight in self._in_flight):
             self._in_flight.clear()
             self._issued = self.durable.copy()

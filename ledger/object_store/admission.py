@@ -1,7 +1,8 @@
 """`Admission`: how many requests, and how many of their bytes, may be on their way at once.
 
-Invariants: never more than `requests_max` nor, but for one request larger than all, than `bytes_max`; first come, first served, so a
-large request is not passed by small ones for ever; never more than `waiting_max` wait, the next one is refused at once.
+Invariants: never more than `requests_max` nor, but for one request larger than all, than
+`bytes_max`; first come, first served, so a large request is not passed by small ones for ever;
+never more than `waiting_max` wait, the next one is refused at once.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ class Admission:
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     def admit(self, size: int) -> AbstractAsyncContextManager[None]:
-        """Entering waits for its turn. Raises ResourceExhausted when too many wait already; then nothing was taken."""
+        """Entering waits for its turn.
+
+        Raises ResourceExhausted when too many wait already; then nothing was taken.
+        """
         return _Place(self, min(size, self._bytes_max))
 
     async def enter(self, size: int) -> None:

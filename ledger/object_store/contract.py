@@ -1,9 +1,12 @@
-"""What LedgerMQ asks of an object store: one small async contract, the same for memory, files, S3 and HDFS.
+"""What LedgerMQ asks of an object store: one small async contract, the same for memory, files, S3
+and HDFS.
 
-A *key* is a relative path such as ``ledgers/0001/segments/00000000000000000007``: parts of ``[A-Za-z0-9._=-]`` joined by "/".
-An object of which a part of the key starts with "." is hidden: it can be put, read and deleted, but `list` never shows it.
-Backends answer, they do not retry: hidden retries would turn "exists" into a lie (a conditional put whose first try
-landed sees itself). `ledger.object_store.settle` turns these answers into won / lost, `resilient` adds back-off.
+A *key* is a relative path such as ``ledgers/0001/segments/00000000000000000007``: parts of
+``[A-Za-z0-9._=-]`` joined by "/". An object of which a part of the key starts with "." is hidden:
+it can be put, read and deleted, but `list` never shows it. Backends answer, they do not retry:
+hidden retries would turn "exists" into a lie (a conditional put whose first try landed sees
+itself). `ledger.object_store.settle` turns these answers into won / lost, `resilient` adds
+back-off.
 
 Errors that a backend raises, and no others:
 
@@ -30,7 +33,10 @@ Buffer = bytes | bytearray | memoryview
 FENCES = "parquet/_tmp/"
 """Folder of the stores' own: what is put under a fence stays below it until the put is whole."""
 PASSING = ("parquet/", "keyed/", "sinks/")
-"""Folders of topics and queries lie below these. Stores that have real folders remove the empty ones there."""
+"""Folders of topics and queries lie below these.
+
+Stores that have real folders remove the empty ones there.
+"""
 
 
 class AlreadyExists(LedgerMQError):
@@ -55,7 +61,9 @@ class StoreThrottled(StoreUncertain):
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """`key` relative to the root; `size` in bytes; `etag` changes whenever the content does; `modified_ms` by the store's clock."""
+    """`key` relative to the root; `size` in bytes; `etag` changes whenever the content does;
+    `modified_ms` by the store's clock.
+    """
 
     key: str
     size: int
@@ -64,7 +72,9 @@ class ObjectInfo:
 
 
 class FencedPuts(ABC):
-    """The right to create a few named objects for as long as their fence is open (and, on S3, their presigned URLs live)."""
+    """The right to create a few named objects for as long as their fence is open (and, on S3, their
+    presigned URLs live).
+    """
 
     @abstractmethod
     async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
@@ -72,53 +82,68 @@ class FencedPuts(ABC):
 
 
 class ObjectStore(ABC):
-    """Root-relative keys in, bytes out. Every method is safe to cancel; a cancelled put may still land."""
+    """Root-relative keys in, bytes out.
+
+    Every method is safe to cancel; a cancelled put may still land.
+    """
 
     url: str
-    """The root URL with which `open_store` opens this store again, in any process; no secrets in it."""
+    """The root URL with which `open_store` opens this store again, in any process; no secrets in
+    it.
+    """
 
     fences_close_at_once: bool = True
     """False where late puts are refused only by their age (S3: presigned URLs that expire)."""
 
     @abstractmethod
     async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
-        """Create `key` with the joined buffers, durable on return; atomic: readers see all of it or nothing.
+        """Create `key` with the joined buffers, durable on return; atomic: readers see all of it or
+        nothing.
 
         Raises AlreadyExists, StoreFull, StoreUncertain, StoreThrottled.
         """
 
     async def confirm(self, key: str, buffers: Sequence[Buffer]) -> bool:
-        """Finish a `put_if_absent` whose outcome was unknown, and whose buffers were found at `key`. False: it counts as lost.
+        """Finish a `put_if_absent` whose outcome was unknown, and whose buffers were found at
+        `key`. False: it counts as lost.
 
-        A store that puts more than the object itself completes that here. Raises StoreUncertain, StoreThrottled.
+        A store that puts more than the object itself completes that here. Raises StoreUncertain,
+        StoreThrottled.
         """
         return True
 
     async def put_data(self, key: str, buffers: Sequence[Buffer]) -> None:
-        """As `put_if_absent`, for what takes much room: refused with StoreFull where nothing but the reserve is left.
+        """As `put_if_absent`, for what takes much room: refused with StoreFull where nothing but
+        the reserve is left.
 
-        Everything else may use the reserve: claims, checkpoints, heartbeats, deletions of topics have to work on a full store.
+        Everything else may use the reserve: claims, checkpoints, heartbeats, deletions of topics
+        have to work on a full store.
         """
         await self.put_if_absent(key, buffers)
 
     async def make_durable(self, keys: Sequence[str]) -> None:
-        """Let objects that were found survive a power cut, before anything is built on those that were put under a fence.
+        """Let objects that were found survive a power cut, before anything is built on those that
+        were put under a fence.
 
-        Reading does so for all others, and for these while their fence is open. Closing it may remove what shows that a put was cut off.
-        Raises ObjectMissing, StoreUncertain.
+        Reading does so for all others, and for these while their fence is open. Closing it may
+        remove what shows that a put was cut off. Raises ObjectMissing, StoreUncertain.
         """
         return
 
     async def keep_reserve(self, size_bytes: int) -> bool:
-        """Set so much room aside for all puts but those of data, or set it aside again; 0: set nothing aside. Idempotent.
+        """Set so much room aside for all puts but those of data, or set it aside again; 0: set
+        nothing aside. Idempotent.
 
-        False: there is no room for it now, so puts of data are refused. Stores that cannot set room aside return True.
+        False: there is no room for it now, so puts of data are refused. Stores that cannot set room
+        aside return True.
         """
         return True
 
     @abstractmethod
     async def put(self, key: str, data: Buffer) -> None:
-        """Create or replace. For liveness files only: nothing that safety depends on is ever overwritten."""
+        """Create or replace. For liveness files only: nothing that safety depends on is ever
+        overwritten.
+        """
 
     @abstractmethod
     async def get(self, key: str) -> bytes:
@@ -126,7 +151,10 @@ class ObjectStore(ABC):
 
     @abstractmethod
     async def get_range(self, key: str, start: int, length: int) -> Buffer:
-        """Exactly `length` bytes from `start`; fewer only where the object ends. Raises ObjectMissing."""
+        """Exactly `length` bytes from `start`; fewer only where the object ends.
+
+        Raises ObjectMissing.
+        """
 
     @abstractmethod
     async def get_suffix(self, key: str, length: int) -> bytes:
@@ -134,9 +162,11 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def list(self, prefix: str, start_after: str = "") -> AsyncIterator[ObjectInfo]:
-        """Objects whose key starts with `prefix` and is greater than `start_after`, in ascending order of key (as bytes).
+        """Objects whose key starts with `prefix` and is greater than `start_after`, in ascending
+        order of key (as bytes).
 
-        Strongly consistent with finished puts and deletes. Temporary files of the store itself never show.
+        Strongly consistent with finished puts and deletes. Temporary files of the store itself
+        never show.
         """
 
     @abstractmethod
@@ -153,26 +183,34 @@ class ObjectStore(ABC):
 
     @abstractmethod
     async def open_fence(self, fence: str) -> None:
-        """Make fence `fence` (a name of one path part), durably, before anybody may put under it. Idempotent."""
+        """Make fence `fence` (a name of one path part), durably, before anybody may put under it.
+
+        Idempotent.
+        """
 
     @abstractmethod
     async def fenced_puts(self, fence: str, keys: Sequence[str], url_life_ms: int) -> FencedPuts:
-        """Permission to create `keys` under an open fence. Take it **before** the look at the newest checkpoint that justifies the puts.
+        """Permission to create `keys` under an open fence. Take it **before** the look at the
+        newest checkpoint that justifies the puts.
 
-        File, HDFS, memory: a put fails once `close_fence` has returned. S3: the URLs are presigned here, and refused by the store
-        after `url_life`. Raises FenceClosed where that is already known, StoreUncertain when the clocks differ too much.
+        File, HDFS, memory: a put fails once `close_fence` has returned. S3: the URLs are presigned
+        here, and refused by the store after `url_life`. Raises FenceClosed where that is already
+        known, StoreUncertain when the clocks differ too much.
         """
 
     @abstractmethod
     async def close_fence(self, fence: str) -> None:
-        """After this returns no put under `fence` can succeed any more (S3: no earlier than `parquet_min_age`). Idempotent."""
+        """After this returns no put under `fence` can succeed any more (S3: no earlier than
+        `parquet_min_age`). Idempotent.
+        """
 
     @abstractmethod
     async def list_fences(self) -> Sequence[str]:
         """Fences that still hold something in the store (S3: none ever)."""
 
     async def share(self, key: str, life_ms: int) -> str | None:
-        """A URL (file:, http: or https:) by which others may read `key` for so long, or longer; None where there is none.
+        """A URL (file:, http: or https:) by which others may read `key` for so long, or longer;
+        None where there is none.
 
         Says nothing of whether the object is there.
         """

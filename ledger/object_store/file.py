@@ -1,14 +1,17 @@
-"""`FileStore`: objects as files below one folder, on a local disk or a file system that several machines share.
+"""`FileStore`: objects as files below one folder, on a local disk or a file system that several
+machines share.
 
     <root>/<key>                       the object, whole; never changed, except by `put` (a new file renamed over it)
     <root>/.tmp/<32 hex digits>        a put on its way; older than an hour it belongs to nobody, whoever opens the store removes it
     <root>/.reserve                    room for a full disk, see `file_reserve`
     <root>/parquet/_tmp/<fence>/<hex>  a fenced put on its way: once its folder is gone, linking from it fails
 
-Below `parquet/`, `keyed/` and `sinks/` a folder goes with the last object that is deleted in it; elsewhere folders stay.
-Invariants: those of `file_disk`; a fenced put makes its temporary file inside the fence's folder and never makes that folder.
-The clock is the file system's own: the time that it gives a file touched now. Blocking calls run in threads of this store,
-reads and writes apart, so that neither starves the other. The root must have hard links. Must not know what the objects mean.
+Below `parquet/`, `keyed/` and `sinks/` a folder goes with the last object that is deleted in it;
+elsewhere folders stay. Invariants: those of `file_disk`; a fenced put makes its temporary file
+inside the fence's folder and never makes that folder. The clock is the file system's own: the time
+that it gives a file touched now. Blocking calls run in threads of this store, reads and writes
+apart, so that neither starves the other. The root must have hard links. Must not know what the
+objects mean.
 """
 
 from __future__ import annotations
@@ -52,7 +55,10 @@ T = TypeVar("T")
 
 
 class FileStore(ObjectStore):
-    """`root` is made, with its parents, by the first write. `sources` gives the names of temporary files."""
+    """`root` is made, with its parents, by the first write.
+
+    `sources` gives the names of temporary files.
+    """
 
     def __init__(self, root: Path, sources: Sources | None = None) -> None:
         self._root = root.absolute()
@@ -181,7 +187,9 @@ class FileStore(ObjectStore):
         return f"{self._root}/{check_key(key)}"
 
     async def _write(self, what: str, step: Callable[[], T], spend: Callable[[Callable[[], T]], T] | None = None) -> T:
-        """`spend`: does the step with as much of the reserve as it may use; by default with all of it."""
+        """`spend`: does the step with as much of the reserve as it may use; by default with all of
+        it.
+        """
         if not self._is_prepared:
             async with self._prepared:
                 if not self._is_prepared:
@@ -235,7 +243,9 @@ def _spend_nothing(step: Callable[[], T]) -> T:
 
 @contextmanager
 def _in_temporary(root: Path) -> Iterator[None]:
-    """The folder for temporary files was there once: without it the disk is gone, and nothing may start afresh in its place."""
+    """The folder for temporary files was there once: without it the disk is gone, and nothing may
+    start afresh in its place.
+    """
     try:
         yield
     except FileNotFoundError as e:

@@ -1,17 +1,20 @@
-"""Durable steps on a local file system: whole files that appear at once, folders that survive a power cut, the errors of both.
+"""Durable steps on a local file system: whole files that appear at once, folders that survive a
+power cut, the errors of both.
 
     create    temp file, writev, fsync | link (fails if the name exists) | fsync folder | unlink temp
     replace   temp file, writev, fsync | rename                          | fsync folder
     read      open | fsync folder, if the file has two names | read
 
-Invariants: a name never shows a part of its content; a folder's entry is fsynced before anything in it counts as durable; an
-fsync of a folder that failed is never believed again (the kernel may forget the error): the disk is then broken for good.
-Folders in which nothing is left are removed where they come and go (`passing`); a put whose folder has vanished makes it again. There a
-folder is pinned by the file in it, not by having been made: so the put fsyncs the folders above after the link, before it counts.
-Removing a temporary file, whoever does it, can only make its put fail. A file that still has its temporary name may not be durable yet
-(its writer is between two steps, or was killed there), so a reader makes it so: others build on what a reader has seen. Closing a fence
-takes the temporary names away, so what was put under one is made durable (`make_durable`) before anything is built on it.
-Blocking: runs in threads. Knows no keys, fences or asyncio.
+Invariants: a name never shows a part of its content; a folder's entry is fsynced before anything in
+it counts as durable; an fsync of a folder that failed is never believed again (the kernel may
+forget the error): the disk is then broken for good. Folders in which nothing is left are removed
+where they come and go (`passing`); a put whose folder has vanished makes it again. There a folder
+is pinned by the file in it, not by having been made: so the put fsyncs the folders above after the
+link, before it counts. Removing a temporary file, whoever does it, can only make its put fail. A
+file that still has its temporary name may not be durable yet (its writer is between two steps, or
+was killed there), so a reader makes it so: others build on what a reader has seen. Closing a fence
+takes the temporary names away, so what was put under one is made durable (`make_durable`) before
+anything is built on it. Blocking: runs in threads. Knows no keys, fences or asyncio.
 """
 
 from __future__ import annotations
@@ -42,14 +45,18 @@ _UNUSABLE = {
 }
 _MISSING = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
 FOLDER_ATTEMPTS_MAX = 100
-"""Others may remove a folder each time that it was made for a put: each of them needs a file to delete in it."""
+"""Others may remove a folder each time that it was made for a put: each of them needs a file to
+delete in it.
+"""
 _BUFFERS_A_WRITE_MAX = 1024
 """IOV_MAX of Linux and macOS."""
 
 
 @contextmanager
 def store_errors(what: str) -> Iterator[None]:
-    """OSError as the contract's errors; a missing file is ObjectMissing, what nobody foresaw StoreUncertain."""
+    """OSError as the contract's errors; a missing file is ObjectMissing, what nobody foresaw
+    StoreUncertain.
+    """
     try:
         yield
     except FileExistsError as e:
@@ -67,7 +74,10 @@ def store_errors(what: str) -> Iterator[None]:
 
 
 def write_temp(path: Path, buffers: Sequence[Buffer], check: Callable[[], None] | None = None) -> None:
-    """A new, whole, fsynced file; on failure none, or one that is of no harm. `check`: called at the end, may refuse it."""
+    """A new, whole, fsynced file; on failure none, or one that is of no harm.
+
+    `check`: called at the end, may refuse it.
+    """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
         _write_all(descriptor, buffers)
@@ -110,7 +120,9 @@ def read(path: str, root: Path, last: int | None = None) -> bytes:
 
 
 def read_range(path: str, root: Path, start: int, length: int) -> memoryview:
-    """In Arrow's memory, which is kept when it is free: that of large `bytes` comes from the kernel each time, page by page."""
+    """In Arrow's memory, which is kept when it is free: that of large `bytes` comes from the kernel
+    each time, page by page.
+    """
     with _opened(path, root) as (descriptor, size):
         found = memoryview(pa.allocate_buffer(max(0, min(length, size - start)))).cast("B")
         begin = 0
@@ -147,7 +159,8 @@ def fsync_folder(folder: Path) -> None:
     try:
         os.fsync(descriptor)
     except OSError as e:
-        # Some network file systems have no fsync of folders: there link is durable by itself. A read-only one holds nothing that is not.
+        # Some network file systems have no fsync of folders: there link is durable by itself. A
+        # read-only one holds nothing that is not.
         if e.errno not in (errno.EINVAL, errno.EROFS):
             raise FsyncFailed(e.errno, e.strerror) from e
     finally:
@@ -155,7 +168,8 @@ def fsync_folder(folder: Path) -> None:
 
 
 class Disk:
-    """One root folder. `prepare` before the first write; readers need not, so that a read-only root can be read.
+    """One root folder. `prepare` before the first write; readers need not, so that a read-only root
+    can be read.
 
     `passing`: folders below which folders come and go; they themselves stay.
     """
@@ -167,7 +181,8 @@ class Disk:
         self._broken: str | None = None
 
     def prepare(self, *folders: Path) -> None:
-        """Make the root and `folders` below it. Only here is the root made: one that vanishes later is an error, not a fresh start.
+        """Make the root and `folders` below it. Only here is the root made: one that vanishes later
+        is an error, not a fresh start.
 
         Raises StoreUnusable where no folder can be made, or a file has its name.
         """
@@ -193,7 +208,10 @@ class Disk:
             raise StoreUnusable(f"cannot use the file store: {self._broken}; check the disk, then start again")
 
     def make_folder(self, folder: Path) -> None:
-        """Durable with all its parents on return. Each is fsynced once by each process: whoever made it may not have got that far."""
+        """Durable with all its parents on return.
+
+        Each is fsynced once by each process: whoever made it may not have got that far.
+        """
         if folder in self._durable:
             return
         self.make_folder(folder.parent)
@@ -203,16 +221,19 @@ class Disk:
         self._durable.add(folder)
 
     def create(self, temp: Path, path: Path) -> None:
-        """Give the whole file `temp` its name `path`, durably. Raises FileExistsError, FileNotFoundError if `temp` was removed.
+        """Give the whole file `temp` its name `path`, durably. Raises FileExistsError,
+        FileNotFoundError if `temp` was removed.
 
-        Once the name is there nothing but StoreUncertain: others may see the file, and it may last. A temporary file that cannot be removed
-        is of no harm: it says that the file may not be durable, and goes when the store is opened an hour later.
+        Once the name is there nothing but StoreUncertain: others may see the file, and it may last.
+        A temporary file that cannot be removed is of no harm: it says that the file may not be
+        durable, and goes when the store is opened an hour later.
         """
         try:
             try:
                 self._link(temp, path)
             except FileExistsError:
-                # It may be our own, linked by a hedged put that has not fsynced yet: what a read-back finds has to be durable.
+                # It may be our own, linked by a hedged put that has not fsynced yet: what a
+                # read-back finds has to be durable.
                 self._fsync_landed(path)
                 raise
             self._fsync_landed(path)
@@ -231,7 +252,10 @@ class Disk:
             raise StoreUncertain(f"{path.name} is there, and may not be durable: {what}") from e
 
     def _link(self, temp: Path, path: Path) -> None:
-        """In its folder, which others may remove while it is empty. Raises FileExistsError, FileNotFoundError if `temp` was removed."""
+        """In its folder, which others may remove while it is empty.
+
+        Raises FileExistsError, FileNotFoundError if `temp` was removed.
+        """
         for _ in range(FOLDER_ATTEMPTS_MAX):
             try:
                 self.make_folder(path.parent)
@@ -256,7 +280,10 @@ class Disk:
         self._fsync_landed(path)
 
     def make_durable(self, paths: Sequence[Path]) -> None:
-        """Names of files that others have linked. Having no temporary name proves nothing where its fence may have been closed."""
+        """Names of files that others have linked.
+
+        Having no temporary name proves nothing where its fence may have been closed.
+        """
         for folder in dict.fromkeys(
             above for path in paths for above in path.parents if above.is_relative_to(self.root)
         ):
@@ -293,7 +320,8 @@ class Disk:
     def remove_fence(self, folder: Path) -> bool:
         """One try: empty and remove the folder. False: somebody put a file in between.
 
-        Files linked from it lose their temporary names, also those that are not durable yet: see `make_durable`.
+        Files linked from it lose their temporary names, also those that are not durable yet: see
+        `make_durable`.
         """
         try:
             for name in os.listdir(folder):
@@ -310,7 +338,10 @@ class Disk:
         return True
 
     def _fsync_folders(self, path: Path) -> None:
-        """Of a file that has just got its name. Folders that come and go may have been made anew by others since `make_folder`."""
+        """Of a file that has just got its name.
+
+        Folders that come and go may have been made anew by others since `make_folder`.
+        """
         folder = path.parent
         self._fsync_folder(folder)
         while any(above in self._passing for above in folder.parents):

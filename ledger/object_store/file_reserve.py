@@ -1,12 +1,14 @@
-"""Room that a file store sets aside for a full disk: one preallocated file, given back to the disk when a small put needs it.
+"""Room that a file store sets aside for a full disk: one preallocated file, given back to the disk
+when a small put needs it.
 
     <root>/.reserve     4 KiB that say how large it is, then nothing but room; cut down to the 4 KiB while it is given back
 
-A full disk must not keep a cluster from being read, taken over and emptied: claims, heartbeats, checkpoints and deletions need a few
-KiB. Other programs may have filled the disk, so watching the free space is not enough. The file itself is the state, so any number of
-processes share it, and one that knows nothing of it does no harm. Records may never use the room; Parquet files may use half of it,
-because compaction is what frees segments. Deleting the file switches the reserve off until a broker makes it again.
-Blocking: runs in threads. Knows no keys, fences or asyncio.
+A full disk must not keep a cluster from being read, taken over and emptied: claims, heartbeats,
+checkpoints and deletions need a few KiB. Other programs may have filled the disk, so watching the
+free space is not enough. The file itself is the state, so any number of processes share it, and one
+that knows nothing of it does no harm. Records may never use the room; Parquet files may use half of
+it, because compaction is what frees segments. Deleting the file switches the reserve off until a
+broker makes it again. Blocking: runs in threads. Knows no keys, fences or asyncio.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ class Reserve:
         self._path = root / NAME
 
     def keep(self, size_bytes: int) -> bool:
-        """Make the file, or fill it again; False: it is given back, and there is no room to fill it. Raises OSError."""
+        """Make the file, or fill it again; False: it is given back, and there is no room to fill
+        it. Raises OSError.
+        """
         if size_bytes == 0:
             self._path.unlink(missing_ok=True)
             return True

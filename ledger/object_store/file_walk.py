@@ -1,8 +1,10 @@
-"""The listing of a folder tree as keys in ascending byte order, reading and stat-ing no more of it than was asked for.
+"""The listing of a folder tree as keys in ascending byte order, reading and stat-ing no more of it
+than was asked for.
 
-A folder sorts by its name with "/" behind it, which makes a depth-first walk ascend: "a-b" < "a/x" < "ab". Folders that lie
-wholly outside the prefix or at or before `start_after` are not opened. Knows only names; what a listing means is the store's.
-`ascending` serves any tree of folders, `walk` one on a local disk.
+A folder sorts by its name with "/" behind it, which makes a depth-first walk ascend: "a-b" < "a/x"
+< "ab". Folders that lie wholly outside the prefix or at or before `start_after` are not opened.
+Knows only names; what a listing means is the store's. `ascending` serves any tree of folders,
+`walk` one on a local disk.
 """
 
 from __future__ import annotations
@@ -17,11 +19,15 @@ from ledger.object_store.contract import ObjectInfo
 T = TypeVar("T")
 
 Children = Callable[[str], Iterable[tuple[str, bool, T]]]
-"""Folder, "" or with "/" at its end -> (name, whether it is a folder, what is known of it); nothing where there is no such folder."""
+"""Folder, "" or with "/" at its end -> (name, whether it is a folder, what is known of it); nothing
+where there is no such folder.
+"""
 
 
 def info_of(key: str, found: os.stat_result) -> ObjectInfo:
-    """`modified_ms` is the change time, which is never before the object appeared; the write time may be."""
+    """`modified_ms` is the change time, which is never before the object appeared; the write time
+    may be.
+    """
     etag = f"{found.st_ino:x}-{found.st_mtime_ns:x}-{found.st_size:x}"
     return ObjectInfo(key, found.st_size, etag, found.st_ctime_ns // 1_000_000)
 
@@ -48,7 +54,9 @@ def walk(root: Path, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
 
 
 def ascending(children: Children[T], prefix: str, start_after: str) -> Iterator[tuple[str, T]]:
-    """(key, what is known of it) of every file whose key begins with `prefix` and is greater than `start_after`."""
+    """(key, what is known of it) of every file whose key begins with `prefix` and is greater than
+    `start_after`.
+    """
     folder = prefix.rpartition("/")[0]
     yield from _below(children, folder + "/" if folder else "", prefix, start_after)
 

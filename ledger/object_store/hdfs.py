@@ -1,15 +1,18 @@
-"""`HdfsStore`: objects as files below one folder of an HDFS, through its native protocol (hdfs-native; no Java in this process).
+"""`HdfsStore`: objects as files below one folder of an HDFS, through its native protocol
+(hdfs-native; no Java in this process).
 
     <root>/<key>                       the object, whole; never changed, except by `put` (a new file renamed over it)
     <root>/.tmp/<32 hex digits>        a put on its way; older than an hour it belongs to nobody, whoever writes first removes it
     <root>/parquet/_tmp/<fence>/<hex>  a fenced put on its way: once its folder is gone, the NameNode refuses its rename
 
-A put writes a temporary file, has the DataNodes sync it to disk, closes it and renames it without overwrite: the NameNode lets one of
-all racers win, and has the rename in its own journal before it answers. A fence is closed by one recursive delete, which the NameNode
-does as one step. The clock is the NameNode's. Every call ends within `TIMEOUT_S`; one that runs out may still have its effect.
+A put writes a temporary file, has the DataNodes sync it to disk, closes it and renames it without
+overwrite: the NameNode lets one of all racers win, and has the rename in its own journal before it
+answers. A fence is closed by one recursive delete, which the NameNode does as one step. The clock
+is the NameNode's. Every call ends within `TIMEOUT_S`; one that runs out may still have its effect.
 
-Calls run in threads of this store, reads and writes apart. The client's own asyncio half is not used: its wake-ups take the interpreter's
-lock in another order than its polls do, and the process stood still for ever (hdfs-native 0.14.7). Must not know what the objects mean.
+Calls run in threads of this store, reads and writes apart. The client's own asyncio half is not
+used: its wake-ups take the interpreter's lock in another order than its polls do, and the process
+stood still for ever (hdfs-native 0.14.7). Must not know what the objects mean.
 """
 
 from __future__ import annotations
@@ -55,7 +58,8 @@ T = TypeVar("T")
 
 
 def open_hdfs(url: str, sources: Sources) -> HdfsStore:
-    """Sends nothing yet. hdfs://host:port/folder, or hdfs://nameservice/folder with the site files in HADOOP_CONF_DIR.
+    """Sends nothing yet. hdfs://host:port/folder, or hdfs://nameservice/folder with the site files
+    in HADOOP_CONF_DIR.
 
     Raises InvalidConfig.
     """
@@ -153,12 +157,17 @@ class HdfsStore(ObjectStore):
         return sorted(name for name, is_folder, _ in entries if is_folder)
 
     async def close(self) -> None:
-        """Does not wait for calls that were cancelled: their threads end by themselves, within the client's own time-outs."""
+        """Does not wait for calls that were cancelled: their threads end by themselves, within the
+        client's own time-outs.
+        """
         for pool in (self._readers, self._writers):
             pool.shutdown(wait=False, cancel_futures=True)
 
     async def put_fenced(self, folder: str, key: str, path: str, buffers: Sequence[Buffer]) -> None:
-        """For this module's `FencedPuts`. The folder is never made here: that it is there is what admits the put."""
+        """For this module's `FencedPuts`.
+
+        The folder is never made here: that it is there is what admits the put.
+        """
         try:
             await self._write(key, partial(self._create, f"{folder}/{self._sources.new_id().hex()}", path, buffers))
         except (ObjectMissing, StoreUncertain):
@@ -272,7 +281,10 @@ class HdfsStore(ObjectStore):
             self._client.delete(path, False)
 
     def _read_now(self, path: str, start: int, length: int | None) -> bytes:
-        """`start` below 0: from the end. Never asks beyond the end, where the client would panic."""
+        """`start` below 0: from the end.
+
+        Never asks beyond the end, where the client would panic.
+        """
         reader = self._client.read(path)
         size = len(reader)
         first = max(0, size + start) if start < 0 else min(start, size)

@@ -1,4 +1,7 @@
-"""The errors of hdfs-native, and of the NameNode behind it, as those of the contract. One place; knows no store."""
+"""The errors of hdfs-native, and of the NameNode behind it, as those of the contract.
+
+One place; knows no store.
+"""
 
 from __future__ import annotations
 

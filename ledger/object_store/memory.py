@@ -1,7 +1,8 @@
-"""`MemoryStore`: objects in a dict of this process. For tests, the simulator and ``memory://`` clusters of one process.
+"""`MemoryStore`: objects in a dict of this process. For tests, the simulator and ``memory://``
+clusters of one process.
 
-Invariants: every operation is one step of the event loop, so it is atomic, and two runs with the same calls give the same
-answers. Knows no faults and no delays: a wrapper in the tests adds these.
+Invariants: every operation is one step of the event loop, so it is atomic, and two runs with the
+same calls give the same answers. Knows no faults and no delays: a wrapper in the tests adds these.
 """
 
 from __future__ import annotations

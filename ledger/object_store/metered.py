@@ -1,4 +1,6 @@
-"""`MeteredStore`: tells a `StoreMeter` of every request: what, how it ended, how long, how many bytes. Knows no metrics library."""
+"""`MeteredStore`: tells a `StoreMeter` of every request: what, how it ended, how long, how many
+bytes. Knows no metrics library.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,16 @@ FAILED = "FAILED"
 
 class StoreMeter(Protocol):
     def request_ended(self, operation: str, outcome: str, seconds: float, bytes_sent: int, bytes_received: int) -> None:
-        """`operation`: a method of ObjectStore, or ``fenced_put``. `outcome`: OK, CANCELLED, FAILED or an error's wire code."""
+        """`operation`: a method of ObjectStore, or ``fenced_put``.
+
+        `outcome`: OK, CANCELLED, FAILED or an error's wire code.
+        """
 
     def object_damaged(self, key: str, outcome: str) -> None:
-        """An object with a second copy was found damaged. `outcome`: one of `ledger.root.copies.OUTCOMES`."""
+        """An object with a second copy was found damaged.
+
+        `outcome`: one of `ledger.root.copies.OUTCOMES`.
+        """
 
 
 @dataclass
@@ -78,7 +86,9 @@ class MeteredStore(StoreWrapper):
             self._meter.request_ended(operation, outcome, seconds, bytes_known if operation in PUTS else 0, received)
 
     async def list(self, prefix: str, start_after: str = "") -> AsyncIterator[ObjectInfo]:
-        """One request is counted for each list, however many pages it takes; its time includes what the caller does in between."""
+        """One request is counted for each list, however many pages it takes; its time includes what
+        the caller does in between.
+        """
         begun = asyncio.get_running_loop().time()
         outcome = OK
         try:

@@ -1,8 +1,9 @@
 """Which keys, prefixes and fence names a store takes; the same for every backend.
 
-Invariant: whatever passes here is a relative path that cannot leave the root, on any file system. Two kinds of names are special:
-a part that starts with "." hides an object from `list` (probes, temporary files), and what lies under ``parquet/_tmp/`` belongs
-to the stores themselves (fences), so no put may name it. Knows no backend.
+Invariant: whatever passes here is a relative path that cannot leave the root, on any file system.
+Two kinds of names are special: a part that starts with "." hides an object from `list` (probes,
+temporary files), and what lies under ``parquet/_tmp/`` belongs to the stores themselves (fences),
+so no put may name it. Knows no backend.
 """
 
 from __future__ import annotations

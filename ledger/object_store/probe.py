@@ -11,13 +11,17 @@ from ledgermq.sources import Sources
 
 ATTEMPTS_MAX = 5
 CLEANING_S_MAX = 2.0
-"""A store that is down is not asked for long to delete what it may not even hold; the key is hidden and harms nobody."""
+"""A store that is down is not asked for long to delete what it may not even hold; the key is hidden
+and harms nobody.
+"""
 
 
 async def probe_store(store: ObjectStore, sources: Sources, attempts_max: int = ATTEMPTS_MAX) -> None:
-    """Create a hidden key twice: the second time has to fail, and what the first wrote has to stand.
+    """Create a hidden key twice: the second time has to fail, and what the first wrote has to
+    stand.
 
-    Raises StoreUnusable (the store ignores create-if-absent, is read-only, is full, does not exist), Unauthorized, Unavailable.
+    Raises StoreUnusable (the store ignores create-if-absent, is read-only, is full, does not
+    exist), Unauthorized, Unavailable.
     """
     last: StoreUncertain | None = None
     for _ in range(attempts_max):

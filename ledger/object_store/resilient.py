@@ -1,11 +1,13 @@
 """`ResilientStore`: bounds what is in flight, and tries again what may safely be tried again.
 
-Reads, lists, deletes and fences are repeated with back-off and jitter after StoreUncertain and StoreThrottled. Puts are sent once:
-whether one that failed has landed is for `settle` to find out. Puts and everything else are admitted apart, so that a crowd of
-readers cannot hold up a put; a request that pauses between two tries holds no place.
+Reads, lists, deletes and fences are repeated with back-off and jitter after StoreUncertain and
+StoreThrottled. Puts are sent once: whether one that failed has landed is for `settle` to find out.
+Puts and everything else are admitted apart, so that a crowd of readers cannot hold up a put; a
+request that pauses between two tries holds no place.
 
-The retry loop is our own: the pause draws from the injected randomness and heeds the store's own wish, and a list resumes behind
-the last key that it gave; a retry library would bring no more than the `for`.
+The retry loop is our own: the pause draws from the injected randomness and heeds the store's own
+wish, and a list resumes behind the last key that it gave; a retry library would bring no more than
+the `for`.
 """
 
 from __future__ import annotations
@@ -30,9 +32,11 @@ T = TypeVar("T")
 
 
 class ResilientStore(StoreWrapper):
-    """`in_flight_max` requests and `bytes_in_flight_max` bytes of puts, and again as many of all else.
+    """`in_flight_max` requests and `bytes_in_flight_max` bytes of puts, and again as many of all
+    else.
 
-    An operation that fails TRIES_MAX times raises its last error; one that finds WAITING_MAX others waiting raises ResourceExhausted.
+    An operation that fails TRIES_MAX times raises its last error; one that finds WAITING_MAX others
+    waiting raises ResourceExhausted.
     """
 
     def __init__(
@@ -65,7 +69,8 @@ class ResilientStore(StoreWrapper):
         tries = 0
         while True:
             try:
-                # Lists are few and their callers slow: they hold no place, each only a page at a time.
+                # Lists are few and their callers slow: they hold no place, each only a page at a
+                # time.
                 async for info in self.inner.list(prefix, start_after):
                     start_after, tries = info.key, 0
                     yield info

@@ -1,11 +1,14 @@
-"""`S3Store`: objects in a bucket of S3, or of whatever speaks its protocol and honours `If-None-Match: *`.
+"""`S3Store`: objects in a bucket of S3, or of whatever speaks its protocol and honours
+`If-None-Match: *`.
 
-Invariants: a conditional put is sent once and its status told as it is. A fenced put is a URL that was signed before the caller's
-look at the newest checkpoint; the store's own clock, shown by the `Date` of an answer that came between signing and look, differs
-from the signing time by at most a third of the URL's life, else there is no permission. After its life the store refuses the URL, and
-an upload takes no longer than that life. So nothing needs to be made or removed for a fence, and none is ever listed.
-The store's clock counts whole seconds here. Which library sends a request is `S3Wire`'s affair; fences and clock need URLs that are
-signed and answers with their headers, so these always go by `SignedWire`. Must not know what the objects mean.
+Invariants: a conditional put is sent once and its status told as it is. A fenced put is a URL that
+was signed before the caller's look at the newest checkpoint; the store's own clock, shown by the
+`Date` of an answer that came between signing and look, differs from the signing time by at most a
+third of the URL's life, else there is no permission. After its life the store refuses the URL, and
+an upload takes no longer than that life. So nothing needs to be made or removed for a fence, and
+none is ever listed. The store's clock counts whole seconds here. Which library sends a request is
+`S3Wire`'s affair; fences and clock need URLs that are signed and answers with their headers, so
+these always go by `SignedWire`. Must not know what the objects mean.
 """
 
 from __future__ import annotations
@@ -46,7 +49,10 @@ async def open_s3(url: str) -> S3Store:
 
 
 async def store_of(location: S3Location, client: S3Client) -> S3Store:
-    """With the wire that `location` names. Raises ImportError where its library is not installed."""
+    """With the wire that `location` names.
+
+    Raises ImportError where its library is not installed.
+    """
     signed = SignedWire(client)
     if (location.client or CLIENTS[0]) == "botocore":
         return S3Store(location, signed)

@@ -1,9 +1,11 @@
 """`S3Client`: blocking requests to one S3 endpoint, each sent exactly once.
 
-Requests for single objects are presigned by botocore and sent by urllib3 with its retries off, so that the status of the one answer
-is known; `If-None-Match: *` is signed into the URL of a conditional put, which therefore cannot be sent without it. Lists and
-deletes of many objects, whose XML botocore reads, go through its own client, retries off too. Both take credentials from botocore's
-usual chain. Runs in threads. Knows no keys of ours and no asyncio. Never puts a URL into an error: it holds a signature.
+Requests for single objects are presigned by botocore and sent by urllib3 with its retries off, so
+that the status of the one answer is known; `If-None-Match: *` is signed into the URL of a
+conditional put, which therefore cannot be sent without it. Lists and deletes of many objects, whose
+XML botocore reads, go through its own client, retries off too. Both take credentials from
+botocore's usual chain. Runs in threads. Knows no keys of ours and no asyncio. Never puts a URL into
+an error: it holds a signature.
 """
 
 from __future__ import annotations
@@ -57,7 +59,10 @@ class Answer:
 
 class S3Client:
     def __init__(self, location: S3Location, connections_max: int) -> None:
-        """Reads configuration and credentials. Raises Unauthorized when there are none, InvalidConfig."""
+        """Reads configuration and credentials.
+
+        Raises Unauthorized when there are none, InvalidConfig.
+        """
         with configuration_errors():
             session = botocore.session.get_session()
             session.register_component("data_loader", _loader())
@@ -79,7 +84,9 @@ class S3Client:
         self._http = _pool(self.proxy, self.ca_bundle, connections_max)
 
     def presign(self, operation: str, life_s: int = URL_LIFE_S, **parameters: str) -> str:
-        """`operation` as botocore names it: get_object, put_object, head_object, delete_object, head_bucket."""
+        """`operation` as botocore names it: get_object, put_object, head_object, delete_object,
+        head_bucket.
+        """
         with botocore_errors():
             url = self._botocore.generate_presigned_url(
                 operation, Params={"Bucket": self.bucket, **parameters}, ExpiresIn=life_s
@@ -94,7 +101,8 @@ class S3Client:
         body: Sequence[Buffer] | None = None,
         seconds_max: float | None = None,
     ) -> Answer:
-        """One request, one answer, whatever its status. `seconds_max` bounds the sending of the body.
+        """One request, one answer, whatever its status. `seconds_max` bounds the sending of the
+        body.
 
         Raises S3Silent, StoreUnusable (the certificate is not trusted).
         """
@@ -140,7 +148,9 @@ class S3Client:
 
 @cache
 def _loader() -> Any:
-    """One for all clients: it keeps the description of S3, which takes longer to parse than all the rest of opening."""
+    """One for all clients: it keeps the description of S3, which takes longer to parse than all the
+    rest of opening.
+    """
     return create_loader()
 
 
@@ -183,7 +193,10 @@ def _pool(proxy: str | None, ca_bundle: str | None, connections_max: int) -> url
 
 
 def _pieces(body: Sequence[Buffer], seconds_max: float | None) -> Iterator[Any]:
-    """The body without a copy. An upload that takes too long is broken off; the store then keeps nothing of it."""
+    """The body without a copy.
+
+    An upload that takes too long is broken off; the store then keeps nothing of it.
+    """
     begun = time.monotonic()
     for buffer in body:
         view = memoryview(buffer).cast("B")
@@ -205,7 +218,10 @@ def configuration_errors() -> Iterator[None]:
 
 @contextmanager
 def botocore_errors(*, of_bucket: bool = False) -> Iterator[None]:
-    """botocore's exceptions as the wire's. `of_bucket`: "not found" is then said of a whole bucket, not of an object."""
+    """botocore's exceptions as the wire's.
+
+    `of_bucket`: "not found" is then said of a whole bucket, not of an object.
+    """
     try:
         yield
     except ClientError as error:

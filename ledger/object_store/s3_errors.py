@@ -35,7 +35,10 @@ _CREDENTIALS = frozenset(
 )
 _SKEWED = frozenset({"RequestTimeTooSkewed", "RequestInTheFuture", "RequestExpired"})
 _SKEWED_SIGNED = re.compile(r"not valid yet|not yet valid|has expired", re.IGNORECASE)
-"""What is said of a presigned URL, with AccessDenied. Ours are made a moment before they are used."""
+"""What is said of a presigned URL, with AccessDenied.
+
+Ours are made a moment before they are used.
+"""
 _FULL = frozenset({"XMinioStorageFull", "QuotaExceeded", "XMinioAdminBucketQuotaExceeded", "StorageFull"})
 _NO_OBJECT = frozenset({"", "NoSuchKey"})
 _FOREIGN = "(not in S3's language)"
@@ -69,7 +72,9 @@ def is_skewed(answer: S3Refused) -> bool:
 
 
 def ahead_ms(date: str) -> int | None:
-    """How far our clock is ahead of the store's, whose answer has just come with this `Date`; None where that says no time."""
+    """How far our clock is ahead of the store's, whose answer has just come with this `Date`; None
+    where that says no time.
+    """
     try:
         return int((time.time() - parsedate_to_datetime(date).timestamp()) * 1000)
     except ValueError:
@@ -86,7 +91,10 @@ def _ahead_ms_by(server_time: str) -> int | None:
 
 @contextmanager
 def contract_errors(key: str, *, puts: bool = False) -> Iterator[None]:
-    """What a request for `key` raised, as an error of the contract. `puts`: "not found" is then said of the bucket."""
+    """What a request for `key` raised, as an error of the contract.
+
+    `puts`: "not found" is then said of the bucket.
+    """
     try:
         yield
     except S3Refused as answer:

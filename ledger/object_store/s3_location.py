@@ -2,8 +2,9 @@
 
     s3://bucket/prefix?endpoint=http://127.0.0.1:9000&region=eu-central-1&path_style=true&client=botocore
 
-What the URL leaves out comes from the usual AWS environment and files: AWS_ENDPOINT_URL, AWS_REGION, AWS_PROFILE and so on.
-Credentials come from there alone: a root URL is printed, stored and handed to other processes, so it holds no secrets.
+What the URL leaves out comes from the usual AWS environment and files: AWS_ENDPOINT_URL,
+AWS_REGION, AWS_PROFILE and so on. Credentials come from there alone: a root URL is printed, stored
+and handed to other processes, so it holds no secrets.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ _DIRECTORY_BUCKET = "--x-s3"
 class S3Location:
     """`prefix` has no "/" at its ends. None: as the environment says.
 
-    `path_style`: ``endpoint/bucket/key`` instead of ``bucket.endpoint/key``; by default for endpoints other than Amazon's.
-    `client`: the library that sends requests, one of CLIENTS; by default the first.
+    `path_style`: ``endpoint/bucket/key`` instead of ``bucket.endpoint/key``; by default for
+    endpoints other than Amazon's. `client`: the library that sends requests, one of CLIENTS; by
+    default the first.
     """
 
     bucket: str

@@ -1,9 +1,12 @@
-"""`ObstoreWire`: `S3Wire` by obstore, whose requests are signed, sent and read in Rust, outside the interpreter's lock.
+"""`ObstoreWire`: `S3Wire` by obstore, whose requests are signed, sent and read in Rust, outside the
+interpreter's lock.
 
-Its errors carry an answer's status and body only as text. What is read there is read strictly: a text that is not known word for word is
-`S3Silent`, never an answer, so the worst that a change of that text can do is a put that has to be looked up, and the probe at the start
-fails loudly. `Retry-After` does not get through. Lists and deletes go by `SignedWire`: obstore lists by whole parts of a path.
-Credentials, endpoint, region, proxy and certificates are botocore's, so that all clients mean the same bucket.
+Its errors carry an answer's status and body only as text. What is read there is read strictly: a
+text that is not known word for word is `S3Silent`, never an answer, so the worst that a change of
+that text can do is a put that has to be looked up, and the probe at the start fails loudly.
+`Retry-After` does not get through. Lists and deletes go by `SignedWire`: obstore lists by whole
+parts of a path. Credentials, endpoint, region, proxy and certificates are botocore's, so that all
+clients mean the same bucket.
 """
 
 from __future__ import annotations
@@ -94,7 +97,9 @@ class ObstoreWire(S3Wire):
 
     @asynccontextmanager
     async def _errors(self) -> AsyncIterator[None]:
-        """Those of the wire. Where the store refuses our time, and shows its own in a header that obstore hides, it is asked for it."""
+        """Those of the wire. Where the store refuses our time, and shows its own in a header that
+        obstore hides, it is asked for it.
+        """
         try:
             with _obstore_errors():
                 yield

@@ -1,6 +1,8 @@
-"""`SignedWire`: `S3Wire` by URLs that botocore presigns and urllib3 sends, in threads; lists and large deletes by botocore itself.
+"""`SignedWire`: `S3Wire` by URLs that botocore presigns and urllib3 sends, in threads; lists and
+large deletes by botocore itself.
 
-`If-None-Match: *` is signed into the URL of a conditional put, which therefore cannot be sent without it.
+`If-None-Match: *` is signed into the URL of a conditional put, which therefore cannot be sent
+without it.
 """
 
 from __future__ import annotations
@@ -52,7 +54,9 @@ class SignedWire(S3Wire):
         await self._write(step)
 
     async def sign_creates(self, names: Sequence[str], life_s: int) -> list[str]:
-        """URLs that create these objects, each if it is absent, and that the store refuses after `life_s`."""
+        """URLs that create these objects, each if it is absent, and that the store refuses after
+        `life_s`.
+        """
         return await self._read(lambda: [self._sign_create(name, life_s) for name in names])
 
     async def sign_get(self, name: str, life_s: int) -> str:
@@ -67,7 +71,9 @@ class SignedWire(S3Wire):
         return await self._read(lambda: self._client.send("HEAD", self._client.presign("head_bucket")))
 
     async def close(self) -> None:
-        """Does not wait for requests that were cancelled: their threads end by themselves, within the time-outs."""
+        """Does not wait for requests that were cancelled: their threads end by themselves, within
+        the time-outs.
+        """
         for pool in (self._readers, self._writers):
             pool.shutdown(wait=False, cancel_futures=True)
         self._client.close()

@@ -1,8 +1,10 @@
-"""`S3Wire`: requests for objects of one bucket, as one of several libraries sends them, each sent exactly once.
+"""`S3Wire`: requests for objects of one bucket, as one of several libraries sends them, each sent
+exactly once.
 
-Owns what these clients have in common: the seam, the bounds on waiting, and the two exceptions that tell what came instead of success, raw.
-What an answer means is not theirs to say: `ledger.object_store.s3` maps it, so that all of them mean the same. A `name` is the whole
-name in the bucket. Knows no keys of ours, no fences and no clock.
+Owns what these clients have in common: the seam, the bounds on waiting, and the two exceptions that
+tell what came instead of success, raw. What an answer means is not theirs to say:
+`ledger.object_store.s3` maps it, so that all of them mean the same. A `name` is the whole name in
+the bucket. Knows no keys of ours, no fences and no clock.
 """
 
 from __future__ import annotations
@@ -27,9 +29,11 @@ Part = TypeVar("Part", bytes, Buffer)
 
 @dataclass(eq=False)
 class S3Refused(Exception):
-    """An answer that is not what was asked for. `code` and `message` are S3's own, empty where the body is not in its language.
+    """An answer that is not what was asked for. `code` and `message` are S3's own, empty where the
+    body is not in its language.
 
-    `ahead_ms`: where the store refuses because of the time: how far our clock is ahead of its, if that is known.
+    `ahead_ms`: where the store refuses because of the time: how far our clock is ahead of its, if
+    that is known.
     """
 
     status: int
@@ -41,7 +45,10 @@ class S3Refused(Exception):
 
 @dataclass(eq=False)
 class S3Silent(Exception):
-    """No answer, or half of one: the request may or may not have had its effect. `reason` names no secret."""
+    """No answer, or half of one: the request may or may not have had its effect.
+
+    `reason` names no secret.
+    """
 
     reason: str
 
@@ -60,7 +67,8 @@ class S3Object:
 class S3Wire(Protocol):
     """Cancelling gives a request up.
 
-    Raises S3Refused, S3Silent, Unauthorized (no credentials), StoreUnusable (no bucket, a certificate that is not trusted).
+    Raises S3Refused, S3Silent, Unauthorized (no credentials), StoreUnusable (no bucket, a
+    certificate that is not trusted).
     """
 
     async def put(self, name: str, buffers: Sequence[Buffer], *, only_if_absent: bool) -> None:

@@ -1,8 +1,9 @@
 """Conditional puts, settled: won, lost, or not to be told (design S1).
 
-A put that did not simply succeed is a question: "exists" may be this very put, tried twice; a time-out may have landed. The
-object itself answers. Every object that is put this way ends with its last buffer, and that buffer holds a put id that is drawn anew
-for each put, so the end of what stands at the key says whose it is.
+A put that did not simply succeed is a question: "exists" may be this very put, tried twice; a
+time-out may have landed. The object itself answers. Every object that is put this way ends with its
+last buffer, and that buffer holds a put id that is drawn anew for each put, so the end of what
+stands at the key says whose it is.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ BACKOFF_MAX_S = 10.0
 
 
 class PutOutcome(Enum):
-    """WON: our object is there, durable. LOST: another's is. UNKNOWN: the store did not let us tell within the attempts."""
+    """WON: our object is there, durable.
+
+    LOST: another's is. UNKNOWN: the store did not let us tell within the attempts.
+    """
 
     WON = 1
     LOST = 2
@@ -40,9 +44,10 @@ async def settle_put(
 ) -> PutOutcome:
     """Put `buffers` at `key` unless something is there, and find out what became of it.
 
-    The last buffer holds the put id. A put that takes longer than `hedge_after_s` is sent a second time beside the first, the same
-    object, so it does not matter which lands. `is_data`: it may not use the store's reserve. Raises StoreFull, StoreUnusable and
-    Unauthorized only where nothing was put: after a try that may have landed they are as uncertain as all else.
+    The last buffer holds the put id. A put that takes longer than `hedge_after_s` is sent a second
+    time beside the first, the same object, so it does not matter which lands. `is_data`: it may not
+    use the store's reserve. Raises StoreFull, StoreUnusable and Unauthorized only where nothing was
+    put: after a try that may have landed they are as uncertain as all else.
     """
     put = partial(store.put_data if is_data else store.put_if_absent, key, buffers)
     may_have_landed = False
@@ -101,7 +106,9 @@ def _is_told(puts: Sequence[asyncio.Task[None]]) -> bool:
 
 
 async def _look(store: ObjectStore, key: str, buffers: Sequence[Buffer]) -> PutOutcome:
-    """Whose object stands at `key`? UNKNOWN: none does now (a put may still be on its way), or the store does not answer."""
+    """Whose object stands at `key`? UNKNOWN: none does now (a put may still be on its way), or the
+    store does not answer.
+    """
     ending = bytes(buffers[-1])
     try:
         found = await store.get_suffix(key, len(ending))

@@ -1,4 +1,5 @@
-"""`StoreWrapper`: a store around another one; every operation but `list` passes through one method, `run`.
+"""`StoreWrapper`: a store around another one; every operation but `list` passes through one method,
+`run`.
 
 Knows no policy: `resilient` and `metered` override `run` (and `list`, which yields as it goes).
 """
@@ -29,7 +30,10 @@ class StoreWrapper(ObjectStore):
 
     @abstractmethod
     async def run(self, operation: str, bytes_known: int, step: Callable[[], Awaitable[T]]) -> T:
-        """Call `step`, once or more often. `bytes_known`: sent, or asked for; 0 where it is not known before."""
+        """Call `step`, once or more often.
+
+        `bytes_known`: sent, or asked for; 0 where it is not known before.
+        """
 
     async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
         await self.run("put_if_absent", size_of(buffers), lambda: self.inner.put_if_absent(key, buffers))

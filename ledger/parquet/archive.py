@@ -1,9 +1,10 @@
 """Archives: where Parquet files go that retention takes, for topics with `delete.action=archive`.
 
-A copy is put under the file's own name below `archive/`, in the cluster's root or in another store, and read back; only then may the
-original go. So each record is in one of both places, or for a while in both, and never in none. An archive is plain Parquet, it is not
-listed anywhere else, and nothing in it is ever deleted by LedgerMQ. What an archive holds is told by the names of its files, and they are
-the same in every cluster, so each has its own (`archive_owner`).
+A copy is put under the file's own name below `archive/`, in the cluster's root or in another store,
+and read back; only then may the original go. So each record is in one of both places, or for a
+while in both, and never in none. An archive is plain Parquet, it is not listed anywhere else, and
+nothing in it is ever deleted by LedgerMQ. What an archive holds is told by the names of its files,
+and they are the same in every cluster, so each has its own (`archive_owner`).
 """
 
 from __future__ import annotations
@@ -48,7 +49,11 @@ class Archives:
         await self._stack.aclose()
 
     async def store(self, url: str) -> ObjectStore:
-        """Empty: the cluster's own. Raises InvalidConfig, where the archive is of another cluster too, Unauthorized, the store's errors."""
+        """Empty: the cluster's own.
+
+        Raises InvalidConfig, where the archive is of another cluster too, Unauthorized, the store's
+        errors.
+        """
         if url not in self._opened:
             self._opened[url] = await self._stack.enter_async_context(await self._open(url))
         if url not in self._marked:
@@ -57,9 +62,11 @@ class Archives:
         return self._opened[url]
 
     async def keep(self, key: str, url: str) -> None:
-        """On return a copy of the file has been read back, or the file has gone, by the same rules. Meanwhile it is held in memory, once.
+        """On return a copy of the file has been read back, or the file has gone, by the same rules.
+        Meanwhile it is held in memory, once.
 
-        Raises DataDamaged (the file, or what stands in its place in the archive), Unavailable, as `store` does.
+        Raises DataDamaged (the file, or what stands in its place in the archive), Unavailable, as
+        `store` does.
         """
         try:
             data = await self._store.get(key)

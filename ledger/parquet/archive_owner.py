@@ -2,8 +2,8 @@
 
     archive/_cluster.json    {"format": "ledgermq-archive", "format_version": 1, "cluster_id": "…"}
 
-Put once, before the first file, by whoever archives first. The footers of files that were archived before there were marks tell the same.
-Readers of plain Parquet pass over names that begin with "_".
+Put once, before the first file, by whoever archives first. The footers of files that were archived
+before there were marks tell the same. Readers of plain Parquet pass over names that begin with "_".
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ FORMAT_VERSION = 1
 
 
 async def check_owner(archive: ObjectStore, cluster_id: str) -> bool:
-    """Whether the archive is marked. Raises InvalidConfig where it is of another cluster, DataDamaged, the store's errors."""
+    """Whether the archive is marked.
+
+    Raises InvalidConfig where it is of another cluster, DataDamaged, the store's errors.
+    """
     marked = await _read_mark(archive)
     owner = marked or await _owner_of_files(archive)
     if owner not in (None, cluster_id):
@@ -36,7 +39,8 @@ async def check_owner(archive: ObjectStore, cluster_id: str) -> bool:
 
 async def mark(archive: ObjectStore, cluster_id: str, sources: Sources) -> None:
     """The archive is this cluster's from now on. Raises as `check_owner` does, Unavailable."""
-    # Whoever marks it for the same cluster puts the same bytes, so it does not matter whose they are.
+    # Whoever marks it for the same cluster puts the same bytes, so it does not matter whose they
+    # are.
     if await settle_put(archive, keys.ARCHIVE_OWNER, [encode_mark(cluster_id)], sources=sources) is PutOutcome.UNKNOWN:
         raise Unavailable(f"{archive.url}: it cannot be told whether {keys.ARCHIVE_OWNER} was put")
     await check_owner(archive, cluster_id)

@@ -1,7 +1,9 @@
-"""Reads what retention has taken of a partition and an archive keeps, by offset; also while files are still on their way there.
+"""Reads what retention has taken of a partition and an archive keeps, by offset; also while files
+are still on their way there.
 
-A file below the log start is in the archive, or still among the live ones, or for a while in both: whoever reads it looks in the archive
-first, then below `parquet/`, then in the archive again. What was deleted on demand is not shown, though a file may still hold it.
+A file below the log start is in the archive, or still among the live ones, or for a while in both:
+whoever reads it looks in the archive first, then below `parquet/`, then in the archive again. What
+was deleted on demand is not shown, though a file may still hold it.
 """
 
 from __future__ import annotations
@@ -59,7 +61,8 @@ class ArchiveReader:
     async def files_before(
         self, topic: Topic, part: fmt.PartitionCheckpoint, live: Sequence[fmt.ParquetFile]
     ) -> list[ArchivedFile]:
-        """What is kept of a partition below its log start, ascending; there may be gaps, where a topic did not archive at that time.
+        """What is kept of a partition below its log start, ascending; there may be gaps, where a
+        topic did not archive at that time.
 
         `live`: the files that the newest checkpoint lists. Raises the store's errors.
         """
@@ -77,13 +80,17 @@ class ArchiveReader:
         return found
 
     async def rows(self, file: ArchivedFile, offset: int) -> tuple[int, pa.Table]:
-        """The row group that holds `offset`: its first offset, and its rows in the record schema. Raises ObjectMissing, DataDamaged, …"""
+        """The row group that holds `offset`: its first offset, and its rows in the record schema.
+
+        Raises ObjectMissing, DataDamaged, …
+        """
         group = await self._wherever(file, lambda cache, key: cache.row_group(key, file.first, offset))
         return group.first_offset, group.rows
 
     async def offset_at(self, files: Sequence[ArchivedFile], timestamp_us: int) -> int | None:
-        """The first record of this time or a later one; raises as `rows` does. An archive has no index of times: of each file the footer
-        is read, and the times alone of row groups that may hold it.
+        """The first record of this time or a later one; raises as `rows` does. An archive has no
+        index of times: of each file the footer is read, and the times alone of row groups that may
+        hold it.
         """
         for file in files:
             found = await self._wherever(file, partial(_first_at, file, timestamp_us))

@@ -1,12 +1,15 @@
-"""The Parquet files of user topics: their columns, how they are written, and what their footers say.
+"""The Parquet files of user topics: their columns, how they are written, and what their footers
+say.
 
     key, value, topic, partition, offset, timestamp, timestampType, headers    the columns of Spark's Kafka source, in its order and types
     tag                                                                        ours
 
-`topic` and `partition` stand inside the files although the folders say them too: docs/decisions/0004-parquet-columns.md says why.
-zstd level 1, page index, statistics on key, offset and timestamp; row groups of about 64 MB. The footer's key-value metadata names cluster,
-bundle, topic id, partition, offsets, plan and its put id, by which whoever finds the file knows whether it is the plan's; and the outcome:
-"done", or "failed" for a file without rows that stands for a batch that cannot be read. Pages, footer and body have checksums.
+`topic` and `partition` stand inside the files although the folders say them too:
+docs/decisions/0004-parquet-columns.md says why. zstd level 1, page index, statistics on key, offset
+and timestamp; row groups of about 64 MB. The footer's key-value metadata names cluster, bundle,
+topic id, partition, offsets, plan and its put id, by which whoever finds the file knows whether it
+is the plan's; and the outcome: "done", or "failed" for a file without rows that stands for a batch
+that cannot be read. Pages, footer and body have checksums.
 """
 
 from __future__ import annotations
@@ -40,14 +43,19 @@ ROW_GROUP_BYTES = 64 * 1024 * 1024
 ROW_GROUP_ROWS_MAX = 4 * 1024 * 1024
 SMALL_BATCH_ROWS = 256
 SMALL_BATCHES_MAX = 1024
-"""So many small batches that wait become one: each takes a kilobyte or two besides its rows, and holds on to all that was read with it."""
+"""So many small batches that wait become one: each takes a kilobyte or two besides its rows, and
+holds on to all that was read with it.
+"""
 BLOOM_FALSE_POSITIVES = 0.01
 _METADATA_KEY = b"ledgermq"
 
 
 @dataclass(frozen=True, slots=True)
 class FooterNote:
-    """Kept as JSON under the key "ledgermq" of a footer. `failed` is empty for a file that holds its records."""
+    """Kept as JSON under the key "ledgermq" of a footer.
+
+    `failed` is empty for a file that holds its records.
+    """
 
     cluster: str
     bundle: int
@@ -102,7 +110,10 @@ def note_of_file(
 
 
 class ParquetBuilder:
-    """One file in memory, fed with its batches in order of offset. Blocking: runs where `run_blocking` runs it."""
+    """One file in memory, fed with its batches in order of offset.
+
+    Blocking: runs where `run_blocking` runs it.
+    """
 
     def __init__(self, file: fmt.PlannedFile) -> None:
         self._file = file
@@ -115,7 +126,9 @@ class ParquetBuilder:
         """Decoded bytes that wait for their row group."""
 
     def add(self, batch: pa.RecordBatch, base_offset: int) -> None:
-        """The part of a record batch that belongs to the file; its first row has offset `base_offset`."""
+        """The part of a record batch that belongs to the file; its first row has offset
+        `base_offset`.
+        """
         skip = max(0, self._file.first_offset - base_offset)
         rows = min(batch.num_rows, self._file.last_offset + 1 - base_offset) - skip
         if rows <= 0 or base_offset + skip != self._next:  # safety invariants 2, 3 and 8

@@ -1,4 +1,6 @@
-"""The commit of a round: the one checkpoint move that finishes plan k, and the only one that moves the trim slot. Pure."""
+"""The commit of a round: the one checkpoint move that finishes plan k, and the only one that moves
+the trim slot. Pure.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,11 @@ from ledger.parquet.stored_file import StoredFile
 def commit_move(
     plan: fmt.CompactionPlan, stored: Sequence[StoredFile], *, fence_lost: bool = False, snapshot_bytes: int = 0
 ) -> Move:
-    """Declines where the plan is not the next one to finish. `stored`: every file of the plan as it stands in the store.
+    """Declines where the plan is not the next one to finish. `stored`: every file of the plan as it
+    stands in the store.
 
-    `fence_lost`: nobody can ever put another file of the plan, so those that are not in `stored` are left to later plans; those of removed
-    topics to none, so they hold no segment.
+    `fence_lost`: nobody can ever put another file of the plan, so those that are not in `stored`
+    are left to later plans; those of removed topics to none, so they hold no segment.
     """
     by_key = {file.key: file for file in stored}
     missing = [file.key for file in plan.files if file.key and file.key not in by_key]

@@ -1,4 +1,6 @@
-"""What every round of a cluster's compaction is made with, whoever makes it: a command, a service, a broker, a test."""
+"""What every round of a cluster's compaction is made with, whoever makes it: a command, a service,
+a broker, a test.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from ledgermq.sources import Sources
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """`engine`: where tasks run. `known`: what one look at untrimmed segments leaves to the next, and to tasks.
+    """`engine`: where tasks run. `known`: what one look at untrimmed segments leaves to the next,
+    and to tasks.
 
     `settled`: where nothing is left of versions.
     """

@@ -1,8 +1,10 @@
-"""Where the tasks of a round run: one seam, two engines. `LocalEngine` here, in this process; `SparkEngine` in `spark/`.
+"""Where the tasks of a round run: one seam, two engines. `LocalEngine` here, in this process;
+`SparkEngine` in `spark/`.
 
-A task is a value that can be pickled, names its store, and is safe to run twice, side by side, anywhere: of Parquet compaction, or of the
-cleaning of keyed topics. An engine runs every task once and returns their outcomes, in order. It raises what a task raised: the
-round stops, and whoever comes next finishes it.
+A task is a value that can be pickled, names its store, and is safe to run twice, side by side,
+anywhere: of Parquet compaction, or of the cleaning of keyed topics. An engine runs every task once
+and returns their outcomes, in order. It raises what a task raised: the round stops, and whoever
+comes next finishes it.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ class StoreTask(Protocol):
 
 
 OnTaskDone = Callable[[Any, Any], None]
-"""(task, outcome). Progress only: a task may be reported twice, or late, but never before its files are stored."""
+"""(task, outcome). Progress only: a task may be reported twice, or late, but never before its files
+are stored.
+"""
 
 TASKS_AT_ONCE = 2
 TASK_MEMORY_BYTES = 512 * 1024 * 1024
@@ -47,11 +51,16 @@ class Engine(Protocol):
         """What one task may take, about; a file that is larger is made all the same."""
 
     async def run(self, store: ObjectStore, tasks: Sequence[Any], on_done: OnTaskDone) -> list[Any]:
-        """`tasks`: of one kind of `StoreTask`. Their outcomes. Raises PlanOvertaken, DataDamaged, Unavailable, the store's errors."""
+        """`tasks`: of one kind of `StoreTask`.
+
+        Their outcomes. Raises PlanOvertaken, DataDamaged, Unavailable, the store's errors.
+        """
 
 
 class LocalEngine:
-    """Tasks in this process; Arrow and Parquet work goes through `run_blocking`: threads, or `run_inline` in a simulation."""
+    """Tasks in this process; Arrow and Parquet work goes through `run_blocking`: threads, or
+    `run_inline` in a simulation.
+    """
 
     def __init__(
         self,

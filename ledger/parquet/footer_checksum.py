@@ -1,10 +1,12 @@
 """The checksums of a Parquet file, inside of its footer.
 
-Parquet has none, and pyarrow's reader ends the whole process on some damaged footers, so nobody hands it one that was not checked.
-The note of a footer (`columns.FooterNote`) holds `"checksum": "<8 hexadecimal digits>"`: the CRC-32C of the footer, from its first byte to
-the end of the file, with zeros for these digits; and `"body_checksum"`, of all that stands before the footer: Parquet's own checksums
-leave out the headers of pages, the page index and Bloom filters, and a reader that trusts a damaged one skips records that it was asked
-for. Who reads a whole file checks it (`fsck`). Files of before have none. Other readers of Parquet never look at either.
+Parquet has none, and pyarrow's reader ends the whole process on some damaged footers, so nobody
+hands it one that was not checked. The note of a footer (`columns.FooterNote`) holds `"checksum":
+"<8 hexadecimal digits>"`: the CRC-32C of the footer, from its first byte to the end of the file,
+with zeros for these digits; and `"body_checksum"`, of all that stands before the footer: Parquet's
+own checksums leave out the headers of pages, the page index and Bloom filters, and a reader that
+trusts a damaged one skips records that it was asked for. Who reads a whole file checks it (`fsck`).
+Files of before have none. Other readers of Parquet never look at either.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ def footer_bytes(ending: Buffer | pa.Buffer, key: str) -> int:
 
 
 def write_checksums(parts: Sequence[Buffer], ending: bytearray) -> None:
-    """Fill in the digits of a file that was just written with blank checksums: these parts, and an ending that holds all of the footer."""
+    """Fill in the digits of a file that was just written with blank checksums: these parts, and an
+    ending that holds all of the footer.
+    """
     start = len(ending) - footer_bytes(ending, "new file")
     footer = memoryview(ending)[start:]
     body = 0
@@ -52,7 +56,10 @@ def _fill_in(footer: memoryview, mark: bytes, checksum: int) -> None:
 
 
 def check_footer(data: Buffer | pa.Buffer, key: str) -> memoryview:
-    """The footer, with its ending, at the end of `data`, which may begin anywhere before it. Raises DataDamaged."""
+    """The footer, with its ending, at the end of `data`, which may begin anywhere before it.
+
+    Raises DataDamaged.
+    """
     needed = footer_bytes(data, key)
     footer = memoryview(data).cast("B")[-needed:]
     if len(footer) < needed:
@@ -78,6 +85,8 @@ def check_whole(data: Buffer | pa.Buffer, key: str) -> None:
 
 
 def _digits_at(footer: memoryview, mark: bytes) -> int | None:
-    """The last mark is the note's: statistics, which may hold a record's bytes, stand before the notes, and JSON escapes quotes."""
+    """The last mark is the note's: statistics, which may hold a record's bytes, stand before the
+    notes, and JSON escapes quotes.
+    """
     found = bytes(footer).rfind(mark)
     return found + len(mark) if found >= 0 else None

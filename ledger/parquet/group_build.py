@@ -1,8 +1,10 @@
-"""Reads the slots that a group of planned files needs, each once, and feeds the batches to the builders of the files.
+"""Reads the slots that a group of planned files needs, each once, and feeds the batches to the
+builders of the files.
 
-Slots come in ascending order, so each file gets its batches in order of offset; a segment sorts its batches by topic id and partition,
-so the group's batches of one slot lie together and one range GET reads them. Indexes and ranges are read ahead, many where slots are small.
-Decoding and writing run where `run_blocking` runs them: a thread, or inline in a simulation.
+Slots come in ascending order, so each file gets its batches in order of offset; a segment sorts its
+batches by topic id and partition, so the group's batches of one slot lie together and one range GET
+reads them. Indexes and ranges are read ahead, many where slots are small. Decoding and writing run
+where `run_blocking` runs them: a thread, or inline in a simulation.
 """
 
 from __future__ import annotations
@@ -33,12 +35,16 @@ from ledgermq.tasks import end
 AHEAD_BYTES = 32 * 1024 * 1024
 """What is being read while batches are decoded, by the largest read so far."""
 SLOTS_AHEAD_MIN, SLOTS_AHEAD_MAX = 4, 6
-"""Reads at a time: fewer than a folder has readers, which a broker's compaction shares with those who fetch."""
+"""Reads at a time: fewer than a folder has readers, which a broker's compaction shares with those
+who fetch.
+"""
 
 
 @dataclass(slots=True)
 class Built:
-    """A file whose batches have all been read; or `failed` says why they cannot be, and `builder` is None."""
+    """A file whose batches have all been read; or `failed` says why they cannot be, and `builder`
+    is None.
+    """
 
     file: fmt.PlannedFile
     builder: ParquetBuilder | None
@@ -78,7 +84,10 @@ class _Group:
         ]
 
     def take(self, pieces: Iterable[_Piece], object_key: str) -> None:
-        """Blocking: check, decode and add. A file with a batch that cannot be read fails, the others go on."""
+        """Blocking: check, decode and add.
+
+        A file with a batch that cannot be read fails, the others go on.
+        """
         for piece in pieces:
             key = (piece.entry.topic_id, piece.entry.partition)
             if key in self.failures:
@@ -116,7 +125,8 @@ async def build_group(
     run_blocking: RunBlocking,
     pending_bytes_max: int,
 ) -> AsyncGenerator[Built, None]:
-    """Every one of `files`, in order, once all slots are read. `indexes`: of some slots, as far as they are wanted.
+    """Every one of `files`, in order, once all slots are read. `indexes`: of some slots, as far as
+    they are wanted.
 
     `pending_bytes_max`: decoded rows of the group that wait for their row groups.
 
@@ -158,7 +168,9 @@ async def _read_ahead(
 async def _read_slot(
     store: ObjectStore, plan: fmt.CompactionPlan, slot: fmt.PlannedSlot, group: _Group
 ) -> list[_Piece]:
-    """An index that is known already is believed where all checksums in it fit: else damage, or another segment, is there."""
+    """An index that is known already is believed where all checksums in it fit: else damage, or
+    another segment, is there.
+    """
     key = keys.segment(plan.bundle, slot.slot)
     try:
         if slot.slot in group.known:
@@ -192,7 +204,10 @@ async def _read_pieces(
 
 
 async def read_planned_index(store: ObjectStore, plan: fmt.CompactionPlan, slot: fmt.PlannedSlot) -> fmt.SegmentIndex:
-    """The index of a slot that the plan names. Raises ObjectMissing, PlanOvertaken, DataDamaged where another segment is there."""
+    """The index of a slot that the plan names.
+
+    Raises ObjectMissing, PlanOvertaken, DataDamaged where another segment is there.
+    """
     key = keys.segment(plan.bundle, slot.slot)
     try:
         index = decode_tail(await store.get_suffix(key, slot.tail_length), plan.bundle, slot.slot).index

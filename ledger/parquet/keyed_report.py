@@ -1,4 +1,7 @@
-"""What cleaning tells when it has published a version. A plain value for people, metrics and JSON."""
+"""What cleaning tells when it has published a version.
+
+A plain value for people, metrics and JSON.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class CleaningReport:
-    """A published version. `read`: records looked at. `dirty_bytes`: of what was cleaned of the log; `stored_bytes`: of the files."""
+    """A published version. `read`: records looked at.
+
+    `dirty_bytes`: of what was cleaned of the log; `stored_bytes`: of the files.
+    """
 
     bundle: int
     topic: str

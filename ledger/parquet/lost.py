@@ -1,8 +1,9 @@
-"""Records whose batch cannot be read: how that is told, and what stands in their place once somebody has given them up.
+"""Records whose batch cannot be read: how that is told, and what stands in their place once
+somebody has given them up.
 
-Offsets are dense and each has one row in Parquet, lost or not: key, value and tag null, the batch's earliest timestamp, and one header,
-LOST, whose value is the key of the damaged object. How many rows a batch had is known from the segment's index, which has a checksum of
-its own.
+Offsets are dense and each has one row in Parquet, lost or not: key, value and tag null, the batch's
+earliest timestamp, and one header, LOST, whose value is the key of the damaged object. How many
+rows a batch had is known from the segment's index, which has a checksum of its own.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def decode_stored(data: Buffer, entry: fmt.BatchEntry, *, crc_fits: bool = False) -> pa.RecordBatch:
-    """A batch as a segment holds it; `crc_fits`: that was looked at. Raises CorruptFrame, MessageTooLarge."""
+    """A batch as a segment holds it; `crc_fits`: that was looked at. Raises CorruptFrame,
+    MessageTooLarge.
+    """
     if not crc_fits:
         check_crc(data, entry.crc)
     batch = decode_batch(data)

@@ -1,7 +1,9 @@
-"""A Parquet file that is made in memory: where its writer writes to, and what it is when it is whole.
+"""A Parquet file that is made in memory: where its writer writes to, and what it is when it is
+whole.
 
-It stands in parts, in Arrow's memory, which is kept for the next file. A stream of Arrow's would double its one buffer again and again,
-and on large files the moving and the fresh pages of it took as much processor time as half of the encoding and compressing.
+It stands in parts, in Arrow's memory, which is kept for the next file. A stream of Arrow's would
+double its one buffer again and again, and on large files the moving and the fresh pages of it took
+as much processor time as half of the encoding and compressing.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
-"""File lists: which Parquet files a partition has, in immutable pages `files/<plan>`, merged by powers (docs/design.md, Checkpoints).
+"""File lists: which Parquet files a partition has, in immutable pages `files/<plan>`, merged by
+powers (docs/design.md, Checkpoints).
 
     envelope( FilePage{ per partition: its files of this plan and of merged older pages, ascending; the page before these } )
 
-A new page takes in the page before it when that lists no more files than itself, so a partition's list is a chain of a logarithmic number
-of pages, and each file is written down a logarithmic number of times. Files below `parquet_start` are deleted and left out.
-Every runner of a plan may put the page; whichever is there counts, for all are right.
+A new page takes in the page before it when that lists no more files than itself, so a partition's
+list is a chain of a logarithmic number of pages, and each file is written down a logarithmic number
+of times. Files below `parquet_start` are deleted and left out. Every runner of a plan may put the
+page; whichever is there counts, for all are right.
 """
 
 from __future__ import annotations
@@ -37,7 +39,10 @@ def encode_page(page: fmt.FilePage) -> bytes:
 
 
 class PageReader:
-    """Pages by number, each fetched once. Pages are immutable, so a reader may live as long as its bound allows."""
+    """Pages by number, each fetched once.
+
+    Pages are immutable, so a reader may live as long as its bound allows.
+    """
 
     def __init__(self, store: ObjectStore, bundle: int, pages_max: int = 64) -> None:
         self._store = store
@@ -46,7 +51,10 @@ class PageReader:
         self._pages: dict[int, dict[PartitionKey, fmt.PartitionFiles]] = {}
 
     async def part(self, plan: int, key: PartitionKey) -> fmt.PartitionFiles:
-        """What page `plan` says of a partition. Raises ObjectMissing (look at the newest checkpoint again), DataDamaged."""
+        """What page `plan` says of a partition.
+
+        Raises ObjectMissing (look at the newest checkpoint again), DataDamaged.
+        """
         if plan not in self._pages:
             object_key = keys.file_page(self._bundle, plan)
             page = decode_page(await self._store.get(object_key), object_key)
@@ -74,7 +82,9 @@ class PageReader:
         return found
 
     async def chain(self, counters: fmt.PartitionCheckpoint) -> list[int]:
-        """The numbers of the pages that a partition's list consists of, newest first, as far as files are still live."""
+        """The numbers of the pages that a partition's list consists of, newest first, as far as
+        files are still live.
+        """
         found = []
         page = counters.newest_page
         while page and counters.parquet_start < counters.parquet_end:
@@ -102,7 +112,10 @@ def check_run(files: Sequence[fmt.ParquetFile], counters: fmt.PartitionCheckpoin
 async def build_page(
     pages: PageReader, base: fmt.Checkpoint, plan: fmt.CompactionPlan, stored: Sequence[StoredFile]
 ) -> fmt.FilePage:
-    """The page of a plan: its files that did not fail, with older pages merged in. `base` has finished the plan before."""
+    """The page of a plan: its files that did not fail, with older pages merged in.
+
+    `base` has finished the plan before.
+    """
     page = fmt.FilePage(bundle=plan.bundle, plan=plan.number, put_id=plan.put_id)
     counters = partitions_by_key(base)
     for file in sorted(stored, key=lambda file: (file.note.topic_id, file.note.partition)):
@@ -149,7 +162,10 @@ async def _merged(
 
 
 async def put_page(store: ObjectStore, page: fmt.FilePage, sources: Sources) -> None:
-    """Put the page of a plan; another runner's is as good. Raises DataDamaged where another plan's is there, Unavailable."""
+    """Put the page of a plan; another runner's is as good.
+
+    Raises DataDamaged where another plan's is there, Unavailable.
+    """
     key = keys.file_page(page.bundle, page.plan)
     outcome = await settle_put(store, key, [encode_page(page)], sources=sources)
     if outcome is PutOutcome.UNKNOWN:

@@ -1,14 +1,18 @@
-"""The plan of one Parquet compaction round: what is written, from which slots, and what may be trimmed afterwards. Pure.
+"""The plan of one Parquet compaction round: what is written, from which slots, and what may be
+trimmed afterwards. Pure.
 
-A partition joins with one file when it has its target size in segments, when its oldest record there is older than its maximum lag, or when
-everything is asked for. Internal topics join every plan; a plan of them alone (`only_internal`) is made from the segments that no plan
-has named yet, and trims nothing. A topic that the checkpoint names as removed is left out; a topic that the
-catalog does not know yet, or that is removed but not named yet, waits and holds the trim, as a parked partition does.
-Where removed topics have more in segments than the partitions that hold these segments, those join at once: deletion is to make room.
+A partition joins with one file when it has its target size in segments, when its oldest record
+there is older than its maximum lag, or when everything is asked for. Internal topics join every
+plan; a plan of them alone (`only_internal`) is made from the segments that no plan has named yet,
+and trims nothing. A topic that the checkpoint names as removed is left out; a topic that the
+catalog does not know yet, or that is removed but not named yet, waits and holds the trim, as a
+parked partition does. Where removed topics have more in segments than the partitions that hold
+these segments, those join at once: deletion is to make room.
 
-Invariants (safety 1, 8, 9), asserted by `check_plan`: a file begins where Parquet ends, except where records below the log start are
-dropped and no file is left; every record in a slot below the trim slot is in Parquet or a snapshot after the commit, or is
-dropped by a rule. Must not know: stores, clocks (`now_ms` is given and only decides who joins), engines.
+Invariants (safety 1, 8, 9), asserted by `check_plan`: a file begins where Parquet ends, except
+where records below the log start are dropped and no file is left; every record in a slot below the
+trim slot is in Parquet or a snapshot after the commit, or is dropped by a rule. Must not know:
+stores, clocks (`now_ms` is given and only decides who joins), engines.
 """
 
 from __future__ import annotations
@@ -29,11 +33,11 @@ from ledgermq.errors import Unavailable
 INTERNAL_TARGET_BYTES = 8 * 1024 * 1024
 INTERNAL_LAG_MS = 60 * 60 * 1000
 INTERNAL_SEGMENTS = 512
-"""Segments that a takeover may have to read behind the snapshot, one GET each: half a second to a second on S3, sixteen at a time. The
-bill of fewer: see docs/decisions/0019."""
+"""Segments that a takeover may have to read behind the snapshot, one GET each: half a second to a
+second on S3, sixteen at a time. The bill of fewer: see docs/decisions/0019."""
 SNAPSHOT_BYTES_PER_SEGMENT = 128 * 1024
-"""What streams in the time of such a GET: with a large snapshot the tail may take as long as the snapshot itself, so a segment never pays
-for rewriting more than this."""
+"""What streams in the time of such a GET: with a large snapshot the tail may take as long as the
+snapshot itself, so a segment never pays for rewriting more than this."""
 
 
 class Fate(Enum):
@@ -45,7 +49,9 @@ class Fate(Enum):
 
 @dataclass(slots=True)
 class Backlog:
-    """What a partition has in segments and not yet in Parquet; `batches` ascending by offset, as (slot, when it was written, entry)."""
+    """What a partition has in segments and not yet in Parquet; `batches` ascending by offset, as
+    (slot, when it was written, entry).
+    """
 
     topic: Topic | None
     partition: int
@@ -92,7 +98,10 @@ def fate_of(topic_id: int, checkpoint: fmt.Checkpoint, catalog: Catalog) -> Fate
 
 
 def backlogs_of(history: History, catalog: Catalog) -> dict[PartitionKey, Backlog]:
-    """Sorted by topic id and partition. Raises Unavailable when the catalog is older than the checkpoint's view of it."""
+    """Sorted by topic id and partition.
+
+    Raises Unavailable when the catalog is older than the checkpoint's view of it.
+    """
     if catalog.offset < history.checkpoint.metadata_offset:
         raise Unavailable(f"bundle {history.bundle}: the catalog is older than its newest checkpoint")
     counters = partitions_by_key(history.checkpoint)
@@ -110,7 +119,9 @@ def backlogs_of(history: History, catalog: Catalog) -> dict[PartitionKey, Backlo
 
 
 def is_internal_due(segments: int, size_bytes: int, snapshot_bytes: int) -> bool:
-    """Is it time for a new snapshot, with so much behind the one of `snapshot_bytes`? A takeover is to read little beyond what is alive."""
+    """Is it time for a new snapshot, with so much behind the one of `snapshot_bytes`? A takeover is
+    to read little beyond what is alive.
+    """
     too_many = segments >= INTERNAL_SEGMENTS + snapshot_bytes // SNAPSHOT_BYTES_PER_SEGMENT
     return too_many or size_bytes >= max(INTERNAL_TARGET_BYTES, snapshot_bytes // 2)
 
@@ -125,7 +136,8 @@ def make_plan(
     barrier: bool = False,
     only_internal: bool = False,
 ) -> fmt.CompactionPlan | None:
-    """The next plan, or None where nothing is due. `barrier`: a plan is wanted even if it is empty (a removed topic waits for it).
+    """The next plan, or None where nothing is due. `barrier`: a plan is wanted even if it is empty
+    (a removed topic waits for it).
 
     `only_internal`: `history` need not begin before the first slot that no plan has named.
     """
@@ -174,7 +186,9 @@ def _joins(backlog: Backlog, everything: bool, now_ms: int) -> bool:
 
 
 def _worth_emptying(history: History, backlogs: dict[PartitionKey, Backlog]) -> int:
-    """The last slot up to which segments hold more of removed topics than would have to be written for them to go; 0: none."""
+    """The last slot up to which segments hold more of removed topics than would have to be written
+    for them to go; 0: none.
+    """
     blocked = [part.parked.first_slot for part in history.checkpoint.partitions if part.HasField("parked")]
     blocked += [backlog.batches[0][0] for backlog in backlogs.values() if backlog.fate is Fate.WAIT]
     end = min(blocked, default=history.state.slot + 1)
@@ -216,7 +230,9 @@ def _file(backlog: Backlog, plan: int) -> fmt.PlannedFile:
 
 
 def _first_offset(counters: fmt.PartitionCheckpoint) -> int:
-    """Records below the log start may be left out only where no Parquet file is left, else they would be a gap for plain readers."""
+    """Records below the log start may be left out only where no Parquet file is left, else they
+    would be a gap for plain readers.
+    """
     if counters.log_start > counters.parquet_end and counters.parquet_start >= counters.parquet_end:
         return counters.log_start
     return counters.parquet_end
@@ -276,7 +292,10 @@ def slots_read(plan: fmt.CompactionPlan) -> set[int]:
 
 
 def check_plan(history: History, plan: fmt.CompactionPlan, backlogs: dict[PartitionKey, Backlog]) -> None:
-    """Safety invariants 1, 8 and 9 of the round that this plan leads to. A violation is a bug of ours, so it stops the caller."""
+    """Safety invariants 1, 8 and 9 of the round that this plan leads to.
+
+    A violation is a bug of ours, so it stops the caller.
+    """
     named = {slot.slot for slot in (*plan.slots, *plan.lagging)}
     if not slots_read(plan) <= named:
         raise AssertionError(f"bundle {plan.bundle} plan {plan.number} reads slots that it does not name")

@@ -1,8 +1,9 @@
 """Reads records back from Parquet as record batches, for fetches below what is still in segments.
 
-Files are found over the page list of a checkpoint; footers, pages and decoded row groups are kept in a bounded cache, for whoever reads
-old data reads on. Only the bytes of the row group that is wanted are fetched. Rows are encoded again as Arrow batches: same values, same
-offsets, other bytes than the producer's.
+Files are found over the page list of a checkpoint; footers, pages and decoded row groups are kept
+in a bounded cache, for whoever reads old data reads on. Only the bytes of the row group that is
+wanted are fetched. Rows are encoded again as Arrow batches: same values, same offsets, other bytes
+than the producer's.
 """
 
 from __future__ import annotations
@@ -63,7 +64,9 @@ class ParquetCache:
         self._footers: OrderedDict[str, pq.FileMetaData] = OrderedDict()
         self._groups: OrderedDict[tuple[str, int], _RowGroup] = OrderedDict()
         self._room = asyncio.Semaphore(1)
-        """One row group is decoded at a time: it may be large, and cold readers must not take the memory of producers."""
+        """One row group is decoded at a time: it may be large, and cold readers must not take the
+        memory of producers.
+        """
 
     def pages(self, bundle: int) -> PageReader:
         return self._pages.setdefault(bundle, PageReader(self._store, bundle))
@@ -76,7 +79,10 @@ class ParquetCache:
     async def rows(
         self, file: fmt.ParquetFile, offset: int, columns: Sequence[str]
     ) -> AsyncGenerator[tuple[int, pa.RecordBatch], None]:
-        """The same, not kept: from `offset` on, piece by piece. Raises ObjectMissing, DataDamaged; while they come, DataDamaged."""
+        """The same, not kept: from `offset` on, piece by piece.
+
+        Raises ObjectMissing, DataDamaged; while they come, DataDamaged.
+        """
         footer, number, at = await self._find(file.key, file.first_offset, offset)
         pieces = await open_row_group(self._store, file.key, footer, number, columns, self._run_blocking)
 
@@ -91,7 +97,8 @@ class ParquetCache:
         return rest(at)
 
     async def first_at(self, file: fmt.ParquetFile, offset: int, timestamp_us: int) -> int | None:
-        """The first offset, from `offset` on, of this time or a later one. Nothing is fetched but the times of row groups that may have it.
+        """The first offset, from `offset` on, of this time or a later one. Nothing is fetched but
+        the times of row groups that may have it.
 
         Raises ObjectMissing, DataDamaged.
         """
@@ -149,7 +156,9 @@ class ParquetCache:
 
 
 _caches: WeakKeyDictionary[ObjectStore, ParquetCache] = WeakKeyDictionary()
-"""The caches of those who bring none; each goes with its store, to which it holds a weak proxy only."""
+"""The caches of those who bring none; each goes with its store, to which it holds a weak proxy
+only.
+"""
 
 
 async def read_parquet(
@@ -164,10 +173,12 @@ async def read_parquet(
     compression: Compression = "none",
     cache: ParquetCache | None = None,
 ) -> list[StoredBatch]:
-    """Batches from exactly `offset` on, at least one, about `bytes_max` bytes; at most to the end of the row group.
+    """Batches from exactly `offset` on, at least one, about `bytes_max` bytes; at most to the end
+    of the row group.
 
-    Raises OffsetOutOfRange where `checkpoint` says that Parquet does not hold the offset, ObjectMissing when a newer checkpoint has moved
-    on (look at it), DataDamaged. Without `cache` the store's own is used.
+    Raises OffsetOutOfRange where `checkpoint` says that Parquet does not hold the offset,
+    ObjectMissing when a newer checkpoint has moved on (look at it), DataDamaged. Without `cache`
+    the store's own is used.
     """
     if cache is None:
         cache = _caches.get(store) or _caches.setdefault(store, ParquetCache(proxy(store)))
@@ -179,7 +190,8 @@ async def read_parquet(
 async def read_parquet_rows(
     cache: ParquetCache, bundle: int, checkpoint: fmt.Checkpoint, key: PartitionKey, offset: int, columns: Sequence[str]
 ) -> AsyncGenerator[tuple[int, pa.RecordBatch], None]:
-    """The rows from exactly `offset` on to the end of their row group, `columns` of the record schema, each time with the first offset.
+    """The rows from exactly `offset` on to the end of their row group, `columns` of the record
+    schema, each time with the first offset.
 
     Raises as `read_parquet` does; while rows come, DataDamaged only.
     """

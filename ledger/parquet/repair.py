@@ -1,11 +1,14 @@
-"""Repair of parked partitions: let compaction try again, and give up records that nobody can bring back.
+"""Repair of parked partitions: let compaction try again, and give up records that nobody can bring
+back.
 
-A checkpoint move, as every decision is: it takes the parking back, and names the records that are lost, by whom, when and why. What it was
-made from must still be so, else it declines. The next plan carries the lost ranges, so all of its runners write the same rows (`lost`).
+A checkpoint move, as every decision is: it takes the parking back, and names the records that are
+lost, by whom, when and why. What it was made from must still be so, else it declines. The next plan
+carries the lost ranges, so all of its runners write the same rows (`lost`).
 
-Safe at any time, beside brokers and compaction: nothing is deleted, no offset changes, a batch that can be read is never given up, and one
-that becomes readable after all (its object was put back) before the round is written as it is. Must not be used for, and refuses, damaged
-indexes, checkpoints and missing segments: there nobody knows what is lost; put the object back from a copy.
+Safe at any time, beside brokers and compaction: nothing is deleted, no offset changes, a batch that
+can be read is never given up, and one that becomes readable after all (its object was put back)
+before the round is written as it is. Must not be used for, and refuses, damaged indexes,
+checkpoints and missing segments: there nobody knows what is lost; put the object back from a copy.
 """
 
 from __future__ import annotations
@@ -33,7 +36,9 @@ READS_MAX = 2
 
 @dataclass(slots=True)
 class ParkedPartition:
-    """`damaged`: the batches behind the end of Parquet that cannot be read now; none: whatever parked it is mended."""
+    """`damaged`: the batches behind the end of Parquet that cannot be read now; none: whatever
+    parked it is mended.
+    """
 
     bundle: int
     part: fmt.PartitionCheckpoint
@@ -45,7 +50,10 @@ class ParkedPartition:
 
 
 async def find_parked(store: ObjectStore, cluster: ClusterSettings, run_blocking: RunBlocking) -> list[ParkedPartition]:
-    """Every one of the cluster, each batch of it read now. Raises DataDamaged (naming what only a copy can mend), the store's errors."""
+    """Every one of the cluster, each batch of it read now.
+
+    Raises DataDamaged (naming what only a copy can mend), the store's errors.
+    """
     found = []
     for bundle in range(cluster.bundles):
         checkpoint = await newest_checkpoint(store, bundle)
@@ -59,7 +67,8 @@ async def find_parked(store: ObjectStore, cluster: ClusterSettings, run_blocking
 async def repair_partition(
     store: ObjectStore, cluster: ClusterSettings, found: ParkedPartition, sources: Sources, *, decided_by: str = ""
 ) -> bool:
-    """Let compaction take it up again, without what `found` names as damaged. False: it is no longer as it was found; look again.
+    """Let compaction take it up again, without what `found` names as damaged. False: it is no
+    longer as it was found; look again.
 
     Raises Unavailable, DataDamaged, the store's errors.
     """

@@ -1,4 +1,7 @@
-"""What Parquet compaction tells while it runs and when it is done. Plain values for people, metrics and JSON."""
+"""What Parquet compaction tells while it runs and when it is done.
+
+Plain values for people, metrics and JSON.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,9 @@ from ledgermq.errors import LedgerMQError
 
 @dataclass(frozen=True, slots=True)
 class ParkedFile:
-    """A partition whose batch cannot be read: it waits for a repair, and holds the trim of its bundle."""
+    """A partition whose batch cannot be read: it waits for a repair, and holds the trim of its
+    bundle.
+    """
 
     topic: str
     partition: int
@@ -21,7 +26,10 @@ class ParkedFile:
 
 @dataclass(frozen=True, slots=True)
 class RoundReport:
-    """One finished plan. `source_bytes` in segments, `stored_bytes` in Parquet files. `seconds`: of this process, for its part."""
+    """One finished plan. `source_bytes` in segments, `stored_bytes` in Parquet files.
+
+    `seconds`: of this process, for its part.
+    """
 
     bundle: int
     plan: int
@@ -35,7 +43,10 @@ class RoundReport:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """What is in segments only, of user topics. `written_ms`: when the oldest of it was written, by its writer's clock; None: nothing."""
+    """What is in segments only, of user topics.
+
+    `written_ms`: when the oldest of it was written, by its writer's clock; None: nothing.
+    """
 
     records: int = 0
     bytes: int = 0
@@ -63,8 +74,9 @@ OnProgress = Callable[[Progress], None]
 class CompactionReport:
     """A run over a root: finished rounds, and bundles that could not be compacted with the reason.
 
-    `cleaned`: published versions of keyed topics. `left`: by bundle, what was not in Parquet at the end: produced meanwhile, or of
-    a parked partition. `collected`: keys of garbage that was deleted; `not_collected`: why it could not all be told, or deleted.
+    `cleaned`: published versions of keyed topics. `left`: by bundle, what was not in Parquet at the
+    end: produced meanwhile, or of a parked partition. `collected`: keys of garbage that was
+    deleted; `not_collected`: why it could not all be told, or deleted.
     """
 
     rounds: list[RoundReport] = field(default_factory=list)

@@ -1,15 +1,16 @@
-"""One round of Parquet compaction: plan, tasks, commit (docs/design.md, Parquet compaction). Any process may begin it, any other finish it.
+"""One round of Parquet compaction: plan, tasks, commit (docs/design.md, Parquet compaction). Any
+process may begin it, any other finish it.
 
     read or make plan k, its fence opened before it is put | the newest checkpoint has finished exactly k−1 | tasks | snapshot | page |
     checkpoint: k finished
 
-Plain readers see a file as soon as it exists, so everything is decided by the plan before. Each step may be done twice, by rivals or after
-a crash, with the same result.
+Plain readers see a file as soon as it exists, so everything is decided by the plan before. Each
+step may be done twice, by rivals or after a crash, with the same result.
 
-Where the store has no room for a file, or a removed topic is to go, the plan is cut short: its fence is closed, so the files that are
-there are all that there will be, and the runner that commits it leaves the others to later plans. Every runner comes to the same
-result. On S3
-no fence closes at once, so there a plan stays open until there is room.
+Where the store has no room for a file, or a removed topic is to go, the plan is cut short: its
+fence is closed, so the files that are there are all that there will be, and the runner that commits
+it leaves the others to later plans. Every runner comes to the same result. On S3 no fence closes at
+once, so there a plan stays open until there is room.
 """
 
 from __future__ import annotations
@@ -47,12 +48,14 @@ async def run_round(
     barrier: bool = False,
     only_internal: bool = False,
 ) -> RoundReport | None:
-    """Finish the open plan of the bundle, or make the next one and finish that; None where nothing is due.
+    """Finish the open plan of the bundle, or make the next one and finish that; None where nothing
+    is due.
 
-    `barrier`: finish a plan even if it is empty. `only_internal`: the next one is of internal topics alone, for which only the segments are
-    read that no plan has named.
+    `barrier`: finish a plan even if it is empty. `only_internal`: the next one is of internal
+    topics alone, for which only the segments are read that no plan has named.
 
-    Raises DataDamaged (naming the object), Unavailable, the store's errors; whatever was done stays and is used by the next run.
+    Raises DataDamaged (naming the object), Unavailable, the store's errors; whatever was done stays
+    and is used by the next run.
     """
     loop = asyncio.get_running_loop()
     for _ in range(ATTEMPTS_MAX):
@@ -73,21 +76,28 @@ async def run_round(
             if await _commit(compaction, plan, stored, fence_lost=fence_lost):
                 return _report(plan, stored, loop.time() - begun_s)
         except (PlanOvertaken, FenceClosed, ObjectMissing):
-            # What is closed or gone is so because somebody finished the plan: go on with the next. Otherwise it is an error.
+            # What is closed or gone is so because somebody finished the plan: go on with the next.
+            # Otherwise it is an error.
             if (await newest_checkpoint(compaction.store, bundle)).finished_plan < plan.number:
                 raise
     raise Unavailable(f"bundle {bundle}: its plans are finished by others faster than they can be followed")
 
 
 async def cut_open_plan_short(store: ObjectStore, bundle: int, topic_id: int) -> None:
-    """Let no more files be put for the open plan, if it names some of the topic, which is to go. Its runner commits the rest."""
+    """Let no more files be put for the open plan, if it names some of the topic, which is to go.
+
+    Its runner commits the rest.
+    """
     plan = await read_plan(store, bundle, (await newest_checkpoint(store, bundle)).finished_plan + 1)
     if plan is not None and store.fences_close_at_once and any(file.topic_id == topic_id for file in plan.files):
         await cut_short(store, plan)
 
 
 async def _commit_what_is_there(compaction: Compaction, plan: fmt.CompactionPlan) -> None:
-    """Commit what is there. What trims then frees room, and no begun plan waits for room that may never come."""
+    """Commit what is there.
+
+    What trims then frees room, and no begun plan waits for room that may never come.
+    """
     await require_open(compaction.store, plan)
     await cut_short(compaction.store, plan)
     await _commit(compaction, plan, await _files_there(compaction, plan), fence_lost=True)
@@ -122,7 +132,9 @@ async def _open_plan(
 
 
 async def _files(compaction: Compaction, plan: fmt.CompactionPlan) -> tuple[list[StoredFile], bool]:
-    """The files of the plan, all of them; or, and True, those that there are when its fence was lost from outside."""
+    """The files of the plan, all of them; or, and True, those that there are when its fence was
+    lost from outside.
+    """
     store = compaction.store
     try:
         return await _run_tasks(compaction, plan), False
@@ -130,8 +142,9 @@ async def _files(compaction: Compaction, plan: fmt.CompactionPlan) -> tuple[list
         await require_open(store, plan)
         if not store.fences_close_at_once or fence_of(plan) in await store.list_fences():
             raise
-    # It was cut short; or somebody has emptied the folder, or copied the root without it. No task ever makes a fence, so from now on the
-    # store refuses every put of this plan: the files that are there are all that there will be.
+    # It was cut short; or somebody has emptied the folder, or copied the root without it. No task
+    # ever makes a fence, so from now on the store refuses every put of this plan: the files that
+    # are there are all that there will be.
     return await _files_there(compaction, plan), True
 
 
@@ -155,9 +168,11 @@ async def _run_tasks(compaction: Compaction, plan: fmt.CompactionPlan) -> list[S
 async def _commit(
     compaction: Compaction, plan: fmt.CompactionPlan, stored: Sequence[StoredFile], *, fence_lost: bool
 ) -> bool:
-    """Snapshot and page first, then the checkpoint that names them. False: another process finished the plan.
+    """Snapshot and page first, then the checkpoint that names them. False: another process finished
+    the plan.
 
-    Another process's task may have put a file and not made it durable; closing the fence hides that.
+    Another process's task may have put a file and not made it durable; closing the fence hides
+    that.
     """
     store, sources, states_max = compaction.store, compaction.sources, compaction.cluster.producer_states_max
     await store.make_durable([file.key for file in stored])

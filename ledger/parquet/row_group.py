@@ -1,7 +1,8 @@
-"""Reads one row group of a Parquet file of ours, or some of its columns, by range GETs of what is wanted: whole, or piece by piece.
+"""Reads one row group of a Parquet file of ours, or some of its columns, by range GETs of what is
+wanted: whole, or piece by piece.
 
-Whoever goes through a row group once decodes it piece by piece: taking the memory of a whole one from the kernel, and giving it back, costs
-about as much processor time as decoding it.
+Whoever goes through a row group once decodes it piece by piece: taking the memory of a whole one
+from the kernel, and giving it back, costs about as much processor time as decoding it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""What this process knows of topics that are keyed no more: partitions of which no version holds anything, so nobody asks the store again.
+"""What this process knows of topics that are keyed no more: partitions of which no version holds
+anything, so nobody asks the store again.
 
-Only a topic that is keyed writes there, so that holds until it is altered. What somebody puts late all the same, who slept since before the
-alteration, is found by the next process that starts.
+Only a topic that is keyed writes there, so that holds until it is altered. What somebody puts late
+all the same, who slept since before the alteration, is found by the next process that starts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The snapshot of a plan: the internal topics of a bundle, cleaned by key. The same bytes whoever runs the plan."""
+"""The snapshot of a plan: the internal topics of a bundle, cleaned by key.
+
+The same bytes whoever runs the plan.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a Parquet file that is in the store says of itself, by its footer: is it the plan's, and what came of it."""
+"""What a Parquet file that is in the store says of itself, by its footer: is it the plan's, and
+what came of it.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,10 @@ def parse_footer(data: Buffer | pa.Buffer, key: str) -> pq.FileMetaData:
 
 
 async def read_stored_file(store: ObjectStore, key: str, expected: FooterNote) -> StoredFile | None:
-    """None: there is no such object. Raises DataDamaged where it is not the file that `expected` describes."""
+    """None: there is no such object.
+
+    Raises DataDamaged where it is not the file that `expected` describes.
+    """
     try:
         size = (await store.head(key)).size
         footer = await read_footer(store, key)

@@ -1,12 +1,15 @@
-"""One task of a round: write the Parquet files of a group of neighbouring partitions. A plain function of (task, store), no Spark in it.
+"""One task of a round: write the Parquet files of a group of neighbouring partitions. A plain
+function of (task, store), no Spark in it.
 
-Each file: look whether it exists (its footer says whether it is the plan's) | read the slots by one range each | build | put, fenced.
-Indexes that the maker of the task has read travel with it.
-The permission to put is taken before the look at the newest checkpoint which shows that the plan is open; when it expires, both are
-taken anew. Another process may write the same files at the same time: put_if_absent decides, and the loser reads what won.
+Each file: look whether it exists (its footer says whether it is the plan's) | read the slots by one
+range each | build | put, fenced. Indexes that the maker of the task has read travel with it. The
+permission to put is taken before the look at the newest checkpoint which shows that the plan is
+open; when it expires, both are taken anew. Another process may write the same files at the same
+time: put_if_absent decides, and the loser reads what won.
 
-A missing slot or another put id is an error, never an empty input. A batch that cannot be read is an outcome: a file without rows that
-says so, put at the same key, so that all runners of the plan agree. What a put answers is a question; the stored footer is the answer.
+A missing slot or another put id is an error, never an empty input. A batch that cannot be read is
+an outcome: a file without rows that says so, put at the same key, so that all runners of the plan
+agree. What a put answers is a question; the stored footer is the answer.
 """
 
 from __future__ import annotations
@@ -44,8 +47,9 @@ PUT_ATTEMPTS_MAX = 12
 
 @dataclass(frozen=True, slots=True)
 class CompactionTask:
-    """Picklable. `plan`: a CompactionPlan cut down to the files of the group and the slots that they read. `indexes`: what its maker knew
-    of these, each a SegmentIndex of the batches that the group needs.
+    """Picklable. `plan`: a CompactionPlan cut down to the files of the group and the slots that
+    they read. `indexes`: what its maker knew of these, each a SegmentIndex of the batches that the
+    group needs.
     """
 
     store_url: str
@@ -84,9 +88,11 @@ def split_plan(
     known: SegmentIndexes | None = None,
     memory_bytes: int = TASK_MEMORY_BYTES,
 ) -> list[CompactionTask]:
-    """Tasks of neighbouring partitions: about a quarter of `memory_bytes` each, smaller where that keeps `parallel` workers busy.
+    """Tasks of neighbouring partitions: about a quarter of `memory_bytes` each, smaller where that
+    keeps `parallel` workers busy.
 
-    The rest is for rows that wait for their row groups (half of it), and for what is read ahead and being put.
+    The rest is for rows that wait for their row groups (half of it), and for what is read ahead and
+    being put.
     """
     files = [file for file in plan.files if file.key]
     share = sum(file.source_bytes for file in files) // max(1, parallel)
@@ -209,7 +215,9 @@ class _Run:
         return note_of_file(file, self.plan, self.task.cluster_id, failed, damaged_object)
 
     async def _take_permission(self) -> None:
-        """In this order: were the look first, a process could sleep after it, and sign when the files are long deleted."""
+        """In this order: were the look first, a process could sleep after it, and sign when the
+        files are long deleted.
+        """
         keys = [file.key for file in self.plan.files]
         try:
             permission = await self.store.fenced_puts(fence_of(self.plan), keys, self.task.url_life_ms)
@@ -237,7 +245,9 @@ class _Run:
 
 
 async def _wait_for_room(puts: dict[asyncio.Task[StoredFile], int], size: int) -> None:
-    """Until few enough of them are under way, of few enough bytes together; a larger file goes alone. Raises what a put has raised."""
+    """Until few enough of them are under way, of few enough bytes together; a larger file goes
+    alone. Raises what a put has raised.
+    """
     while True:
         for put in puts:
             if put.done():

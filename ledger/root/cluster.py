@@ -1,13 +1,14 @@
-"""`cluster.json`: the identity of a cluster and the few numbers that every process must agree on for ever.
+"""`cluster.json`: the identity of a cluster and the few numbers that every process must agree on
+for ever.
 
     {"format": "ledgermq", "format_version": 1, "cluster_id": "…", "bundles": 5, "producer_states_max": 100000,
      "url_life_ms": 900000, "parquet_min_age_ms": 3600000, "created_ms": …, "crc32c": "8 hexadecimal digits"}
 
 Created once by `put_if_absent`, by whichever process comes first; never changed.
 
-The checksum covers all other fields, known or not, as the shortest JSON with sorted keys, so that a file of any version can be checked.
-Files from before there was one have exactly the other eight fields; `ledger.fsck.cluster_fit` holds these against the rest of the root
-(decision 30).
+The checksum covers all other fields, known or not, as the shortest JSON with sorted keys, so that a
+file of any version can be checked. Files from before there was one have exactly the other eight
+fields; `ledger.fsck.cluster_fit` holds these against the rest of the root (decision 30).
 """
 
 from __future__ import annotations
@@ -31,12 +32,17 @@ NUMBERS = ("bundles", "producer_states_max", "url_life_ms", "parquet_min_age_ms"
 FIELDS_WITHOUT_CHECKSUM = {"format", "cluster_id", *NUMBERS}
 BUNDLES_MAX = 1000
 BUNDLES_AT_ONCE = 4
-"""Wherever all of a cluster are gone over: each waits for small answers of the store most of the time, and holds what it has listed."""
+"""Wherever all of a cluster are gone over: each waits for small answers of the store most of the
+time, and holds what it has listed.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterDefaults:
-    """What the first process of a cluster decides. `bundles` includes bundle 0, which holds `__metadata` alone."""
+    """What the first process of a cluster decides.
+
+    `bundles` includes bundle 0, which holds `__metadata` alone.
+    """
 
     bundles: int = 5
     producer_states_max: int = 100_000
@@ -70,7 +76,8 @@ async def read_cluster(store: ObjectStore) -> ClusterSettings:
 async def open_cluster(
     store: ObjectStore, sources: Sources, defaults: ClusterDefaults | None = None, cluster_id: str | None = None
 ) -> ClusterSettings:
-    """The cluster of this root, made now if there is none; `defaults` count only then. `cluster_id`: it has to be this one, and exist.
+    """The cluster of this root, made now if there is none; `defaults` count only then.
+    `cluster_id`: it has to be this one, and exist.
 
     Raises also InvalidConfig, Unavailable.
     """
@@ -133,7 +140,11 @@ def _decode(data: bytes) -> ClusterSettings:
 
 
 def _check_checksum(found: dict[str, Any]) -> bool:
-    """Whether there is one. Without one other fields than those of before are damage too: the checksum's own name may be hit."""
+    """Whether there is one.
+
+    Without one other fields than those of before are damage too: the checksum's own name may be
+    hit.
+    """
     if CHECKSUM in found:
         if found[CHECKSUM] != checksum_of(found):
             raise ValueError(f"its checksum is {found[CHECKSUM]}, its fields have {checksum_of(found)}")

@@ -1,24 +1,29 @@
-"""Second copies of the objects that the metadata of a cluster needs: one damaged object of bundle 0 must not stop all bundles.
+"""Second copies of the objects that the metadata of a cluster needs: one damaged object of bundle 0
+must not stop all bundles.
 
     ledgers/0000/<segments, checkpoints, compactions, snapshots>/<number>         the original, put as everywhere
     ledgers/0000/<segments, checkpoints, compactions, snapshots>/<number>.copy    the same bytes
 
-`CopyingStore` stands around a store. It puts, reads, lists and deletes originals; callers never see a copy.
+`CopyingStore` stands around a store. It puts, reads, lists and deletes originals; callers never see
+a copy.
 
     put       the original first. Only the process that has won it puts the copy. The put counts once both stand there
     read      the original, if it is sound; else the copy, if that is sound. Sound: every checksum fits, and bundle and number fit the key
     list      an original that is missing is shown if its copy is there
     delete    both with one request, the copy first: what is left of a pair is mostly an original
 
-An original that an outsider deletes leaves its number empty for late puts. Such a put wins the original and loses the copy, so it has
-lost: where both are sound and differ, the copy is right.
+An original that an outsider deletes leaves its number empty for late puts. Such a put wins the
+original and loses the copy, so it has lost: where both are sound and differ, the copy is right.
 
-Invariant: the bytes of a copy have stood at the key of its original. So a read that returns the copy returns what an earlier read of the
-original returned or would have returned, and every rule about reads holds as it is: a number that is still in use (a slot at or above the
-trim slot, the newest checkpoint, an open plan, the snapshot in force) was never deleted, so there was only one winner, and the copy is the
-winner's. A number that is no longer in use may be filled again, and readers believe nothing of it, original or copy (docs/decisions/0029).
+Invariant: the bytes of a copy have stood at the key of its original. So a read that returns the
+copy returns what an earlier read of the original returned or would have returned, and every rule
+about reads holds as it is: a number that is still in use (a slot at or above the trim slot, the
+newest checkpoint, an open plan, the snapshot in force) was never deleted, so there was only one
+winner, and the copy is the winner's. A number that is no longer in use may be filled again, and
+readers believe nothing of it, original or copy (docs/decisions/0029).
 
-Must not be used for what is large or written often: a read brings the whole object, and each put costs a second one.
+Must not be used for what is large or written often: a read brings the whole object, and each put
+costs a second one.
 """
 
 from __future__ import annotations
@@ -49,7 +54,9 @@ OUTCOMES = (READ_FROM_COPY, MENDED, LOST)
 
 
 def fault_of(key: str, data: bytes) -> DataDamaged | FormatNotSupported | None:
-    """What is wrong with the bytes of an original, or of its copy; None: they are sound. `key`: of the original."""
+    """What is wrong with the bytes of an original, or of its copy; None: they are sound. `key`: of
+    the original.
+    """
     bundle, number = keys.METADATA_BUNDLE, keys.number(key)
     try:
         if key.startswith(keys.segments(bundle)):
@@ -66,10 +73,11 @@ def fault_of(key: str, data: bytes) -> DataDamaged | FormatNotSupported | None:
 
 
 class CopyingStore(StoreWrapper):
-    """`mends`: restore a damaged original from its sound copy when it is read; for processes that may write. `meter` is notified of damage.
+    """`mends`: restore a damaged original from its sound copy when it is read; for processes that
+    may write. `meter` is notified of damage.
 
-    `damaged`: objects that this process found damaged and could not mend, by key, and what is wrong. Each is logged as an error, unless
-    `logs` is False.
+    `damaged`: objects that this process found damaged and could not mend, by key, and what is
+    wrong. Each is logged as an error, unless `logs` is False.
     """
 
     def __init__(
@@ -78,7 +86,9 @@ class CopyingStore(StoreWrapper):
         super().__init__(inner)
         self.damaged: dict[str, str] = {}
         self.surprised = asyncio.Event()
-        """Set when a copy without its original was read: `ledger.root.mend` puts back what has to be there."""
+        """Set when a copy without its original was read: `ledger.root.mend` puts back what has to
+        be there.
+        """
         self._logs = logs
         self._mends = mends
         self._meter = meter
@@ -158,7 +168,8 @@ class CopyingStore(StoreWrapper):
     async def _read(self, key: str) -> bytes:
         """All of the original, or of its copy. Raises ObjectMissing where neither is there.
 
-        Between the two reads a pair may be put, restored or deleted. So what looks lost is read again before it is called so.
+        Between the two reads a pair may be put, restored or deleted. So what looks lost is read
+        again before it is called so.
         """
         for _ in range(READS_MAX):
             data = await read_or_none(self.inner, key)
@@ -224,9 +235,11 @@ def _pair(key: str) -> tuple[str, ...]:
 
 
 async def replace_damaged(store: ObjectStore, key: str, sound: bytes) -> None:
-    """Write the bytes of the sound one of a pair over the damaged one. `store` without copies of its own.
+    """Write the bytes of the sound one of a pair over the damaged one. `store` without copies of
+    its own.
 
-    The key is never empty meanwhile, so no fence opens. The new bytes have stood at the key before: what reads them reads an old truth.
+    The key is never empty meanwhile, so no fence opens. The new bytes have stood at the key before:
+    what reads them reads an old truth.
     """
     await store.put(key, sound)
 

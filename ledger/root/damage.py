@@ -10,7 +10,9 @@ from ledgermq.errors import StoreError
 
 
 class CollectingDamage:
-    """A block: damage and missing objects inside of it are told to `found(key, code, text)`; `object_key` where the error names none."""
+    """A block: damage and missing objects inside of it are told to `found(key, code, text)`;
+    `object_key` where the error names none.
+    """
 
     def __init__(self, object_key: str, found: Callable[[str, str, str], None]) -> None:
         self._object_key = object_key

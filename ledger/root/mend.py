@@ -1,4 +1,5 @@
-"""Checks all objects that are stored twice, and restores the damaged or missing one of each pair (`ledger.root.copies`).
+"""Checks all objects that are stored twice, and restores the damaged or missing one of each pair
+(`ledger.root.copies`).
 
     original sound     copy missing     put the copy: its writer was cut off, or knows no copies
     original sound     copy damaged     write the original over it
@@ -7,7 +8,8 @@
     original missing   copy sound       put the original where the metadata still needs it; else remove the copy, or leave it to compaction
     anything else                       nothing: two damaged ones stay as they are; only a copy of the bucket can help
 
-Safe at any time, beside brokers and others of its kind, and to be cut off anywhere: what comes to stand at a key has stood there before.
+Safe at any time, beside brokers and others of its kind, and to be cut off anywhere: what comes to
+stand at a key has stood there before.
 """
 
 from __future__ import annotations
@@ -29,7 +31,10 @@ PAIRS_AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True, order=True)
 class Mended:
-    """One object that is, or was, wrong. `outcome`: for people. `damage`: False for a left-over. `is_lost`: it could not be restored."""
+    """One object that is, or was, wrong.
+
+    `outcome`: for people. `damage`: False for a left-over. `is_lost`: it could not be restored.
+    """
 
     object_key: str
     reason: str
@@ -39,9 +44,11 @@ class Mended:
 
 
 async def mend_copies(store: CopyingStore, *, dry_run: bool = False) -> list[Mended]:
-    """Return what was wrong, and what was done about it. Copies that were only missing are made and not returned.
+    """Return what was wrong, and what was done about it. Copies that were only missing are made and
+    not returned.
 
-    `dry_run`: only look. Raises the store's errors, and DataDamaged where an original is missing and the checkpoint that tells why is lost.
+    `dry_run`: only look. Raises the store's errors, and DataDamaged where an original is missing
+    and the checkpoint that tells why is lost.
     """
     listed = await list_pairs(store.inner)
     done = await all_of((_mend(store, key, dry_run=dry_run) for key in listed), PAIRS_AT_ONCE)
@@ -129,7 +136,8 @@ async def _mend_original(
 
 
 def is_needed(key: str, copy: bytes, checkpoint: fmt.Checkpoint) -> bool:
-    """The original at `key`, of which only this sound copy is left, was not deleted by a rule: it has to be there.
+    """The original at `key`, of which only this sound copy is left, was not deleted by a rule: it
+    has to be there.
 
     `checkpoint`: the newest, read after the original was found missing.
     """

@@ -29,7 +29,8 @@ async def open_store(
     meter: StoreMeter | None = None,
     mends: bool = False,
 ) -> ObjectStore:
-    """The store at root `url`; nothing is read or written yet, `probe_store` does that. `meter` is told of each request, repeated ones too.
+    """The store at root `url`; nothing is read or written yet, `probe_store` does that. `meter` is
+    told of each request, repeated ones too.
 
     `mends`: put damaged objects right where they have a sound second copy.
 

@@ -1,11 +1,13 @@
-"""Decides when something kept for a time is old enough to go: the one rule for everything that a wall clock lets go (decision 30).
+"""Decides when something kept for a time is old enough to go: the one rule for everything that a
+wall clock lets go (decision 30).
 
     begin   the later of two clocks     `stamp_ms`: ours and the store's
     end     the earlier of two clocks   `due`, `earlier_ms`: ours and the store's
 
-A machine's clock may be wrong by any amount, and another machine may judge what this one has stamped. Taken together, the two rules keep
-a thing at least for its time by the store's clock, however wrong the clocks of machines are; a wrong one can only keep it longer.
-Objects of the store need no rule: both their dates and the time that they are compared with are the store's.
+A machine's clock may be wrong by any amount, and another machine may judge what this one has
+stamped. Taken together, the two rules keep a thing at least for its time by the store's clock,
+however wrong the clocks of machines are; a wrong one can only keep it longer. Objects of the store
+need no rule: both their dates and the time that they are compared with are the store's.
 """
 
 from __future__ import annotations
@@ -21,7 +23,10 @@ T = TypeVar("T")
 
 
 class TwoClocks:
-    """Our clock and the store's. `learn` costs no request, so a stamp does not either; an end is judged by a fresh reading."""
+    """Our clock and the store's.
+
+    `learn` costs no request, so a stamp does not either; an end is judged by a fresh reading.
+    """
 
     def __init__(self, store: ObjectStore, sources: Sources) -> None:
         self._store = store
@@ -33,7 +38,10 @@ class TwoClocks:
         self._learned = store_ms, at_s
 
     def stamp_ms(self) -> int:
-        """Now, by the later clock: when something begins to be kept. By ours alone until something was learned."""
+        """Now, by the later clock: when something begins to be kept.
+
+        By ours alone until something was learned.
+        """
         ours_ms = self._sources.now_ms()
         if self._learned is None:
             return ours_ms
@@ -41,7 +49,9 @@ class TwoClocks:
         return max(ours_ms, store_ms + round((asyncio.get_running_loop().time() - at_s) * 1000))
 
     def our_ms(self) -> int:
-        """Now, by our clock alone: good for asking whether the store's clock is worth a request, and for nothing else."""
+        """Now, by our clock alone: good for asking whether the store's clock is worth a request,
+        and for nothing else.
+        """
         return self._sources.now_ms()
 
     async def earlier_ms(self) -> int:
@@ -49,6 +59,8 @@ class TwoClocks:
         return min(self._sources.now_ms(), await self._store.store_time_ms())
 
     async def due(self, judge: Callable[[int], Awaitable[T]]) -> T:
-        """What `judge(now_ms)` finds due by both clocks; the store is asked for its time only if ours finds anything."""
+        """What `judge(now_ms)` finds due by both clocks; the store is asked for its time only if
+        ours finds anything.
+        """
         found = await judge(self.our_ms())
         return await judge(await self.earlier_ms()) if found else found

@@ -1,6 +1,7 @@
 """Which engines can run Parquet compaction: the entry-point group "ledgermq.engines".
 
-Each entry point is a function `(Sources) -> AbstractContextManager[Engine]`, so that an engine may start a session and stop it again.
+Each entry point is a function `(Sources) -> AbstractContextManager[Engine]`, so that an engine may
+start a session and stop it again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Cleans the keyed topics of a bundle, or of a root: round after round, then what they have replaced is deleted.
+"""Cleans the keyed topics of a bundle, or of a root: round after round, then what they have
+replaced is deleted.
 
 Topics that were keyed once, too, for what is left of them.
 """
@@ -36,7 +37,8 @@ async def clean_bundle(
     bytes_max: int | None = None,
     on_done: OnCleaned = lambda task, outcome: None,
 ) -> list[CleaningReport]:
-    """All rounds that are due in the bundle. Where partitions fail the others go on; then the first error is raised.
+    """All rounds that are due in the bundle. Where partitions fail the others go on; then the first
+    error is raised.
 
     `everything`: whatever the dirty ratios are. `bytes_max`: leave out rounds that would read more.
     Raises DataDamaged (naming the object), Unavailable, the store's errors.

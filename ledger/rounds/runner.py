@@ -37,10 +37,11 @@ async def compact_root(
     bundles: Sequence[int] | None = None,
     on_progress: OnProgress | None = None,
 ) -> CompactionReport:
-    """Take all that is there now to Parquet, whatever the lag settings, clean keyed topics, and delete what is no longer needed.
+    """Take all that is there now to Parquet, whatever the lag settings, clean keyed topics, and
+    delete what is no longer needed.
 
-    What is produced meanwhile may or may not be taken. A bundle that cannot be compacted is reported, the others go on.
-    Raises InvalidConfig (no cluster at this root), FormatNotSupported.
+    What is produced meanwhile may or may not be taken. A bundle that cannot be compacted is
+    reported, the others go on. Raises InvalidConfig (no cluster at this root), FormatNotSupported.
     """
     try:
         cluster = await read_cluster(store)
@@ -83,7 +84,10 @@ async def _collect(store: ObjectStore, cluster: ClusterSettings, catalog: Catalo
 async def compact_bundle(
     compaction: Compaction, bundle: int, catalog: Catalog, *, everything: bool, only_internal: bool = False
 ) -> RoundReport | None:
-    """`round_of_bundle`, then delete what is no longer needed. Raises as that does, and what fails in deleting, when the round is done."""
+    """`round_of_bundle`, then delete what is no longer needed.
+
+    Raises as that does, and what fails in deleting, when the round is done.
+    """
     report = await round_of_bundle(compaction, bundle, catalog, everything=everything, only_internal=only_internal)
     if only_internal:
         await tidy_snapshots(compaction.store, bundle)
@@ -109,7 +113,9 @@ async def round_of_bundle(
 async def _round_with_room(
     compaction: Compaction, bundle: int, catalog: Catalog, *, everything: bool, only_internal: bool = False
 ) -> RoundReport | None:
-    """A round that the store had no room for has moved what it could: delete what that frees, and go on while it frees something."""
+    """A round that the store had no room for has moved what it could: delete what that frees, and
+    go on while it frees something.
+    """
     while True:
         trim_slot = (await newest_checkpoint(compaction.store, bundle)).trim_slot
         try:
@@ -121,7 +127,9 @@ async def _round_with_room(
 
 
 async def try_to_tidy(compaction: Compaction, bundle: int, catalog: Catalog) -> LedgerMQError | None:
-    """Delete what is no longer needed; what kept some of it from going, for the caller to tell: no round has to wait for that."""
+    """Delete what is no longer needed; what kept some of it from going, for the caller to tell: no
+    round has to wait for that.
+    """
     try:
         await tidy_bundle(compaction.store, bundle, compaction.cluster, catalog, compaction.sources)
     except LedgerMQError as error:
@@ -137,7 +145,8 @@ async def bring_facts_into_force(
     sources: Sources,
     known: SegmentIndexes | None = None,
 ) -> None:
-    """Let the bundle's newest checkpoint name what protects records, and the topics that were removed: the next plan leaves them out.
+    """Let the bundle's newest checkpoint name what protects records, and the topics that were
+    removed: the next plan leaves them out.
 
     Raises Unavailable.
     """
@@ -180,7 +189,9 @@ async def lag_of_bundle(compaction: Compaction, bundle: int, catalog: Catalog) -
 
 
 async def _ends(compaction: Compaction, bundle: int, catalog: Catalog) -> dict[PartitionKey, int]:
-    """Where the partitions end that are to be in Parquet: with producers at work, "all that is there" has to mean a moment."""
+    """Where the partitions end that are to be in Parquet: with producers at work, "all that is
+    there" has to mean a moment.
+    """
     recovered = await recover(compaction.store, bundle, compaction.cluster.producer_states_max, compaction.known)
     return {
         key: end
@@ -190,7 +201,9 @@ async def _ends(compaction: Compaction, bundle: int, catalog: Catalog) -> dict[P
 
 
 async def _left_of(goal: dict[PartitionKey, int], compaction: Compaction, bundle: int) -> dict[PartitionKey, int]:
-    """What is not there yet, of topics that the next plan will take further: one may have been deleted meanwhile."""
+    """What is not there yet, of topics that the next plan will take further: one may have been
+    deleted meanwhile.
+    """
     checkpoint = await newest_checkpoint(compaction.store, bundle)
     parts = partitions_by_key(checkpoint)
     left = {

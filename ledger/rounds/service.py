@@ -1,8 +1,10 @@
-"""The compaction service: turns segments into Parquet by the topics' own lag and size settings, again and again.
+"""The compaction service: turns segments into Parquet by the topics' own lag and size settings,
+again and again.
 
-Any number of them may run beside each other and beside brokers: a round that somebody began is finished by whoever comes first. It may be
-stopped at any instruction; when it is asked to stop it ends the rounds that are under way, and after a while leaves them to others.
-Must not know: signals, terminals, metrics libraries.
+Any number of them may run beside each other and beside brokers: a round that somebody began is
+finished by whoever comes first. It may be stopped at any instruction; when it is asked to stop it
+ends the rounds that are under way, and after a while leaves them to others. Must not know: signals,
+terminals, metrics libraries.
 """
 
 from __future__ import annotations
@@ -32,7 +34,10 @@ FINISH_S = 20.0
 
 
 class ServiceEvents:
-    """What a service tells; every method may be overridden. Called on the event loop, must return at once."""
+    """What a service tells; every method may be overridden.
+
+    Called on the event loop, must return at once.
+    """
 
     def round_finished(self, report: RoundReport) -> None: ...
 
@@ -70,12 +75,16 @@ class CompactionService:
         self._finish_s = 0.0
 
     def stop(self, finish_s: float = FINISH_S) -> None:
-        """Begin no other round, and leave those that are under way to others if they are not done in this time."""
+        """Begin no other round, and leave those that are under way to others if they are not done
+        in this time.
+        """
         self._finish_s = finish_s
         self._stopping.set()
 
     async def run(self, interval_s: Callable[[], float]) -> None:
-        """Until it is stopped, or cancelled; what is under way then is finished by whoever compacts next."""
+        """Until it is stopped, or cancelled; what is under way then is finished by whoever compacts
+        next.
+        """
         work = asyncio.create_task(self._runs(interval_s), name="compaction")
         stop = asyncio.create_task(self._stopping.wait(), name="stop")
         try:
@@ -127,7 +136,9 @@ class CompactionService:
             self._events.bundle_failed(bundle, error)
 
     async def _compact(self, bundle: int, catalog: Catalog) -> bool:
-        """False: something could not be deleted, which was told, and is not tried again in this run: nothing else has to wait for it."""
+        """False: something could not be deleted, which was told, and is not tried again in this
+        run: nothing else has to wait for it.
+        """
         rounds, tidy = 0, True
         while rounds < ROUNDS_MAX and not self._stopping.is_set():
             report = await round_of_bundle(self._compaction, bundle, catalog, everything=False)

@@ -1,8 +1,10 @@
-"""Bundles in which nothing moves: the compaction service looks at them with two LISTs, where a run that finds nothing due makes fourteen.
+"""Bundles in which nothing moves: the compaction service looks at them with two LISTs, where a run
+that finds nothing due makes fourteen.
 
-Still is a bundle without a record in its untrimmed segments. A new segment or checkpoint, or a change in `__metadata`, is seen by the next
-run. What becomes due by its age alone (retention, cleaning), a plan that a rival left open, and whatever else is missed waits for the look
-at the whole bundle that comes in any case.
+Still is a bundle without a record in its untrimmed segments. A new segment or checkpoint, or a
+change in `__metadata`, is seen by the next run. What becomes due by its age alone (retention,
+cleaning), a plan that a rival left open, and whatever else is missed waits for the look at the
+whole bundle that comes in any case.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ from ledger.parquet.compaction import Compaction
 from ledger.topics.catalog import Catalog
 
 STILL_S_MAX = 480.0
-"""With a pause of a minute between two runs it is less than the ten minutes that retention may take, in a broker as here."""
+"""With a pause of a minute between two runs it is less than the ten minutes that retention may
+take, in a broker as here.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +36,9 @@ class Stillness:
 
 
 async def find_stillness(compaction: Compaction, bundle: int, catalog: Catalog, now_s: float) -> Stillness | None:
-    """After a run over the bundle, which knows its segments; None: they hold records. Raises as `newest_checkpoint` does."""
+    """After a run over the bundle, which knows its segments; None: they hold records. Raises as
+    `newest_checkpoint` does.
+    """
     if any(slot.index.kind == fmt.DATA for slot in compaction.known.held(bundle)):
         return None
     checkpoint = await newest_checkpoint(compaction.store, bundle)

@@ -1,7 +1,9 @@
-"""Where a topic's archive lies: `<archive.url>/archive/topic=<t>/partition=<p>/<file>`; without a URL in the cluster's own root.
+"""Where a topic's archive lies: `<archive.url>/archive/topic=<t>/partition=<p>/<file>`; without a
+URL in the cluster's own root.
 
-An archived file has the same name below `archive/` as it had below `parquet/`. Whatever a URL is an alias of, the part `archive/` makes it
-another object than the original, so a file is never taken for its own copy.
+An archived file has the same name below `archive/` as it had below `parquet/`. Whatever a URL is an
+alias of, the part `archive/` makes it another object than the original, so a file is never taken
+for its own copy.
 """
 
 from __future__ import annotations

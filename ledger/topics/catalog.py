@@ -1,8 +1,9 @@
-"""The catalog: what topics there are, as a pure fold of the internal topic `__metadata` (bundle 0, partition 0).
+"""The catalog: what topics there are, as a pure fold of the internal topic `__metadata` (bundle 0,
+partition 0).
 
-One record a topic, key ``topic/<name>``, value TopicRecord. A topic's id is the offset of its creation record, so a name that is
-deleted and created again is another topic, and "id below M, not among the living" means removed (design G1).
-Record 0 creates `__metadata` itself.
+One record a topic, key ``topic/<name>``, value TopicRecord. A topic's id is the offset of its
+creation record, so a name that is deleted and created again is another topic, and "id below M, not
+among the living" means removed (design G1). Record 0 creates `__metadata` itself.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ ATTEMPTS_MAX = 20
 class Topic:
     """`bundles[p]`: the bundle of partition p. `removed`: deleted, but its name is not free yet.
 
-    `altered_ms`: when settings or partitions were changed last, 0 if never. `version`: offset of the record that says all this.
+    `altered_ms`: when settings or partitions were changed last, 0 if never. `version`: offset of
+    the record that says all this.
     """
 
     id: int
@@ -57,7 +59,10 @@ METADATA = Topic(keys.METADATA_TOPIC_ID, keys.METADATA_TOPIC, (keys.METADATA_BUN
 
 
 class Catalog:
-    """Mutable fold; `offset` is M: the offset of the next record to apply. `version` grows with every change."""
+    """Mutable fold; `offset` is M: the offset of the next record to apply.
+
+    `version` grows with every change.
+    """
 
     def __init__(self) -> None:
         self.offset = 0
@@ -65,9 +70,11 @@ class Catalog:
         self.topics_by_id: dict[int, Topic] = {METADATA.id: METADATA}
 
     def apply(self, offset: int, key: bytes, value: bytes | None) -> None:
-        """Take in the record at `offset`; offsets may have gaps (a snapshot keeps the latest record per key).
+        """Take in the record at `offset`; offsets may have gaps (a snapshot keeps the latest record
+        per key).
 
-        Raises DataDamaged, FormatNotSupported, and then has taken nothing in: a topic that is only unreadable must not look removed.
+        Raises DataDamaged, FormatNotSupported, and then has taken nothing in: a topic that is only
+        unreadable must not look removed.
         """
         if offset < self.offset:
             return
@@ -111,7 +118,9 @@ class Catalog:
         return [topic for topic in self.topics_by_name.values() if not topic.removed]
 
     def is_removed(self, topic_id: int, metadata_offset: int) -> bool:
-        """By the facts below `metadata_offset`: was a topic of this id removed? An id at or above it is not known yet: False."""
+        """By the facts below `metadata_offset`: was a topic of this id removed? An id at or above
+        it is not known yet: False.
+        """
         topic = self.topics_by_id.get(topic_id)
         return topic_id < metadata_offset and (topic is None or topic.removed)
 
@@ -156,7 +165,10 @@ def decode_topic_record(offset: int, value: bytes) -> Topic:
 
 
 async def read_catalog(store: ObjectStore, producer_states_max: int, known: SegmentIndexes | None = None) -> Catalog:
-    """The catalog as the store has it now; no broker needed. Raises DataDamaged, Unavailable, the store's errors."""
+    """The catalog as the store has it now; no broker needed.
+
+    Raises DataDamaged, Unavailable, the store's errors.
+    """
     for _ in range(ATTEMPTS_MAX):
         history = await read_history(store, keys.METADATA_BUNDLE, producer_states_max, known=known)
         catalog = Catalog()

@@ -1,9 +1,12 @@
-"""When a topic's records may be deleted: at the times that a cron expression names (`delete.when`), or at any time.
+"""When a topic's records may be deleted: at the times that a cron expression names (`delete.when`),
+or at any time.
 
-Retention is judged as of the last of these times: so every process comes to the same answer whenever it looks, a time at which none ran is
-made up for by the next that does, and in between nothing is deleted. Five fields as in cron (minute hour day month weekday), or six, with
-seconds first, as in the MetaQ line and Quartz; "?" stands for "*" there. With six, days of the week are names: Quartz counts them from
-1 = Sunday, cron from 0. When clocks change for summer, five-field times that are skipped or repeated happen once, as in Debian's cron.
+Retention is judged as of the last of these times: so every process comes to the same answer
+whenever it looks, a time at which none ran is made up for by the next that does, and in between
+nothing is deleted. Five fields as in cron (minute hour day month weekday), or six, with seconds
+first, as in the MetaQ line and Quartz; "?" stands for "*" there. With six, days of the week are
+names: Quartz counts them from 1 = Sunday, cron from 0. When clocks change for summer, five-field
+times that are skipped or repeated happen once, as in Debian's cron.
 """
 
 from __future__ import annotations
@@ -20,7 +23,10 @@ _PROBE = datetime(2024, 1, 1, tzinfo=UTC)
 
 
 def check_cron(text: str) -> str:
-    """As it is written; empty: at any time. Raises ValueError, saying why, also for one that names no time at all."""
+    """As it is written; empty: at any time.
+
+    Raises ValueError, saying why, also for one that names no time at all.
+    """
     if text:
         try:
             next(CronSim(_cron(text), _PROBE))

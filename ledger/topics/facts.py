@@ -1,9 +1,11 @@
-"""What a bundle's checkpoint knows of topics' settings that protect records: legal holds, and which version of the settings is in force.
+"""What a bundle's checkpoint knows of topics' settings that protect records: legal holds, and which
+version of the settings is in force.
 
-Records are removed by many: owners, compactors, commands; each with the catalog that it read some time ago. So that a setting counts from
-the moment at which its change was answered, the change is answered only when the newest checkpoint of every bundle of the topic names it,
-and whoever moves a log start or deletes a file asks that checkpoint: with an older version of the topic it removes nothing
-(design D1; docs/decisions/0025). Pure.
+Records are removed by many: owners, compactors, commands; each with the catalog that it read some
+time ago. So that a setting counts from the moment at which its change was answered, the change is
+answered only when the newest checkpoint of every bundle of the topic names it, and whoever moves a
+log start or deletes a file asks that checkpoint: with an older version of the topic it removes
+nothing (design D1; docs/decisions/0025). Pure.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ def is_held(checkpoint: fmt.Checkpoint, topic_id: int) -> bool:
 
 
 def may_remove(checkpoint: fmt.Checkpoint, topic: Topic) -> bool:
-    """May records of the topic be removed by these settings of it? Not while it is held, nor by settings that were replaced."""
+    """May records of the topic be removed by these settings of it? Not while it is held, nor by
+    settings that were replaced.
+    """
     fact = fact_of(checkpoint, topic.id)
     return not topic.settings.legal_hold and (fact is None or (not fact.held and fact.version <= topic.version))
 
@@ -57,7 +61,10 @@ def concern_protection(settings: Iterable[str]) -> bool:
 
 
 def facts_in(catalog: Catalog, bundle: int) -> list[fmt.TopicFact]:
-    """Of the living topics of a bundle, ascending. One that is as it was created needs none: who does not know it removes nothing of it."""
+    """Of the living topics of a bundle, ascending.
+
+    One that is as it was created needs none: who does not know it removes nothing of it.
+    """
     topics = sorted(catalog.living_topics(), key=lambda topic: topic.id)
     return [
         fmt.TopicFact(topic_id=topic.id, version=topic.version, held=topic.settings.legal_hold)

@@ -5,8 +5,9 @@
     deleted    the topic's Parquet files are gone, in ascending order, and a LIST has confirmed it
     forgotten  every bundle is that far and the name is free: `__metadata` holds a tombstone, the checkpoint drops the note
 
-The end offsets of a removed topic stay in the fold: an owner that has not heard of the removal may still append to it, and its
-offsets must go on fitting. What it appends no plan writes. Acts nowhere: `ledger.garbage.removal` does.
+The end offsets of a removed topic stay in the fold: an owner that has not heard of the removal may
+still append to it, and its offsets must go on fitting. What it appends no plan writes. Acts
+nowhere: `ledger.garbage.removal` does.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ def removed_in(catalog: Catalog, bundle: int) -> list[Topic]:
 
 
 def take_in_facts(catalog: Catalog) -> Move:
-    """Take in the facts of `__metadata` below the catalog's offset: settings, what was removed, what is free. Declines a no-op."""
+    """Take in the facts of `__metadata` below the catalog's offset: settings, what was removed,
+    what is free. Declines a no-op.
+    """
 
     def move(draft: fmt.Checkpoint) -> bool:
         if catalog.offset < draft.metadata_offset:
@@ -59,7 +62,9 @@ def is_past_barrier(checkpoint: fmt.Checkpoint, topic_id: int) -> bool:
 
 
 def note_barrier(topic_id: int, store_time_ms: int) -> Move:
-    """Write down when, by the store's clock, the barrier was seen to be passed: the age of late puts counts from there."""
+    """Write down when, by the store's clock, the barrier was seen to be passed: the age of late
+    puts counts from there.
+    """
 
     def move(draft: fmt.Checkpoint) -> bool:
         note = note_of(draft, topic_id)

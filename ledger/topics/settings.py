@@ -1,4 +1,5 @@
-"""The settings of a topic: names as in Kafka where Kafka has them, typed, with units and defaults; the one place that knows them.
+"""The settings of a topic: names as in Kafka where Kafka has them, typed, with units and defaults;
+the one place that knows them.
 
 name                    default     meaning
 retention.ms            -1          records older than this may be deleted; -1 = kept for ever
@@ -147,7 +148,9 @@ def parse_settings(raw: Mapping[str, str]) -> TopicSettings:
 
 
 def parse_stored_settings(raw: Mapping[str, str]) -> TopicSettings:
-    """As a topic has them: a file size that an older version allowed counts as the largest of today. Raises as `parse_settings`."""
+    """As a topic has them: a file size that an older version allowed counts as the largest of
+    today. Raises as `parse_settings`.
+    """
     return _parse(raw, _PARSERS_OF_STORED)
 
 

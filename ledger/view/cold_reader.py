@@ -1,7 +1,9 @@
-"""Batches of segments by range GETs, for readers that are behind a broker's tail cache or have no broker.
+"""Batches of segments by range GETs, for readers that are behind a broker's tail cache or have no
+broker.
 
-Neighbouring batches of a segment come in one GET. The requests go through a pool of their own, and nothing read here enters a broker's tail
-cache: a reader of old data can hurt neither producers nor readers of the tail.
+Neighbouring batches of a segment come in one GET. The requests go through a pool of their own, and
+nothing read here enters a broker's tail cache: a reader of old data can hurt neither producers nor
+readers of the tail.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ class ColdReader:
     async def read(self, batches: Sequence[IndexedBatch]) -> list[StoredBatch]:
         """The bytes of these, in order, up to the first that cannot be read.
 
-        Raises what is wrong with the very first: ObjectMissing (trimmed meanwhile, perhaps filled again), DataDamaged, the store's errors.
+        Raises what is wrong with the very first: ObjectMissing (trimmed meanwhile, perhaps filled
+        again), DataDamaged, the store's errors.
         """
         results = await asyncio.gather(*(self._read_run(run) for run in neighbours(batches)), return_exceptions=True)
         found: list[StoredBatch] = []

@@ -1,8 +1,10 @@
 """Where each batch of a bundle is that need not be read from Parquet: per partition, by offset.
 
-Fed in ledger order by valid, durable segments only, so each partition's entries are one dense run of offsets that ends at the high
-watermark; what is below the run's begin is in Parquet or in segments that were not loaded (`covered_from` says from which slot on all
-are). Compact arrays, some 60 bytes a batch; when `batches_max` is reached the oldest slots go, and `covered_from` moves up. No I/O.
+Fed in ledger order by valid, durable segments only, so each partition's entries are one dense run
+of offsets that ends at the high watermark; what is below the run's begin is in Parquet or in
+segments that were not loaded (`covered_from` says from which slot on all are). Compact arrays, some
+60 bytes a batch; when `batches_max` is reached the oldest slots go, and `covered_from` moves up. No
+I/O.
 """
 
 from __future__ import annotations
@@ -114,7 +116,9 @@ class PartitionIndex:
         return {place: held[place] for place in places if place in held}
 
     def cuts(self, batches_max: int, bytes_max: int) -> Iterator[int]:
-        """Offsets at which to cut, so that no piece has more batches, nor more bytes unless it is one batch."""
+        """Offsets at which to cut, so that no piece has more batches, nor more bytes unless it is
+        one batch.
+        """
         sizes = array("Q", accumulate(self._columns[4], initial=0))
         at = 0
         while True:
@@ -125,7 +129,9 @@ class PartitionIndex:
             yield self._columns[0][at]
 
     def extents(self) -> Iterator[tuple[int, int, int]]:
-        """What of each slot: (slot, position, length), from its first batch to the end of its last one."""
+        """What of each slot: (slot, position, length), from its first batch to the end of its last
+        one.
+        """
         slots, positions, lengths = self._columns[2], self._columns[3], self._columns[4]
         first = 0
         while first < len(slots):
@@ -140,7 +146,9 @@ class PartitionIndex:
         self.size_bytes += more.size_bytes
 
     def at(self, offset: int) -> int | None:
-        """Place of the batch that holds `offset`; None where it is below `begin` or not below `end`."""
+        """Place of the batch that holds `offset`; None where it is below `begin` or not below
+        `end`.
+        """
         place = bisect_right(self._columns[0], offset) - 1
         if place < 0 or offset >= self.end:
             return None
@@ -171,14 +179,18 @@ class PartitionIndex:
 
 
 def far_index(segments: Iterable[fmt.SegmentIndex], key: PartitionKey, offset: int, batches_max: int) -> PartitionIndex:
-    """Of one partition alone, from the batch that holds `offset` on: for what a whole index has no room for."""
+    """Of one partition alone, from the batch that holds `offset` on: for what a whole index has no
+    room for.
+    """
     return far_indexes(segments, {key: (offset, offset)}, batches_max)[key]
 
 
 def far_indexes(
     segments: Iterable[fmt.SegmentIndex], spans: Mapping[PartitionKey, Span], beyond_max: int
 ) -> dict[PartitionKey, PartitionIndex]:
-    """Of several partitions: all batches of their spans, one at least, and of what follows there the first `beyond_max` of all together."""
+    """Of several partitions: all batches of their spans, one at least, and of what follows there
+    the first `beyond_max` of all together.
+    """
     found = {key: PartitionIndex() for key in spans}
     for index in segments:
         if beyond_max <= 0 and all(len(part) and part.end >= spans[key][1] for key, part in found.items()):
@@ -221,7 +233,9 @@ class FetchIndex:
                 self._drop_oldest()
 
     def prepend(self, segments: Iterable[fmt.SegmentIndex], covered_from: int) -> None:
-        """Valid segments from slot `covered_from` on; those that are covered already are passed over."""
+        """Valid segments from slot `covered_from` on; those that are covered already are passed
+        over.
+        """
         older: dict[PartitionKey, PartitionIndex] = {}
         slots = []
         for index in segments:
@@ -244,7 +258,9 @@ class FetchIndex:
             self._drop_oldest()
 
     def backlog(self, key: PartitionKey, parquet_end: int) -> tuple[int, int] | None:
-        """(bytes, time of the oldest segment in ms) of what is here and not in Parquet; None where there is nothing."""
+        """(bytes, time of the oldest segment in ms) of what is here and not in Parquet; None where
+        there is nothing.
+        """
         partition = self.partitions.get(key)
         if partition is None or partition.end <= parquet_end:
             return None
@@ -256,7 +272,9 @@ class FetchIndex:
         return next((slot for slot, _ in self._slots if slot >= at_least), None)
 
     def slot_of(self, key: PartitionKey, offset: int) -> int:
-        """The slot of the first batch of the partition, among those that are here, that reaches beyond `offset`."""
+        """The slot of the first batch of the partition, among those that are here, that reaches
+        beyond `offset`.
+        """
         partition = self.partitions[key]
         return partition[partition.at(offset) or 0].slot
 
@@ -275,7 +293,9 @@ class FetchIndex:
         return None if partition is None or place is None else (partition, place)
 
     def segments_with(self, topic_id: int, ends: Mapping[int, int]) -> list[fmt.SegmentIndex]:
-        """What is here of these partitions (`ends`: from which offset on), as the indexes of the segments that hold it."""
+        """What is here of these partitions (`ends`: from which offset on), as the indexes of the
+        segments that hold it.
+        """
         found: dict[int, list[tuple[int, IndexedBatch]]] = {}
         for partition, end in ends.items():
             index = self.partitions.get((topic_id, partition))

@@ -1,7 +1,8 @@
-"""`FollowedLedger`: what is durable of one ledger and where it is, kept up to date from the store alone, with no broker.
+"""`FollowedLedger`: what is durable of one ledger and where it is, kept up to date from the store
+alone, with no broker.
 
-It follows the slots (`ledger.view.follow`), so compaction, trimming, deletion and takeovers may go on under it. A poll is one GET; LISTs come
-only at the begin and at a surprise.
+It follows the slots (`ledger.view.follow`), so compaction, trimming, deletion and takeovers may go
+on under it. A poll is one GET; LISTs come only at the begin and at a surprise.
 
 Invariants: what it calls durable is; an end never goes back.
 Must not know topics' names, brokers, groups, or how records are read.
@@ -27,7 +28,9 @@ SLOTS_AHEAD_MAX = 16
 INDEX_BATCHES_MAX = 500_000
 """Some 30 MB; what does not fit is looked up again when it is wanted."""
 FAR_BATCHES_MAX = 500_000
-"""So much of what does not fit is kept when it was looked up, of all partitions together: what follows on what was wanted."""
+"""So much of what does not fit is kept when it was looked up, of all partitions together: what
+follows on what was wanted.
+"""
 
 Wanted = Callable[[PartitionKey], bool]
 
@@ -37,10 +40,11 @@ def _now_s() -> float:
 
 
 class FollowedLedger:
-    """`open` first. Within one event loop; calls may run side by side. Partitions are (topic id, partition).
+    """`open` first. Within one event loop; calls may run side by side. Partitions are (topic id,
+    partition).
 
-    `wanted`: only these partitions are known, and only their batches take memory. `recent_bytes_max`: so much of the newest batches is
-    kept, as far as it comes with the indexes.
+    `wanted`: only these partitions are known, and only their batches take memory.
+    `recent_bytes_max`: so much of the newest batches is kept, as far as it comes with the indexes.
     """
 
     def __init__(
@@ -72,7 +76,10 @@ class FollowedLedger:
         self._ahead = 1
 
     async def open(self) -> None:
-        """Take in everything that is durable now. Raises DataDamaged, FormatNotSupported, Unavailable, the store's errors."""
+        """Take in everything that is durable now.
+
+        Raises DataDamaged, FormatNotSupported, Unavailable, the store's errors.
+        """
         async with self._turn:
             self._begin(await self._history())
 
@@ -97,12 +104,16 @@ class FollowedLedger:
         return counters.log_start if counters else 0
 
     def parquet_end(self, key: PartitionKey) -> int:
-        """Everything from `parquet_start` up to here is in Parquet, as far as is known; the rest is in segments."""
+        """Everything from `parquet_start` up to here is in Parquet, as far as is known; the rest is
+        in segments.
+        """
         counters = self.counters(key)
         return counters.parquet_end if counters else 0
 
     def parquet_start(self, key: PartitionKey) -> int:
-        """What is below, down to the log start, was cleaned: of a keyed topic only the latest record of each key can be read."""
+        """What is below, down to the log start, was cleaned: of a keyed topic only the latest
+        record of each key can be read.
+        """
         counters = self.counters(key)
         return counters.parquet_start if counters else 0
 
@@ -119,7 +130,9 @@ class FollowedLedger:
             return found > 0
 
     async def place(self, key: PartitionKey, offset: int) -> tuple[PartitionIndex, int] | None:
-        """Where a batch is that is in a segment; None: it has moved to Parquet meanwhile. Raises DataDamaged where it is nowhere."""
+        """Where a batch is that is in a segment; None: it has moved to Parquet meanwhile. Raises
+        DataDamaged where it is nowhere.
+        """
         found = self._find(key, offset)
         if found is None and offset >= self.parquet_end(key):
             self._missed[key] = (offset, offset)
@@ -135,10 +148,11 @@ class FollowedLedger:
         return found
 
     async def bring(self, spans: Mapping[PartitionKey, Span]) -> None:
-        """What the index has no room for of these, by one look at the ledger for all, so that `place` finds it. `let_go` of it then.
+        """What the index has no room for of these, by one look at the ledger for all, so that
+        `place` finds it. `let_go` of it then.
 
-        Where one partition is not at hand all are looked up anew, so that what is kept of them reaches equally far.
-        Raises as `open` does.
+        Where one partition is not at hand all are looked up anew, so that what is kept of them
+        reaches equally far. Raises as `open` does.
         """
         if self._are_at_hand(spans):
             return
@@ -194,7 +208,9 @@ class FollowedLedger:
             del self._far[others.pop(0)]
 
     async def look_for(self, missing: ObjectMissing, known: int) -> None:
-        """An object was gone that checkpoint `known` needs: there must be a newer one that does not. Raises DataDamaged else."""
+        """An object was gone that checkpoint `known` needs: there must be a newer one that does
+        not. Raises DataDamaged else.
+        """
         async with self._turn:
             if self.checkpoint.number == known:
                 await self._look()
@@ -276,7 +292,9 @@ class FollowedLedger:
             return error
 
     async def _look(self) -> bool:
-        """Take in the newest checkpoint; True: what was known could not be believed any more, it has begun again."""
+        """Take in the newest checkpoint; True: what was known could not be believed any more, it
+        has begun again.
+        """
         checkpoint = await newest_checkpoint(self._store, self.bundle, self.checkpoint)
         if not self._known.look(checkpoint.trim_slot, _now_s()):
             self._begin(await self._history())

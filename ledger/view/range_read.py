@@ -1,8 +1,11 @@
-"""A range of offsets of one partition, planned in one process and read in another, maybe much later: the unit of work of a query.
+"""A range of offsets of one partition, planned in one process and read in another, maybe much
+later: the unit of work of a query.
 
-Whoever plans it (`plan_ranges`, over a `LedgerReader`) says where the batches were that were not in Parquet then; so whoever reads it needs
-no LIST and no fold for them. By the time that it is read they may have moved to Parquet, and their slots may be empty, or hold something
-else: then the newest checkpoint says where they are now. A range gives the same rows for ever, or fails once they are below the log start.
+Whoever plans it (`plan_ranges`, over a `LedgerReader`) says where the batches were that were not in
+Parquet then; so whoever reads it needs no LIST and no fold for them. By the time that it is read
+they may have moved to Parquet, and their slots may be empty, or hold something else: then the
+newest checkpoint says where they are now. A range gives the same rows for ever, or fails once they
+are below the log start.
 """
 
 from __future__ import annotations
@@ -41,9 +44,11 @@ JOINED_BYTES = 512 * 1024
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """Offsets `first` up to, without, `end`. `batches`: where those were that were in segments. `bytes`: about. Picklable.
+    """Offsets `first` up to, without, `end`. `batches`: where those were that were in segments.
+    `bytes`: about. Picklable.
 
-    `at_hand`: what whoever planned it had of them. `archived`: they are below the log start, in this file.
+    `at_hand`: what whoever planned it had of them. `archived`: they are below the log start, in
+    this file.
     """
 
     bundle: int
@@ -57,7 +62,9 @@ class OffsetRange:
 
     @property
     def is_sized(self) -> bool:
-        """Not so of what was cleaned: no more is known than that it has these offsets, not all of them, in files of whatever size."""
+        """Not so of what was cleaned: no more is known than that it has these offsets, not all of
+        them, in files of whatever size.
+        """
         return self.bytes > 0 or len(self.batches) > 0
 
     def part(self, first: int, end: int) -> OffsetRange:
@@ -70,7 +77,8 @@ class OffsetRange:
 async def plan_ranges(
     reader: LedgerReader, spans: Mapping[PartitionKey, Span]
 ) -> dict[PartitionKey, list[OffsetRange]]:
-    """The ranges of each span, cut where Parquet files begin and where Parquet ends. Ends have to be known to the reader.
+    """The ranges of each span, cut where Parquet files begin and where Parquet ends. Ends have to
+    be known to the reader.
 
     Raises as its `read` does.
     """
@@ -129,8 +137,9 @@ def split(ranges: Sequence[OffsetRange], count_min: int) -> list[OffsetRange]:
 
 
 class RangeReader:
-    """Reads ranges from one store. `read` yields (offset of the first row, rows), in order, and dense but for what was cleaned of keyed
-    topics: of that each time the latest record of each key, as it is when the range is read.
+    """Reads ranges from one store. `read` yields (offset of the first row, rows), in order, and
+    dense but for what was cleaned of keyed topics: of that each time the latest record of each key,
+    as it is when the range is read.
     """
 
     def __init__(
@@ -149,9 +158,11 @@ class RangeReader:
     ) -> AsyncGenerator[tuple[int, pa.RecordBatch], None]:
         """`columns`: of the record schema, at least one; of Parquet files only these are fetched.
 
-        `skip_lost`: go on where the log starts when retention has deleted the first of it, or end where the topic is gone.
+        `skip_lost`: go on where the log starts when retention has deleted the first of it, or end
+        where the topic is gone.
 
-        Raises OffsetOutOfRange (it was deleted, and must not be skipped), DataDamaged, FormatNotSupported, the store's errors.
+        Raises OffsetOutOfRange (it was deleted, and must not be skipped), DataDamaged,
+        FormatNotSupported, the store's errors.
         """
         offset = wanted.first
         while offset < wanted.end:
@@ -261,7 +272,9 @@ def _rows_of(batch: StoredBatch, object_key: str) -> pa.RecordBatch:
 
 
 def _joined(parts: Sequence[tuple[int, pa.RecordBatch]]) -> list[tuple[int, pa.RecordBatch]]:
-    """Small neighbours as one: whoever reads tiny batches pays for each of them once, and not at every step."""
+    """Small neighbours as one: whoever reads tiny batches pays for each of them once, and not at
+    every step.
+    """
     found: list[tuple[int, pa.RecordBatch]] = []
     small: list[pa.RecordBatch] = []
     size_bytes = 0
@@ -275,7 +288,9 @@ def _joined(parts: Sequence[tuple[int, pa.RecordBatch]]) -> list[tuple[int, pa.R
 
 
 def _some_from(batches: PartitionIndex, offset: int) -> Iterator[IndexedBatch]:
-    """From the batch that holds `offset` on, as many as one read takes: a bound on bytes, and on requests where segments are small."""
+    """From the batch that holds `offset` on, as many as one read takes: a bound on bytes, and on
+    requests where segments are small.
+    """
     place = batches.at(offset)
     size_bytes = runs = 0
     last: IndexedBatch | None = None

@@ -1,7 +1,9 @@
-"""`LedgerReader`: reads one ledger from the store alone, with no broker. Parquet where it is compacted, segments behind that.
+"""`LedgerReader`: reads one ledger from the store alone, with no broker. Parquet where it is
+compacted, segments behind that.
 
-What is durable it knows as a `FollowedLedger`, and it finds each batch by offset: a caller sees nothing but records in order.
-Of user topics: internal ones are snapshots (`ledger.log.internal_topic`).
+What is durable it knows as a `FollowedLedger`, and it finds each batch by offset: a caller sees
+nothing but records in order. Of user topics: internal ones are snapshots
+(`ledger.log.internal_topic`).
 
 Must not know topics' names, brokers, groups, or what a record means.
 """
@@ -33,10 +35,12 @@ POLL_S = 0.2
 
 
 class LedgerReader(FollowedLedger):
-    """`open` first. Within one event loop; calls may run side by side. Partitions are (topic id, partition).
+    """`open` first. Within one event loop; calls may run side by side. Partitions are (topic id,
+    partition).
 
-    `wanted`: only these partitions can be read, and only their batches take memory. `recent_bytes_max`: so much of the newest batches is
-    kept, as far as it comes with the indexes; then reading it asks nobody.
+    `wanted`: only these partitions can be read, and only their batches take memory.
+    `recent_bytes_max`: so much of the newest batches is kept, as far as it comes with the indexes;
+    then reading it asks nobody.
     """
 
     def __init__(
@@ -64,11 +68,13 @@ class LedgerReader(FollowedLedger):
         self._cold = ColdReader(store, bundle, asyncio.Semaphore(COLD_READS), self.recent_bytes.batches)
 
     async def read(self, key: PartitionKey, offset: int, bytes_max: int = READ_BYTES) -> list[StoredBatch]:
-        """Batches from the one that holds `offset` on, at least one, about `bytes_max` bytes; none where `offset` is the end.
+        """Batches from the one that holds `offset` on, at least one, about `bytes_max` bytes; none
+        where `offset` is the end.
 
         Below `parquet_start` offsets are left out, so the first batch may begin above `offset`.
 
-        Raises OffsetOutOfRange (below the log start, or above the end), DataDamaged, Unavailable, the store's errors.
+        Raises OffsetOutOfRange (below the log start, or above the end), DataDamaged, Unavailable,
+        the store's errors.
         """
         for _ in range(ATTEMPTS_MAX):
             known = self.checkpoint.number
@@ -91,7 +97,8 @@ class LedgerReader(FollowedLedger):
         raise Unavailable(f"bundle {self.bundle}: its records move faster than they can be read", retry_after_ms=100)
 
     async def batches(self, spans: Mapping[PartitionKey, Span]) -> dict[PartitionKey, PartitionIndex]:
-        """Where the batches of these offsets are, copies; fewer where they have moved to Parquet (look at `parquet_end` again).
+        """Where the batches of these offsets are, copies; fewer where they have moved to Parquet
+        (look at `parquet_end` again).
 
         Raises DataDamaged, Unavailable, the store's errors.
         """
@@ -110,7 +117,10 @@ class LedgerReader(FollowedLedger):
         return self.recent_bytes.find(batches)
 
     async def parquet_files(self, key: PartitionKey, offset: int) -> list[fmt.ParquetFile]:
-        """Those that hold records at or above `offset`, ascending. Raises DataDamaged, Unavailable, the store's errors."""
+        """Those that hold records at or above `offset`, ascending.
+
+        Raises DataDamaged, Unavailable, the store's errors.
+        """
         for _ in range(ATTEMPTS_MAX):
             known = self.checkpoint.number
             try:
@@ -123,7 +133,10 @@ class LedgerReader(FollowedLedger):
         )
 
     async def offset_at(self, key: PartitionKey, timestamp_us: int) -> int | None:
-        """The first record of this time or a later one, among those that are known to be durable. Raises as `read` does."""
+        """The first record of this time or a later one, among those that are known to be durable.
+
+        Raises as `read` does.
+        """
         return await offset_at(_Searched(self, key), timestamp_us, self._run_blocking)
 
     async def candidate(self, key: PartitionKey, offset: int, timestamp_us: int) -> Candidate | None:
@@ -163,7 +176,10 @@ class LedgerReader(FollowedLedger):
     async def follow(
         self, positions: Mapping[PartitionKey, int], *, bytes_max: int = READ_BYTES, poll_s: float = POLL_S
     ) -> AsyncIterator[tuple[PartitionKey, list[StoredBatch]]]:
-        """Everything from these offsets on, for ever: a partition, and batches of it, in turn. Raises as `read` does."""
+        """Everything from these offsets on, for ever: a partition, and batches of it, in turn.
+
+        Raises as `read` does.
+        """
         positions = dict(positions)
         while True:
             behind = [key for key, offset in positions.items() if offset < self.end(key)]

@@ -1,7 +1,8 @@
-"""Bytes of batches that came along with an index: the one GET that reads the end of a small segment brings all of it.
+"""Bytes of batches that came along with an index: the one GET that reads the end of a small segment
+brings all of it.
 
-Who follows a ledger of single records would otherwise ask twice for each of them. The newest stay, up to `bytes_max`; what is not here is
-read from the store as ever. No I/O.
+Who follows a ledger of single records would otherwise ask twice for each of them. The newest stay,
+up to `bytes_max`; what is not here is read from the store as ever. No I/O.
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
-"""`SharedSlots`: a store for a query's task whose ranges lie in the same segments: each segment is fetched once, for all of its partitions.
+"""`SharedSlots`: a store for a query's task whose ranges lie in the same segments: each segment is
+fetched once, for all of its partitions.
 
-A segment holds batches of many partitions, side by side; a task reads one partition after the other. Asking for each alone would cost a
-request for every segment and partition. Here the first that wants something of a segment fetches what all ranges want of it, and the bytes
-stay until they were asked for. Only where that is dense enough, and as long as all of it fits in `BYTES_MAX`; all else passes through.
+A segment holds batches of many partitions, side by side; a task reads one partition after the
+other. Asking for each alone would cost a request for every segment and partition. Here the first
+that wants something of a segment fetches what all ranges want of it, and the bytes stay until they
+were asked for. Only where that is dense enough, and as long as all of it fits in `BYTES_MAX`; all
+else passes through.
 """
 
 from __future__ import annotations

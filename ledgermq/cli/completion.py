@@ -1,4 +1,6 @@
-"""Completion of names in the shell: asks the cluster for topics and groups, and stays silent when it does not answer at once."""
+"""Completion of names in the shell: asks the cluster for topics and groups, and stays silent when
+it does not answer at once.
+"""
 
 from __future__ import annotations
 

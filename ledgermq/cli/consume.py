@@ -1,4 +1,6 @@
-"""`ledgermq consume`: print the messages of a topic, from any place in it, to its present end or for ever."""
+"""`ledgermq consume`: print the messages of a topic, from any place in it, to its present end or
+for ever.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,9 @@ async def consume(
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     debug: Debug = False,
 ) -> None:
-    """Print messages as they come, to the end of the topic (--until-end), up to a number (--max), or until Ctrl-C."""
+    """Print messages as they come, to the end of the topic (--until-end), up to a number (--max),
+    or until Ctrl-C.
+    """
     start = parse_start(begin or ("earliest" if until_end or group else "latest"), datetime.now(UTC))
     async with connected_session(target, timeout_s) as session:
         client = session.client
@@ -112,7 +116,10 @@ async def consume(
 async def print_as_member(
     member: ledgermq.GroupConsumer, printer: Printer, max_messages: int | None, ends: Mapping[int, int] | None
 ) -> None:
-    """Commit what was printed, also when Ctrl-C ends it. `ends`: stop when the group has come to these offsets."""
+    """Commit what was printed, also when Ctrl-C ends it.
+
+    `ends`: stop when the group has come to these offsets.
+    """
     left = max_messages if max_messages is not None else sys.maxsize
     while left > 0:
         messages = await member.fetch(min(left, FETCH_RECORDS_MAX), timeout=FETCH_WAIT_S)
@@ -129,7 +136,10 @@ async def print_as_member(
 async def chosen_partitions(
     client: ledgermq.Client, topic: str, wanted: list[int] | None, started: Iterable[int]
 ) -> list[int]:
-    """All of them unless some are wanted. `started`: those that --from names. Raises UnknownTopic, UnknownPartition, InvalidRequest."""
+    """All of them unless some are wanted.
+
+    `started`: those that --from names. Raises UnknownTopic, UnknownPartition, InvalidRequest.
+    """
     count = len((await client.describe_topic(topic)).partitions)
     for number in [*(wanted or ()), *started]:
         if number >= count:
@@ -140,7 +150,9 @@ async def chosen_partitions(
 
 
 class Printer:
-    """Writes messages to stdout as they come; flushed after each piece, so that a pipe sees them at once."""
+    """Writes messages to stdout as they come; flushed after each piece, so that a pipe sees them at
+    once.
+    """
 
     def __init__(self, form: MessageFormat) -> None:
         self._out = sys.stdout.buffer
@@ -155,7 +167,10 @@ class Printer:
 async def print_messages(
     consumer: ledgermq.Consumer, printer: Printer, max_messages: int | None, *, until_end: bool
 ) -> None:
-    """Until the ends of now, the number, or for ever. What comes above an end in the meantime is not printed."""
+    """Until the ends of now, the number, or for ever.
+
+    What comes above an end in the meantime is not printed.
+    """
     ends = {end.partition: offset for end, offset in (await consumer.end_offsets()).items()} if until_end else None
     if ends is not None:
         check_within(consumer, ends)

@@ -1,4 +1,5 @@
-"""What a process of the command line returns to its shell, and the one place that maps errors to it.
+"""What a process of the command line returns to its shell, and the one place that maps errors to
+it.
 
   0  done
   1  an error that fits nowhere below; a bug, if it says INTERNAL

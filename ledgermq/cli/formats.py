@@ -33,7 +33,10 @@ Formatter = Callable[["ledgermq.Message"], bytes]
 
 
 def formatter(form: MessageFormat, width: int) -> tuple[bytes, Formatter]:
-    """What stands above all messages, and what makes a message's line. `width`: of the terminal, in characters; 0: cut nothing."""
+    """What stands above all messages, and what makes a message's line.
+
+    `width`: of the terminal, in characters; 0: cut nothing.
+    """
     if form is MessageFormat.VALUE:
         return b"", lambda message: (message.value or b"") + b"\n"
     if form is MessageFormat.JSONL:

@@ -1,4 +1,6 @@
-"""`ledgermq group …`: list, describe, reset and delete consumer groups, export and import what they have committed."""
+"""`ledgermq group …`: list, describe, reset and delete consumer groups, export and import what they
+have committed.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +99,9 @@ async def describe(
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     debug: Debug = False,
 ) -> None:
-    """Show a group: its members, and of each partition what is committed and the lag, in messages and in seconds."""
+    """Show a group: its members, and of each partition what is committed and the lag, in messages
+    and in seconds.
+    """
     async with connected(target, timeout_s) as client:
         found = await client.groups.describe(name)
         lags = await client.groups.lag_of(found)
@@ -128,7 +132,10 @@ async def reset(
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     debug: Debug = False,
 ) -> None:
-    """Move what a group has committed. Its members may go on running: they continue from there by themselves."""
+    """Move what a group has committed.
+
+    Its members may go on running: they continue from there by themselves.
+    """
     where = chosen_where(to, shift, like)
     async with connected_session(target, timeout_s) as session:
         client = session.client
@@ -190,7 +197,10 @@ async def import_offsets(
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     debug: Debug = False,
 ) -> None:
-    """Commit for a group what `group export` has written, of any group. Topics made again since then are refused."""
+    """Commit for a group what `group export` has written, of any group.
+
+    Topics made again since then are refused.
+    """
     wanted = read_offsets(file)
     async with connected(target, timeout_s) as client:
         known = await client.groups.plan_reset(name, "latest", partitions=wanted)

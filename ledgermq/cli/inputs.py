@@ -35,7 +35,10 @@ class InputRecord:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Where key and value stand. `key`, `value`: a JSON field or CSV column. `key_separator`: for lines."""
+    """Where key and value stand.
+
+    `key`, `value`: a JSON field or CSV column. `key_separator`: for lines.
+    """
 
     key: str | None = None
     value: str | None = None
@@ -54,9 +57,11 @@ class Shape:
 
 
 def read_records(source: LineSource, form: InputFormat, shape: Shape, skip: int = 0) -> Iterator[InputRecord]:
-    """`skip`: lines to leave out; the first row of CSV, which is one of them, still names the columns.
+    """`skip`: lines to leave out; the first row of CSV, which is one of them, still names the
+    columns.
 
-    Raises InvalidRecord, OSError, InvalidRequest for fewer lines than `skip`, and at once for a shape that the format does not know.
+    Raises InvalidRecord, OSError, InvalidRequest for fewer lines than `skip`, and at once for a
+    shape that the format does not know.
     """
     shape.check(form)
     readers = {InputFormat.LINES: _from_lines, InputFormat.JSONL: _from_jsonl, InputFormat.CSV: _from_csv}

@@ -1,7 +1,8 @@
-"""Lines of a file or of stdin, read beside the event loop: a slow pipe holds nothing up, and a fast file comes in large pieces.
+"""Lines of a file or of stdin, read beside the event loop: a slow pipe holds nothing up, and a fast
+file comes in large pieces.
 
-A thread of its own does each read, on the unbuffered stream: it may stay blocked in the system for ever (a terminal that nobody types
-into) without keeping the process from ending.
+A thread of its own does each read, on the unbuffered stream: it may stay blocked in the system for
+ever (a terminal that nobody types into) without keeping the process from ending.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ T = TypeVar("T")
 
 
 class LineSource:
-    """Iterates over lines with their ends kept. `size`: bytes of the whole input, None where that is not known."""
+    """Iterates over lines with their ends kept.
+
+    `size`: bytes of the whole input, None where that is not known.
+    """
 
     def __init__(self, stream: io.RawIOBase | IO[bytes], name: str, size: int | None) -> None:
         self.name = name
@@ -87,7 +91,8 @@ def open_lines(path: Path | None) -> LineSource:
 
 
 async def in_pieces(source: LineSource, items: Iterator[T], items_max: int) -> AsyncIterator[list[T]]:
-    """`items`, which are made from the lines of `source`: as many at a time as are there, at most `items_max`, at least one.
+    """`items`, which are made from the lines of `source`: as many at a time as are there, at most
+    `items_max`, at least one.
 
     An item that cannot be made raises only after those before it have been given.
     """

@@ -1,7 +1,8 @@
 """The `ledgermq` command: puts the application together and starts it.
 
-The client's commands are here. Commands of the server packages (dev, broker, compact, inspect) come through the entry-point group
-"ledgermq.commands": each entry point is a function `register(app: typer.Typer) -> None`, its name the extra that it needs.
+The client's commands are here. Commands of the server packages (dev, broker, compact, inspect) come
+through the entry-point group "ledgermq.commands": each entry point is a function `register(app:
+typer.Typer) -> None`, its name the extra that it needs.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ def _root(
         bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Print the version and end.")
     ] = False,
 ) -> None:
-    """LedgerMQ: a message broker with nothing durable but an object-store bucket, whose topics plain Spark reads as Parquet files."""
+    """LedgerMQ: a message broker with nothing durable but an object-store bucket, whose topics
+    plain Spark reads as Parquet files.
+    """
 
 
 def _register_installed(app: typer.Typer) -> dict[str, ImportError]:

@@ -26,7 +26,10 @@ from ledgermq.errors import InvalidRecord, InvalidRequest, LedgerMQError, Messag
 
 PIECE_RECORDS = 1000
 DELIVERY_TIMEOUTS = 4
-"""A record has more time than a call: before it a whole buffer may have to go over a slow line. Some record is stored meanwhile."""
+"""A record has more time than a call: before it a whole buffer may have to go over a slow line.
+
+Some record is stored meanwhile.
+"""
 REQUEST_TIMEOUT_S_MAX = 30.0
 INTERRUPTED_FLUSH_S_MAX = 5.0
 COLUMNS = ("partition", "records", "first_offset", "last_offset")
@@ -155,7 +158,10 @@ Lines = Iterator[tuple[int, ledgermq.Record]]
 async def send_all(
     session: Session, producer: ledgermq.Producer, topic: str, source: LineSource, records: Lines, sent: Sent
 ) -> None:
-    """Raises the first error of a record, or of the input. What was read before it is sent all the same."""
+    """Raises the first error of a record, or of the input.
+
+    What was read before it is sent all the same.
+    """
     is_begun = False
     with progress_of_bytes() if source.size else progress_of_items() as bar:
         session.console = bar.console
@@ -209,7 +215,10 @@ async def flush(producer: ledgermq.Producer, sent: Sent) -> None:
 
 
 def parse_headers(pairs: Iterable[str] | None) -> Iterator[tuple[str, bytes]]:
-    """`KEY=VALUE` pairs; a value may be any bytes that a shell can pass on, a key is text. Raises InvalidRequest."""
+    """`KEY=VALUE` pairs; a value may be any bytes that a shell can pass on, a key is text.
+
+    Raises InvalidRequest.
+    """
     for pair in pairs or ():
         key, equals, value = pair.partition("=")
         if not equals or not key:

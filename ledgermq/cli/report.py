@@ -1,4 +1,6 @@
-"""What a command found, as plain values: printed as tables for people or as one JSON document for programs, always the same content."""
+"""What a command found, as plain values: printed as tables for people or as one JSON document for
+programs, always the same content.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """`columns` orders and names the keys of `rows` that people see; JSON has all keys. `if_any`: people see no empty table."""
+    """`columns` orders and names the keys of `rows` that people see; JSON has all keys. `if_any`:
+    people see no empty table.
+    """
 
     name: str
     columns: Sequence[str]
@@ -116,7 +120,9 @@ def text(value: Any) -> str:
 
 
 def _printable(shown: str) -> str:
-    """Names in a bucket may be anything: what is no text, or would move a terminal's cursor, is shown as its escape."""
+    """Names in a bucket may be anything: what is no text, or would move a terminal's cursor, is
+    shown as its escape.
+    """
     return (
         shown
         if shown.isprintable()

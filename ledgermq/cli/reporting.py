@@ -1,8 +1,11 @@
-"""How a command is run, and how its errors reach the user: one line on stderr, a hint, an exit code, and no traceback without --debug.
+"""How a command is run, and how its errors reach the user: one line on stderr, a hint, an exit
+code, and no traceback without --debug.
 
-A LEDGERMQ_… variable that does not exist is refused first: it was probably meant to change what the command does.
+A LEDGERMQ_… variable that does not exist is refused first: it was probably meant to change what the
+command does.
 
-`command(app, name)` registers a plain or async function. Every command that takes `debug: Debug` gets tracebacks by it.
+`command(app, name)` registers a plain or async function. Every command that takes `debug: Debug`
+gets tracebacks by it.
 """
 
 from __future__ import annotations
@@ -27,7 +30,9 @@ Function = Callable[..., Any]
 
 
 def command(app: typer.Typer, name: str, **settings: Any) -> Callable[[Function], Function]:
-    """Register the decorated function, plain or async, as a command whose errors are reported as this module says."""
+    """Register the decorated function, plain or async, as a command whose errors are reported as
+    this module says.
+    """
 
     def register(function: Function) -> Function:
         @functools.wraps(function)

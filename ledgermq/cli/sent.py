@@ -1,6 +1,8 @@
-"""What `ledgermq produce` knows of the records that it has sent: how many are stored, and up to which line of the input.
+"""What `ledgermq produce` knows of the records that it has sent: how many are stored, and up to
+which line of the input.
 
-Invariant: every record up to line `line` is stored. Records of later lines may be, too, when one before them failed.
+Invariant: every record up to line `line` is stored. Records of later lines may be, too, when one
+before them failed.
 """
 
 from __future__ import annotations
@@ -22,9 +24,11 @@ class StoredRun:
 
 
 class Sent:
-    """Deliveries in the order of their lines. Only those that are not settled are kept; the producer's buffer bounds them.
+    """Deliveries in the order of their lines. Only those that are not settled are kept; the
+    producer's buffer bounds them.
 
-    `skipped`: lines that the run left out. `verb`: what the cluster did with a record that counts as sent.
+    `skipped`: lines that the run left out. `verb`: what the cluster did with a record that counts
+    as sent.
     """
 
     def __init__(self, name: str = "stdin", skipped: int = 0, verb: str = "stored") -> None:
@@ -75,7 +79,9 @@ class Sent:
         )
 
     def summary(self, ended_by: str) -> str:
-        """One sentence or two for a run that did not come to its end: what is stored, and how to go on."""
+        """One sentence or two for a run that did not come to its end: what is stored, and how to go
+        on.
+        """
         self.take_in()
         later = sum(delivery.done() and delivery.exception() is None for delivery, _ in self._waiting)
         text = f"{_records(self.records + later)} {self._verb} before the {ended_by}"

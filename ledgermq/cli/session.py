@@ -1,8 +1,9 @@
 """How commands reach the cluster: the public SDK, within the time limit that the user gave.
 
-A command that waits says on stderr for what, as soon as an attempt has failed and a second has passed. When the limit is over it ends
-with Unavailable, whatever it was doing. The limit counts from the beginning of the command; of a command that goes on for as long as
-the user likes (`consume`, `produce`) it counts from the last answer, while one is awaited.
+A command that waits says on stderr for what, as soon as an attempt has failed and a second has
+passed. When the limit is over it ends with Unavailable, whatever it was doing. The limit counts
+from the beginning of the command; of a command that goes on for as long as the user likes
+(`consume`, `produce`) it counts from the last answer, while one is awaited.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from ledgermq.tasks import end
 
 TOLD_AFTER_S = 0.7
 SILENCE_TOLD_AFTER_S = 2.0
-"""When nothing has failed: an embedded broker takes this long to start, and so does the first connection on a busy machine."""
+"""When nothing has failed: an embedded broker takes this long to start, and so does the first
+connection on a busy machine.
+"""
 LOOK_S = 0.1
 ATTEMPT_S_MAX = 10.0
 
@@ -31,7 +34,10 @@ Progress = Callable[[], object]
 
 
 class Session:
-    """A connection and the time it may take. `client` is there once `connected_session` has yielded."""
+    """A connection and the time it may take.
+
+    `client` is there once `connected_session` has yielded.
+    """
 
     client: ledgermq.Client
 
@@ -106,7 +112,8 @@ BROKER_AT = "a broker at "
 
 @asynccontextmanager
 async def connected_session(target: str, timeout_s: float, *, may_make: bool = False) -> AsyncIterator[Session]:
-    """`may_make`: a cluster, where a root URL or folder holds none; a command that only looks, or changes what is there, refuses it.
+    """`may_make`: a cluster, where a root URL or folder holds none; a command that only looks, or
+    changes what is there, refuses it.
 
     Raises InvalidConfig for a target that is none, Unavailable.
     """

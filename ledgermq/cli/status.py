@@ -1,4 +1,6 @@
-"""`ledgermq status`: is the cluster well? Brokers, bundles and who owns them, and what is in trouble."""
+"""`ledgermq status`: is the cluster well? Brokers, bundles and who owns them, and what is in
+trouble.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ async def status(
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     debug: Debug = False,
 ) -> None:
-    """Brokers, bundles and their owners; is the cluster well? Exit code 3 when it is not: `problems` says why, and what to do."""
+    """Brokers, bundles and their owners; is the cluster well? Exit code 3 when it is not:
+    `problems` says why, and what to do.
+    """
     async with connected(target, timeout_s) as client:
         cluster = await client.describe_cluster()
         if is_root_url(

@@ -1,6 +1,8 @@
-"""The two streams of a terminal program: results go to stdout, everything about the work (progress, notes, errors) to stderr.
+"""The two streams of a terminal program: results go to stdout, everything about the work (progress,
+notes, errors) to stderr.
 
-Colour and progress bars appear only where the stream is a terminal, so that pipes and files get plain text.
+Colour and progress bars appear only where the stream is a terminal, so that pipes and files get
+plain text.
 """
 
 from __future__ import annotations
@@ -22,7 +24,10 @@ from rich.progress import (
 
 
 def end_quietly_at_broken_pipes() -> None:
-    """End with 0 when the reader of our output has gone, as `head` does. Rich, which also prints Typer's help, would end with 1."""
+    """End with 0 when the reader of our output has gone, as `head` does.
+
+    Rich, which also prints Typer's help, would end with 1.
+    """
 
     def end(self: Console) -> None:
         forget_output()
@@ -32,7 +37,10 @@ def end_quietly_at_broken_pipes() -> None:
 
 
 def forget_output() -> None:
-    """After a broken pipe: what is still buffered goes nowhere. Python would fail once more when it ends."""
+    """After a broken pipe: what is still buffered goes nowhere.
+
+    Python would fail once more when it ends.
+    """
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             stream.flush()
@@ -42,7 +50,10 @@ def forget_output() -> None:
 
 
 def results() -> Console:
-    """A console on the present stdout. Text wraps nowhere when the output is not a terminal: one row is one line."""
+    """A console on the present stdout.
+
+    Text wraps nowhere when the output is not a terminal: one row is one line.
+    """
     console = Console(highlight=False, emoji=False)
     if not console.is_terminal:
         console.width = 10_000
@@ -69,7 +80,10 @@ def progress_of_bytes(console: Console | None = None) -> Progress:
 
 
 def progress_of_items(console: Console | None = None) -> Progress:
-    """For a number of records or tasks; with an unknown total a spinner. Gone when it is done; shown only on a terminal."""
+    """For a number of records or tasks; with an unknown total a spinner.
+
+    Gone when it is done; shown only on a terminal.
+    """
     shown = console or notes()
     columns = (
         SpinnerColumn(),

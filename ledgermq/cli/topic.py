@@ -188,7 +188,10 @@ async def delete_records(
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     debug: Debug = False,
 ) -> None:
-    """Delete the oldest records of a topic, for ever. Nobody reads them any more once this returns; their files go later."""
+    """Delete the oldest records of a topic, for ever.
+
+    Nobody reads them any more once this returns; their files go later.
+    """
     before = parse_before(before_offset, before_time, datetime.now(UTC))
     if not dry_run and not yes:
         typer.confirm(f"Delete records of topic {name} for ever?", abort=True, err=True)

@@ -1,4 +1,7 @@
-"""Administration of topics. Retries are safe: an attempt whose answer was lost is recognized by what it left behind."""
+"""Administration of topics.
+
+Retries are safe: an attempt whose answer was lost is recognized by what it left behind.
+"""
 
 from __future__ import annotations
 
@@ -118,7 +121,9 @@ def _whole(name: str, number: int) -> int:
 
 
 def _texts(settings: Mapping[str, object]) -> dict[str, str]:
-    """Topic settings as the wire has them: text; true and false in small letters; durations as their milliseconds."""
+    """Topic settings as the wire has them: text; true and false in small letters; durations as
+    their milliseconds.
+    """
     return {_text(name): _text(_setting(str(name), value)) for name, value in settings.items()}
 
 

@@ -1,4 +1,5 @@
-"""Asks the owners of partitions something, each owner for all that it has, until every partition has its answer.
+"""Asks the owners of partitions something, each owner for all that it has, until every partition
+has its answer.
 
 Redirects and dead brokers are followed until the deadline; an owner that is silent delays no other.
 """
@@ -29,7 +30,10 @@ class AtOwners(Generic[A]):
         self._ask_one = ask
 
     async def find(self, wanted: Sequence[TopicPartition], deadline: float) -> dict[TopicPartition, A]:
-        """Every partition's answer. Raises UnknownPartition, the first other error that no retry cures, and Unavailable."""
+        """Every partition's answer.
+
+        Raises UnknownPartition, the first other error that no retry cures, and Unavailable.
+        """
         await self._check_partitions(wanted, deadline)
         found: dict[TopicPartition, A] = {}
         backoff = self._connections.backoff()
@@ -52,7 +56,10 @@ class AtOwners(Generic[A]):
                     await self._routing.refresh(topic, deadline)
 
     async def _check_partitions(self, wanted: Sequence[TopicPartition], deadline: float) -> None:
-        """A partition that the topic does not have would have no owner for ever. The topic may have grown since it was asked for."""
+        """A partition that the topic does not have would have no owner for ever.
+
+        The topic may have grown since it was asked for.
+        """
         for topic, partition in wanted:
             if partition >= (await self._routing.route(topic, deadline)).partitions:
                 count = (await self._routing.refresh(topic, deadline)).partitions
@@ -62,7 +69,10 @@ class AtOwners(Generic[A]):
     async def _round(
         self, missing: Sequence[TopicPartition], found: dict[TopicPartition, A], deadline: float
     ) -> LedgerMQError | None:
-        """Ask each owner once, all at the same time. Returns the last error that a retry may cure."""
+        """Ask each owner once, all at the same time.
+
+        Returns the last error that a retry may cure.
+        """
         by_owner: dict[str, list[TopicPartition]] = {}
         last: LedgerMQError | None = None
         for partition in missing:

@@ -1,4 +1,6 @@
-"""Waits between attempts: doubled each time up to a bound, with jitter, so that many clients do not come back at once."""
+"""Waits between attempts: doubled each time up to a bound, with jitter, so that many clients do not
+come back at once.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ class Backoff:
         """Waits since the last success."""
 
     def next_s(self, at_least_ms: int | None = None) -> float:
-        """Between a half and the whole of the present wait, in seconds; never less than what the other side asked for, up to a minute."""
+        """Between a half and the whole of the present wait, in seconds; never less than what the
+        other side asked for, up to a minute.
+        """
         self.attempts += 1
         wait = self._next_s * self._sources.random.uniform(0.5, 1.0)
         self._next_s = min(self._next_s * 2, self._most_s)

@@ -1,7 +1,9 @@
-"""The client: one cluster, its connections, what is known of its topics; makes producers and consumers.
+"""The client: one cluster, its connections, what is known of its topics; makes producers and
+consumers.
 
-`connect` is the composition root of the SDK: it turns a target into a connector (gRPC, or an embedded broker found through the entry
-point group "ledgermq.embedded") and closes everything at the end.
+`connect` is the composition root of the SDK: it turns a target into a connector (gRPC, or an
+embedded broker found through the entry point group "ledgermq.embedded") and closes everything at
+the end.
 """
 
 from __future__ import annotations
@@ -57,7 +59,10 @@ DECODING_THREADS = 2
 
 
 class Client:
-    """Use within one event loop. `async with`, or `close()` at the end. Every call ends within `timeout_s`."""
+    """Use within one event loop.
+
+    `async with`, or `close()` at the end. Every call ends within `timeout_s`.
+    """
 
     def __init__(
         self,
@@ -87,8 +92,9 @@ class Client:
         *,
         if_not_exists: bool = False,
     ) -> TopicDescription:
-        """`partitions=0`: the cluster's default. `settings`: topic settings by their names, as {"retention.ms": 3600000}; those in
-        milliseconds also as a duration ("5d", or a timedelta). `if_not_exists`: a topic that exists is left as it is, and described.
+        """`partitions=0`: the cluster's default. `settings`: topic settings by their names, as
+        {"retention.ms": 3600000}; those in milliseconds also as a duration ("5d", or a timedelta).
+        `if_not_exists`: a topic that exists is left as it is, and described.
 
         Raises InvalidTopicName, InvalidConfig, TopicExists, TopicBeingDeleted, Unavailable.
         """
@@ -105,14 +111,19 @@ class Client:
     async def alter_topic(
         self, name: str, partitions: int = 0, settings: Mapping[str, object] | None = None, unset: Iterable[str] = ()
     ) -> TopicDescription:
-        """Add partitions (`partitions` is the new number; 0 = unchanged), change settings, or take them back to their defaults.
+        """Add partitions (`partitions` is the new number; 0 = unchanged), change settings, or take
+        them back to their defaults.
 
         Raises UnknownTopic, InvalidConfig, Unavailable.
         """
         return await self._admin.alter_topic(name, partitions, settings or {}, unset)
 
     async def delete_topic(self, name: str) -> None:
-        """With all its records. The name may be used again once every broker has let go of it. Raises UnknownTopic, Unavailable."""
+        """With all its records.
+
+        The name may be used again once every broker has let go of it. Raises UnknownTopic,
+        Unavailable.
+        """
         await self._admin.delete_topic(name)
 
     async def delete_records(
@@ -123,12 +134,14 @@ class Client:
         *,
         dry_run: bool = False,
     ) -> dict[int, DeletedRecords]:
-        """Delete records for ever, from the log's beginning up to `before`: by partition, where its log begins from now on.
+        """Delete records for ever, from the log's beginning up to `before`: by partition, where its
+        log begins from now on.
 
-        `before`: an offset, a datetime with time zone (records before the first one of that time or later), or "end"; or one of these for
-        each partition. `partitions`: all, if None; one offset for several is refused. Consumers find what was below out of range, at once.
-        `dry_run`: only say what would be deleted.
-        Raises OffsetOutOfRange (above the end), LegalHold, UnknownTopic, UnknownPartition, InvalidRequest, Unavailable.
+        `before`: an offset, a datetime with time zone (records before the first one of that time or
+        later), or "end"; or one of these for each partition. `partitions`: all, if None; one offset
+        for several is refused. Consumers find what was below out of range, at once. `dry_run`: only
+        say what would be deleted. Raises OffsetOutOfRange (above the end), LegalHold, UnknownTopic,
+        UnknownPartition, InvalidRequest, Unavailable.
         """
         deadline = self._connections.deadline()
         route = await self._routing.refresh(topic, deadline)
@@ -139,7 +152,8 @@ class Client:
         return await self._admin.describe_cluster()
 
     async def list_offsets(self, topic: str, at: Literal["earliest", "latest"] | datetime = "latest") -> dict[int, int]:
-        """By partition: the first offset kept, the next one to be written, or the first at or after a time (the latest when none is).
+        """By partition: the first offset kept, the next one to be written, or the first at or after
+        a time (the latest when none is).
 
         Raises UnknownTopic, Unavailable.
         """
@@ -159,7 +173,8 @@ class Client:
     async def open_sessions(
         self, producer_id: bytes, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, Session]:
-        """How a producer of this identity (16 bytes) stands: to be kept before its first batch, and asked again by a process that goes on.
+        """How a producer of this identity (16 bytes) stands: to be kept before its first batch, and
+        asked again by a process that goes on.
 
         Raises UnknownTopic, UnknownPartition, Unavailable.
         """
@@ -168,7 +183,10 @@ class Client:
         )
 
     def resumed_producer(self, sessions: Mapping[TopicPartition, Session], **settings: Any) -> Producer:
-        """Goes on with these sessions, by `send_encoded` alone; see `given_sessions`. Raises InvalidConfig."""
+        """Goes on with these sessions, by `send_encoded` alone; see `given_sessions`.
+
+        Raises InvalidConfig.
+        """
         self._forget_closed()
         parsed = settings_from(ProducerSettings, settings)
         producer = Producer(self._routing, self._connections, parsed, self._sources, GivenSessions(sessions))
@@ -206,17 +224,20 @@ class Client:
     ) -> Consumer | GroupConsumer:
         """Reads topics: by itself, or with `group` as a member of a consumer group.
 
-        Without a group: the partitions given (all, if None) of one or more topics; the program keeps its positions. Settings: the fields
-        of `ConsumerSettings`. `start`: "earliest", "latest", a datetime with time zone (first record at or after it), an age ("15m", "7d",
-        a timedelta), or {partition: offset}; with several topics {(topic, partition): offset}. Partitions that it does not name begin at
-        the earliest; a partition that is not read is refused (UnknownPartition, by the first call). `end`, of the same kinds: only records
-        before it are handed out, and the iteration ends there. It is found when reading begins; partitions that it does not name
-        end where they end then. `until_end=True` stands for end="latest".
+        Without a group: the partitions given (all, if None) of one or more topics; the program
+        keeps its positions. Settings: the fields of `ConsumerSettings`. `start`: "earliest",
+        "latest", a datetime with time zone (first record at or after it), an age ("15m", "7d", a
+        timedelta), or {partition: offset}; with several topics {(topic, partition): offset}.
+        Partitions that it does not name begin at the earliest; a partition that is not read is
+        refused (UnknownPartition, by the first call). `end`, of the same kinds: only records before
+        it are handed out, and the iteration ends there. It is found when reading begins; partitions
+        that it does not name end where they end then. `until_end=True` stands for end="latest".
 
-        With a group: the partitions that the group gives to this member. Settings: the fields of `GroupSettings`. `topics` may be a
-        pattern (`re.compile(…)`, or text that begins with ^). `start` says where a partition begins for which the group has committed
-        nothing, or an offset that is no longer there: "earliest", "latest", a datetime, an age, or "error". `auto_offset_reset`, if given,
-        decides the latter. Raises InvalidConfig, InvalidGroupName.
+        With a group: the partitions that the group gives to this member. Settings: the fields of
+        `GroupSettings`. `topics` may be a pattern (`re.compile(…)`, or text that begins with ^).
+        `start` says where a partition begins for which the group has committed nothing, or an
+        offset that is no longer there: "earliest", "latest", a datetime, an age, or "error".
+        `auto_offset_reset`, if given, decides the latter. Raises InvalidConfig, InvalidGroupName.
         """
         self._forget_closed()
         made: Consumer | GroupConsumer
@@ -243,10 +264,12 @@ class Client:
         bytes_max: int = READ_BYTES_MAX,
         **settings: Any,
     ) -> pa.Table:
-        """The records from `start` up to `end` (both as of `consumer`), as one table in memory: columns as of `Consumer.fetch_arrow`.
+        """The records from `start` up to `end` (both as of `consumer`), as one table in memory:
+        columns as of `Consumer.fetch_arrow`.
 
-        Raises ResourceExhausted once the table has more than `bytes_max` bytes; while it is read, `prefetch_bytes_max` and a decoded
-        batch come on top. Raises Unavailable when no broker has served a partition for `request_timeout_s`. Settings: as of `consumer`.
+        Raises ResourceExhausted once the table has more than `bytes_max` bytes; while it is read,
+        `prefetch_bytes_max` and a decoded batch come on top. Raises Unavailable when no broker has
+        served a partition for `request_timeout_s`. Settings: as of `consumer`.
         """
         tables = []
         size = 0
@@ -298,9 +321,10 @@ class Client:
             @client.handler("orders", group="billing", concurrency=8, ordered_by="key")
             async def bill(message): ...
 
-        A message whose call succeeds is acknowledged; one that fails is handled again, after a wait, and what is ordered behind it waits.
-        Functions that are not asynchronous run in `executor`. Settings: the fields of `HandlerSettings`, and of `GroupSettings` with
-        `start`. Raises InvalidConfig, InvalidGroupName.
+        A message whose call succeeds is acknowledged; one that fails is handled again, after a
+        wait, and what is ordered behind it waits. Functions that are not asynchronous run in
+        `executor`. Settings: the fields of `HandlerSettings`, and of `GroupSettings` with `start`.
+        Raises InvalidConfig, InvalidGroupName.
         """
         parsed = handler_settings(topics, group, settings)
 
@@ -314,10 +338,12 @@ class Client:
     async def run_handlers(
         self, *handlers: Handler, stop: asyncio.Event | None = None, drain_timeout_s: float = 30.0
     ) -> None:
-        """Run the handlers given, or all that were declared, until cancelled, or until `stop` is set.
+        """Run the handlers given, or all that were declared, until cancelled, or until `stop` is
+        set.
 
-        With `stop` nothing more is begun, what is being handled is finished (at most for `drain_timeout_s`; then DeadlineExceeded) and
-        committed. Raises what time alone does not cure: InvalidGroupName, StaticIdInUse, DataDamaged, …
+        With `stop` nothing more is begun, what is being handled is finished (at most for
+        `drain_timeout_s`; then DeadlineExceeded) and committed. Raises what time alone does not
+        cure: InvalidGroupName, StaticIdInUse, DataDamaged, …
         """
         chosen = handlers or tuple(self._handlers)
         if not chosen:
@@ -357,7 +383,10 @@ class Client:
         self._made = [made for made in self._made if not made.closed]
 
     async def close(self) -> None:
-        """Producers are flushed within their delivery timeout; then everything ends. Raises what a producer's `close` raises, the first."""
+        """Producers are flushed within their delivery timeout; then everything ends.
+
+        Raises what a producer's `close` raises, the first.
+        """
         self._connections.home.check()
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._connections.close)
@@ -369,7 +398,10 @@ class Client:
                 raise outcome
 
     async def abort(self) -> None:
-        """End at once; what producers hold fails. Members of groups commit what is finished, if they can, and leave."""
+        """End at once; what producers hold fails.
+
+        Members of groups commit what is finished, if they can, and leave.
+        """
         self._connections.home.check()
         for made in list(self._made):
             if isinstance(made, Producer):
@@ -392,9 +424,10 @@ class Client:
 async def connect(target: str, *, sources: Sources | None = None, **settings: Any) -> AsyncIterator[Client]:
     """`async with ledgermq.connect("localhost:9650") as client`.
 
-    `target`: "host:port[,host:port]" of any brokers of a cluster, or a root URL (file:///…, s3://…, hdfs://…, memory://) for a broker
-    within this process, which needs the extra "broker". Settings: the fields of `ClientSettings`.
-    Nothing is asked of the cluster before the first call. Raises InvalidConfig; embedded: what starting a broker raises.
+    `target`: "host:port[,host:port]" of any brokers of a cluster, or a root URL (file:///…, s3://…,
+    hdfs://…, memory://) for a broker within this process, which needs the extra "broker". Settings:
+    the fields of `ClientSettings`. Nothing is asked of the cluster before the first call. Raises
+    InvalidConfig; embedded: what starting a broker raises.
     """
     refuse_after_fork()
     parsed = settings_from(ClientSettings, settings)

@@ -1,7 +1,7 @@
 """One connection per broker, and calls that any broker may answer.
 
-Invariants: a call ends within its deadline with an answer or a typed error; the brokers known are bounded in number; a broker that
-does not answer is asked last next time.
+Invariants: a call ends within its deadline with an answer or a typed error; the brokers known are
+bounded in number; a broker that does not answer is asked last next time.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ OPEN_MAX = 256
 
 
 class Connections:
-    """`threads`: where work goes that need not hold up the loop; None, as in a simulation: it is done in its place."""
+    """`threads`: where work goes that need not hold up the loop; None, as in a simulation: it is
+    done in its place.
+    """
 
     def __init__(
         self,
@@ -85,7 +87,10 @@ class Connections:
         return Backoff(self._sources, self._settings.backoff_ms_first, self._settings.backoff_ms_max)
 
     def deadline(self, timeout_s: float | None = None) -> float:
-        """A moment of the loop's clock. Raises UsedElsewhere: every call asks for its deadline first."""
+        """A moment of the loop's clock.
+
+        Raises UsedElsewhere: every call asks for its deadline first.
+        """
         self.home.check()
         return asyncio.get_running_loop().time() + (self._settings.timeout_s if timeout_s is None else timeout_s)
 
@@ -113,7 +118,9 @@ class Connections:
         self._in_trouble = trouble is not None
 
     async def _close_unused(self) -> None:
-        """Brokers come and go under ever new addresses; whoever still streams over a line that is closed here opens another."""
+        """Brokers come and go under ever new addresses; whoever still streams over a line that is
+        closed here opens another.
+        """
         while len(self._open) > OPEN_MAX:
             await self._open.pop(next(iter(self._open))).close()
 

@@ -1,4 +1,7 @@
-"""Deletion of records on demand: tells partitions' owners where their logs are to begin. A repeated call does no harm."""
+"""Deletion of records on demand: tells partitions' owners where their logs are to begin.
+
+A repeated call does no harm.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,9 @@ class Deletion:
     async def delete(
         self, topic: str, befores: Mapping[int, Before], *, dry_run: bool, deadline: float
     ) -> dict[int, DeletedRecords]:
-        """By partition. Raises OffsetOutOfRange, LegalHold, UnknownTopic, UnknownPartition, InvalidRequest, Unavailable."""
+        """By partition. Raises OffsetOutOfRange, LegalHold, UnknownTopic, UnknownPartition,
+        InvalidRequest, Unavailable.
+        """
         wanted = {partition: _wanted(partition, before) for partition, before in befores.items()}
 
         async def ask(at: BrokerApi, partitions: Sequence[TopicPartition]) -> list[DeletedRecords | LedgerMQError]:

@@ -59,8 +59,8 @@ class BundleDescription:
 
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
-    """`version`: of the broker that answered. `controller`: address of the owner of bundle 0, if known. `problems`: why the cluster is not
-    well; empty: it is."""
+    """`version`: of the broker that answered. `controller`: address of the owner of bundle 0, if
+    known. `problems`: why the cluster is not well; empty: it is."""
 
     cluster_id: str
     root: str

@@ -1,7 +1,8 @@
 """Connections over gRPC: `BrokerApi` at an address, built from the method table.
 
-Every unary call has a deadline; streams have none of their own, their readers bound the silence that they accept. Errors are those of
-`ledgermq.errors`. A connection connects itself, lazily and again after a loss; it is given up by `close` only.
+Every unary call has a deadline; streams have none of their own, their readers bound the silence
+that they accept. Errors are those of `ledgermq.errors`. A connection connects itself, lazily and
+again after a loss; it is given up by `close` only.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from ledgermq.protocol.unary import UnaryCalls
 REQUEST_TIMEOUT_S = 30.0
 _PROBE_TIMEOUT_S = 2.0
 _REFUSAL_PAUSES_S = (0.0, 0.03, 0.2)
-"""A process that dies loses its connections a moment before it stops listening, so a line that was just lost is probed more than once."""
+"""A process that dies loses its connections a moment before it stops listening, so a line that was
+just lost is probed more than once.
+"""
 _CLIENT_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 2_000),
@@ -43,7 +46,9 @@ _guarded: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()
 
 
 class GrpcConnector:
-    """`request_timeout_s`: deadline of each unary call; a long poll gets its own waiting time on top."""
+    """`request_timeout_s`: deadline of each unary call; a long poll gets its own waiting time on
+    top.
+    """
 
     def __init__(self, *, request_timeout_s: float = REQUEST_TIMEOUT_S) -> None:
         self._request_timeout_s = request_timeout_s
@@ -53,7 +58,10 @@ class GrpcConnector:
 
 
 class GrpcConnection(UnaryCalls):
-    """Use within one event loop. A connection that was never used has nothing open. Raises UsedElsewhere in a forked process."""
+    """Use within one event loop.
+
+    A connection that was never used has nothing open. Raises UsedElsewhere in a forked process.
+    """
 
     def __init__(self, address: str, request_timeout_s: float = REQUEST_TIMEOUT_S) -> None:
         refuse_after_fork()
@@ -104,7 +112,11 @@ class GrpcConnection(UnaryCalls):
         return self._stream(methods.FETCH, methods.FETCH.encode_request(request))
 
     async def wait_lost(self) -> bool:
-        """See `Connection.wait_lost`. A line that is lost while the peer still listens is told from a refusal by a plain TCP connect."""
+        """See `Connection.wait_lost`.
+
+        A line that is lost while the peer still listens is told from a refusal by a plain TCP
+        connect.
+        """
         state = self._channel.get_state(try_to_connect=True)
         while state in (grpc.ChannelConnectivity.IDLE, grpc.ChannelConnectivity.CONNECTING):
             await self._changed_from(state)
@@ -119,13 +131,17 @@ class GrpcConnection(UnaryCalls):
         return False
 
     async def _changed_from(self, state: grpc.ChannelConnectivity) -> None:
-        """One watch for all that wait: gRPC cannot take a watch back, it ends with the state or the channel."""
+        """One watch for all that wait: gRPC cannot take a watch back, it ends with the state or the
+        channel.
+        """
         if self._watch is None or self._watch.done():
             self._watch = asyncio.create_task(self._channel.wait_for_state_change(state))
         await asyncio.shield(self._watch)
 
     async def close(self) -> None:
-        """Wait for the watch, too: an event of a loop that was closed makes gRPC raise in another loop of this process."""
+        """Wait for the watch, too: an event of a loop that was closed makes gRPC raise in another
+        loop of this process.
+        """
         await self._channel.close(None)
         if self._watch is not None:
             await asyncio.wait([self._watch], timeout=_PROBE_TIMEOUT_S)
@@ -134,7 +150,8 @@ class GrpcConnection(UnaryCalls):
 def refuse_after_fork() -> None:
     """Raise UsedElsewhere in a process that was forked from one that had used gRPC.
 
-    gRPC's threads do not survive a fork, not even those of connections that were closed: what uses them hangs, or crashes.
+    gRPC's threads do not survive a fork, not even those of connections that were closed: what uses
+    them hangs, or crashes.
     """
     if _first_use and _first_use[0].left:
         raise UsedElsewhere(
@@ -146,8 +163,9 @@ def refuse_after_fork() -> None:
 def _drop_late_events(loop: asyncio.AbstractEventLoop) -> None:
     """Let gRPC drop an event whose loop was closed meanwhile.
 
-    gRPC has one queue of events for all loops of a process. What a cancelled call leaves may come after its loop was closed; another
-    loop takes it out of the queue then, cannot hand it on, and shows a traceback. There is no end of a call or channel to wait for.
+    gRPC has one queue of events for all loops of a process. What a cancelled call leaves may come
+    after its loop was closed; another loop takes it out of the queue then, cannot hand it on, and
+    shows a traceback. There is no end of a call or channel to wait for.
     """
     if loop in _guarded:
         return
@@ -181,7 +199,9 @@ async def _refuses(address: str) -> bool:
 
 
 def _end_requests(call: Any) -> None:
-    """A call that failed before it was connected leaves gRPC's task that draws requests waiting, where `cancel` does not reach it."""
+    """A call that failed before it was connected leaves gRPC's task that draws requests waiting,
+    where `cancel` does not reach it.
+    """
     poller = getattr(call, "_async_request_poller", None)
     if poller is not None:
         poller.cancel()

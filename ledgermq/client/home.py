@@ -1,6 +1,8 @@
-"""Where a client lives: one process, one event loop. Used from another place it would wait for ever, so its calls check this first.
+"""Where a client lives: one process, one event loop. Used from another place it would wait for
+ever, so its calls check this first.
 
-A fork copies a client without its threads and connections. Another event loop never learns what this one has received.
+A fork copies a client without its threads and connections. Another event loop never learns what
+this one has received.
 """
 
 from __future__ import annotations
@@ -16,7 +18,10 @@ _homes: weakref.WeakSet[Home] = weakref.WeakSet()
 
 
 class Home:
-    """`left`: this is a forked process, and the client stayed in its parent. `thread`: the event loop's, 0 before the first check."""
+    """`left`: this is a forked process, and the client stayed in its parent.
+
+    `thread`: the event loop's, 0 before the first check.
+    """
 
     __slots__ = ("__weakref__", "_loop", "left", "thread")
 
@@ -34,7 +39,9 @@ class Home:
             )
 
     def check(self) -> None:
-        """Raises UsedElsewhere in a forked process, and outside of the event loop of the first check."""
+        """Raises UsedElsewhere in a forked process, and outside of the event loop of the first
+        check.
+        """
         self.check_process()
         running = asyncio._get_running_loop()
         if self._loop is None:

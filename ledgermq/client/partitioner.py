@@ -1,7 +1,8 @@
 """Which partition a record goes to.
 
-With a key: Kafka's hash, 32-bit murmur2 (Austin Appleby's MurmurHash2 with Kafka's seed), so that producers of both systems agree.
-Without: one partition until its batch is full or sent, then another, drawn at random: large batches and an even spread (KIP-480).
+With a key: Kafka's hash, 32-bit murmur2 (Austin Appleby's MurmurHash2 with Kafka's seed), so that
+producers of both systems agree. Without: one partition until its batch is full or sent, then
+another, drawn at random: large batches and an even spread (KIP-480).
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""A record as a program gives it: checked alone, before it is put beside others, so that a bad one fails nobody else's.
+"""A record as a program gives it: checked alone, before it is put beside others, so that a bad one
+fails nobody else's.
 
-Row: (key, value, headers, timestamp in µs since the epoch, tag), the columns of the record schema that a producer fills.
+Row: (key, value, headers, timestamp in µs since the epoch, tag), the columns of the record schema
+that a producer fills.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ def datetime_of(timestamp_us: int) -> datetime:
 
 
 def microseconds_of(timestamp: datetime) -> int:
-    """Raises InvalidRecord for a datetime without a time zone: it would mean another moment on another machine."""
+    """Raises InvalidRecord for a datetime without a time zone: it would mean another moment on
+    another machine.
+    """
     if timestamp.tzinfo is None:
         raise InvalidRecord(
             f"timestamp {timestamp.isoformat()} has no time zone; use datetime.now(UTC) or microseconds since the epoch"
@@ -160,4 +164,6 @@ def _bare_columns(count: int) -> tuple[pa.Array, pa.Array, pa.Array, pa.Array]:
 
 
 _same_columns = lru_cache(FEW_ROWS_MAX)(_bare_columns)
-"""Made once: a record alone in its batch, which is what a low rate gives, takes two thirds of the time."""
+"""Made once: a record alone in its batch, which is what a low rate gives, takes two thirds of the
+time.
+"""

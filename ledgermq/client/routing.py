@@ -1,7 +1,9 @@
-"""What the client knows of topics, and which broker it believes to own a partition. Only a cache: brokers decide, and redirect.
+"""What the client knows of topics, and which broker it believes to own a partition. Only a cache:
+brokers decide, and redirect.
 
-Invariants: a topic is asked for once at a time, however many need it; an answer replaces what was known as a whole, except that an
-owner learned from a redirect is kept until the next answer; bounded by the topics that the program names.
+Invariants: a topic is asked for once at a time, however many need it; an answer replaces what was
+known as a whole, except that an owner learned from a redirect is kept until the next answer;
+bounded by the topics that the program names.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ from ledgermq.protocol.status import error_from_proto
 from ledgermq.tasks import end
 
 UNKNOWN_TOPIC_GRACE_S = 1.0
-"""A topic that was created a moment ago may not be known to every broker: ask again for this time before giving up."""
+"""A topic that was created a moment ago may not be known to every broker: ask again for this time
+before giving up.
+"""
 
 RECORD_BYTES_MAX_DEFAULT = 1024 * 1024
 
@@ -66,7 +70,9 @@ class Routing:
         return self._owners.get((topic, partition))
 
     def redirected(self, topic: str, partition: int, owner: str | None, *, refused_by: str) -> None:
-        """The broker at `refused_by` does not own the partition; `owner` is its hint, if it had one."""
+        """The broker at `refused_by` does not own the partition; `owner` is its hint, if it had
+        one.
+        """
         if owner and owner != refused_by:
             self._connections.learn(owner)
             self._owners[(topic, partition)] = owner
@@ -84,7 +90,10 @@ class Routing:
             del self._owners[partition]
 
     async def route(self, topic: str, deadline: float, *, auto_create: bool = False) -> TopicRoute:
-        """What is known, or what brokers say. Raises UnknownTopic, InvalidTopicName, Unavailable."""
+        """What is known, or what brokers say.
+
+        Raises UnknownTopic, InvalidTopicName, Unavailable.
+        """
         found = self._topics.get(topic)
         return found if found is not None else await self.refresh(topic, deadline, auto_create=auto_create)
 
@@ -130,7 +139,10 @@ class Routing:
                 await asyncio.sleep(wait_s)
 
     def learn(self, info: pb.TopicInfo) -> TopicRoute:
-        """Take in what a broker said of a topic. One that knows an older topic of the name lags: what is known stays while it is new."""
+        """Take in what a broker said of a topic.
+
+        One that knows an older topic of the name lags: what is known stays while it is new.
+        """
         known = self._topics.get(info.name)
         if known is not None and known.topic_id > info.topic_id and not self.is_old(known):
             return known

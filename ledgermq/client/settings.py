@@ -1,6 +1,7 @@
 """Settings of the SDK: plain frozen data, each with its unit in its name and its default here.
 
-Whoever gives a name that does not exist gets InvalidConfig with the nearest one; a value out of range likewise.
+Whoever gives a name that does not exist gets InvalidConfig with the nearest one; a value out of
+range likewise.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ Partitioner = Callable[[str, bytes | None, int], int]
 """(topic, key, number of partitions) -> partition."""
 
 WINDOW_BATCHES = 5
-"""Batches of one producer and partition that may be unacknowledged at once: as many as brokers remember (design P2)."""
+"""Batches of one producer and partition that may be unacknowledged at once: as many as brokers
+remember (design P2).
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +38,9 @@ class ClientSettings:
     """Of a connection to a cluster."""
 
     timeout_s: float = 30.0
-    """Every call that is not a wait for messages is answered, or fails with a typed error, within this time; retries included."""
+    """Every call that is not a wait for messages is answered, or fails with a typed error, within
+    this time; retries included.
+    """
     attempt_timeout_s: float = 10.0
     """One attempt at one broker; after it the next broker is asked."""
     backoff_ms_first: int = 50
@@ -46,7 +51,9 @@ class ClientSettings:
     must_exist: bool = False
     """A root URL that holds no cluster is refused. Else one is made there."""
     on_trouble: Callable[[LedgerMQError | None], None] | None = None
-    """Called with the error of each attempt that failed and is retried, and with None when a broker answers again."""
+    """Called with the error of each attempt that failed and is retried, and with None when a broker
+    answers again.
+    """
 
     def __post_init__(self) -> None:
         _above_zero(self, "timeout_s", "attempt_timeout_s", "backoff_ms_first", "backoff_ms_max", "metadata_age_s_max")
@@ -59,32 +66,47 @@ class ProducerSettings:
     """Of one producer. Times count from the call of `send`."""
 
     acks: Literal["durable", "received"] = "durable"
-    """durable: answered when stored. received: answered on receipt; may lose the broker's last flush interval, has no idempotence."""
+    """durable: answered when stored. received: answered on receipt; may lose the broker's last
+    flush interval, has no idempotence.
+    """
     idempotent: bool = True
-    """No record is stored twice, whatever is retried. Without it a retry after a lost answer may store a record again."""
+    """No record is stored twice, whatever is retried.
+
+    Without it a retry after a lost answer may store a record again.
+    """
     delivery_timeout_s: float = 120.0
     """A record is stored, or its awaitable fails, within this time; all retries included."""
     request_timeout_s: float = 30.0
     """A request that is not answered within this time is tried again."""
     linger_ms: float | None = None
-    """A batch waits this long for more records; not when it is full, and not in `flush`. Not set: at once, but
-    while others are on their way no sooner than 5 after the last one was closed."""
+    """A batch waits this long for more records; not when it is full, and not in `flush`. Not set:
+    at once, but while others are on their way no sooner than 5 after the last one was closed."""
     batch_bytes_max: int = MIB
     """Size of a batch of one partition, before compression; a larger record travels alone."""
     request_bytes_max: int = BATCH_BYTES_TYPICAL
     """Size of a request to one broker, all partitions together."""
     compression: Literal["auto", "none", "lz4", "zstd"] = "auto"
-    """Unless the topic's own setting names one. auto: lz4, as long as a partition's batches become smaller by it."""
+    """Unless the topic's own setting names one. auto: lz4, as long as a partition's batches become
+    smaller by it.
+    """
     buffer_bytes_max: int = 64 * MIB
-    """Records that are not answered yet, with their overhead in memory; from here on producing waits or fails."""
+    """Records that are not answered yet, with their overhead in memory; from here on producing
+    waits or fails.
+    """
     when_full: Literal["wait", "fail"] = "wait"
-    """fail: `send` raises ResourceExhausted. wait: `send_many` and `send_batch` wait for room; what `send` returns waits by itself."""
+    """fail: `send` raises ResourceExhausted. wait: `send_many` and `send_batch` wait for room; what
+    `send` returns waits by itself.
+    """
     waiting_bytes_max: int = 64 * MIB
-    """With when_full="wait": what plain `send` calls may add above `buffer_bytes_max` before it raises ResourceExhausted."""
+    """With when_full="wait": what plain `send` calls may add above `buffer_bytes_max` before it
+    raises ResourceExhausted.
+    """
     window_batches: int = WINDOW_BATCHES
     """Batches of one partition that are on their way at once."""
     partitioner: Partitioner | None = None
-    """Chooses the partition; None: by Kafka's hash of the key, else one partition at a time, changed with each batch."""
+    """Chooses the partition; None: by Kafka's hash of the key, else one partition at a time,
+    changed with each batch.
+    """
     auto_create: bool = True
     """Ask for topics that do not exist to be made, where the cluster allows it."""
 
@@ -108,18 +130,23 @@ class ConsumerSettings:
     """Of one consumer."""
 
     auto_offset_reset: Literal["error", "earliest", "latest"] = "error"
-    """What to do when the offset to read is below the log start or above the end: raise OffsetOutOfRange, or go on from there."""
+    """What to do when the offset to read is below the log start or above the end: raise
+    OffsetOutOfRange, or go on from there.
+    """
     prefetch_bytes_max: int = 32 * MIB
     """Batches fetched ahead of the reader, as they came over the wire."""
     fetch_bytes_max: int = BATCH_BYTES_TYPICAL
     """Size of one answer of a broker; one batch is always sent."""
     request_timeout_s: float = 30.0
-    """When brokers have not answered for this time, the calls that wait for messages raise Unavailable; the next call tries again."""
+    """When brokers have not answered for this time, the calls that wait for messages raise
+    Unavailable; the next call tries again.
+    """
     decoded_bytes_max: int = 256 * MIB
     """A batch that claims to decode to more is refused as damaged."""
     direct_reads: str = ""
-    """A URL (file:///root/of/the/cluster, https://bucket.host/) below which this consumer may read segments by itself where brokers
-    say so; what it cannot read there comes from brokers. Empty: everything does."""
+    """A URL (file:///root/of/the/cluster, https://bucket.host/) below which this consumer may read
+    segments by itself where brokers say so; what it cannot read there comes from brokers. Empty:
+    everything does."""
 
     def __post_init__(self) -> None:
         check_place(self.direct_reads)
@@ -133,7 +160,10 @@ class TableSettings(ConsumerSettings):
     """Of one table."""
 
     table_bytes_max: int = 1024 * MIB
-    """About what its rows may take in memory: key, value, headers and some 500 bytes each. Above it the table ends: ResourceExhausted."""
+    """About what its rows may take in memory: key, value, headers and some 500 bytes each.
+
+    Above it the table ends: ResourceExhausted.
+    """
 
     def __post_init__(self) -> None:
         ConsumerSettings.__post_init__(self)
@@ -151,29 +181,36 @@ class GroupSettings(ConsumerSettings):
     """Of one consumer that is a member of a group."""
 
     commit: Literal["auto", "acked", "manual", "before"] = "auto"
-    """What is committed. auto: what was handed out before the latest call for messages, or was acknowledged. acked: what was
-    acknowledged. Both every `commit_interval_ms`, before partitions are let go, and at the end. manual: only what `commit` says.
-    before: at most once; messages are committed before they are handed out."""
+    """What is committed. auto: what was handed out before the latest call for messages, or was
+    acknowledged. acked: what was acknowledged. Both every `commit_interval_ms`, before partitions
+    are let go, and at the end. manual: only what `commit` says. before: at most once; messages are
+    committed before they are handed out."""
     commit_interval_ms: float = 5_000
     """How often what is finished is committed, with auto and acked."""
     session_timeout_s: float = 45.0
     """A member that the coordinator does not hear for this time loses its partitions."""
     max_poll_interval_s: float = 300.0
-    """A program that neither asks for messages nor acknowledges any for this time lets its partitions go; the next call joins again."""
+    """A program that neither asks for messages nor acknowledges any for this time lets its
+    partitions go; the next call joins again.
+    """
     heartbeat_wait_s: float | None = None
-    """A heartbeat is held by the coordinator until something changes, at most for this time. Not set: 3, or a third of
-    `session_timeout_s` where that is less; more than a third is refused."""
+    """A heartbeat is held by the coordinator until something changes, at most for this time. Not
+    set: 3, or a third of `session_timeout_s` where that is less; more than a third is refused."""
     revoke_wait_s: float | None = None
-    """Before a partition is let go, the program is given this time to finish what it was handed of it. Not set: 30, or
-    `max_poll_interval_s` where that is less; more than that is refused."""
+    """Before a partition is let go, the program is given this time to finish what it was handed of
+    it. Not set: 30, or `max_poll_interval_s` where that is less; more than that is refused."""
     close_timeout_s: float = 10.0
     """`close` ends within this time, whether the cluster answers or not."""
     acked_ahead_max: int = 100_000
-    """Messages of a partition that are acknowledged while an earlier one is not; from here on the partition waits for that one."""
+    """Messages of a partition that are acknowledged while an earlier one is not; from here on the
+    partition waits for that one.
+    """
     assignor: Literal["uniform", "range", "sticky", "consistent_hash"] = "uniform"
     """How partitions are shared out; the group does as most of its members say."""
     instance_id: str = ""
-    """Static membership: a member that comes back under this id within the session time-out finds its partitions again."""
+    """Static membership: a member that comes back under this id within the session time-out finds
+    its partitions again.
+    """
     rack: str = ""
     """Where this member runs: a hint for the assignor."""
     client_id: str = ""
@@ -181,7 +218,9 @@ class GroupSettings(ConsumerSettings):
     offset_store: OffsetStore | None = None
     """Keeps the committed offsets; None: the cluster does, of a broadcast this process's memory."""
     broadcast: bool = False
-    """Every consumer reads all partitions of its topics, and nobody coordinates; the group's name is only the offset store's key."""
+    """Every consumer reads all partitions of its topics, and nobody coordinates; the group's name
+    is only the offset store's key.
+    """
     on_assigned: PartitionsCallback | None = None
     """Called, and awaited, when partitions were given, before their first message; may seek."""
     on_revoked: PartitionsCallback | None = None
@@ -252,7 +291,9 @@ def _between(settings: Any, name: str, least: float, most: float) -> None:
 
 
 def _within(settings: Any, name: str, other: str, parts: int) -> None:
-    """At most one of so many parts of the other setting: both are named, and what would do for each."""
+    """At most one of so many parts of the other setting: both are named, and what would do for
+    each.
+    """
     value, whole = getattr(settings, name), getattr(settings, other)
     _between(settings, name, 0, inf)
     if value * parts > whole:

@@ -1,4 +1,6 @@
-"""What a program names as its cluster: addresses of brokers, or the root URL of a cluster that it joins with a broker of its own."""
+"""What a program names as its cluster: addresses of brokers, or the root URL of a cluster that it
+joins with a broker of its own.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,8 @@ def parse_addresses(target: str) -> list[str]:
 async def open_embedded(url: str, *, must_exist: bool) -> Embedded:
     """`must_exist`: make no cluster where there is none.
 
-    Raises InvalidConfig when the server packages are not installed, and what starting the broker raises.
+    Raises InvalidConfig when the server packages are not installed, and what starting the broker
+    raises.
     """
     for entry in entry_points(group=EMBEDDED_GROUP):
         try:

@@ -2,8 +2,9 @@
 
     {"version": 1, "offsets": [{"group", "topic", "topic_id", "partition", "epoch", "counter", "offset", "metadata", "commit_ms"}, …]}
 
-Invariants: the file is always whole (written beside, fsynced, renamed over it, folder fsynced) and changed only under the lock of
-`<file>.lock`; a damaged file is an error that names it, never an empty store.
+Invariants: the file is always whole (written beside, fsynced, renamed over it, folder fsynced) and
+changed only under the lock of `<file>.lock`; a damaged file is an error that names it, never an
+empty store.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ T = TypeVar("T")
 
 
 class FileOffsetStore:
-    """`path`: made by the first commit, with its folder. Each call reads the file; commits are seconds apart."""
+    """`path`: made by the first commit, with its folder.
+
+    Each call reads the file; commits are seconds apart.
+    """
 
     def __init__(self, path: str | Path, sources: Sources | None = None) -> None:
         self._path = Path(path).expanduser()

@@ -1,4 +1,6 @@
-"""The rules that make an offset store safe (see `ledgermq.OffsetStore`), as pure decisions about one row."""
+"""The rules that make an offset store safe (see `ledgermq.OffsetStore`), as pure decisions about
+one row.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,10 @@ def key_of(group: str, given: GivenPartition) -> RowKey:
 
 
 def fenced(row: Row | None, given: GivenPartition) -> Row:
-    """The row after a load under this epoch. Raises StaleAssignment: a later member has loaded it."""
+    """The row after a load under this epoch.
+
+    Raises StaleAssignment: a later member has loaded it.
+    """
     if row is None:
         return Row(given.epoch)
     _check_epoch(row, given)
@@ -48,7 +53,10 @@ def fenced(row: Row | None, given: GivenPartition) -> Row:
 
 
 def committed(row: Row | None, entry: OffsetEntry, now_ms: int) -> Row:
-    """The row after a commit; unchanged by a delayed repetition. Raises StaleAssignment, CommitGoesBack, InvalidRequest."""
+    """The row after a commit; unchanged by a delayed repetition.
+
+    Raises StaleAssignment, CommitGoesBack, InvalidRequest.
+    """
     size = len(entry.metadata.encode())
     if size > METADATA_BYTES_MAX:
         raise InvalidRequest(f"metadata of a commit has at most {METADATA_BYTES_MAX} bytes, not {size}")

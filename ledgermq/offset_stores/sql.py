@@ -1,10 +1,13 @@
-"""Offsets in an SQL database through SQLAlchemy, alone or in one transaction with the program's own results.
+"""Offsets in an SQL database through SQLAlchemy, alone or in one transaction with the program's own
+results.
 
-In one transaction every message takes effect exactly once: results and offset are stored together or not at all, a repetition finds the
-offset beyond it, and a member that has lost the partition is refused by the epoch, so that its whole transaction is rolled back.
+In one transaction every message takes effect exactly once: results and offset are stored together
+or not at all, a repetition finds the offset beyond it, and a member that has lost the partition is
+refused by the epoch, so that its whole transaction is rolled back.
 
-One table, one row for each group and partition; a row is locked while it is judged (SQLite locks the database).
-Runs on every database that SQLAlchemy knows and that locks rows or serializes; tested on SQLite and PostgreSQL.
+One table, one row for each group and partition; a row is locked while it is judged (SQLite locks
+the database). Runs on every database that SQLAlchemy knows and that locks rows or serializes;
+tested on SQLite and PostgreSQL.
 """
 
 from __future__ import annotations
@@ -39,7 +42,10 @@ NAME_CHARS_MAX = 249
 
 
 class SqlOffsetStore:
-    """`engine`: an ordinary (blocking) engine; calls run in threads. `table`: name of the table, made by `create_table`."""
+    """`engine`: an ordinary (blocking) engine; calls run in threads.
+
+    `table`: name of the table, made by `create_table`.
+    """
 
     def __init__(self, engine: Engine, table: str = "ledgermq_offsets", sources: Sources | None = None) -> None:
         self._engine = engine
@@ -75,10 +81,12 @@ class SqlOffsetStore:
         return await asyncio.to_thread(self._commit, group, entries)
 
     def commit_in(self, transaction: Connection, group: str, entries: Iterable[OffsetEntry]) -> None:
-        """Within the program's own transaction, which has to be rolled back when this raises. Blocking.
+        """Within the program's own transaction, which has to be rolled back when this raises.
+        Blocking.
 
-        `entries`: `consumer.entries(messages)`. Raises StaleAssignment, InvalidRequest, and the database's own errors; CommitGoesBack also
-        where an earlier transaction has stored these messages, whose end was not known: then they are done.
+        `entries`: `consumer.entries(messages)`. Raises StaleAssignment, InvalidRequest, and the
+        database's own errors; CommitGoesBack also where an earlier transaction has stored these
+        messages, whose end was not known: then they are done.
         """
         now_ms = self._sources.now_ms()
         for entry in sorted(
@@ -129,7 +137,9 @@ class SqlOffsetStore:
         return Row(found.epoch, found.counter, found.next_offset, found.metadata, found.commit_ms)
 
     def _write(self, transaction: Connection, key: RowKey, before: Row | None, row: Row) -> None:
-        """Only over what was read: on databases that lock nothing for a read, a rival's change between the two is noticed here."""
+        """Only over what was read: on databases that lock nothing for a read, a rival's change
+        between the two is noticed here.
+        """
         if row == before:
             return
         values = {

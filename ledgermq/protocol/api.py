@@ -1,9 +1,11 @@
 """The seam between clients and brokers: what a broker answers, without saying how the bytes travel.
 
-A broker's service object implements `BrokerApi`; so does a gRPC connection to it (`ledgermq.client.grpc_connection`); an embedded or
-simulated cluster hands the service object itself to the client. Produce and fetch carry encoded frames (`ledgermq.protocol.frames`),
-so that payload bytes are never copied through protobuf objects; the rest carries the published messages.
-Errors are raised as `ledgermq.errors`, except the per-batch and per-partition ones that a response holds.
+A broker's service object implements `BrokerApi`; so does a gRPC connection to it
+(`ledgermq.client.grpc_connection`); an embedded or simulated cluster hands the service object
+itself to the client. Produce and fetch carry encoded frames (`ledgermq.protocol.frames`), so that
+payload bytes are never copied through protobuf objects; the rest carries the published messages.
+Errors are raised as `ledgermq.errors`, except the per-batch and per-partition ones that a response
+holds.
 """
 
 from __future__ import annotations
@@ -65,7 +67,9 @@ class Connection(BrokerApi, Protocol):
     address: str
 
     async def wait_lost(self) -> bool:
-        """Returns when the peer is seen to be gone: True if it refuses connections, False if only the line was lost."""
+        """Returns when the peer is seen to be gone: True if it refuses connections, False if only
+        the line was lost.
+        """
         ...
 
     async def close(self) -> None: ...

@@ -1,15 +1,18 @@
 """The header of one Arrow IPC record batch message, walked without decoding a value.
 
-What the broker knows of a batch: that its checksum fits, how many rows it claims, that every buffer lies inside the message, that
-the buffers are large enough for the rows (so a tiny message cannot claim a billion offsets), and that decompression stays
-below a cap. Only the metadata (a flatbuffer of Arrow's Message.fbs and the eight length bytes of compressed buffers) is read.
+What the broker knows of a batch: that its checksum fits, how many rows it claims, that every buffer
+lies inside the message, that the buffers are large enough for the rows (so a tiny message cannot
+claim a billion offsets), and that decompression stays below a cap. Only the metadata (a flatbuffer
+of Arrow's Message.fbs and the eight length bytes of compressed buffers) is read.
 
     | 0xFFFFFFFF | metadata length i32 | metadata (flatbuffer Message > RecordBatch) | body: the buffers |
 
-Everything stands on multiples of 8 bytes, so that batches put behind one another are an Arrow stream. Refused is Arrow's format of before
-0.15 (no marker), and custom metadata in version 4: it may name a codec there, which readers obey and this header does not show.
+Everything stands on multiples of 8 bytes, so that batches put behind one another are an Arrow
+stream. Refused is Arrow's format of before 0.15 (no marker), and custom metadata in version 4: it
+may name a codec there, which readers obey and this header does not show.
 
-Invariant: any input gives a BatchInfo or CorruptFrame / MessageTooLarge, in time linear in the number of buffers.
+Invariant: any input gives a BatchInfo or CorruptFrame / MessageTooLarge, in time linear in the
+number of buffers.
 """
 
 from __future__ import annotations
@@ -36,8 +39,9 @@ _U16 = struct.Struct("<H")
 _U8 = struct.Struct("<B")
 _PAIRS_MAX = 64
 
-# The columns of schema version 1 in Arrow's order: (node that counts the rows, what the buffers hold).
-# V validity bitmap, O offsets of 4 bytes, D data of any length, 4 and 8: values of that many bytes.
+# The columns of schema version 1 in Arrow's order: (node that counts the rows, what the buffers
+# hold). V validity bitmap, O offsets of 4 bytes, D data of any length, 4 and 8: values of that many
+# bytes.
 _LAYOUT = (
     (0, "VOD"),  # key
     (1, "VOD"),  # value
@@ -56,7 +60,10 @@ _BUFFERS = sum(len(kinds) for _, kinds in _LAYOUT)
 
 @dataclass(frozen=True, slots=True)
 class BatchInfo:
-    """`decoded_bytes`: what the buffers take once decompressed. `codec`: "none", "lz4" or "zstd"."""
+    """`decoded_bytes`: what the buffers take once decompressed.
+
+    `codec`: "none", "lz4" or "zstd".
+    """
 
     record_count: int
     decoded_bytes: int
@@ -70,7 +77,10 @@ def check_crc(data: Buffer, crc: int) -> None:
 
 
 def walk_batch(data: Buffer, *, decoded_bytes_max: int) -> BatchInfo:
-    """Check the header of `data`, which is exactly one message. Raises CorruptFrame, MessageTooLarge (decoded size over the cap)."""
+    """Check the header of `data`, which is exactly one message.
+
+    Raises CorruptFrame, MessageTooLarge (decoded size over the cap).
+    """
     view = memoryview(data)
     try:
         return _walk(view, decoded_bytes_max)
@@ -177,7 +187,9 @@ def _refused(what: str) -> CorruptFrame:
 
 
 class _Table:
-    """A flatbuffer table. Reads outside of the buffer raise struct.error or IndexError, never touch other memory."""
+    """A flatbuffer table. Reads outside of the buffer raise struct.error or IndexError, never touch
+    other memory.
+    """
 
     def __init__(self, view: memoryview, at: int) -> None:
         if at < 0:
@@ -221,7 +233,9 @@ class _Table:
         return _Table(self._view, at + self._unpack(_U32, at))
 
     def pairs(self, number: int) -> list[tuple[int, int]]:
-        """A vector of structs of two 64-bit integers; at most `_PAIRS_MAX` of them, more than any batch of ours has."""
+        """A vector of structs of two 64-bit integers; at most `_PAIRS_MAX` of them, more than any
+        batch of ours has.
+        """
         at = self._field(number)
         if not at:
             return []

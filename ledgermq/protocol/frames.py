@@ -1,10 +1,12 @@
-"""Frames: a small protobuf header and, beside it, payload bytes that never pass through a protobuf object.
+"""Frames: a small protobuf header and, beside it, payload bytes that never pass through a protobuf
+object.
 
     | 0x0A | varint: length of header | header (ProduceHeader or FetchHeader) | 0x12 | varint: length of payload | payload |
 
-This is the protobuf encoding of ProduceRequest and FetchResponse with both fields present, in order; `tests` hold it to the
-generated code. A decoder of ours also accepts what other protobuf encoders may write: an absent field, fields in the other order.
-No encoder writes a field twice, so that is refused: merged headers would escape the bound on one.
+This is the protobuf encoding of ProduceRequest and FetchResponse with both fields present, in
+order; `tests` hold it to the generated code. A decoder of ours also accepts what other protobuf
+encoders may write: an absent field, fields in the other order. No encoder writes a field twice, so
+that is refused: merged headers would escape the bound on one.
 """
 
 from __future__ import annotations

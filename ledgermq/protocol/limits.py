@@ -1,9 +1,14 @@
-"""Sizes that both sides of the wire agree on, in bytes. Every buffer that a peer can fill is bounded by one of them."""
+"""Sizes that both sides of the wire agree on, in bytes.
+
+Every buffer that a peer can fill is bounded by one of them.
+"""
 
 from __future__ import annotations
 
 BATCH_BYTES_TYPICAL = 4 * 1024 * 1024
-"""A producer aims at this for one request, all partitions together; a fetch answer too, unless the caller asks for less."""
+"""A producer aims at this for one request, all partitions together; a fetch answer too, unless the
+caller asks for less.
+"""
 
 FRAME_PAYLOAD_BYTES_MAX = 32 * 1024 * 1024
 """The batches of one frame together, hence also one batch and one record."""
@@ -22,13 +27,16 @@ ERROR_TEXT_CHARS_MAX = 2000
 """Longer error texts are cut before they are sent, so that trailers always fit."""
 
 DETAILS_CHARS_MAX = 500
-"""gRPC's own copy of the text, for tools that know nothing of ours; percent-encoded it takes up to twelve bytes a character."""
+"""gRPC's own copy of the text, for tools that know nothing of ours; percent-encoded it takes up to
+twelve bytes a character.
+"""
 
 GRPC_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
     ("grpc.max_metadata_size", METADATA_BYTES_MAX),
-    # A peer that is silent for 15 s is gone, also on an idle line; servers have to allow the pings that find it out.
+    # A peer that is silent for 15 s is gone, also on an idle line; servers have to allow the pings
+    # that find it out.
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),

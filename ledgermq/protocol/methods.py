@@ -1,8 +1,10 @@
-"""The methods of the service `ledgermq.v1.Broker`, as a table: gRPC clients and servers are built from it.
+"""The methods of the service `ledgermq.v1.Broker`, as a table: gRPC clients and servers are built
+from it.
 
-gRPC itself gets no (de)serializers: it carries bytes, and whoever handles a call decodes them with this table. So bytes that cannot
-be decoded give a typed CorruptFrame in one place, not an internal error of the library, and frames are never copied through protobuf.
-Invariant (tested): the table has exactly the methods of the .proto, each with the streaming kind that it has there, and each
+gRPC itself gets no (de)serializers: it carries bytes, and whoever handles a call decodes them with
+this table. So bytes that cannot be decoded give a typed CorruptFrame in one place, not an internal
+error of the library, and frames are never copied through protobuf. Invariant (tested): the table
+has exactly the methods of the .proto, each with the streaming kind that it has there, and each
 `attribute` is a method of `ledgermq.protocol.api.BrokerApi`.
 """
 
@@ -32,7 +34,10 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """`encode_*`: value of BrokerApi -> bytes. `decode_*`: bytes -> value; raises CorruptFrame and nothing else."""
+    """`encode_*`: value of BrokerApi -> bytes.
+
+    `decode_*`: bytes -> value; raises CorruptFrame and nothing else.
+    """
 
     name: str
     attribute: str

@@ -3,8 +3,9 @@
     schema version 1: key binary, value binary (null = tombstone), headers list<struct<key string, value binary>>,
     timestamp timestamp[us, UTC], timestampType int32 (0 = the producer's, 1 = the broker's), tag string; all nullable
 
-Invariant: `decode_batch` validates fully before anybody touches a value; on hostile bytes that is the difference between an error and
-a crash of the process. Buffers are compressed by Arrow itself, by whoever encodes.
+Invariant: `decode_batch` validates fully before anybody touches a value; on hostile bytes that is
+the difference between an error and a crash of the process. Buffers are compressed by Arrow itself,
+by whoever encodes.
 """
 
 from __future__ import annotations
@@ -38,11 +39,13 @@ DECODED_BYTES_MAX = 256 * 1024 * 1024
 """Largest batch that anybody decodes: a bound on what compressed buffers may claim to grow to."""
 
 THREADS_BYTES_MIN = 1024 * 1024
-"""Below it a batch is (de)compressed by the calling thread: handing a small one to Arrow's pool costs ten times as much as doing it."""
+"""Below it a batch is (de)compressed by the calling thread: handing a small one to Arrow's pool
+costs ten times as much as doing it.
+"""
 
 FEW_ROWS_MAX = 16
-"""Up to so many rows Python looks at values by itself: a call of Arrow's compute functions takes a fifth of a millisecond when the last one
-was long ago, which is each record's way at a low rate."""
+"""Up to so many rows Python looks at values by itself: a call of Arrow's compute functions takes a
+fifth of a millisecond when the last one was long ago, which is each record's way at a low rate."""
 
 _OFFSET_BYTES = 4
 
@@ -58,7 +61,10 @@ def schema_prefix() -> bytes:
 
 
 def encode_batch(batch: pa.RecordBatch, compression: Compression = "none") -> bytes:
-    """One IPC record batch message, without schema and end of stream. Raises InvalidRecord: no row, or not `SCHEMA`."""
+    """One IPC record batch message, without schema and end of stream.
+
+    Raises InvalidRecord: no row, or not `SCHEMA`.
+    """
     if not batch.schema.equals(SCHEMA):
         raise InvalidRecord(f"a record batch needs the columns {', '.join(f'{f.name}: {f.type}' for f in SCHEMA)}")
     if batch.num_rows == 0:
@@ -76,7 +82,8 @@ def encode_batch(batch: pa.RecordBatch, compression: Compression = "none") -> by
 def decode_batch(
     data: Buffer, decoded_bytes_max: int = DECODED_BYTES_MAX, walked: BatchInfo | None = None
 ) -> pa.RecordBatch:
-    """The batch, fully validated; its buffers may be views of `data`. Raises CorruptFrame, MessageTooLarge.
+    """The batch, fully validated; its buffers may be views of `data`. Raises CorruptFrame,
+    MessageTooLarge.
 
     `walked`: what `walk_batch` has said of these very bytes, so that they need not be walked again.
     """
@@ -90,7 +97,9 @@ def decode_batch(
 
 
 def _read(data: Buffer, info: BatchInfo) -> pa.RecordBatch:
-    """Only a reader of streams can be kept from handing each small buffer to Arrow's pool; it costs a copy of the compressed bytes."""
+    """Only a reader of streams can be kept from handing each small buffer to Arrow's pool; it costs
+    a copy of the compressed bytes.
+    """
     if info.codec == "none" or info.decoded_bytes > THREADS_BYTES_MIN:
         return pa.ipc.read_record_batch(pa.py_buffer(data), SCHEMA)
     stream = pa.py_buffer(b"".join((schema_prefix(), data)))
@@ -98,7 +107,9 @@ def _read(data: Buffer, info: BatchInfo) -> pa.RecordBatch:
 
 
 def timestamps_of(batch: pa.RecordBatch) -> tuple[int, int] | None:
-    """Smallest and largest timestamp in microseconds; None where no record has one. Raises InvalidRecord outside of the years 1 to 9999."""
+    """Smallest and largest timestamp in microseconds; None where no record has one. Raises
+    InvalidRecord outside of the years 1 to 9999.
+    """
     timestamps = batch.column("timestamp").view(pa.int64())
     if len(timestamps) <= FEW_ROWS_MAX:
         known = [timestamp for timestamp in timestamps.to_pylist() if timestamp is not None]
@@ -128,7 +139,9 @@ def record_bytes(batch: pa.RecordBatch) -> pa.Array:
 
 
 def data_bytes_at_most(batch: pa.RecordBatch) -> int:
-    """All keys, values and headers of a validated batch together take no more, hence no record of it does; no record is looked at."""
+    """All keys, values and headers of a validated batch together take no more, hence no record of
+    it does; no record is looked at.
+    """
     offsets_bytes = _OFFSET_BYTES * batch.num_rows  # Arrow counts an offset for each value, not the last one
     columns = [column for column in map(batch.column, ("key", "value")) if column.null_count < len(column)]
     headers = batch.column("headers")

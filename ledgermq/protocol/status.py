@@ -1,7 +1,9 @@
-"""Errors on the wire: `ledgermq.errors` to and from `pb.Error` messages and gRPC statuses, here and nowhere else.
+"""Errors on the wire: `ledgermq.errors` to and from `pb.Error` messages and gRPC statuses, here and
+nowhere else.
 
-A failed call ends with the status code below, the error's text as details, and the whole error, as a serialized `pb.Error`, in the
-trailing metadata `ledgermq-error-bin`. A status without that metadata came from gRPC itself, from a proxy or from some other server.
+A failed call ends with the status code below, the error's text as details, and the whole error, as
+a serialized `pb.Error`, in the trailing metadata `ledgermq-error-bin`. A status without that
+metadata came from gRPC itself, from a proxy or from some other server.
 """
 
 from __future__ import annotations
@@ -84,7 +86,9 @@ def _encodable(text: str) -> str:
 
 
 def _public_code(error: LedgerMQError) -> str:
-    """The code of the nearest published class: errors from inside (of a store, say) are no part of the contract."""
+    """The code of the nearest published class: errors from inside (of a store, say) are no part of
+    the contract.
+    """
     published: type[LedgerMQError] = next(kind for kind in type(error).__mro__ if kind in errors.BY_CODE.values())
     if published is errors.RetriableError and type(error) is not published:
         return errors.Unavailable.code
@@ -136,7 +140,9 @@ def error_from_status(code: grpc.StatusCode, details: str, trailing: Trailers, a
 
 
 def _plain(details: str) -> str:
-    """What gRPC says of a broker that cannot be reached names the address again, its own parts and the system's number."""
+    """What gRPC says of a broker that cannot be reached names the address again, its own parts and
+    the system's number.
+    """
     if not details.startswith("failed to connect to all addresses"):
         return details
     return "connection refused" if "Connection refused" in details else details.rpartition("last error: ")[2]

@@ -1,4 +1,6 @@
-"""The unary calls of `BrokerApi`, all by one `ask`: what every connection shares, however it carries a call."""
+"""The unary calls of `BrokerApi`, all by one `ask`: what every connection shares, however it
+carries a call.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,10 @@ from ledgermq.protocol.methods import Method
 class UnaryCalls(ABC):
     @abstractmethod
     async def ask(self, method: Method, request: Any, wait_s: float = 0.0) -> Any:
-        """The answer to one request. `wait_s`: how long the callee may hold it on purpose, on top of the call's own time."""
+        """The answer to one request.
+
+        `wait_s`: how long the callee may hold it on purpose, on top of the call's own time.
+        """
 
     async def produce_once(self, request: ProduceFrame) -> pb.ProduceResponse:
         answer: pb.ProduceResponse = await self.ask(methods.PRODUCE_ONCE, request)

@@ -1,4 +1,5 @@
-"""LedgerMQ without asyncio: the same names, driving the one asynchronous implementation on a background thread.
+"""LedgerMQ without asyncio: the same names, driving the one asynchronous implementation on a
+background thread.
 
     with ledgermq.sync.connect("localhost:9650") as client:
         with client.producer() as producer:
@@ -6,8 +7,9 @@
         for message in client.consumer("flights"):
             ...
 
-Each client has one thread with one event loop. A client, and what it made, may be used from any thread, but by one at a time; messages
-may be acknowledged from any. Calls block; Ctrl-C interrupts them. They have the deadlines of the asynchronous calls that they wait for.
+Each client has one thread with one event loop. A client, and what it made, may be used from any
+thread, but by one at a time; messages may be acknowledged from any. Calls block; Ctrl-C interrupts
+them. They have the deadlines of the asynchronous calls that they wait for.
 """
 
 from __future__ import annotations

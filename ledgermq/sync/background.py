@@ -25,7 +25,10 @@ class Background:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for a coroutine of the other thread; interrupted, it is cancelled. Raises UsedElsewhere, Unavailable (closed)."""
+        """Wait for a coroutine of the other thread; interrupted, it is cancelled.
+
+        Raises UsedElsewhere, Unavailable (closed).
+        """
         try:
             self._check()
         except LedgerMQError:

@@ -196,20 +196,28 @@ class Client:
         self._background.run(run_until(self._inner, handlers, stop, drain_timeout_s))
 
     def listen(self, topics: Topics, function: HandlerFunction, *, group: str, **settings: Any) -> Listener:
-        """Handle the messages of a group in the background: settings as of `handler`. Raises InvalidConfig, InvalidGroupName."""
+        """Handle the messages of a group in the background: settings as of `handler`.
+
+        Raises InvalidConfig, InvalidGroupName.
+        """
         handler = ledgermq.Handler(function, handler_settings(topics, group, _in_threads(settings)))
         listener = self._background.run(as_coroutine(lambda: Listener(self._background, self._inner, handler)))
         self._listeners = [*(made for made in self._listeners if not made.reported), listener]
         return listener
 
     def unanswered_records(self) -> int:
-        """Records of all producers that are neither stored nor refused yet; 0 in a forked process, to which they do not belong."""
+        """Records of all producers that are neither stored nor refused yet; 0 in a forked process,
+        to which they do not belong.
+        """
         if self._background.home.left:
             return 0
         return sum(producer.unanswered_records for producer in self._producers if not producer.closed)
 
     def close(self) -> None:
-        """See `ledgermq.Client.close`; listeners finish first what they have begun. May be called again."""
+        """See `ledgermq.Client.close`; listeners finish first what they have begun.
+
+        May be called again.
+        """
         self._end([listener.close for listener in self._listeners if not listener.reported], None)
 
     def abort(self) -> None:

@@ -1,4 +1,6 @@
-"""Consuming without asyncio: messages cross to this thread many at a time; those that the program has not had yet wait here."""
+"""Consuming without asyncio: messages cross to this thread many at a time; those that the program
+has not had yet wait here.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,11 @@ class _Ahead(Generic[M]):
 
 
 class Consumer:
-    """See `ledgermq.Consumer`. Messages cross to this thread many at a time; `position` speaks of those that the program has had."""
+    """See `ledgermq.Consumer`.
+
+    Messages cross to this thread many at a time; `position` speaks of those that the program has
+    had.
+    """
 
     def __init__(self, background: Background, inner: ledgermq.Consumer) -> None:
         self._background = background
@@ -135,7 +141,10 @@ class Consumer:
 
 
 class GroupConsumer:
-    """See `ledgermq.GroupConsumer`. A message counts as handed out when the program has it; callbacks run in threads of their own."""
+    """See `ledgermq.GroupConsumer`.
+
+    A message counts as handed out when the program has it; callbacks run in threads of their own.
+    """
 
     def __init__(self, background: Background, inner: ledgermq.GroupConsumer) -> None:
         self._background = background
@@ -165,7 +174,9 @@ class GroupConsumer:
         return self._background.run(self._inner.fetch_arrow(max_records, timeout))
 
     def _hand_back(self, partitions: Iterable[ledgermq.TopicPartition] | None = None) -> None:
-        """What the program has not had yet comes again; but with commit="before" it is committed, and stays here."""
+        """What the program has not had yet comes again; but with commit="before" it is committed,
+        and stays here.
+        """
         first = self._ahead.first()
         chosen = list(first if partitions is None else first.keys() & set(partitions))
         kept = self._background.run(as_coroutine(lambda: [not first[at].nack() and first[at].ack() for at in chosen]))
@@ -186,7 +197,9 @@ class GroupConsumer:
         return self._background.run(self._inner.committed())
 
     def drain(self, timeout: float = 30.0) -> None:
-        """See `ledgermq.GroupConsumer.drain`: what the program has had counts as finished (with commit="auto")."""
+        """See `ledgermq.GroupConsumer.drain`: what the program has had counts as finished (with
+        commit="auto").
+        """
         self._hand_back()
 
         async def drain() -> None:

@@ -21,7 +21,10 @@ class GroupAdmin:
         self._inner = inner
 
     def list(self) -> list[GroupSummary]:
-        """All groups of the cluster, by name. Raises Unavailable when a coordinator cannot be reached."""
+        """All groups of the cluster, by name.
+
+        Raises Unavailable when a coordinator cannot be reached.
+        """
         return self._background.run(self._inner.list())
 
     def describe(self, group: str) -> GroupDescription:
@@ -29,7 +32,9 @@ class GroupAdmin:
         return self._background.run(self._inner.describe(group))
 
     def lag(self, group: str) -> dict[TopicPartition, Lag]:
-        """The lag of every partition that has a committed offset and whose topic is still the one that was read."""
+        """The lag of every partition that has a committed offset and whose topic is still the one
+        that was read.
+        """
         return self._background.run(self._inner.lag(group))
 
     def lag_of(self, described: GroupDescription) -> dict[TopicPartition, Lag]:
@@ -39,19 +44,31 @@ class GroupAdmin:
     def plan_reset(
         self, group: str, where: Where, topics: Iterable[str] = (), partitions: Iterable[TopicPartition] = ()
     ) -> Sequence[PlannedReset]:
-        """Return what `reset` would do; change nothing. Arguments and errors are those of the asyncio client's `plan_reset`."""
+        """Return what `reset` would do; change nothing.
+
+        Arguments and errors are those of the asyncio client's `plan_reset`.
+        """
         return self._background.run(self._inner.plan_reset(group, where, topics, partitions))
 
     def reset(self, group: str, planned: Sequence[PlannedReset]) -> Mapping[TopicPartition, LedgerMQError]:
-        """Move committed offsets; members that run go on from the new ones. Return what failed, by partition."""
+        """Move committed offsets; members that run go on from the new ones.
+
+        Return what failed, by partition.
+        """
         return self._background.run(self._inner.reset(group, planned))
 
     def commit(
         self, group: str, offsets: Mapping[TopicPartition, tuple[int, int]]
     ) -> Mapping[TopicPartition, LedgerMQError]:
-        """Commit the progress of a job that is no member of any group. `offsets`: (topic id, the next record to read)."""
+        """Commit the progress of a job that is no member of any group.
+
+        `offsets`: (topic id, the next record to read).
+        """
         return self._background.run(self._inner.commit(group, offsets))
 
     def delete(self, group: str) -> None:
-        """Delete the group with all that it has committed. Raises UnknownGroup, GroupNotEmpty, Unavailable."""
+        """Delete the group with all that it has committed.
+
+        Raises UnknownGroup, GroupNotEmpty, Unavailable.
+        """
         self._background.run(self._inner.delete(group))

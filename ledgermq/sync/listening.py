@@ -1,4 +1,6 @@
-"""Handlers without asyncio: functions run in threads, with the order, the retries and the concurrency of `ledgermq.Client.handler`."""
+"""Handlers without asyncio: functions run in threads, with the order, the retries and the
+concurrency of `ledgermq.Client.handler`.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,10 @@ class Listener:
             raise DeadlineExceeded(f"the listener is at work after {timeout_s} s") from error
 
     def close(self) -> None:
-        """Begin nothing more, finish and commit what was begun. Raises what ended the listener before, or DeadlineExceeded."""
+        """Begin nothing more, finish and commit what was begun.
+
+        Raises what ended the listener before, or DeadlineExceeded.
+        """
         if not self._running.done():
             self._background.loop.call_soon_threadsafe(self._stop.set)
         self.wait()

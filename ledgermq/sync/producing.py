@@ -21,7 +21,9 @@ from ledgermq.sync.background import Background, as_coroutine
 HANDED_OVER_RECORDS = 10_000
 HANDED_OVER_BYTES = 4 * 1024 * 1024
 HANDED_OVER_AFTER_S = 0.005
-"""A producer's records cross to the background thread many at a time: when so many wait, after so long, or when somebody waits for one."""
+"""A producer's records cross to the background thread many at a time: when so many wait, after so
+long, or when somebody waits for one.
+"""
 
 
 class Delivery:
@@ -34,14 +36,19 @@ class Delivery:
         self.inner: ledgermq.Delivery | None = None
 
     def result(self, timeout_s: float | None = None) -> SendResult:
-        """Wait for the `SendResult`. Raises what happened to the record, or DeadlineExceeded after `timeout_s`."""
+        """Wait for the `SendResult`.
+
+        Raises what happened to the record, or DeadlineExceeded after `timeout_s`.
+        """
         return self._done(timeout_s).result()
 
     def done(self) -> bool:
         return self.inner is not None and self.inner.done()
 
     def exception(self, timeout_s: float | None = None) -> LedgerMQError | None:
-        """Wait for what happened to the record; None: it is stored. Raises DeadlineExceeded after `timeout_s`."""
+        """Wait for what happened to the record; None: it is stored. Raises DeadlineExceeded after
+        `timeout_s`.
+        """
         return self._done(timeout_s).exception()
 
     def _done(self, timeout_s: float | None) -> ledgermq.Delivery:
@@ -52,7 +59,10 @@ class Delivery:
 
 
 class Producer:
-    """See `ledgermq.Producer`. Here `send` blocks while the buffer is full (or fails, with when_full="fail")."""
+    """See `ledgermq.Producer`.
+
+    Here `send` blocks while the buffer is full (or fails, with when_full="fail").
+    """
 
     def __init__(self, background: Background, inner: ledgermq.Producer, sources: Sources) -> None:
         self._background = background
@@ -72,7 +82,9 @@ class Producer:
         timestamp: datetime | int | None = None,
         partition: int | None = None,
     ) -> Delivery:
-        """Queue one record. Raises InvalidRecord; everything else that may happen is raised by the delivery's `result()`."""
+        """Queue one record. Raises InvalidRecord; everything else that may happen is raised by the
+        delivery's `result()`.
+        """
         self._background.home.check_process()
         if self._inner.closed:
             raise Unavailable("the producer is closed")
@@ -113,7 +125,10 @@ class Producer:
         self._background.run(wait())
 
     def hand_over(self) -> None:
-        """Give the inner producer what waits here. Runs in the background thread; a closed producer refuses the records."""
+        """Give the inner producer what waits here.
+
+        Runs in the background thread; a closed producer refuses the records.
+        """
         self._handing_over = False
         while self._inbox:
             topic, row, size, partition, delivery = self._inbox.popleft()
@@ -137,7 +152,10 @@ class Producer:
     def send_batch(
         self, topic: str, batch: pa.RecordBatch, *, partition: int | None = None
     ) -> list[ledgermq.BatchResult]:
-        """Store the rows of an Arrow batch and wait until they are. Raises InvalidRecord, MessageTooLarge, … and what happened to them."""
+        """Store the rows of an Arrow batch and wait until they are.
+
+        Raises InvalidRecord, MessageTooLarge, … and what happened to them.
+        """
 
         async def send() -> list[ledgermq.BatchResult]:
             self.hand_over()

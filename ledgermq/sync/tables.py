@@ -14,7 +14,10 @@ from ledgermq.sync.background import Background
 
 
 class Table:
-    """See `ledgermq.Table`. Rows may be looked at from any thread, while the background changes them."""
+    """See `ledgermq.Table`.
+
+    Rows may be looked at from any thread, while the background changes them.
+    """
 
     def __init__(self, background: Background, inner: ledgermq.Table) -> None:
         self._background = background
@@ -88,7 +91,10 @@ class Table:
         self._background.run(self._inner.wait_caught_up(timeout_s))
 
     def changes(self, *, existing: bool = False) -> Iterator[ledgermq.Change]:
-        """See `ledgermq.Table.changes`; from the first look on. Each step blocks until there is a change."""
+        """See `ledgermq.Table.changes`; from the first look on.
+
+        Each step blocks until there is a change.
+        """
         changes = self._inner.changes(existing=existing)
         try:
             while True:

@@ -1,6 +1,8 @@
-"""The commands `ledgermq dev` and `ledgermq broker`, found through the entry-point group "ledgermq.commands".
+"""The commands `ledgermq dev` and `ledgermq broker`, found through the entry-point group
+"ledgermq.commands".
 
-Every setting of `BrokerSettings` is a flag, made from its name and description, so that there is one place that documents it.
+Every setting of `BrokerSettings` is a flag, made from its name and description, so that there is
+one place that documents it.
 """
 
 from __future__ import annotations
@@ -90,7 +92,10 @@ def dev(
     config: ConfigFile = None,
     debug: Debug = False,
 ) -> None:
-    """Run an all-in-one broker on a local folder; topics are created when they are first used. Ctrl-C ends it."""
+    """Run an all-in-one broker on a local folder; topics are created when they are first used.
+
+    Ctrl-C ends it.
+    """
     url = root_url(folder)
     if not url.startswith("file:"):
         raise InvalidConfig(
@@ -127,7 +132,9 @@ def broker(
 
 
 def compactor(root: Root, config: ConfigFile = None, debug: Debug = False, **flags: Any) -> None:
-    """Run the compaction service of the cluster at ROOT: segments become Parquet as the topics' settings say, until SIGTERM or Ctrl-C."""
+    """Run the compaction service of the cluster at ROOT: segments become Parquet as the topics'
+    settings say, until SIGTERM or Ctrl-C.
+    """
     from ledgermq_tools.broker.compactor import run_compactor
 
     url = root_url(root)
@@ -168,7 +175,9 @@ def _run_processes(root: str, config: Path | None, processes: int, flags: Mappin
 
 
 def with_settings(kind: type[ProcessSettings]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """The decorated function takes **flags: give it one typed, documented option for each setting of `kind`."""
+    """The decorated function takes **flags: give it one typed, documented option for each setting
+    of `kind`.
+    """
     options = [_option(name, field) for name, field in kind.model_fields.items()]
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
@@ -188,7 +197,9 @@ def with_settings(kind: type[ProcessSettings]) -> Callable[[Callable[..., None]]
 
 
 def _option(name: str, field: FieldInfo) -> inspect.Parameter:
-    """None stands for "not given": then the environment, the file and the default count, in this order."""
+    """None stands for "not given": then the environment, the file and the default count, in this
+    order.
+    """
     kind = next((k for k in (get_args(field.annotation) or [field.annotation]) if k in (bool, int, float)), str)
     flag = "--" + name.replace("_", "-")
     default = "not set" if field.default is None else str(field.default).lower() if kind is bool else str(field.default)

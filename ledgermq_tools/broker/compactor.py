@@ -1,4 +1,6 @@
-"""`ledger.rounds.service` as a process beside the brokers: signals, admin port, settings and logs are those of a broker process."""
+"""`ledger.rounds.service` as a process beside the brokers: signals, admin port, settings and logs
+are those of a broker process.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,11 @@ log = get_logger(__name__)
 
 
 def run_compactor(url: str, read_settings: Callable[[], CompactionSettings], on_ready: Callable[[], None]) -> None:
-    """Until SIGTERM or SIGINT. Raises InvalidConfig, InvalidRequest (an engine that is not installed), Unauthorized, StoreUnusable, …"""
+    """Until SIGTERM or SIGINT.
+
+    Raises InvalidConfig, InvalidRequest (an engine that is not installed), Unauthorized,
+    StoreUnusable, …
+    """
     settings = read_settings()
     configure_logs(settings.log_format, settings.log_level)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:

@@ -1,4 +1,6 @@
-"""`ledgermq config show` and `ledgermq config validate`: what a process would run with here, and whether a file is right."""
+"""`ledgermq config show` and `ledgermq config validate`: what a process would run with here, and
+whether a file is right.
+"""
 
 from __future__ import annotations
 
@@ -51,12 +53,17 @@ def show_settings(
     output: Output = OutputFormat.TABLE,
     debug: Debug = False,
 ) -> None:
-    """Every setting with its value here, from environment and file, and where it comes from; secrets as stars."""
+    """Every setting with its value here, from environment and file, and where it comes from;
+    secrets as stars.
+    """
     show(settings_report(process, config), output)
 
 
 def validate(file: Checked = None, debug: Debug = False) -> None:
-    """Check a file, together with this environment's LEDGERMQ_… variables. Exit code 2 when something is wrong."""
+    """Check a file, together with this environment's LEDGERMQ_… variables.
+
+    Exit code 2 when something is wrong.
+    """
     given = read_sources(KINDS, file, {})
     for kind in KINDS:
         settle(kind, given)

@@ -1,4 +1,5 @@
-"""docs/settings.md: one page of every setting, made from the classes that hold them, so that it cannot fall behind.
+"""docs/settings.md: one page of every setting, made from the classes that hold them, so that it
+cannot fall behind.
 
 python -m ledgermq_tools.broker.settings_page > docs/settings.md
 """

@@ -1,4 +1,6 @@
-"""`ledgermq inspect checkpoint`: one checkpoint of a bundle, the newest unless another is asked for."""
+"""`ledgermq inspect checkpoint`: one checkpoint of a bundle, the newest unless another is asked
+for.
+"""
 
 from __future__ import annotations
 

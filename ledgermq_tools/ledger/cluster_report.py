@@ -1,4 +1,6 @@
-"""`ledgermq inspect cluster`: everything that a root holds, checked: brokers, topics, ledgers, plans, pages, snapshots, Parquet files."""
+"""`ledgermq inspect cluster`: everything that a root holds, checked: brokers, topics, ledgers,
+plans, pages, snapshots, Parquet files.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +86,10 @@ def _facts(cluster: ClusterSettings, store: ObjectStore) -> dict[str, Any]:
 
 
 async def _check_sealed(store: ObjectStore, bundle: int, findings: Findings) -> None:
-    """Checksums of every other persisted object of the bundle. One that vanishes meanwhile was replaced, which is no damage."""
+    """Checksums of every other persisted object of the bundle.
+
+    One that vanishes meanwhile was replaced, which is no damage.
+    """
     kinds = (
         (keys.checkpoints(bundle), ObjectKind.CHECKPOINT, fmt.Checkpoint),
         (keys.compactions(bundle), ObjectKind.COMPACTION_PLAN, fmt.CompactionPlan),

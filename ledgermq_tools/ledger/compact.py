@@ -1,4 +1,6 @@
-"""`ledgermq compact ROOT`: Parquet compaction of all that the root holds now, or as a service with `--every`."""
+"""`ledgermq compact ROOT`: Parquet compaction of all that the root holds now, or as a service with
+`--every`.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,10 @@ async def compact(
     output: Output = OutputFormat.TABLE,
     debug: Debug = False,
 ) -> None:
-    """Turn segments into Parquet files: all that is there now, whatever the lag settings. Brokers and rivals may go on meanwhile."""
+    """Turn segments into Parquet files: all that is there now, whatever the lag settings.
+
+    Brokers and rivals may go on meanwhile.
+    """
     from ledger.rounds.runner import compact_root
     from ledgermq_tools.ledger.compaction_service import (
         parse_interval_s,

@@ -1,4 +1,7 @@
-"""What compaction tells on a terminal and as JSON: one round, a whole run, and its progress. The Spark job prints the same."""
+"""What compaction tells on a terminal and as JSON: one round, a whole run, and its progress.
+
+The Spark job prints the same.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""The compaction service on a terminal: `ledgermq compact ROOT --every 30s`, and the Spark job with `--every`.
+"""The compaction service on a terminal: `ledgermq compact ROOT --every 30s`, and the Spark job with
+`--every`.
 
-The first SIGTERM or SIGINT lets it end the rounds that are under way; a second one ends the process, and others finish them.
-`ledgermq compactor` is the same service as a process with settings, logs, metrics and an admin port.
+The first SIGTERM or SIGINT lets it end the rounds that are under way; a second one ends the
+process, and others finish them. `ledgermq compactor` is the same service as a process with
+settings, logs, metrics and an admin port.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Damage as a value: whatever the store's checks raise becomes a Finding that names the object, and the inspection goes on."""
+"""Damage as a value: whatever the store's checks raise becomes a Finding that names the object, and
+the inspection goes on.
+"""
 
 from __future__ import annotations
 
@@ -18,5 +20,7 @@ class Findings:
             self.all.append(finding)
 
     def collecting(self, object_key: str) -> CollectingDamage:
-        """A block inside of which damage and missing objects become findings; `object_key` where the error names none."""
+        """A block inside of which damage and missing objects become findings; `object_key` where
+        the error names none.
+        """
         return CollectingDamage(object_key, self.add)

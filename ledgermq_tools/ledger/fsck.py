@@ -42,7 +42,10 @@ def register(app: typer.Typer) -> None:
 async def fsck(
     root: Root, quick: Quick = False, notes: All = False, output: Output = OutputFormat.TABLE, debug: Debug = False
 ) -> None:
-    """Check everything that a root holds, without a broker and without changing anything. Exit code 6: damage, 9: left-overs only."""
+    """Check everything that a root holds, without a broker and without changing anything.
+
+    Exit code 6: damage, 9: left-overs only.
+    """
     sources = Sources()
     async with opened(root, sources) as store:
         with progress_of_items() as progress:

@@ -1,4 +1,6 @@
-"""`ledgermq gc ROOT`: remove what nothing refers to any more, beside brokers and compactors or without any."""
+"""`ledgermq gc ROOT`: remove what nothing refers to any more, beside brokers and compactors or
+without any.
+"""
 
 from __future__ import annotations
 
@@ -38,10 +40,11 @@ def register(app: typer.Typer) -> None:
 async def gc(
     root: Root, dry_run: DryRun = False, grace: Grace = None, output: Output = OutputFormat.TABLE, debug: Debug = False
 ) -> None:
-    """Remove what nothing needs any more: segments that are in Parquet, replaced checkpoints, files below log starts, and so on.
+    """Remove what nothing needs any more: segments that are in Parquet, replaced checkpoints, files
+    below log starts, and so on.
 
-    What is younger than the grace waits: the table says from when on it may go. What no LedgerMQ process puts is only shown. Brokers and
-    compactors may go on meanwhile.
+    What is younger than the grace waits: the table says from when on it may go. What no LedgerMQ
+    process puts is only shown. Brokers and compactors may go on meanwhile.
     """
     from ledger.garbage.find import find_removable
     from ledger.garbage.sweep import Swept, sweep
@@ -96,7 +99,9 @@ def sweep_report(url: str, swept: Any, *, dry_run: bool, keys: bool) -> Report:
 
 
 def _waiting(found: Any) -> Iterator[dict[str, Any]]:
-    """By kind: what nothing needs, and from when on this command may remove the first and the last of it."""
+    """By kind: what nothing needs, and from when on this command may remove the first and the last
+    of it.
+    """
     for kind, waiting in found.waiting_by_kind():
         times = [each.free_ms for each in waiting]
         row = {"kind": kind.value, "objects": len(waiting), "bytes": sum(each.size for each in waiting)}

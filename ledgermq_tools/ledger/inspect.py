@@ -88,7 +88,9 @@ def register(app: typer.Typer) -> None:
     async def cluster(
         root: Root, full: Full = False, output: Output = OutputFormat.TABLE, debug: Debug = False
     ) -> None:
-        """Everything that a root holds: brokers, bundles, topics, Parquet files, and whatever is damaged."""
+        """Everything that a root holds: brokers, bundles, topics, Parquet files, and whatever is
+        damaged.
+        """
         async with opened(root, Sources()) as store:
             with progress_of_items() as progress:
                 task = progress.add_task("Reading bundles", total=None, note="")

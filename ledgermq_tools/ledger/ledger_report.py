@@ -1,6 +1,8 @@
-"""`ledgermq inspect ledger`: the segments of one bundle as they stand in the store, which of them are valid, and what is damaged.
+"""`ledgermq inspect ledger`: the segments of one bundle as they stand in the store, which of them
+are valid, and what is damaged.
 
-Every index is read and its checksum checked; with `full` every segment is read whole and every batch checked too.
+Every index is read and its checksum checked; with `full` every segment is read whole and every
+batch checked too.
 """
 
 from __future__ import annotations
@@ -26,7 +28,10 @@ COLUMNS = ("slot", "state", "kind", "epoch", "batches", "records", "bytes", "cre
 
 @dataclass(slots=True)
 class LedgerView:
-    """`indexes`: of the segments that could be read. `history`: None where damage keeps the ledger from being folded."""
+    """`indexes`: of the segments that could be read.
+
+    `history`: None where damage keeps the ledger from being folded.
+    """
 
     bundle: int
     segments: list[ObjectInfo] = field(default_factory=list)
@@ -135,7 +140,9 @@ def _row(info: ObjectInfo, view: LedgerView, valid: set[int]) -> dict[str, Any]:
 
 
 def _state(index: fmt.SegmentIndex, view: LedgerView, valid: set[int]) -> str:
-    """valid, void, trimmed (kept below the trim slot: claims, void segments, or not deleted yet), or unknown behind damage."""
+    """valid, void, trimmed (kept below the trim slot: claims, void segments, or not deleted yet),
+    or unknown behind damage.
+    """
     if view.history is None:
         return "unknown"
     if index.slot < view.history.checkpoint.trim_slot:

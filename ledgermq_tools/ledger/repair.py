@@ -54,10 +54,12 @@ async def repair(
     output: Output = OutputFormat.TABLE,
     debug: Debug = False,
 ) -> None:
-    """Mend damaged objects of bundle 0 from their second copies, and let compaction take up parked partitions again.
+    """Mend damaged objects of bundle 0 from their second copies, and let compaction take up parked
+    partitions again.
 
-    A partition is taken up once its damaged objects were put back. With --skip, rows that say so stand in Parquet in place of the records
-    that cannot be read. Brokers may go on meanwhile. Exit code 6: something is damaged still.
+    A partition is taken up once its damaged objects were put back. With --skip, rows that say so
+    stand in Parquet in place of the records that cannot be read. Brokers may go on meanwhile. Exit
+    code 6: something is damaged still.
     """
     from ledger.parquet.repair import (
         find_parked,

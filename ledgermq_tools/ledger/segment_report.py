@@ -1,4 +1,6 @@
-"""`ledgermq inspect segment`: one segment with all its batches, every checksum checked and every batch decoded."""
+"""`ledgermq inspect segment`: one segment with all its batches, every checksum checked and every
+batch decoded.
+"""
 
 from __future__ import annotations
 

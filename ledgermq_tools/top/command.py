@@ -40,7 +40,8 @@ async def top(
 ) -> None:
     """What brokers do right now, live: rates, latencies, cost. In a pipe one table follows another.
 
-    --once or --output json: one interval. Except on a terminal it ends with exit code 3 when no admin port answers at first.
+    --once or --output json: one interval. Except on a terminal it ends with exit code 3 when no
+    admin port answers at first.
     """
     from rich.live import Live
 

@@ -36,7 +36,10 @@ class Reading:
 
 
 def parse(text: str, at_s: float) -> Reading:
-    """Raises ValueError for text that is none of Prometheus', or whose buckets have no bounds. Values that are no numbers are left out."""
+    """Raises ValueError for text that is none of Prometheus', or whose buckets have no bounds.
+
+    Values that are no numbers are left out.
+    """
     values = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:

@@ -1,4 +1,6 @@
-"""Reads several admin ports again and again: a view of each interval, with the reason why a port does not answer."""
+"""Reads several admin ports again and again: a view of each interval, with the reason why a port
+does not answer.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ Found = Reading | str
 
 
 async def watch(addresses: Sequence[str], interval_s: float, timeout_s: float) -> AsyncIterator[View]:
-    """A view of every interval, with a row for each address; one at once where no port answers. `timeout_s`: of one answer.
+    """A view of every interval, with a row for each address; one at once where no port answers.
+    `timeout_s`: of one answer.
 
     Raises NotAdminPort for a port that is none, when it is read first.
     """

@@ -1,7 +1,8 @@
-"""consistent_hash: members and partitions are points on a ring; a partition belongs to the next member's point (Karger et al., 1997).
+"""consistent_hash: members and partitions are points on a ring; a partition belongs to the next
+member's point (Karger et al., 1997).
 
-A member that comes or goes moves only the partitions that it takes or leaves, whatever was assigned before; the price is that members
-get unequal shares.
+A member that comes or goes moves only the partitions that it takes or leaves, whatever was assigned
+before; the price is that members get unequal shares.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ _POINTS_PER_HASH = 64 // _POINT_BYTES
 
 
 def assign(problem: Problem) -> Target:
-    """O(members × POINTS × log + partitions × log); where not all subscribe to a topic, a few steps more along the ring."""
+    """O(members × POINTS × log + partitions × log); where not all subscribe to a topic, a few steps
+    more along the ring.
+    """
     members = sorted(problem.members, key=lambda c: (c.identity, c.member_id))
     ring = sorted((point, number) for number, member in enumerate(members) for point in _member_points(member.identity))
     points = [point for point, _ in ring]

@@ -1,4 +1,6 @@
-"""How many partitions each member has, and who has the fewest or the most: heaps whose stale entries are thrown away when they come up."""
+"""How many partitions each member has, and who has the fewest or the most: heaps whose stale
+entries are thrown away when they come up.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,10 @@ Loads = dict[str, int]
 
 
 class LeastLoaded:
-    """The members of one class by load, then by their order. `loads` is shared; whoever changes a load calls `changed`."""
+    """The members of one class by load, then by their order.
+
+    `loads` is shared; whoever changes a load calls `changed`.
+    """
 
     def __init__(self, loads: Loads, members: Iterable[str]) -> None:
         self._loads = loads

@@ -1,7 +1,9 @@
-"""What an assignor is asked. Each partition of a topic that somebody subscribes to goes to exactly one of the topic's subscribers.
+"""What an assignor is asked. Each partition of a topic that somebody subscribes to goes to exactly
+one of the topic's subscribers.
 
-`current` says where each partition is now, or is meant to go; partitions stay there where an assignor's rule allows it.
-Same problem, same answer: a coordinator that takes over computes what the one before it computed.
+`current` says where each partition is now, or is meant to go; partitions stay there where an
+assignor's rule allows it. Same problem, same answer: a coordinator that takes over computes what
+the one before it computed.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ Rack = Callable[[TopicSize, int], str]
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """`identity`: the instance id of a static member, else its member id; it orders members, so that a restart changes nothing."""
+    """`identity`: the instance id of a static member, else its member id; it orders members, so
+    that a restart changes nothing.
+    """
 
     member_id: str
     identity: str
@@ -35,7 +39,9 @@ class SubscriberClass:
 
 @dataclass(frozen=True)
 class Problem:
-    """`rack(topic, partition)`: where it is served best, "" if nothing is known; only a hint for partitions that have to be placed."""
+    """`rack(topic, partition)`: where it is served best, "" if nothing is known; only a hint for
+    partitions that have to be placed.
+    """
 
     members: list[Candidate]
     topics: list[TopicSize]
@@ -43,7 +49,10 @@ class Problem:
     rack: Rack | None = None
 
     def classes(self) -> list[SubscriberClass]:
-        """Nearly always one: members of a group mostly subscribe to the same topics. O(distinct subscriptions × topics)."""
+        """Nearly always one: members of a group mostly subscribe to the same topics.
+
+        O(distinct subscriptions × topics).
+        """
         by_subscription: dict[frozenset[int], list[Candidate]] = {}
         for candidate in sorted(self.members, key=lambda c: (c.identity, c.member_id)):
             by_subscription.setdefault(candidate.topics, []).append(candidate)

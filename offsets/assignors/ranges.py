@@ -1,7 +1,8 @@
 """range: each topic is cut into as many neighbouring runs as it has subscribers.
 
-Topics with as many partitions and the same subscribers are cut alike, so a member gets the same partition numbers of each: what joins of
-topics by key need (Kafka's range assignor). It looks at nothing but the members' order, so members that come or go move others' partitions.
+Topics with as many partitions and the same subscribers are cut alike, so a member gets the same
+partition numbers of each: what joins of topics by key need (Kafka's range assignor). It looks at
+nothing but the members' order, so members that come or go move others' partitions.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """sticky: members get equally many partitions in all, and as few partitions as possible move.
 
-What is where it may be stays; what has no place goes to the least loaded; then the most loaded give to the least loaded while they
-differ by two or more. With one class of subscribers that is the least number of moves that can be; with several it is done class by
-class until nothing moves any more. Topics are not told apart: one member may hold all of one topic. Prefers a member of the partition's
-rack among equally loaded ones.
+What is where it may be stays; what has no place goes to the least loaded; then the most loaded give
+to the least loaded while they differ by two or more. With one class of subscribers that is the
+least number of moves that can be; with several it is done class by class until nothing moves any
+more. Topics are not told apart: one member may hold all of one topic. Prefers a member of the
+partition's rack among equally loaded ones.
 """
 
 from __future__ import annotations
@@ -65,7 +66,10 @@ def _place(problem: Problem, alike: SubscriberClass, mine: dict[str, list[Partit
 
 
 def _balance(alike: SubscriberClass, mine: dict[str, list[Partition]], loads: Loads) -> int:
-    """Returns how many have moved. The last ones of a member move first, so that an answer is the same again."""
+    """Returns how many have moved.
+
+    The last ones of a member move first, so that an answer is the same again.
+    """
     least, most = (
         LeastLoaded(loads, mine),
         MostLoaded(loads, (member for member, partitions in mine.items() if partitions)),

@@ -1,8 +1,10 @@
-"""uniform: each topic is spread evenly over its subscribers, and members get equally many in all where subscriptions are alike.
+"""uniform: each topic is spread evenly over its subscribers, and members get equally many in all
+where subscriptions are alike.
 
-A topic of n partitions and m subscribers gives each n // m, and one more to the n % m of them that have the fewest so far; among these, who
-has it already keeps it, then comes the members' order. Within its share a member keeps what it has, so an assignment that is in force is
-its own answer. Prefers members of a partition's rack.
+A topic of n partitions and m subscribers gives each n // m, and one more to the n % m of them that
+have the fewest so far; among these, who has it already keeps it, then comes the members' order.
+Within its share a member keeps what it has, so an assignment that is in force is its own answer.
+Prefers members of a partition's rack.
 """
 
 from __future__ import annotations
@@ -54,7 +56,9 @@ def _quotas(
 
 
 def _with_one_more(more: int, share: int, mine: dict[str, list[int]], loads: Loads, least: LeastLoaded) -> list[str]:
-    """The `more` least loaded; where only some of equally loaded ones are needed, those that hold more than `share` now."""
+    """The `more` least loaded; where only some of equally loaded ones are needed, those that hold
+    more than `share` now.
+    """
     if not more:
         return []
     popped = [least.pop() for _ in range(more)]

@@ -1,7 +1,9 @@
-"""Collects rows by partition until a batch of them is worth sending. Bounded: beyond `buffer_bytes_max` the largest go first.
+"""Collects rows by partition until a batch of them is worth sending. Bounded: beyond
+`buffer_bytes_max` the largest go first.
 
-Invariant: what stays here is counted with what it takes in memory. Rows keep at most twice their own bytes, whatever they were cut from,
-and each part that they came in costs `PART_BYTES` besides: with rows for many partitions that is most of it.
+Invariant: what stays here is counted with what it takes in memory. Rows keep at most twice their
+own bytes, whatever they were cut from, and each part that they came in costs `PART_BYTES` besides:
+with rows for many partitions that is most of it.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ from ledgermq.client.routing import TopicRoute
 from spark.sink.rows import Routed, lean
 
 PART_BYTES = 8 * 1024
-"""Of a part, whatever it holds: Arrow's and Python's objects for its columns, and their buffers' padding. Measured: 5.7 to 7.3 KB."""
+"""Of a part, whatever it holds: Arrow's and Python's objects for its columns, and their buffers'
+padding. Measured: 5.7 to 7.3 KB.
+"""
 
 
 @dataclass(slots=True)
@@ -65,7 +69,10 @@ class Collector:
             yield from self._make_room()
 
     def _make_room(self) -> Iterator[Routed]:
-        """A quarter of the bound at once: looking through all piles is not for every row. Small parts are joined before any pile goes."""
+        """A quarter of the bound at once: looking through all piles is not for every row.
+
+        Small parts are joined before any pile goes.
+        """
         for pile in self._piles.values():
             if len(pile.parts) > 1 and pile.bytes < len(pile.parts) * PART_BYTES:
                 self._held_bytes -= (len(pile.parts) - 1) * PART_BYTES

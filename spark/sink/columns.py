@@ -47,7 +47,10 @@ _WANTED = {
 
 
 def check_columns(schema: StructType, topic: str) -> None:
-    """`topic`: the option, empty if not given. Raises InvalidRecord, naming the column and its type."""
+    """`topic`: the option, empty if not given.
+
+    Raises InvalidRecord, naming the column and its type.
+    """
     names = schema.fieldNames()
     for field in schema.fields:
         if field.name in PASSED_OVER:

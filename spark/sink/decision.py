@@ -1,12 +1,15 @@
-"""What an epoch of a sink consists of, decided once: `put_if_absent` of one small object, before anything is published.
+"""What an epoch of a sink consists of, decided once: `put_if_absent` of one small object, before
+anything is published.
 
     {"format": "ledgermq-sink", "format_version": 1, "put_id": "…", "created_ms": …, "records": 12,
      "objects": ["sinks/…/staged/…", …],                    in the order in which they are published
      "topics": [{"name": "t", "id": 7, "opened_slots": {"0": 41, "3": 17}}]}
 
-A *write* is a streaming query, by its id in the checkpoint, or one `df.write`; its *epochs* are the query's micro-batches (a `df.write` has
-one, 0). Invariant: the put id is the producer id under which the epoch's batches are sent, and `opened_slots` were learned before the
-decision was put; so whoever publishes the epoch, however often, sends the same batches with the same sequences (design P1).
+A *write* is a streaming query, by its id in the checkpoint, or one `df.write`; its *epochs* are the
+query's micro-batches (a `df.write` has one, 0). Invariant: the put id is the producer id under
+which the epoch's batches are sent, and `opened_slots` were learned before the decision was put; so
+whoever publishes the epoch, however often, sends the same batches with the same sequences (design
+P1).
 """
 
 from __future__ import annotations
@@ -49,7 +52,9 @@ async def read_decision(store: ObjectStore, write: str, epoch: int) -> Decision 
 
 
 async def decide(store: ObjectStore, sources: Sources, write: str, epoch: int, wanted: Decision) -> Decision:
-    """The decision of the epoch: `wanted`, or whatever was decided before. Raises Unavailable, DataDamaged, the store's errors."""
+    """The decision of the epoch: `wanted`, or whatever was decided before. Raises Unavailable,
+    DataDamaged, the store's errors.
+    """
     key = keys.sink_decision(write, epoch)
     outcome = await settle_put(store, key, [encode(wanted)], sources=sources)
     decided = await read_decision(store, write, epoch) if outcome is not PutOutcome.UNKNOWN else None
@@ -59,7 +64,9 @@ async def decide(store: ObjectStore, sources: Sources, write: str, epoch: int, w
 
 
 async def is_settled(store: ObjectStore, write: str, epoch: int) -> bool:
-    """Whether this epoch's rows are decided, so that a task has nothing to add: also where the decision was long ago, and is gone."""
+    """Whether this epoch's rows are decided, so that a task has nothing to add: also where the
+    decision was long ago, and is gone.
+    """
     decided = keys.sink_decided(write)
     async for info in store.list(decided):
         oldest = keys.number(info.key)

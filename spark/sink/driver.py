@@ -1,4 +1,7 @@
-"""The driver's half of an exactly-once write: decide what the epoch is, publish it, tidy up. Or, where a task failed, leave nothing."""
+"""The driver's half of an exactly-once write: decide what the epoch is, publish it, tidy up.
+
+Or, where a task failed, leave nothing.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,8 @@ async def commit(options: SinkOptions, write: str, epoch: int, messages: Sequenc
 
 
 async def commit_epoch(place: Place, write: str, epoch: int, messages: Sequence[Staged], *, repeatable: bool) -> None:
-    """`messages`: of all tasks of the epoch. `repeatable`: the same write may come again, and has to add nothing then.
+    """`messages`: of all tasks of the epoch. `repeatable`: the same write may come again, and has
+    to add nothing then.
 
     Raises what `publish` raises; whoever calls this again goes on.
     """
@@ -37,9 +41,11 @@ async def commit_epoch(place: Place, write: str, epoch: int, messages: Sequence[
 
 
 async def _check_age(place: Place, write: str, epoch: int, messages: Sequence[Staged]) -> None:
-    """Garbage collection takes staged rows that nobody decided about for so long: well before that nobody may any more.
+    """Garbage collection takes staged rows that nobody decided about for so long: well before that
+    nobody may any more.
 
-    By the store's clock alone, as garbage collection judges: neither the driver's nor an executor's may let gone rows be decided.
+    By the store's clock alone, as garbage collection judges: neither the driver's nor an executor's
+    may let gone rows be decided.
     """
     wanted = {key for message in messages for key in message.objects}
     dates = [
@@ -57,7 +63,10 @@ async def _check_age(place: Place, write: str, epoch: int, messages: Sequence[St
 
 
 async def wanted_decision(place: Place, messages: Sequence[Staged]) -> Decision:
-    """What these tasks have staged, under an identity that brokers have opened now. Raises UnknownTopic, UnknownPartition, Unavailable."""
+    """What these tasks have staged, under an identity that brokers have opened now.
+
+    Raises UnknownTopic, UnknownPartition, Unavailable.
+    """
     topics: dict[str, int] = {}
     for message in messages:
         for name, topic_id in message.topics.items():
@@ -76,9 +85,11 @@ async def wanted_decision(place: Place, messages: Sequence[Staged]) -> Decision:
 
 
 async def discard(options: SinkOptions, messages: Sequence[Staged]) -> None:
-    """Delete what these tasks have staged. Only where another task of theirs has failed: then nobody has tried to decide for them.
+    """Delete what these tasks have staged. Only where another task of theirs has failed: then
+    nobody has tried to decide for them.
 
-    After a commit that failed nothing is deleted: its decision may still be on its way to the store, and names what they staged.
+    After a commit that failed nothing is deleted: its decision may still be on its way to the
+    store, and names what they staged.
     """
     objects = [key for message in messages for key in message.objects]
     if objects:

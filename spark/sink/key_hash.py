@@ -1,4 +1,6 @@
-"""Partitions of many keys at once: `partition_of_key` for a column, without Python code for each row."""
+"""Partitions of many keys at once: `partition_of_key` for a column, without Python code for each
+row.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,10 @@ _M = np.uint32(0x5BD1E995)
 
 
 def partitions_of_keys(keys: pa.Array, partitions: int) -> npt.NDArray[np.int64]:
-    """`keys`: binary; what stands for a null is without meaning. Keys of one length are hashed together."""
+    """`keys`: binary; what stands for a null is without meaning.
+
+    Keys of one length are hashed together.
+    """
     count = len(keys)
     _, offsets_buffer, data_buffer = keys.buffers()
     offsets = np.frombuffer(offsets_buffer, np.int32, count + 1, keys.offset * 4).astype(np.int64)

@@ -1,4 +1,5 @@
-"""The options of `df.write.format("ledgermq")` and `df.writeStream.format("ledgermq")`, as values. No Spark, no store.
+"""The options of `df.write.format("ledgermq")` and `df.writeStream.format("ledgermq")`, as values.
+No Spark, no store.
 
 | option           | default     |                                                                                                |
 |------------------|-------------|------------------------------------------------------------------------------------------------|

@@ -1,7 +1,9 @@
-"""Publishes an epoch in the driver: what the decision names goes to its topics, each batch once, however often this is begun again.
+"""Publishes an epoch in the driver: what the decision names goes to its topics, each batch once,
+however often this is begun again.
 
-Every partition gets its batches in the order of the decision under the decision's producer id, with sequences from 0; brokers say how far
-it came before, and that much is passed over. Once all is stored the epoch is marked as done, and only then its staged rows may go.
+Every partition gets its batches in the order of the decision under the decision's producer id, with
+sequences from 0; brokers say how far it came before, and that much is passed over. Once all is
+stored the epoch is marked as done, and only then its staged rows may go.
 """
 
 from __future__ import annotations
@@ -53,8 +55,8 @@ async def is_done(store: ObjectStore, write: str, epoch: int) -> bool:
 async def publish(place: Place, write: str, epoch: int, decision: Decision) -> None:
     """Returns when every record of the epoch is stored, and the epoch marked as done.
 
-    Raises Unavailable, DeadlineExceeded (begin again), OutcomeUnknown (brokers have forgotten how far it came), DataDamaged, what a topic
-    refuses.
+    Raises Unavailable, DeadlineExceeded (begin again), OutcomeUnknown (brokers have forgotten how
+    far it came), DataDamaged, what a topic refuses.
     """
     names = await _living(place.client, decision)
     opened = {each: slot for each, slot in decision.opened_slots.items() if each.topic in names.values()}
@@ -84,7 +86,10 @@ async def publish(place: Place, write: str, epoch: int, decision: Decision) -> N
 
 
 async def _living(client: Client, decision: Decision) -> dict[int, str]:
-    """Names by id, without topics that are gone, also where there is another of that name. Raises Unavailable."""
+    """Names by id, without topics that are gone, also where there is another of that name.
+
+    Raises Unavailable.
+    """
     names: dict[int, str] = {}
     for name, topic_id in decision.topics.items():
         if await _id_of(client, name) == topic_id:
@@ -95,7 +100,10 @@ async def _living(client: Client, decision: Decision) -> dict[int, str]:
 
 
 async def _id_of(client: Client, name: str) -> int | None:
-    """None: there is no such topic, by what all brokers have acknowledged. One alone may be behind."""
+    """None: there is no such topic, by what all brokers have acknowledged.
+
+    One alone may be behind.
+    """
     try:
         return (await client.describe_topic(name)).topic_id
     except (UnknownTopic, TopicBeingDeleted) as error:
@@ -168,7 +176,9 @@ async def _mark_done(store: ObjectStore, sources: Sources, write: str, epoch: in
 
 
 async def clean_up(store: ObjectStore, write: str, epoch: int) -> None:
-    """After `epoch` is done: staged rows up to it, also what tasks left that were tried again, and decisions that nobody can ask for."""
+    """After `epoch` is done: staged rows up to it, also what tasks left that were tried again, and
+    decisions that nobody can ask for.
+    """
     await _delete(store, keys.sink_staged(write), epoch)
     if epoch >= EPOCHS_KEPT:
         await _delete(store, keys.sink_decided(write), epoch - EPOCHS_KEPT)

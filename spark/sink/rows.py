@@ -1,7 +1,8 @@
-"""From Spark's Arrow batches to rows of the record schema, each run of them for one partition. Columns at a time, no Python per row.
+"""From Spark's Arrow batches to rows of the record schema, each run of them for one partition.
+Columns at a time, no Python per row.
 
-Invariant: rows of one partition keep their order. What a topic does not take is refused here, before anything is sent or decided, and the
-error names row, column and bounds.
+Invariant: rows of one partition keep their order. What a topic does not take is refused here,
+before anything is sent or decided, and the error names row, column and bounds.
 """
 
 from __future__ import annotations
@@ -58,9 +59,11 @@ class RowRouter:
         self._turn = sources.random.randrange(1 << 30)
 
     async def route(self, batch: pa.RecordBatch) -> Iterator[Routed]:
-        """Each part is made when it is asked for: a batch may be for thousands of partitions, and a part takes kilobytes whatever it holds.
+        """Each part is made when it is asked for: a batch may be for thousands of partitions, and a
+        part takes kilobytes whatever it holds.
 
-        Raises InvalidRecord, MessageTooLarge, UnknownTopic, UnknownPartition, PublishNotAccepted; nothing is routed then.
+        Raises InvalidRecord, MessageTooLarge, UnknownTopic, UnknownPartition, PublishNotAccepted;
+        nothing is routed then.
         """
         if batch.num_rows == 0:
             return iter(())
@@ -160,7 +163,9 @@ class RowRouter:
         return _Partitions(topic, numbers)
 
     async def _reaching(self, topic: TopicRoute, given: pa.Array, chosen: npt.NDArray[np.int64]) -> TopicRoute:
-        """The topic as it is known, or newly asked for where a row names a partition that is not known."""
+        """The topic as it is known, or newly asked for where a row names a partition that is not
+        known.
+        """
         for again in (False, True):
             if again:
                 topic = await self._find_topic(topic.name, True)

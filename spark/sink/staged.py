@@ -23,7 +23,8 @@ class Staged(WriterCommitMessage):
 
 
 def note_topic(topics: dict[str, int], name: str, topic_id: int) -> None:
-    """In `topics`, ids by name. A name has one id in an epoch: rows are published by it, and those of another would be passed over.
+    """In `topics`, ids by name. A name has one id in an epoch: rows are published by it, and those
+    of another would be passed over.
 
     Raises Unavailable.
     """

@@ -1,8 +1,10 @@
 """Staged rows: what a task has made ready for topics, in the store, where no reader looks for it.
 
-An object of staged rows has the layout of a segment (`ledger.log.segment`): batches as producers would send them, an index that says for which
-topic id and partition each is, a trailer. Bundle, slot and kind are 0: it belongs to no ledger, and no fold would take it.
-Invariant: an object is named by the put id that is drawn for it, put once, and never changed; it counts only if a decision names it.
+An object of staged rows has the layout of a segment (`ledger.log.segment`): batches as producers
+would send them, an index that says for which topic id and partition each is, a trailer. Bundle,
+slot and kind are 0: it belongs to no ledger, and no fold would take it. Invariant: an object is
+named by the put id that is drawn for it, put once, and never changed; it counts only if a decision
+names it.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ from ledgermq.sources import Sources
 from spark.sink.rows import Routed
 
 OBJECT_BYTES = 16 * 1024 * 1024
-"""A task puts what it has once it is so large: a driver holds one such object, and the next, while it publishes."""
+"""A task puts what it has once it is so large: a driver holds one such object, and the next, while
+it publishes.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +42,10 @@ class StagedBatch:
 
 
 class StagedWriter:
-    """Of one task. One put is on its way while the next object is collected. `compression`: unless the topic names one."""
+    """Of one task. One put is on its way while the next object is collected.
+
+    `compression`: unless the topic names one.
+    """
 
     def __init__(self, store: ObjectStore, sources: Sources, write: str, epoch: int, compression: Compression) -> None:
         self._store = store
@@ -101,7 +108,10 @@ class StagedWriter:
         await self._wait()
 
     async def abort(self) -> None:
-        """The task fails: nobody will hear of what it has put, so that no decision names it. What cannot be deleted now is left."""
+        """The task fails: nobody will hear of what it has put, so that no decision names it.
+
+        What cannot be deleted now is left.
+        """
         if self._putting is not None:
             self._putting.cancel()
             await asyncio.gather(self._putting, return_exceptions=True)

@@ -1,6 +1,8 @@
-"""One task of a write, in an executor, in an event loop of its own: rows in, staged rows or sent rows out.
+"""One task of a write, in an executor, in an event loop of its own: rows in, staged rows or sent
+rows out.
 
-Rows come from Spark by an iterator that blocks: it is drawn in a thread, so that what is on its way goes on meanwhile.
+Rows come from Spark by an iterator that blocks: it is drawn in a thread, so that what is on its way
+goes on meanwhile.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ async def stage(options: SinkOptions, write: str, epoch: int, batches: Iterator[
 async def stage_rows(place: Place, write: str, epoch: int, batches: AsyncIterator[pa.RecordBatch]) -> Staged:
     """Durable on return, and seen by nobody. Rows of an epoch that is decided are not looked at.
 
-    Raises InvalidRecord, MessageTooLarge, UnknownTopic, UnknownPartition, Unavailable, the store's errors.
+    Raises InvalidRecord, MessageTooLarge, UnknownTopic, UnknownPartition, Unavailable, the store's
+    errors.
     """
     staged = Staged(write, epoch)
     if await is_settled(place.store, write, epoch):
@@ -59,7 +62,8 @@ async def stage_rows(place: Place, write: str, epoch: int, batches: AsyncIterato
 async def send(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Sent:
     """Stored in their topics on return. Raises as `stage`; what was sent before stays.
 
-    The producer bounds the bytes that are on their way; batches are bounded here, as small ones take more than their rows' bytes.
+    The producer bounds the bytes that are on their way; batches are bounded here, as small ones
+    take more than their rows' bytes.
     """
     sources = Sources()
     waiting_max = max(options.buffer_bytes_max // PART_BYTES, 1)
@@ -107,7 +111,9 @@ async def _collected(
 
 
 class _Topics:
-    """Each topic is asked for once in a task, and again when a row names a partition that it did not have."""
+    """Each topic is asked for once in a task, and again when a row names a partition that it did
+    not have.
+    """
 
     def __init__(self, client: Client) -> None:
         self._client = client

@@ -1,7 +1,8 @@
-"""What Spark calls: in the driver to begin and to commit, in executors to write. Exactly once by staging, or at least once by sending.
+"""What Spark calls: in the driver to begin and to commit, in executors to write. Exactly once by
+staging, or at least once by sending.
 
-A task knows its query and its micro-batch by the properties that Spark gives each job of a streaming query; the query's id is in its
-checkpoint, and so the same after a restart.
+A task knows its query and its micro-batch by the properties that Spark gives each job of a
+streaming query; the query's id is in its checkpoint, and so the same after a restart.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""A partition whose log goes on below its log start, in the archive: what `includeArchive` plans with. No Spark."""
+"""A partition whose log goes on below its log start, in the archive: what `includeArchive` plans
+with. No Spark.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from ledger.view.reader import LedgerReader
 
 
 class ArchivedLog:
-    """Made by `open`. Its earliest offset is the first that is archived; there may be gaps below the `border`, the log start."""
+    """Made by `open`. Its earliest offset is the first that is archived; there may be gaps below
+    the `border`, the log start.
+    """
 
     def __init__(
         self, reader: LedgerReader, archive: ArchiveReader, key: PartitionKey, files: list[ArchivedFile], border: int
@@ -30,7 +34,10 @@ class ArchivedLog:
     async def open(
         cls, store: ObjectStore, archive: ArchiveReader, reader: LedgerReader, topic: Topic, partition: int
     ) -> ArchivedLog:
-        """The checkpoint first, then the archive: what has left the one by then is in the other. Raises the errors of both stores."""
+        """The checkpoint first, then the archive: what has left the one by then is in the other.
+
+        Raises the errors of both stores.
+        """
         key = (topic.id, partition)
         part = partition_of(await newest_checkpoint(store, reader.bundle), *key)
         live = await PageReader(store, reader.bundle).files_from(part, part.parquet_start) if part.newest_page else []

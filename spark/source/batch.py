@@ -45,7 +45,10 @@ class BatchReader(DataSourceReader):
             return await plan_query(store, self.options)
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """In an executor, in its worker's event loop. Spark asks for None where there is no partition."""
+        """In an executor, in its worker's event loop.
+
+        Spark asks for None where there is no partition.
+        """
         if not isinstance(partition, TaskPartition):
             return iter(())
         return drain(read_ranges(self.options, partition.ranges))

@@ -1,4 +1,5 @@
-"""`spark.read.format("ledgermq")` and `readStream`: topics as rows, straight from the store, compacted or not, with no broker.
+"""`spark.read.format("ledgermq")` and `readStream`: topics as rows, straight from the store,
+compacted or not, with no broker.
 
 `df.write.format("ledgermq")` and `writeStream`: rows into topics, through brokers.
 """
@@ -30,7 +31,10 @@ class LedgerMQDataSource(DataSource):
         return schema(parse_options(self.options))
 
     def reader(self, schema: StructType) -> BatchReader:
-        """`schema`: ours, or the columns that the query wants. Raises InvalidConfig, Unavailable."""
+        """`schema`: ours, or the columns that the query wants.
+
+        Raises InvalidConfig, Unavailable.
+        """
         return BatchReader(self._options(schema))
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802

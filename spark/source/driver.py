@@ -1,6 +1,8 @@
-"""The side of a streaming query that lives as long as it does: a loop in a thread, the store, the ledgers that are followed.
+"""The side of a streaming query that lives as long as it does: a loop in a thread, the store, the
+ledgers that are followed.
 
-A store that does not answer for a while is waited for. Whatever else goes wrong is raised to Spark, which ends the query.
+A store that does not answer for a while is waited for. Whatever else goes wrong is raised to Spark,
+which ends the query.
 """
 
 from __future__ import annotations
@@ -31,7 +33,10 @@ log = logging.getLogger("ledgermq.spark")
 
 
 class Driver:
-    """One caller at a time. Every call raises what `Tracker` does. To make one opens the store, or waits for it."""
+    """One caller at a time.
+
+    Every call raises what `Tracker` does. To make one opens the store, or waits for it.
+    """
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options

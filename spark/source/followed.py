@@ -1,7 +1,9 @@
-"""The topics of a running query and the ledgers that hold them, kept open between its triggers. No Spark, no broker.
+"""The topics of a running query and the ledgers that hold them, kept open between its triggers. No
+Spark, no broker.
 
-`refresh` asks the store what is new, one GET a ledger where nothing is; LISTs come only at the begin, at a surprise and when topics change.
-However often it is called, it asks not more than every `poll_s`, ever more seldom when nothing comes.
+`refresh` asks the store what is new, one GET a ledger where nothing is; LISTs come only at the
+begin, at a surprise and when topics change. However often it is called, it asks not more than every
+`poll_s`, ever more seldom when nothing comes.
 """
 
 from __future__ import annotations
@@ -21,10 +23,14 @@ from spark.source.planning import BUNDLES_AT_ONCE, INDEX_BATCHES_MAX
 POLL_S = 0.1
 POLL_IDLE_S = 0.5
 IDLE_SHARE = 0.02
-"""The wait between two polls, as a share of the time since something came: 0.1 s in the first five seconds, half a second after 25."""
+"""The wait between two polls, as a share of the time since something came: 0.1 s in the first five
+seconds, half a second after 25.
+"""
 CATALOG_POLL_S = 1.0
 RECENT_BYTES_MAX = 512 * 1024
-"""Of one bundle: some seconds of single records, which then travel with the tasks, and executors ask for nothing."""
+"""Of one bundle: some seconds of single records, which then travel with the tasks, and executors
+ask for nothing.
+"""
 
 
 class FollowedTopics:
@@ -53,7 +59,8 @@ class FollowedTopics:
     async def refresh(self, *, at_once: bool = False) -> None:
         """Take in what is new: records, topics, partitions. Raises as `open` does.
 
-        Unless `at_once`, it waits until the next poll is due, but POLL_S at most (a query may have other sources); then nothing is new.
+        Unless `at_once`, it waits until the next poll is due, but POLL_S at most (a query may have
+        other sources); then nothing is new.
         """
         loop = asyncio.get_running_loop()
         wait_s = self._poll_at_s - loop.time()

@@ -1,4 +1,6 @@
-"""An event loop in a thread of its own, for the driver of a streaming query: Spark calls from outside, clients live between its calls."""
+"""An event loop in a thread of its own, for the driver of a streaming query: Spark calls from
+outside, clients live between its calls.
+"""
 
 from __future__ import annotations
 

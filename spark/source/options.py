@@ -1,4 +1,5 @@
-"""The options of `spark.read.format("ledgermq")` and of `spark.readStream`, as values. No Spark, no store.
+"""The options of `spark.read.format("ledgermq")` and of `spark.readStream`, as values. No Spark, no
+store.
 
 | option            | default  |                                                                                          |
 |-------------------|----------|------------------------------------------------------------------------------------------|
@@ -70,7 +71,10 @@ Offsets = Literal["earliest", "latest"] | Mapping[str, Mapping[int, int]] | AtTi
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """`root` is empty where only `servers` were given. `columns`: in the order in which the query gets them."""
+    """`root` is empty where only `servers` were given.
+
+    `columns`: in the order in which the query gets them.
+    """
 
     root: str
     topics: tuple[str, ...] = ()
@@ -88,7 +92,9 @@ class SourceOptions:
     include_archive: bool = False
 
     def chosen(self, topics: list[str]) -> list[str]:
-        """Those of the cluster's user topics that are to be read; what was named is asked for, whether it is there or not."""
+        """Those of the cluster's user topics that are to be read; what was named is asked for,
+        whether it is there or not.
+        """
         if self.topics_pattern is None:
             return list(self.topics)
         return sorted(name for name in topics if re.fullmatch(self.topics_pattern, name))

@@ -1,4 +1,5 @@
-"""What a query reads, decided once in the driver: ranges of offsets, and how they are dealt out to tasks.
+"""What a query reads, decided once in the driver: ranges of offsets, and how they are dealt out to
+tasks.
 
 Needs the store, no broker and no Spark.
 """
@@ -34,8 +35,8 @@ BUNDLES_AT_ONCE = 8
 PARTITIONS_AT_ONCE = 32
 """Searched by time side by side; where the index has no room for them, they are looked up together."""
 INDEX_BATCHES_MAX = 2_000_000
-"""Of one bundle, in the driver; some 60 bytes each. What does not fit is looked up again when it is planned, at the price of a recovery for
-all its partitions."""
+"""Of one bundle, in the driver; some 60 bytes each. What does not fit is looked up again when it is
+planned, at the price of a recovery for all its partitions."""
 
 
 class Log(Protocol):
@@ -57,7 +58,9 @@ class TopicRange:
 
 
 async def plan_query(store: ObjectStore, options: SourceOptions) -> list[list[TopicRange]]:
-    """Ranges by task. Raises InvalidConfig, UnknownTopic, UnknownPartition, OffsetOutOfRange, DataDamaged, the store's errors."""
+    """Ranges by task. Raises InvalidConfig, UnknownTopic, UnknownPartition, OffsetOutOfRange,
+    DataDamaged, the store's errors.
+    """
     cluster = await cluster_of(store)
     topics = topics_of(await read_catalog(store, cluster.producer_states_max), options)
     chosen = [(topic, partition) for topic in topics for partition in partitions_of(topic, options)]
@@ -102,7 +105,10 @@ async def _part(
 
 
 async def plan_parts(parts: Sequence[Part]) -> list[TopicRange]:
-    """In the order of the parts; all of one ledger are looked up together. Raises DataDamaged, Unavailable, the store's errors."""
+    """In the order of the parts; all of one ledger are looked up together.
+
+    Raises DataDamaged, Unavailable, the store's errors.
+    """
     readers = {part.reader.bundle: part.reader for part in parts}
     spans = {bundle: {part.key: part.span for part in parts if part.reader.bundle == bundle} for bundle in readers}
     works = (plan_ranges(reader, spans[bundle]) for bundle, reader in readers.items())
@@ -111,8 +117,8 @@ async def plan_parts(parts: Sequence[Part]) -> list[TopicRange]:
 
 
 def deal(ranges: Sequence[TopicRange], tasks_min: int, task_bytes: int = TASK_BYTES) -> list[list[TopicRange]]:
-    """Neighbouring ranges together, up to a size, and what does not tell its size alone; at least `tasks_min` tasks, as far as there are
-    records.
+    """Neighbouring ranges together, up to a size, and what does not tell its size alone; at least
+    `tasks_min` tasks, as far as there are records.
     """
     names = {each.range.key: each.topic for each in ranges}
     total_bytes = sum(each.range.bytes if each.range.is_sized else task_bytes for each in ranges)
@@ -157,7 +163,9 @@ def _bounded(task: list[TopicRange]) -> list[TopicRange]:
 
 
 def _pieces(ranges: Iterable[TopicRange], bytes_max: int) -> Iterator[OffsetRange]:
-    """What is in segments is cut between batches: by their bytes, and so that few places travel with a task."""
+    """What is in segments is cut between batches: by their bytes, and so that few places travel
+    with a task.
+    """
     for each in ranges:
         whole, first = each.range, each.range.first
         for cut in whole.batches.cuts(TASK_BATCHES, bytes_max):
@@ -205,7 +213,9 @@ def partitions_of(topic: Topic, options: SourceOptions) -> list[int]:
 
 
 async def _offsets(reader: Log, topic: str, key: PartitionKey, options: SourceOptions) -> tuple[int, int]:
-    """First and end, within what there is; where that is less than was asked for, `failOnDataLoss` decides."""
+    """First and end, within what there is; where that is less than was asked for, `failOnDataLoss`
+    decides.
+    """
     start, end = reader.log_start(key), reader.end(key)
     first = await resolve(reader, options.starting_offsets, topic, key, start)
     last = await resolve(reader, options.ending_offsets, topic, key, end)

@@ -1,10 +1,13 @@
-"""Where a streaming query stands: offsets by topic and partition, as Spark keeps them in its checkpoint. A value; no Spark, no store.
+"""Where a streaming query stands: offsets by topic and partition, as Spark keeps them in its
+checkpoint. A value; no Spark, no store.
 
     {"version": 1, "cluster": "4f…", "topics": {"flights": {"id": 17, "offsets": {"0": 120, "1": 98}}}, "from": {…}}
 
-`cluster` and a topic's `id` tell a cluster or a topic that was made again under the same name. Spark writes the end of each batch before
-it runs, but never where the first batch begins: so the end of the first batch says that itself, as `from` (in the form of `topics`), and a
-stream that began at "latest" runs its first batch again with the same rows. What is not done yet at the begin is marked `"first": true`.
+`cluster` and a topic's `id` tell a cluster or a topic that was made again under the same name.
+Spark writes the end of each batch before it runs, but never where the first batch begins: so the
+end of the first batch says that itself, as `from` (in the form of `topics`), and a stream that
+began at "latest" runs its first batch again with the same rows. What is not done yet at the begin
+is marked `"first": true`.
 
 Spark compares positions as text: the same position is always the same text.
 """
@@ -34,7 +37,10 @@ Topics = Mapping[str, TopicPosition]
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """`is_first`: nothing was read yet. `begun`: where the batch that ends here began, told of the first batch only."""
+    """`is_first`: nothing was read yet.
+
+    `begun`: where the batch that ends here began, told of the first batch only.
+    """
 
     cluster: str
     topics: Topics
@@ -42,7 +48,9 @@ class Position:
     is_first: bool = False
 
     def moved_to(self, topics: Topics) -> Position:
-        """The end of a batch that begins here; this very position where nothing is new and something was read before."""
+        """The end of a batch that begins here; this very position where nothing is new and
+        something was read before.
+        """
         if self.is_first:
             return Position(self.cluster, topics, begun=self.topics)
         return self if topics == self.topics else replace(self, topics=topics, begun=None)
@@ -108,7 +116,9 @@ def _whole(value: Any) -> int:
 
 
 def share(lags: Mapping[tuple[str, int], int], rows_max: int) -> dict[tuple[str, int], int]:
-    """How far each partition moves when all together move `rows_max` at most: in proportion to what waits there, all of it if it fits."""
+    """How far each partition moves when all together move `rows_max` at most: in proportion to what
+    waits there, all of it if it fits.
+    """
     total = sum(lags.values())
     if total <= rows_max:
         return dict(lags)

@@ -1,7 +1,9 @@
-"""From the rows of a range to the columns of the source: those of Spark's Kafka source in its order, then the tag.
+"""From the rows of a range to the columns of the source: those of Spark's Kafka source in its
+order, then the tag.
 
-A query that gives a schema of its own, `.schema("offset LONG, value BINARY")`, gets these columns only, and of Parquet files only they are
-fetched. Spark does not tell a Python source which columns a query needs, and what goes into the JVM is most of what reading costs.
+A query that gives a schema of its own, `.schema("offset LONG, value BINARY")`, gets these columns
+only, and of Parquet files only they are fetched. Spark does not tell a Python source which columns
+a query needs, and what goes into the JVM is most of what reading costs.
 """
 
 from __future__ import annotations
@@ -50,7 +52,10 @@ def schema(options: SourceOptions) -> StructType:
 
 
 def columns_of(given: StructType) -> tuple[str, ...]:
-    """The columns of a query's schema, in its order. Raises InvalidConfig, naming the first that the source does not have."""
+    """The columns of a query's schema, in its order.
+
+    Raises InvalidConfig, naming the first that the source does not have.
+    """
     types = {name: kind.simpleString() for name, kind in _TYPES.items()}
     for field in given.fields:
         if field.name not in types:

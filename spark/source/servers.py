@@ -1,7 +1,8 @@
-"""What the source asks of brokers, where it was told some: the root of their cluster, and to show a query's progress as a group's.
+"""What the source asks of brokers, where it was told some: the root of their cluster, and to show a
+query's progress as a group's.
 
-Records are never read from brokers. Progress is for people to look at, the checkpoint alone decides what is read: a refusal, or an answer
-that does not come, is logged, and the query goes on.
+Records are never read from brokers. Progress is for people to look at, the checkpoint alone decides
+what is read: a refusal, or an answer that does not come, is logged, and the query goes on.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ async def root_of(servers: str) -> str:
 
 
 class Progress:
-    """Tells brokers how far a query is, the newest position only, about once a second. Within one event loop; `close` tells the last."""
+    """Tells brokers how far a query is, the newest position only, about once a second.
+
+    Within one event loop; `close` tells the last.
+    """
 
     def __init__(self, servers: str, group: str) -> None:
         check_servers(servers)

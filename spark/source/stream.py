@@ -1,7 +1,8 @@
 """The streaming half of the data source: `spark.readStream.format("ledgermq")`.
 
-Spark keeps one reader in a process beside the driver for as long as the query runs, asks it how far there is something (`latestOffset`) and
-what tasks a batch has (`partitions`), and hands copies of another, which has only options, to the executors (`read`).
+Spark keeps one reader in a process beside the driver for as long as the query runs, asks it how far
+there is something (`latestOffset`) and what tasks a batch has (`partitions`), and hands copies of
+another, which has only options, to the executors (`read`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""What a streaming query reads in each batch: from the position where it stands to the next, and from two positions to ranges for tasks.
+"""What a streaming query reads in each batch: from the position where it stands to the next, and
+from two positions to ranges for tasks.
 
-The same two positions give the same rows, whenever and in whichever process they are planned: offsets say which, the store says where they
-are now. Where records were deleted before they were read, or a topic was, `failOnDataLoss` decides: a typed error, or what is left.
-New partitions, and topics that a pattern finds later, are read from offset 0 on: so their begin needs no memory, and a log that starts
-above that has lost something of them. Needs the store, no broker and no Spark.
+The same two positions give the same rows, whenever and in whichever process they are planned:
+offsets say which, the store says where they are now. Where records were deleted before they were
+read, or a topic was, `failOnDataLoss` decides: a typed error, or what is left. New partitions, and
+topics that a pattern finds later, are read from offset 0 on: so their begin needs no memory, and a
+log that starts above that has lost something of them. Needs the store, no broker and no Spark.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ class Tracker:
     async def first(self) -> Position:
         """Where a query begins that has no checkpoint.
 
-        Raises UnknownTopic, UnknownPartition, InvalidConfig, OffsetOutOfRange, DataDamaged, the store's errors.
+        Raises UnknownTopic, UnknownPartition, InvalidConfig, OffsetOutOfRange, DataDamaged, the
+        store's errors.
         """
         found: dict[str, TopicPosition] = {}
         for topic in topics_of(self._followed.catalog, self._options):

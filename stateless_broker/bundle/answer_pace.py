@@ -1,4 +1,6 @@
-"""How fast one reader takes its answers: what its standing is, and how large its next answer should be. Pure: the caller has the clock."""
+"""How fast one reader takes its answers: what its standing is, and how large its next answer should
+be. Pure: the caller has the clock.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ KIB, MIB = 1024, 1024 * 1024
 LEAST_BYTES = 64 * KIB
 """Answers do not become smaller than this, though a single batch may be larger."""
 FIRST_BYTES = MIB
-"""The answer that a new reader gets; it doubles with every `GROW_AFTER` answers of its size that were taken quickly."""
+"""The answer that a new reader gets; it doubles with every `GROW_AFTER` answers of its size that
+were taken quickly.
+"""
 GROW_AFTER = 2
 QUICK_S = 0.1
 SLOW_S = 1.0
@@ -19,7 +23,9 @@ SLOW_S = 1.0
 AIM_S = 0.5
 """A reader that is not quick gets as much as it takes in this time."""
 FAST_AFTER_BYTES = 16 * MIB
-"""Above what the buffers between a broker and a program that reads nothing hold: only who really reads takes so much."""
+"""Above what the buffers between a broker and a program that reads nothing hold: only who really
+reads takes so much.
+"""
 
 
 class Standing(IntEnum):
@@ -45,7 +51,10 @@ class AnswerPace:
         return min(asked, max(LEAST_BYTES, min(share, self._window)))
 
     def took(self, size_bytes: int, seconds: float) -> Standing:
-        """An answer was in line for so long. The reader's standing from now on, which the caller sets."""
+        """An answer was in line for so long.
+
+        The reader's standing from now on, which the caller sets.
+        """
         self.credit = 0 if seconds >= SLOW_S else self.credit + size_bytes
         if seconds >= QUICK_S:
             self._window = max(LEAST_BYTES, min(self._window, int(size_bytes / seconds * AIM_S)))

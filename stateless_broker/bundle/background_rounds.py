@@ -1,4 +1,6 @@
-"""Whether a broker compacts by itself, and how much of that is under way: who copies a root must know when nothing moves any more."""
+"""Whether a broker compacts by itself, and how much of that is under way: who copies a root must
+know when nothing moves any more.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,11 @@ log = get_logger(__name__)
 
 
 class BackgroundRounds:
-    """`allowed` opens while rounds may begin. A round that is under way when they may not any more is finished.
+    """`allowed` opens while rounds may begin. A round that is under way when they may not any more
+    is finished.
 
-    `under_way`: rounds, of all bundles of this broker, with what is cleaned and deleted after them. Once none may begin and none is under
-    way, that is logged: also where it is so from the start.
+    `under_way`: rounds, of all bundles of this broker, with what is cleaned and deleted after them.
+    Once none may begin and none is under way, that is logged: also where it is so from the start.
     """
 
     def __init__(self, allowed: bool) -> None:

@@ -1,10 +1,12 @@
-"""Memory that one broker divides among its calls: batches that were admitted, and answers that are on their way to readers.
+"""Memory that one broker divides among its calls: batches that were admitted, and answers that are
+on their way to readers.
 
-`ByteBudget` counts. `AnswerBudget` shares one such budget out to readers: a reader that takes its answers slowly, or never, holds
-memory for as long as it likes, so readers have a standing. Slow readers together hold at most half of the budget; slow and new ones
-together three quarters; the rest is always there for readers that have shown to be fast. Readers for which there is no room wait in
-the order in which they came. While some wait, connections whose readers take nothing are broken: gRPC frees an answer only when its
-reader takes it, or when its connection ends.
+`ByteBudget` counts. `AnswerBudget` shares one such budget out to readers: a reader that takes its
+answers slowly, or never, holds memory for as long as it likes, so readers have a standing. Slow
+readers together hold at most half of the budget; slow and new ones together three quarters; the
+rest is always there for readers that have shown to be fast. Readers for which there is no room wait
+in the order in which they came. While some wait, connections whose readers take nothing are broken:
+gRPC frees an answer only when its reader takes it, or when its connection ends.
 """
 
 from __future__ import annotations
@@ -25,11 +27,13 @@ from stateless_broker.bundle.answer_pace import SLOW_S, AnswerPace, Standing
 KIB = 1024
 
 COPIES = 2
-"""What an answer takes while it is in line: its encoded bytes, and the copy of them that gRPC makes. Before that its batches and
-their encoding take the same."""
+"""What an answer takes while it is in line: its encoded bytes, and the copy of them that gRPC
+makes. Before that its batches and their encoding take the same."""
 PATIENCE_S = 3.0
 PATIENCE_BYTES_PER_S = 512 * KIB
-"""An answer may be in line for `PATIENCE_S` and the time that it takes at this rate; then its connection may be broken."""
+"""An answer may be in line for `PATIENCE_S` and the time that it takes at this rate; then its
+connection may be broken.
+"""
 CUT_EVERY_S = 1.0
 CONNECTION_SHARE = 1 / 8
 """Of the budget: what one connection may hold, unless it holds one answer only."""
@@ -43,7 +47,10 @@ class ByteBudget:
         self.taken = 0
 
     def take(self, size_bytes: int) -> bool:
-        """False: there is no room now. What is larger than the whole budget is let through when nothing else is held."""
+        """False: there is no room now.
+
+        What is larger than the whole budget is let through when nothing else is held.
+        """
         if self.taken and self.taken + size_bytes > self.bytes_max:
             return False
         self.taken += size_bytes
@@ -60,7 +67,10 @@ LIMITS = {Standing.SLOW: 1 / 2, Standing.NEW: 3 / 4, Standing.FAST: 1.0}
 
 @dataclass(eq=False)
 class Caller:
-    """The connection over which the call that runs came. `cut` breaks it, and so ends all its calls."""
+    """The connection over which the call that runs came.
+
+    `cut` breaks it, and so ends all its calls.
+    """
 
     connection: str
     cut: Callable[[], None]
@@ -90,7 +100,9 @@ class _Turn:
 
     @property
     def place(self) -> tuple[int, int]:
-        """Among readers of its standing: a new one that has taken something goes before those that may never do."""
+        """Among readers of its standing: a new one that has taken something goes before those that
+        may never do.
+        """
         return -self.reader.pace.credit, self.number
 
 
@@ -129,20 +141,28 @@ class AnswerBudget(ByteBudget):
         self._serve()
 
     def reader(self, *, once: bool = False, urgent: bool = False) -> AnswerReader:
-        """`once`: the call has one answer, for which its caller waits. `urgent`: it never waits; its bytes count all the same."""
+        """`once`: the call has one answer, for which its caller waits.
+
+        `urgent`: it never waits; its bytes count all the same.
+        """
         return AnswerReader(self, CALLER.get(None), next(self._numbers), once=once, urgent=urgent)
 
-    # -- what readers call ---------------------------------------------------------------------------------------------
+    # -- what readers call
+    # ---------------------------------------------------------------------------------------------
 
     def share(self, reader: AnswerReader) -> int:
-        """Memory that an answer of this reader may take, if all that are at work beside it get the same."""
+        """Memory that an answer of this reader may take, if all that are at work beside it get the
+        same.
+        """
         at_work = self._at_work[reader.standing]
         connections = len(at_work) + (reader.connection not in at_work)
         room = self.bytes_max - self.held[Standing.SLOW] if reader.standing is Standing.FAST else self.bytes_max // 4
         return int(min(room / connections, self.bytes_max * CONNECTION_SHARE)) // max(1, at_work[reader.connection])
 
     def queue(self, reader: AnswerReader, size_bytes: int) -> _Turn:
-        """A turn whose `come` is done once the reader holds `size_bytes`; at once, where there is room."""
+        """A turn whose `come` is done once the reader holds `size_bytes`; at once, where there is
+        room.
+        """
         number = next(self._numbers) if reader.number is None else reader.number
         turn = _Turn(number, reader, size_bytes, asyncio.get_running_loop().create_future())
         if reader.urgent:
@@ -161,7 +181,10 @@ class AnswerBudget(ByteBudget):
         self._serve()
 
     def resize(self, reader: AnswerReader, size_bytes: int) -> bool:
-        """Hold `size_bytes` instead, without waiting. False: there is no room, or others wait for it."""
+        """Hold `size_bytes` instead, without waiting.
+
+        False: there is no room, or others wait for it.
+        """
         if size_bytes > reader.held and not reader.urgent and (self.waiting or self._obstacle(reader, size_bytes)):
             return False
         freed = size_bytes < reader.held
@@ -185,10 +208,14 @@ class AnswerBudget(ByteBudget):
         now_s = asyncio.get_running_loop().time()
         return now_s - (self._in_line.pop(reader) if reader in self._in_line else self._late.pop(reader, now_s))
 
-    # -- who is next ---------------------------------------------------------------------------------------------------
+    # -- who is next
+    # ---------------------------------------------------------------------------------------------------
 
     def _serve(self) -> None:
-        """Give room to those that wait, oldest first. No reader overtakes one that waits for the budget itself."""
+        """Give room to those that wait, oldest first.
+
+        No reader overtakes one that waits for the budget itself.
+        """
         self._age()
         blocked: set[Standing] = set()
         while heads := [
@@ -207,9 +234,11 @@ class AnswerBudget(ByteBudget):
             turn.come.set_result(None)
 
     def _head(self, standing: Standing) -> _Turn | None:
-        """The first whose own connection has room: the oldest, and of new readers every other time the newest.
+        """The first whose own connection has room: the oldest, and of new readers every other time
+        the newest.
 
-        Else a reader that takes what it gets would wait behind all those that came before it and take nothing.
+        Else a reader that takes what it gets would wait behind all those that came before it and
+        take nothing.
         """
         turns = self._turns[standing]
         if standing is Standing.NEW and self._newest_next and turns and not turns[0].reader.pace.credit:
@@ -241,7 +270,8 @@ class AnswerBudget(ByteBudget):
                 del counter[reader.connection]
         reader.held = size_bytes
 
-    # -- who takes nothing ---------------------------------------------------------------------------------------------
+    # -- who takes nothing
+    # ---------------------------------------------------------------------------------------------
 
     def _age(self) -> None:
         """A reader becomes slow while its answer is in line, not when it has taken it at last."""
@@ -252,9 +282,11 @@ class AnswerBudget(ByteBudget):
             self.stand(reader, Standing.SLOW)
 
     def _cut_late(self) -> None:
-        """Break the connections of answers that are far too late, the latest first, while others wait.
+        """Break the connections of answers that are far too late, the latest first, while others
+        wait.
 
-        As many as these need, and as slow readers hold above their own limit: they began as new ones, whose room this is.
+        As many as these need, and as slow readers hold above their own limit: they began as new
+        ones, whose room this is.
         """
         self._cutting = None
         self._serve()
@@ -274,9 +306,11 @@ class AnswerBudget(ByteBudget):
 
 
 class AnswerReader:
-    """What one call holds of the budget: nothing while it waits for new records, else room for one answer.
+    """What one call holds of the budget: nothing while it waits for new records, else room for one
+    answer.
 
-    `take`, then `fit` what was found, then `sent` while it is in line. Give all back by `rest` or `leave`.
+    `take`, then `fit` what was found, then `sent` while it is in line. Give all back by `rest` or
+    `leave`.
     """
 
     def __init__(self, budget: AnswerBudget, caller: Caller | None, number: int, *, once: bool, urgent: bool) -> None:
@@ -285,7 +319,9 @@ class AnswerReader:
         self.urgent = urgent
         self.held = 0
         self.number: int | None = None
-        """Of the turn that it waits for; kept while it waits, however often it stops to tell its caller that it does."""
+        """Of the turn that it waits for; kept while it waits, however often it stops to tell its
+        caller that it does.
+        """
         self._turn: _Turn | None = None
         self._budget = budget
         self.pace = AnswerPace(once=once)
@@ -302,7 +338,9 @@ class AnswerReader:
         return self.pace.room(asked, self._budget.share(self) // COPIES)
 
     async def take(self, payload_bytes: int, until_s: float) -> bool:
-        """Hold room for so much; False: there was none until this time of the loop's clock. The next call goes on with the wait."""
+        """Hold room for so much; False: there was none until this time of the loop's clock. The
+        next call goes on with the wait.
+        """
         turn = self._turn = self._budget.queue(self, payload_bytes * COPIES)
         self.number = turn.number
         try:
@@ -319,7 +357,10 @@ class AnswerReader:
         return self.held > 0
 
     def fit(self, payload_bytes: int) -> bool:
-        """Hold room for just so much. False: it is more than was taken, and there is no room for it at present."""
+        """Hold room for just so much.
+
+        False: it is more than was taken, and there is no room for it at present.
+        """
         return self._budget.resize(self, payload_bytes * COPIES)
 
     def hand_over(self) -> None:

@@ -1,6 +1,8 @@
-"""When is a round of Parquet compaction worth asking the store for? Pure; by the rules of `ledger.parquet.plan`, from what the owner knows.
+"""When is a round of Parquet compaction worth asking the store for? Pure; by the rules of
+`ledger.parquet.plan`, from what the owner knows.
 
-May say "due" too early (the plan then says no), never too late by more than the owner's ignorance of newer checkpoints.
+May say "due" too early (the plan then says no), never too late by more than the owner's ignorance
+of newer checkpoints.
 """
 
 from __future__ import annotations
@@ -62,7 +64,9 @@ def next_compaction_ms(known: KnownBundle, catalog: Catalog) -> int | None:
 
 
 def wants_snapshot(known: KnownBundle, catalog: Catalog) -> bool:
-    """Are there so many records of internal topics behind the snapshot that a takeover should not have to read them?"""
+    """Are there so many records of internal topics behind the snapshot that a takeover should not
+    have to read them?
+    """
     slots: set[int] = set()
     size_bytes = 0
     for key in known.index.partitions:
@@ -75,7 +79,8 @@ def wants_snapshot(known: KnownBundle, catalog: Catalog) -> bool:
 
 
 def wants_retention(checkpoint: fmt.Checkpoint, catalog: Catalog, settled: SettledPartitions) -> bool:
-    """Is there anything in Parquet that may grow too old or too much, that lies below its log start, or that cleaning may replace?
+    """Is there anything in Parquet that may grow too old or too much, that lies below its log
+    start, or that cleaning may replace?
 
     `settled`: where nothing is left of versions, though the topic may have been keyed.
     """

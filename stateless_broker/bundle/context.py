@@ -1,6 +1,8 @@
-"""What all bundles of one broker share: their surroundings, their limits, and the memory and requests that they divide among them.
+"""What all bundles of one broker share: their surroundings, their limits, and the memory and
+requests that they divide among them.
 
-One `BundleContext` per broker; the budgets below are bounds of the whole broker, however many bundles it owns.
+One `BundleContext` per broker; the budgets below are bounds of the whole broker, however many
+bundles it owns.
 """
 
 from __future__ import annotations
@@ -36,10 +38,14 @@ SEGMENT_INDEX_BYTES_MAX = 16 * MIB
 
 @dataclass(frozen=True, slots=True)
 class BundleLimits:
-    """Plain data. Those of memory, cache and cold reads hold for the broker, all others for each bundle."""
+    """Plain data. Those of memory, cache and cold reads hold for the broker, all others for each
+    bundle.
+    """
 
     flush_spacing_s: float = 0.0
-    """While a put is in flight the next one begins no earlier than this after it, unless one ends or `flush_bytes` wait."""
+    """While a put is in flight the next one begins no earlier than this after it, unless one ends
+    or `flush_bytes` wait.
+    """
     flush_bytes: int = 8 * MIB
     flush_batches: int = 4096
     puts_in_flight_max: int = 4
@@ -53,7 +59,9 @@ class BundleLimits:
     cold_reads_max: int = 16
     """Range GETs at the same time for readers that are not near the end."""
     index_batches_max: int = 500_000
-    """Batches that the fetch index holds (52 bytes each); older ones are looked up in the store again."""
+    """Batches that the fetch index holds (52 bytes each); older ones are looked up in the store
+    again.
+    """
     checkpoint_slots: int = 256
     checkpoint_bytes: int = 64 * MIB
     look_interval_s: float = 15.0
@@ -62,21 +70,30 @@ class BundleLimits:
     cleaning_bytes_max: int = 256 * MIB
     """Keyed partitions with larger files are left to the compaction service."""
     compaction_memory_bytes_max: int = 256 * MIB
-    """What a round of Parquet compaction may take, about; a Parquet file that is larger is made all the same."""
+    """What a round of Parquet compaction may take, about; a Parquet file that is larger is made all
+    the same.
+    """
     compaction_interval_s: float = 10.0
     """How often the owner considers, without a request, whether a round is due."""
     retention_interval_s: float = 600.0
     """How often old Parquet files are looked for, in bundles whose topics have a retention."""
     parked_slots_max: int = 20_000
-    """Slots that a parked partition may keep from being trimmed before produce to the bundle is refused."""
+    """Slots that a parked partition may keep from being trimmed before produce to the bundle is
+    refused.
+    """
 
 
 READ_SOURCES = ("cache", "segment", "parquet", "keyed", "direct")
-"""Where batches for consumers were found; keyed: in a version of a keyed topic, direct: in segments, which the consumer reads itself."""
+"""Where batches for consumers were found; keyed: in a version of a keyed topic, direct: in
+segments, which the consumer reads itself.
+"""
 
 
 class BundleMetrics:
-    """What an owner tells about itself; every method may be overridden. Called on the event loop, must return at once."""
+    """What an owner tells about itself; every method may be overridden.
+
+    Called on the event loop, must return at once.
+    """
 
     def flushed(self, bundle: int, batches: int, size_bytes: int, seconds: float) -> None:
         """A segment became durable `seconds` after its put began."""
@@ -118,9 +135,11 @@ class BundleMetrics:
 
 @dataclass(eq=False)
 class BundleContext:
-    """`catalog`: what this broker knows of `__metadata` at present. `run_blocking`: threads, or `run_inline` in a simulation.
+    """`catalog`: what this broker knows of `__metadata` at present. `run_blocking`: threads, or
+    `run_inline` in a simulation.
 
-    Nothing of it is ever replaced but `limits`, by `take_limits`: read them where they are needed, keep no copy.
+    Nothing of it is ever replaced but `limits`, by `take_limits`: read them where they are needed,
+    keep no copy.
     """
 
     store: ObjectStore
@@ -167,7 +186,9 @@ class BundleContext:
 
     @cached_property
     def internal_reads(self) -> asyncio.Semaphore:
-        """GETs of internal topics at a takeover: not in the pool of cold reads, behind which groups would wait for old data."""
+        """GETs of internal topics at a takeover: not in the pool of cold reads, behind which groups
+        would wait for old data.
+        """
         return asyncio.Semaphore(INTERNAL_READS_MAX)
 
     @cached_property

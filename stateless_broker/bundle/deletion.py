@@ -1,7 +1,9 @@
-"""Deletion of records on demand: the log start of partitions moves, durably, for whoever reads after the answer.
+"""Deletion of records on demand: the log start of partitions moves, durably, for whoever reads
+after the answer.
 
-Whatever holds the records: Parquet files are deleted later, whole, as after retention; what is still in segments is left out of Parquet, or
-goes there and is deleted then. The answer waits for a fence check, so that it comes from the owner whose readers it binds.
+Whatever holds the records: Parquet files are deleted later, whole, as after retention; what is
+still in segments is left out of Parquet, or goes there and is deleted then. The answer waits for a
+fence check, so that it comes from the owner whose readers it binds.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ from stateless_broker.bundle.reads import BundleReads
 from stateless_broker.bundle.time_search import offset_at
 
 Before = int | Literal["end"] | timedelta
-"""An offset; the end of the log; a time since the epoch: the first record of that time or later, the end where there is none."""
+"""An offset; the end of the log; a time since the epoch: the first record of that time or later,
+the end where there is none.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +44,9 @@ async def delete_records(
     *,
     dry_run: bool,
 ) -> dict[int, Deleted | LedgerMQError]:
-    """By partition. Raises LegalHold, InvalidRequest, NotOwner, the store's errors; then a log start may have moved all the same."""
+    """By partition. Raises LegalHold, InvalidRequest, NotOwner, the store's errors; then a log
+    start may have moved all the same.
+    """
     if topic.internal:
         raise InvalidRequest(f"topic {topic.name!r} belongs to the system")
     if "delete" not in topic.settings.cleanup_policy.split(","):

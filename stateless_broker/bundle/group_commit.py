@@ -1,10 +1,11 @@
 """Group commit: from admitted batches to segments, adaptively (docs/design.md, Produce).
 
-A segment is put at once when no put is in flight; otherwise when one ends, when `flush_bytes` wait, or when `flush_spacing_s` has passed
-since the last one, and never more than `puts_in_flight_max` at a time. So a lone producer waits for one put only, and a
-busy store gets few, large segments.
-Admission is synchronous and all or nothing: memory is taken before anything is queued, and given back when the segment is durable.
-A batch leaves the queue either into the writer, which answers it whatever happens, or by `close`, which fails it.
+A segment is put at once when no put is in flight; otherwise when one ends, when `flush_bytes` wait,
+or when `flush_spacing_s` has passed since the last one, and never more than `puts_in_flight_max` at
+a time. So a lone producer waits for one put only, and a busy store gets few, large segments.
+Admission is synchronous and all or nothing: memory is taken before anything is queued, and given
+back when the segment is durable. A batch leaves the queue either into the writer, which answers it
+whatever happens, or by `close`, which fails it.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ class GroupCommit:
         self._queue: deque[Append] = deque()
         self._queued_bytes = 0
         self._arrivals: deque[tuple[float, int]] = deque()
-        """When batches came that are still queued, and how many: their sum is the length of the queue."""
+        """When batches came that are still queued, and how many: their sum is the length of the
+        queue.
+        """
         self._flushes: deque[_Flush] = deque()
         self._flushing_batches = self._flushing_bytes = 0
         self._windows: dict[ProducerKey, dict[tuple[int, int], int]] = {}
@@ -72,7 +75,10 @@ class GroupCommit:
         return self._draining is not None
 
     def admit(self, batches: Sequence[Batch], *, durable: bool) -> list[asyncio.Future[int]]:
-        """Queue all of `batches` or none. Raises ResourceExhausted, InvalidRequest (a sequence with acks=RECEIVED), the term's end."""
+        """Queue all of `batches` or none.
+
+        Raises ResourceExhausted, InvalidRequest (a sequence with acks=RECEIVED), the term's end.
+        """
         over = self._closed or self._draining
         if over is not None:
             raise over
@@ -104,7 +110,9 @@ class GroupCommit:
         self._wake.set()
 
     def on_refused(self, slot: int, error: LedgerMQError) -> None:
-        """The store takes no segments now: nothing from this slot on is stored, and what is queued has no better prospects."""
+        """The store takes no segments now: nothing from this slot on is stored, and what is queued
+        has no better prospects.
+        """
         while self._flushes and self._flushes[-1].slot >= slot:
             self._give_back(self._flushes.pop())
         self._fail_queue(error)
@@ -142,7 +150,9 @@ class GroupCommit:
         self._arrivals.clear()
 
     async def drain(self, error: LedgerMQError) -> None:
-        """Admit nothing until `resume` (`error` says why), and wait until all that was admitted is durable. Raises what ended the term."""
+        """Admit nothing until `resume` (`error` says why), and wait until all that was admitted is
+        durable. Raises what ended the term.
+        """
         self._draining = error
         while self._queue and self._writer.lost is None:
             if self._writer.puts_in_flight < self._limits.puts_in_flight_max:

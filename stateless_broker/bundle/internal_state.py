@@ -1,9 +1,11 @@
-"""What an internal topic says now, for whoever takes its bundle over: the latest record of each key, from snapshot and tail.
+"""What an internal topic says now, for whoever takes its bundle over: the latest record of each
+key, from snapshot and tail.
 
-The cost is bounded by the live keys: one GET of the snapshot, which holds nothing else, and one GET for each segment behind it that holds
-records of the topic, all partitions of it together (they lie side by side), several at a time; the owner has a new snapshot
-made before these are many (`ledger.parquet.plan.is_internal_due`). In memory there are never more than the live keys and one window
-of the tail. A damaged batch spoils its partition only.
+The cost is bounded by the live keys: one GET of the snapshot, which holds nothing else, and one GET
+for each segment behind it that holds records of the topic, all partitions of it together (they lie
+side by side), several at a time; the owner has a new snapshot made before these are many
+(`ledger.parquet.plan.is_internal_due`). In memory there are never more than the live keys and one
+window of the tail. A damaged batch spoils its partition only.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ WINDOW_SEGMENTS = 64
 
 @dataclass(slots=True)
 class LatestRecords:
-    """Of one partition. `records` ascending by offset, without tombstones, each with the key of the object that it stands in."""
+    """Of one partition. `records` ascending by offset, without tombstones, each with the key of the
+    object that it stands in.
+    """
 
     records: list[tuple[InternalRecord, str]] = field(default_factory=list)
     damage: DataDamaged | FormatNotSupported | None = None
@@ -76,7 +80,10 @@ class _Fold:
 
 
 async def read_internal_state(owned: KnownBundle, topic: Topic, partitions: Sequence[int]) -> dict[int, LatestRecords]:
-    """Up to the high watermark of this moment. Raises Unavailable, the store's errors; damage is in the results."""
+    """Up to the high watermark of this moment.
+
+    Raises Unavailable, the store's errors; damage is in the results.
+    """
     for _ in range(ATTEMPTS_MAX):
         known = owned.checkpoint.number
         try:
@@ -119,7 +126,9 @@ async def _read(owned: KnownBundle, topic: Topic, partitions: Sequence[int]) -> 
 
 
 async def _tail(owned: KnownBundle, topic: Topic, folds: Mapping[int, _Fold]) -> list[fmt.SegmentIndex]:
-    """The segments behind the snapshot that hold records of these partitions: as the owner knows them, else from the store."""
+    """The segments behind the snapshot that hold records of these partitions: as the owner knows
+    them, else from the store.
+    """
     if owned.index.covered_from <= owned.checkpoint.planned_slot + 1:
         return owned.index.segments_with(topic.id, {partition: fold.end for partition, fold in folds.items()})
     history = await read_history(

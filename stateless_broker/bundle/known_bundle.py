@@ -1,8 +1,10 @@
-"""What the owner of a bundle knows of it: its newest checkpoint, and where the batches are that lie in segments.
+"""What the owner of a bundle knows of it: its newest checkpoint, and where the batches are that lie
+in segments.
 
-The index is fed by acknowledged segments only, so nothing above the high watermark is found here. What is below `trim_slot` of the newest
-known checkpoint may vanish at any moment; ObjectMissing therefore means "look at the newest checkpoint and continue by offset", and only
-where that shows nothing new it means damage.
+The index is fed by acknowledged segments only, so nothing above the high watermark is found here.
+What is below `trim_slot` of the newest known checkpoint may vanish at any moment; ObjectMissing
+therefore means "look at the newest checkpoint and continue by offset", and only where that shows
+nothing new it means damage.
 """
 
 from __future__ import annotations
@@ -66,14 +68,19 @@ class KnownBundle:
         return counters.parquet_start if counters else 0
 
     def log_start(self, topic: Topic, partition: int) -> int:
-        """Of an internal topic only what is behind its snapshot can be fetched: who needs more begins with the snapshot."""
+        """Of an internal topic only what is behind its snapshot can be fetched: who needs more
+        begins with the snapshot.
+        """
         counters = self.counters.get((topic.id, partition))
         if counters is None:
             return 0
         return max(counters.log_start, counters.parquet_end) if topic.internal else counters.log_start
 
     async def look(self) -> bool:
-        """Take in the newest checkpoint; all who are surprised at the same time share one look. True: it is newer than the one known."""
+        """Take in the newest checkpoint; all who are surprised at the same time share one look.
+
+        True: it is newer than the one known.
+        """
         known = self.checkpoint.number
         await self._looking.run()
         return self.checkpoint.number > known
@@ -82,7 +89,10 @@ class KnownBundle:
         self.see(await newest_checkpoint(self.context.store, self.bundle, self.checkpoint))
 
     def see(self, checkpoint: fmt.Checkpoint) -> bool:
-        """False: it is not newer than the one known. A checkpoint of a later epoch ends the term."""
+        """False: it is not newer than the one known.
+
+        A checkpoint of a later epoch ends the term.
+        """
         if checkpoint.number <= self.checkpoint.number:
             return False
         self.checkpoint = checkpoint
@@ -99,7 +109,9 @@ class KnownBundle:
         return True
 
     async def look_for(self, missing: ObjectMissing, known: int) -> None:
-        """An object was gone that checkpoint `known` needs: there must be a newer one that does not. Raises DataDamaged else."""
+        """An object was gone that checkpoint `known` needs: there must be a newer one that does
+        not. Raises DataDamaged else.
+        """
         if self.checkpoint.number == known:
             await self.look()
         if self.checkpoint.number == known:
@@ -108,18 +120,25 @@ class KnownBundle:
             ) from missing
 
     async def in_segments(self, key: PartitionKey, offset: int) -> tuple[PartitionIndex, int] | None:
-        """As `find`, and in segments whose index is not loaded yet, where Parquet has not got so far."""
+        """As `find`, and in segments whose index is not loaded yet, where Parquet has not got so
+        far.
+        """
         found = self.find(key, offset)
         if found is None and offset >= self.parquet_end(key):
             found = await self._find_older(key, offset)
         return found
 
     def is_kept(self, batch: IndexedBatch, key: PartitionKey, offset: int) -> bool:
-        """Its segment is there. One that is trimmed may be gone at any moment, and Parquet has what was in it."""
+        """Its segment is there.
+
+        One that is trimmed may be gone at any moment, and Parquet has what was in it.
+        """
         return batch.slot >= self.checkpoint.trim_slot or offset >= self.parquet_end(key)
 
     def find(self, key: PartitionKey, offset: int) -> tuple[PartitionIndex, int] | None:
-        """The index that has a batch, and its place there; None: not in segments, as far as their indexes are loaded."""
+        """The index that has a batch, and its place there; None: not in segments, as far as their
+        indexes are loaded.
+        """
         found = self.index.find(key, offset)
         far = self._far.get(key)
         if found is None and far is not None and (place := far.at(offset)) is not None:
@@ -127,7 +146,10 @@ class KnownBundle:
         return found
 
     async def _find_older(self, key: PartitionKey, offset: int) -> tuple[PartitionIndex, int] | None:
-        """Load the index of the segments below those that are covered. None: the offset is in Parquet by now."""
+        """Load the index of the segments below those that are covered.
+
+        None: the offset is in Parquet by now.
+        """
         async with self._loading:
             found = self.find(key, offset)
             if found is not None:

@@ -1,4 +1,6 @@
-"""Batches that a caller reads from the store by itself: which objects they are in, named for others than this broker."""
+"""Batches that a caller reads from the store by itself: which objects they are in, named for others
+than this broker.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ class LocatedBatch:
 
 
 async def located(store: ObjectStore, bundle: int, batches: Iterable[IndexedBatch]) -> list[LocatedBatch]:
-    """The first of these, as many as an answer may name; none where the store's objects cannot be shared."""
+    """The first of these, as many as an answer may name; none where the store's objects cannot be
+    shared.
+    """
     urls: dict[int, str] = {}
     found: list[LocatedBatch] = []
     for batch in batches:

@@ -1,8 +1,9 @@
 """`BundleOwner`: one term of ownership of a bundle, from the claim to its end.
 
-Invariants: what the ledger's writer has not acknowledged is shown to nobody; when the term has ended (lost, released or closed) every
-waiter fails with a retriable NotOwner and nothing is ever served from this object again. All background tasks live in one TaskGroup.
-Must not know: gRPC, who should own what, how clients find the owner.
+Invariants: what the ledger's writer has not acknowledged is shown to nobody; when the term has
+ended (lost, released or closed) every waiter fails with a retriable NotOwner and nothing is ever
+served from this object again. All background tasks live in one TaskGroup. Must not know: gRPC, who
+should own what, how clients find the owner.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ log = get_logger(__name__)
 
 
 class BundleOwner:
-    """Made by `open`. `ended` is set when the term is over, for whatever reason; `lost` then says why."""
+    """Made by `open`. `ended` is set when the term is over, for whatever reason; `lost` then says
+    why.
+    """
 
     def __init__(self, context: BundleContext, writer: LedgerWriter, recovered: Recovered) -> None:
         self.bundle = writer.bundle
@@ -53,7 +56,9 @@ class BundleOwner:
 
     @classmethod
     async def open(cls, bundle: int, context: BundleContext) -> BundleOwner:
-        """Claim the ledger. Raises NotOwner (somebody else was faster: pause), DataDamaged, FormatNotSupported, the store's errors."""
+        """Claim the ledger. Raises NotOwner (somebody else was faster: pause), DataDamaged,
+        FormatNotSupported, the store's errors.
+        """
         writer, recovered = await claim(
             context.store, bundle, context.broker_id, context.sources, context.cluster.producer_states_max
         )
@@ -78,21 +83,26 @@ class BundleOwner:
         return self._upkeep.parked()
 
     def opened_slot(self) -> int:
-        """What an idempotent producer has to carry: no batch of its, in this term or a later one, gets a slot below it."""
+        """What an idempotent producer has to carry: no batch of its, in this term or a later one,
+        gets a slot below it.
+        """
         self._check_term()
         return self._writer.durable.slot + 1
 
     def next_sequence(self, producer_id: bytes, topic_id: int, partition: int) -> int:
-        """What is durable of a producer, for one that goes on after its process died. Never too high; a fenced owner may say less than is
-        stored, which the sequences of the batches that come then show."""
+        """What is durable of a producer, for one that goes on after its process died. Never too
+        high; a fenced owner may say less than is stored, which the sequences of the batches that
+        come then show."""
         self._check_term()
         return self._writer.durable.producers.next_sequence(producer_id, topic_id, partition)
 
     def produce(self, batches: Sequence[Batch], *, durable: bool) -> list[asyncio.Future[int]]:
-        """Admit all of `batches` or none; each future gets the base offset once its segment is durable, or an error.
+        """Admit all of `batches` or none; each future gets the base offset once its segment is
+        durable, or an error.
 
-        With `durable` False the futures are done at once, with OFFSET_NOT_KNOWN. Raises NotOwner, ResourceExhausted, InvalidRequest, and
-        where the store takes no records StoreFull, StoreUnusable, Unauthorized: then nothing was stored, and reads go on.
+        With `durable` False the futures are done at once, with OFFSET_NOT_KNOWN. Raises NotOwner,
+        ResourceExhausted, InvalidRequest, and where the store takes no records StoreFull,
+        StoreUnusable, Unauthorized: then nothing was stored, and reads go on.
         """
         self._check_term()
         self._context.write_gate.check(self.bundle)
@@ -104,7 +114,8 @@ class BundleOwner:
     ) -> PartitionFetch:
         """Batches from `offset` on, `bytes_max` in all but at least one.
 
-        Raises OffsetOutOfRange, UnknownPartition, NotOwner, DataDamaged, Unavailable, the store's errors.
+        Raises OffsetOutOfRange, UnknownPartition, NotOwner, DataDamaged, Unavailable, the store's
+        errors.
         """
         self._check_term()
         self._check_partition(topic, partition)
@@ -116,12 +127,17 @@ class BundleOwner:
         await self._reads.waiters.wait(positions)
 
     async def internal_state(self, topic: Topic, partitions: Sequence[int]) -> dict[int, LatestRecords]:
-        """What partitions of an internal topic say now. Raises NotOwner, Unavailable, the store's errors; damage is in the results."""
+        """What partitions of an internal topic say now.
+
+        Raises NotOwner, Unavailable, the store's errors; damage is in the results.
+        """
         self._check_term()
         return await self._in_term(read_internal_state(self._reads, topic, partitions))
 
     def durable_end(self, topic: Topic, partition: int) -> int:
-        """An end that is durable, though a later owner may know a newer one: costs nothing, proves nothing about what is not there."""
+        """An end that is durable, though a later owner may know a newer one: costs nothing, proves
+        nothing about what is not there.
+        """
         self._check_term()
         self._check_partition(topic, partition)
         return self._reads.high_watermark((topic.id, partition))
@@ -129,7 +145,9 @@ class BundleOwner:
     async def list_offset(
         self, topic: Topic, partition: int, at: Literal["earliest", "latest", "durable"] | int
     ) -> int:
-        """`at`: or a time in microseconds since the epoch: the first offset of that time or later, the high watermark if there is none."""
+        """`at`: or a time in microseconds since the epoch: the first offset of that time or later,
+        the high watermark if there is none.
+        """
         if at == "durable":
             return self.durable_end(topic, partition)
         self._check_term()
@@ -146,7 +164,10 @@ class BundleOwner:
     async def delete_records(
         self, topic: Topic, befores: Mapping[int, Before], *, dry_run: bool
     ) -> dict[int, Deleted | LedgerMQError]:
-        """By partition: where its log begins now, or why not there. Raises NotOwner, LegalHold, InvalidRequest, the store's errors."""
+        """By partition: where its log begins now, or why not there.
+
+        Raises NotOwner, LegalHold, InvalidRequest, the store's errors.
+        """
         self._check_term()
         for partition in befores:
             self._check_partition(topic, partition)
@@ -156,14 +177,19 @@ class BundleOwner:
         )
 
     async def check_fence(self) -> None:
-        """Look whether somebody else has claimed the bundle meanwhile. Raises NotOwner (then the term is over), the store's errors."""
+        """Look whether somebody else has claimed the bundle meanwhile.
+
+        Raises NotOwner (then the term is over), the store's errors.
+        """
         self._check_term()
         await self._writer.check_fence()
 
     async def release(self, successor: str) -> None:
-        """Flush, hand over by a RELEASE segment, close. Raises NotOwner where the term was lost before; it is closed all the same.
+        """Flush, hand over by a RELEASE segment, close. Raises NotOwner where the term was lost
+        before; it is closed all the same.
 
-        Raises StoreFull, StoreUnusable, Unauthorized where the store refuses the RELEASE: then the term goes on as if nothing had happened.
+        Raises StoreFull, StoreUnusable, Unauthorized where the store refuses the RELEASE: then the
+        term goes on as if nothing had happened.
         """
         is_refused = False
         try:
@@ -183,7 +209,9 @@ class BundleOwner:
                 await self.close()
 
     async def close(self) -> None:
-        """End the term without a word to the ledger, as a crash would; what is in flight may land. Idempotent, leaves no task behind."""
+        """End the term without a word to the ledger, as a crash would; what is in flight may land.
+        Idempotent, leaves no task behind.
+        """
         self._writer.end(NotOwner(f"bundle {self.bundle} was closed"))
         self._end()
         self._tasks.cancel()
@@ -234,7 +262,9 @@ class BundleOwner:
         self._reads.close()
 
     async def _in_term(self, reading: Coroutine[None, None, T]) -> T:
-        """What it read, unless the term has ended meanwhile: what it knew was dropped under it then, so its errors prove nothing either."""
+        """What it read, unless the term has ended meanwhile: what it knew was dropped under it
+        then, so its errors prove nothing either.
+        """
         try:
             found = await reading
         except LedgerMQError:

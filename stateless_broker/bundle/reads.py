@@ -1,6 +1,8 @@
-"""The read side of an owned bundle: tail cache, cold reads from segments, and Parquet, behind one `fetch` by offset.
+"""The read side of an owned bundle: tail cache, cold reads from segments, and Parquet, behind one
+`fetch` by offset.
 
-Nothing above the high watermark can be found here: what the owner knows (`KnownBundle`) was acknowledged, and `fetch` asserts it again.
+Nothing above the high watermark can be found here: what the owner knows (`KnownBundle`) was
+acknowledged, and `fetch` asserts it again.
 """
 
 from __future__ import annotations
@@ -61,7 +63,8 @@ class BundleReads(KnownBundle):
     async def fetch(
         self, topic: Topic, partition: int, offset: int, bytes_max: int, *, direct: bool = False
     ) -> PartitionFetch:
-        """`direct`: of batches that lie in segments say where, if they can be read there. `bytes_max` 0: read no batch.
+        """`direct`: of batches that lie in segments say where, if they can be read there.
+        `bytes_max` 0: read no batch.
 
         Raises OffsetOutOfRange, DataDamaged, Unavailable, the store's errors.
         """
@@ -96,7 +99,9 @@ class BundleReads(KnownBundle):
         )
 
     def _below_high_watermark(self, key: PartitionKey, start: int, batches: list[StoredBatch]) -> PartitionFetch:
-        """Others may have brought to Parquet what has landed and is not acknowledged here yet, or what the next owner has written."""
+        """Others may have brought to Parquet what has landed and is not acknowledged here yet, or
+        what the next owner has written.
+        """
         if self._writer.lost is not None:
             raise self._writer.lost
         high = self.high_watermark(key)
@@ -137,7 +142,9 @@ class BundleReads(KnownBundle):
         return self._told("parquet", await self._from_parquet(topic, partition, offset, bytes_max))
 
     async def _locate(self, key: PartitionKey, offset: int, bytes_max: int) -> list[LocatedBatch]:
-        """Where the batches are that `_read` would read from segments; none where it would take them from elsewhere."""
+        """Where the batches are that `_read` would read from segments; none where it would take
+        them from elsewhere.
+        """
         found = await self.in_segments(key, offset)
         if found is None:
             return []
@@ -151,7 +158,9 @@ class BundleReads(KnownBundle):
         return await located(self.context.store, self.bundle, choose_batches(index, place, bytes_max))
 
     async def candidate(self, topic: Topic, partition: int, offset: int, timestamp_us: int) -> tuple[int, int] | None:
-        """The next run of offsets, from `offset` on, that may hold a record of this time or a later one: first and end."""
+        """The next run of offsets, from `offset` on, that may hold a record of this time or a later
+        one: first and end.
+        """
         for _ in range(ATTEMPTS_MAX):
             known = self.checkpoint.number
             try:
@@ -190,7 +199,9 @@ class BundleReads(KnownBundle):
         return max(offset, index[later].base_offset), index[later].end
 
     def _from_cache(self, index: PartitionIndex, place: int, bytes_max: int) -> list[StoredBatch]:
-        """As many batches from `place` on as are in the tail cache and fit; the first may be larger than `bytes_max`."""
+        """As many batches from `place` on as are in the tail cache and fit; the first may be larger
+        than `bytes_max`.
+        """
         batches: list[StoredBatch] = []
         size_bytes = 0
         for at in range(place, len(index)):

@@ -1,7 +1,8 @@
 """The bytes of the newest batches, for consumers that are near the end of their partitions.
 
-Bounded by bytes over all bundles of a broker; whole segments go, oldest first. Only what was acknowledged comes in, and only from
-the write path: reads of older data never push out what the tail needs.
+Bounded by bytes over all bundles of a broker; whole segments go, oldest first. Only what was
+acknowledged comes in, and only from the write path: reads of older data never push out what the
+tail needs.
 """
 
 from __future__ import annotations

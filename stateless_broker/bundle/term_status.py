@@ -1,4 +1,7 @@
-"""What a term of ownership looks like from outside, now: for metrics and status. Costs no request."""
+"""What a term of ownership looks like from outside, now: for metrics and status.
+
+Costs no request.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,8 @@ from stateless_broker.bundle.reads import BundleReads
 class TermStatus:
     """`untrimmed_slots`: segments that are not in Parquet yet, or kept by a parked partition.
 
-    `compaction_age_ms`, `compaction_bytes`: of what user topics hold that is not in Parquet, as far as the fetch index reaches.
+    `compaction_age_ms`, `compaction_bytes`: of what user topics hold that is not in Parquet, as far
+    as the fetch index reaches.
     """
 
     epoch: int

@@ -1,8 +1,9 @@
 """Background work of a term: checkpoints, news of checkpoints that others made, Parquet compaction.
 
-None of it is needed for safety, so a failure never ends the term: it is logged, counted and tried again with back-off. An idle bundle
-costs no requests: checkpoints follow writes, looks follow writes and reads, and whether a round of compaction is due is told from
-the fetch index (`compaction_due`), without asking the store.
+None of it is needed for safety, so a failure never ends the term: it is logged, counted and tried
+again with back-off. An idle bundle costs no requests: checkpoints follow writes, looks follow
+writes and reads, and whether a round of compaction is due is told from the fetch index
+(`compaction_due`), without asking the store.
 """
 
 from __future__ import annotations
@@ -31,9 +32,13 @@ from stateless_broker.logs import get_logger
 RETRY_FIRST_S, RETRY_S_MAX = 1.0, 120.0
 RELEASE_TAIL_SLOTS, RELEASE_CHECKPOINT_S = 16, 2.0
 MEND_EVERY_S = 6 * 3600.0
-"""Two GETs for each object of bundle 0: an object is mended long before its copy has had time to rot, too."""
+"""Two GETs for each object of bundle 0: an object is mended long before its copy has had time to
+rot, too.
+"""
 COMPACTION_PAUSE_S_MAX = 600.0
-"""Between two looks at a bundle of which the owner believes that a round is due, and the plan says no."""
+"""Between two looks at a bundle of which the owner believes that a round is due, and the plan says
+no.
+"""
 
 log = get_logger(__name__)
 
@@ -73,7 +78,9 @@ class Upkeep:
         self._used.set()
 
     def check_parked(self) -> None:
-        """Raises ResourceExhausted when a parked partition has kept too many slots from being trimmed."""
+        """Raises ResourceExhausted when a parked partition has kept too many slots from being
+        trimmed.
+        """
         untrimmed = self._writer.durable.slot + 1 - self._reads.checkpoint.trim_slot
         if untrimmed <= self._limits.parked_slots_max or not self._reads.parked:
             return
@@ -116,7 +123,9 @@ class Upkeep:
             self._consider_checkpoint()
 
     async def shorten_recovery(self) -> None:
-        """Before a hand-over, while the bundle is still served: a checkpoint, if the next owner would have many segments to read."""
+        """Before a hand-over, while the bundle is still served: a checkpoint, if the next owner
+        would have many segments to read.
+        """
         if self._writer.durable.slot - self._reads.checkpoint.state.slot <= RELEASE_TAIL_SLOTS:
             return
         try:
@@ -228,7 +237,10 @@ class Upkeep:
             )
 
     async def _tidy(self) -> None:
-        """Delete what is no longer needed. What fails is told, and tried again later and later: no round has to wait for it."""
+        """Delete what is no longer needed.
+
+        What fails is told, and tried again later and later: no round has to wait for it.
+        """
         context, now_s = self._context, asyncio.get_running_loop().time()
         if self._tidy_again_s is not None and now_s < self._tidy_again_s:
             return
@@ -241,7 +253,10 @@ class Upkeep:
         self._tidy_pause_s = min(RETRY_S_MAX, 2 * self._tidy_pause_s)
 
     async def _clean(self) -> None:
-        """Keyed topics, as far as they are small. What fails is told, and tried again with the next round."""
+        """Keyed topics, as far as they are small.
+
+        What fails is told, and tried again with the next round.
+        """
         context = self._context
         bytes_max = self._limits.cleaning_bytes_max
         try:

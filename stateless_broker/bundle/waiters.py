@@ -1,4 +1,6 @@
-"""Long polls and streams that wait for durable data: one future for each call, whatever the number of its partitions."""
+"""Long polls and streams that wait for durable data: one future for each call, whatever the number
+of its partitions.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ class Waiters:
         self._closed = False
 
     async def wait(self, positions: Mapping[PartitionKey, int]) -> None:
-        """Returns when a partition has data at or above its offset, or `close` was called; at once where that is so already."""
+        """Returns when a partition has data at or above its offset, or `close` was called; at once
+        where that is so already.
+        """
         while not self._closed and not any(self._end_of(*key) > offset for key, offset in positions.items()):
             await self._grown(positions)
 

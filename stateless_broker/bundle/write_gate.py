@@ -1,9 +1,11 @@
-"""Whether the object store takes records now: shut by the first put that it certainly refused, opened by a probe that it takes.
+"""Whether the object store takes records now: shut by the first put that it certainly refused,
+opened by a probe that it takes.
 
-A store that is full, read-only or closed to this broker still serves reads, so no term ends for it. Writes are refused at once, with
-the store's reason, instead of filling the memory with batches that cannot be stored. A full store is full for all bundles of a broker;
-any other refusal counts for the bundle that met it. While one is shut the broker puts a small probe every second, and opens all again
-when it is taken; nobody has to restart anything.
+A store that is full, read-only or closed to this broker still serves reads, so no term ends for it.
+Writes are refused at once, with the store's reason, instead of filling the memory with batches that
+cannot be stored. A full store is full for all bundles of a broker; any other refusal counts for the
+bundle that met it. While one is shut the broker puts a small probe every second, and opens all
+again when it is taken; nobody has to restart anything.
 """
 
 from __future__ import annotations
@@ -41,7 +43,10 @@ class WriteGate:
         return next(iter(self._refusals.values()), None)
 
     def refusal_of(self, bundle: int) -> LedgerMQError | None:
-        """The same for one bundle. Bundle 0 is never refused: changes of topics may use the store's reserve."""
+        """The same for one bundle.
+
+        Bundle 0 is never refused: changes of topics may use the store's reserve.
+        """
         if bundle == METADATA_BUNDLE:
             return None
         return self._refusals.get(ALL) or self._refusals.get(bundle)
@@ -62,7 +67,10 @@ class WriteGate:
         self._shut.set()
 
     async def run(self, reserve_bytes: int) -> None:
-        """Keep the store's reserve, and open the gate again whenever it was shut. Until cancelled."""
+        """Keep the store's reserve, and open the gate again whenever it was shut.
+
+        Until cancelled.
+        """
         while True:
             if await self._is_open(reserve_bytes):
                 self._open()

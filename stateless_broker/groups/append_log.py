@@ -1,8 +1,9 @@
 """The log of one coordinator: its records on their way into its partition of `__consumer_offsets`.
 
-Decisions of one turn of the event loop share a batch, so that a thousand commits that come together cost one; the records of one
-decision are always in one batch, in order, hence durable together or not at all. Batches ride in the same segments as users' data.
-The state behind these records is ahead of the store already. So an append is never given up: where the broker has no room it waits
+Decisions of one turn of the event loop share a batch, so that a thousand commits that come together
+cost one; the records of one decision are always in one batch, in order, hence durable together or
+not at all. Batches ride in the same segments as users' data. The state behind these records is
+ahead of the store already. So an append is never given up: where the broker has no room it waits
 (and `check_room` refuses new decisions meanwhile); where it fails the coordinator is over.
 """
 
@@ -75,7 +76,10 @@ class AppendLog:
             loop.call_soon(self._flush)
 
     async def durable(self) -> None:
-        """Returns when all that was appended before this call is durable. Raises what kept it from being so."""
+        """Returns when all that was appended before this call is durable.
+
+        Raises what kept it from being so.
+        """
         if self._failed is not None:
             raise self._failed
         if self._newest is not None and not self._newest.done():

@@ -1,8 +1,9 @@
-"""Where partitions end, as far as a commit has to know: lower bounds that are durable, asked of the partitions' owners.
+"""Where partitions end, as far as a commit has to know: lower bounds that are durable, asked of the
+partitions' owners.
 
-First the owner's own word, which costs no request to the store. Only where that lies below what was committed (its writer may be a
-zombie, or behind) the true end is asked for, which the owner answers after a look at its fence: so nobody's commit is refused by
-what an owner of yesterday believes.
+First the owner's own word, which costs no request to the store. Only where that lies below what was
+committed (its writer may be a zombie, or behind) the true end is asked for, which the owner answers
+after a look at its fence: so nobody's commit is refused by what an owner of yesterday believes.
 """
 
 from __future__ import annotations
@@ -28,14 +29,18 @@ log = get_logger(__name__)
 
 
 class PartitionEnds:
-    """`broker(bundle, address)`: whom to ask about a bundle, by its address if that is given; with the address that it has."""
+    """`broker(bundle, address)`: whom to ask about a bundle, by its address if that is given; with
+    the address that it has.
+    """
 
     def __init__(self, catalog: Callable[[], Catalog], broker: Callable[[int, str], tuple[str, BrokerApi]]) -> None:
         self._catalog = catalog
         self._broker = broker
 
     async def of(self, wanted: Sequence[EndWanted], offsets: Mapping[NamedPartition, int]) -> dict[Partition, int]:
-        """Ends at or above `offsets` where there are such; partitions whose owner does not answer in time are left out."""
+        """Ends at or above `offsets` where there are such; partitions whose owner does not answer
+        in time are left out.
+        """
         found = await self._ask(wanted, latest=False)
         behind = [end for end in wanted if found.get(_key(end), -1) < offsets.get((end.topic, end.partition), 0)]
         for end in behind:  # no answer yet
@@ -43,7 +48,9 @@ class PartitionEnds:
         return found | (await self._ask(behind, latest=True) if behind else {})
 
     async def known(self, wanted: Sequence[EndWanted]) -> dict[Partition, int]:
-        """As the owners believe them now, which costs no request to the store; those who do not answer in time are left out."""
+        """As the owners believe them now, which costs no request to the store; those who do not
+        answer in time are left out.
+        """
         return await self._ask(wanted, latest=False) if wanted else {}
 
     async def _ask(self, wanted: Sequence[EndWanted], *, latest: bool) -> dict[Partition, int]:

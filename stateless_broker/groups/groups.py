@@ -1,8 +1,10 @@
-"""The groups of a cluster, as one broker serves them: which coordinator a group has, and the way to it.
+"""The groups of a cluster, as one broker serves them: which coordinator a group has, and the way to
+it.
 
-A group lives in one partition of `__consumer_offsets`, by its name; its coordinator is the owner of that partition's bundle. Any other
-broker answers NotOwner and says who that is. Coordinators are opened with their bundles, not by requests, so that sessions and
-retention times run out whether anybody asks or not.
+A group lives in one partition of `__consumer_offsets`, by its name; its coordinator is the owner of
+that partition's bundle. Any other broker answers NotOwner and says who that is. Coordinators are
+opened with their bundles, not by requests, so that sessions and retention times run out whether
+anybody asks or not.
 """
 
 from __future__ import annotations
@@ -104,9 +106,11 @@ class Groups:
             raise await self._ownership.redirect(bundle) from error
 
     async def lags(self, partitions_max: int) -> Sequence[GroupLag]:
-        """How far the groups that this broker coordinates are behind, by topic. Asks other brokers, never the store.
+        """How far the groups that this broker coordinates are behind, by topic. Asks other brokers,
+        never the store.
 
-        Of `partitions_max` committed partitions at most; those whose owner does not answer are left out, as are removed topics.
+        Of `partitions_max` committed partitions at most; those whose owner does not answer are left
+        out, as are removed topics.
         """
         coordinators = [found for term in self._terms.values() for found in term.ready.values()]
         entries = list(islice((entry for found in coordinators for entry in found.committed_now()), partitions_max))
@@ -142,7 +146,9 @@ class Groups:
             term.tick()
 
     def refused(self) -> dict[int, LedgerMQError]:
-        """Partitions of `__consumer_offsets` that this broker coordinates and cannot read, and why: their groups are not served."""
+        """Partitions of `__consumer_offsets` that this broker coordinates and cannot read, and why:
+        their groups are not served.
+        """
         return {partition: error for term in self._terms.values() for partition, error in sorted(term.refused.items())}
 
     async def close(self) -> None:

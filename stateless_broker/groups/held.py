@@ -1,6 +1,8 @@
-"""Heartbeats that a coordinator holds until it has something to say: long polls, at most one for each member.
+"""Heartbeats that a coordinator holds until it has something to say: long polls, at most one for
+each member.
 
-Bounded by the number of members; each ends at its own time at the latest. Must not know what a heartbeat says.
+Bounded by the number of members; each ends at its own time at the latest. Must not know what a
+heartbeat says.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ class HeldHeartbeats:
         return len(self._held)
 
     async def wait(self, member: Member, until_s: float) -> None:
-        """Returns when the member is woken, when a newer heartbeat of it comes, at `until_s` (the loop's time), or after `close`."""
+        """Returns when the member is woken, when a newer heartbeat of it comes, at `until_s` (the
+        loop's time), or after `close`.
+        """
         self.wake([member])
         loop = asyncio.get_running_loop()
         if self._closed or until_s <= loop.time():

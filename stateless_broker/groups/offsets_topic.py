@@ -1,4 +1,6 @@
-"""The topic `__consumer_offsets`: found in the catalog, made at the first use, and which of its partitions a group has."""
+"""The topic `__consumer_offsets`: found in the catalog, made at the first use, and which of its
+partitions a group has.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ class OffsetsTopic:
         return self._metadata.catalog.topics_by_name.get(keys.OFFSETS_TOPIC)
 
     async def know(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """If this broker does not know one of these (topic, partition), learn what the controller knows. Raises Unavailable."""
+        """If this broker does not know one of these (topic, partition), learn what the controller
+        knows. Raises Unavailable.
+        """
         topics = self._metadata.catalog.topics_by_name
         if any(name not in topics or partition >= topics[name].partitions for name, partition in partitions):
             await self._metadata.catch_up()

@@ -1,8 +1,10 @@
-"""`PartitionCoordinator`: the groups of one partition of `__consumer_offsets`, for one term of its bundle.
+"""`PartitionCoordinator`: the groups of one partition of `__consumer_offsets`, for one term of its
+bundle.
 
-It decides at once, on the state in memory; the records of a decision go to the log in the order of the decisions; and no answer leaves
-before all that it builds on is durable. Refusals that a client takes as final, and everything that is only read, are answered after a
-look at the fence as well, so a zombie tells nobody anything (decisions 12 and 18). When an append fails, the state is dropped.
+It decides at once, on the state in memory; the records of a decision go to the log in the order of
+the decisions; and no answer leaves before all that it builds on is durable. Refusals that a client
+takes as final, and everything that is only read, are answered after a look at the fence as well, so
+a zombie tells nobody anything (decisions 12 and 18). When an append fails, the state is dropped.
 Must not know: how a group finds its coordinator, what a group is.
 """
 
@@ -25,10 +27,14 @@ from stateless_broker.logs import get_logger
 
 HOLD_S_MAX = 30.0
 HOLDS_PER_SESSION = 3
-"""A member is heard again well before its session is over, however long it would let itself be held."""
+"""A member is heard again well before its session is over, however long it would let itself be
+held.
+"""
 TICK_PAUSE_S_MIN = 0.01
 LATE_S, LATE_GRACE_S = 1.0, 2.0
-"""A tick that comes so late finds a process that stood still: the heartbeats of that time get a moment to arrive first."""
+"""A tick that comes so late finds a process that stood still: the heartbeats of that time get a
+moment to arrive first.
+"""
 
 T = TypeVar("T")
 
@@ -36,7 +42,10 @@ log = get_logger(__name__)
 
 
 class PartitionCoordinator:
-    """Made when the state is loaded. `on_failed` is called once if it ends before its term does: its state is of no use any more."""
+    """Made when the state is loaded.
+
+    `on_failed` is called once if it ends before its term does: its state is of no use any more.
+    """
 
     def __init__(
         self,
@@ -111,7 +120,9 @@ class PartitionCoordinator:
         return await self._read(self._core.groups)
 
     def committed_now(self) -> Iterator[tuple[Group, EndWanted, int]]:
-        """For metrics: each group with each partition that it has committed, and the offset; what is in memory, durable or not."""
+        """For metrics: each group with each partition that it has committed, and the offset; what
+        is in memory, durable or not.
+        """
         for group in self._core.state.groups.values():
             for topic_id, partitions in group.offsets.items():
                 for number, value in partitions.items():
@@ -179,7 +190,9 @@ class PartitionCoordinator:
         return found
 
     async def _confirm(self) -> None:
-        """All that the state holds now is durable, and after that nobody else had claimed the bundle. Raises NotOwner."""
+        """All that the state holds now is durable, and after that nobody else had claimed the
+        bundle. Raises NotOwner.
+        """
         await self._log.durable()
         self._check()
         await self._owner.check_fence()
@@ -210,7 +223,10 @@ class PartitionCoordinator:
     # Time
 
     async def _expire(self) -> None:
-        """Something has expired by our clock: forget what has by the store's as well. Without an answer the next look tries again."""
+        """Something has expired by our clock: forget what has by the store's as well.
+
+        Without an answer the next look tries again.
+        """
         try:
             judged_ms = await self._clocks.earlier_ms()
             if self.lost is None and self._log.has_room:

@@ -1,8 +1,10 @@
-"""`CoordinatorTerm`: the coordinators of one bundle's partitions of `__consumer_offsets`, from the opening of the bundle to its end.
+"""`CoordinatorTerm`: the coordinators of one bundle's partitions of `__consumer_offsets`, from the
+opening of the bundle to its end.
 
-Their state is loaded once, all partitions together. What is damaged refuses, naming the object, and is tried again from time to time; a
-coordinator that failed by itself begins again from the log, once nothing of the former one is under way. Whoever asks meanwhile
-waits a moment, then hears Unavailable.
+Their state is loaded once, all partitions together. What is damaged refuses, naming the object, and
+is tried again from time to time; a coordinator that failed by itself begins again from the log,
+once nothing of the former one is under way. Whoever asks meanwhile waits a moment, then hears
+Unavailable.
 """
 
 from __future__ import annotations
@@ -44,7 +46,9 @@ class TermParts:
 
 
 class CoordinatorTerm:
-    """`ready` maps partitions to their coordinators, `refused` to what is wrong with their data; the others are being loaded."""
+    """`ready` maps partitions to their coordinators, `refused` to what is wrong with their data;
+    the others are being loaded.
+    """
 
     def __init__(self, owner: BundleOwner, topic: Topic, parts: TermParts) -> None:
         self.owner = owner
@@ -58,7 +62,9 @@ class CoordinatorTerm:
         self._task = asyncio.create_task(self._run(), name=f"groups of bundle {owner.bundle}")
 
     async def coordinator(self, partition: int) -> PartitionCoordinator:
-        """Raises Unavailable while it is loaded, NotOwner when the term is over, DataDamaged or FormatNotSupported naming the object."""
+        """Raises Unavailable while it is loaded, NotOwner when the term is over, DataDamaged or
+        FormatNotSupported naming the object.
+        """
         if partition in self.ready:
             return self.ready[partition]
         try:
@@ -185,7 +191,9 @@ class CoordinatorTerm:
         )
 
     def _lost(self, partition: int) -> None:
-        """Load it again, unless the bundle is being handed over: then it refuses, and names the successor, until the term is over."""
+        """Load it again, unless the bundle is being handed over: then it refuses, and names the
+        successor, until the term is over.
+        """
         lost = self.ready[partition].lost
         if lost is not None and lost.owner and self.owner.is_being_released:
             return

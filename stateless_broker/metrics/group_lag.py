@@ -1,7 +1,8 @@
-"""Lag by consumer group and topic, sampled while the process runs: the coordinator asks the partitions' owners where these end.
+"""Lag by consumer group and topic, sampled while the process runs: the coordinator asks the
+partitions' owners where these end.
 
-A label for each of the pairs that are farthest behind, up to a cap; all others are summed up. Partitions that a group has never committed
-are not counted.
+A label for each of the pairs that are farthest behind, up to a cap; all others are summed up.
+Partitions that a group has never committed are not counted.
 """
 
 from __future__ import annotations

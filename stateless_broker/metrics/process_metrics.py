@@ -27,7 +27,10 @@ disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series fo
 
 
 class ProcessMetrics:
-    """`store`, `calls`, `owners`: the hooks. `broker`: set once it is up. `is_ready`: for the gauge."""
+    """`store`, `calls`, `owners`: the hooks.
+
+    `broker`: set once it is up. `is_ready`: for the gauge.
+    """
 
     def __init__(self, settings: ProcessSettings, root_url: str) -> None:
         self.registry = CollectorRegistry()

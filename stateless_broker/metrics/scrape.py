@@ -1,4 +1,7 @@
-"""What is looked up when somebody scrapes: the state of a broker, and its totals by topic. Lag of groups is sampled: `group_lag`."""
+"""What is looked up when somebody scrapes: the state of a broker, and its totals by topic.
+
+Lag of groups is sampled: `group_lag`.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ BUNDLES_MAX = 256
 
 
 class BrokerCollector(Collector):
-    """`broker()`: None while it is not up yet. Yields every family even then, without samples: the names are always the same."""
+    """`broker()`: None while it is not up yet.
+
+    Yields every family even then, without samples: the names are always the same.
+    """
 
     def __init__(self, broker: Callable[[], Broker | None], topics: TopicTotals) -> None:
         self._broker = broker

@@ -1,7 +1,8 @@
-"""Requests to the object store: how many, how long, how many bytes, and what they cost by a table of prices.
+"""Requests to the object store: how many, how long, how many bytes, and what they cost by a table
+of prices.
 
-Each try is counted, repeated ones too, as the store's bill does. A list counts as one request however many pages it takes, and a delete
-of many objects as one.
+Each try is counted, repeated ones too, as the store's bill does. A list counts as one request
+however many pages it takes, and a delete of many objects as one.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 1
 WRITES = frozenset({"put_if_absent", "put", "fenced_put", "list"})
 DELETES = frozenset({"delete"})
 NOT_SENT = frozenset({"open_fence", "close_fence", "list_fences"})
-"""Fences are folders of stores that have some; S3 is asked nothing. (Before it signs permission to put, it is asked for the time.)"""
+"""Fences are folders of stores that have some; S3 is asked nothing. (Before it signs permission to
+put, it is asked for the time.)
+"""
 WINDOW_S = 600.0
 SAMPLE_EVERY_S = 5.0
 
@@ -59,7 +62,9 @@ def prices_for(settings: ProcessSettings, root_url: str) -> Prices:
 
 @dataclass
 class HourlyRate:
-    """Dollars per hour over the last ten minutes, from samples of a total that are taken when somebody asks."""
+    """Dollars per hour over the last ten minutes, from samples of a total that are taken when
+    somebody asks.
+    """
 
     samples: deque[tuple[float, float]] = field(default_factory=deque)
 
@@ -73,7 +78,10 @@ class HourlyRate:
 
 
 class StoreMetrics(StoreMeter, Collector):
-    """Give it to `open_store` as its meter. `prices` may be replaced at any time; what was counted keeps its price."""
+    """Give it to `open_store` as its meter.
+
+    `prices` may be replaced at any time; what was counted keeps its price.
+    """
 
     def __init__(self, registry: CollectorRegistry, prices: Prices, now_s: float) -> None:
         self.prices = prices

@@ -1,4 +1,5 @@
-"""Records and bytes by topic, up to a cap: the first topics have totals of their own, all others share one. Plain numbers, for every batch.
+"""Records and bytes by topic, up to a cap: the first topics have totals of their own, all others
+share one. Plain numbers, for every batch.
 
 Who has totals of its own keeps them until the topic is removed, so that no total ever goes back.
 """
@@ -41,7 +42,10 @@ class TopicTotals:
         return totals
 
     def named(self, names: Mapping[int, str]) -> Iterator[tuple[str, Totals]]:
-        """Each label with its totals. `names`: the topics that there are; the others are forgotten, and make room."""
+        """Each label with its totals.
+
+        `names`: the topics that there are; the others are forgotten, and make room.
+        """
         for gone in self._by_topic.keys() - names.keys():
             self._own -= self._by_topic.pop(gone) is not self.other
         for topic_id, totals in self._by_topic.items():

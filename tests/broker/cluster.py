@@ -1,4 +1,6 @@
-"""A cluster of brokers in this process and in virtual time: what the in-process tests start, pause, stop and ask."""
+"""A cluster of brokers in this process and in virtual time: what the in-process tests start, pause,
+stop and ask.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ T = TypeVar("T")
 
 
 class PausableStore(StoreWrapper):
-    """A broker's view of the store; while paused every call stands still before it reaches the store, as in a stopped process."""
+    """A broker's view of the store; while paused every call stands still before it reaches the
+    store, as in a stopped process.
+    """
 
     def __init__(self, inner: ObjectStore) -> None:
         super().__init__(inner)
@@ -136,7 +140,10 @@ class Cluster:
     async def produce(
         self, topic: str, partition: int, *values: bytes, session: pb.ProducerSession | None = None
     ) -> tuple[int, int]:
-        """As a client does: ask who owns the partition, follow NOT_OWNER, try again. (base offset, number of retries)"""
+        """As a client does: ask who owns the partition, follow NOT_OWNER, try again.
+
+        (base offset, number of retries)
+        """
         retries = 0
         frame = frame_of(topic, partition, *values, session=session)
         address = next(iter(self.network.addresses()))
@@ -183,7 +190,9 @@ async def cluster_of(*addresses: str, store: ObjectStore | None = None, **settin
 def in_cluster(
     *addresses: str, **settings: object
 ) -> Callable[[Callable[[Cluster], Awaitable[None]]], Callable[[], None]]:
-    """The decorated scenario becomes a test that runs it in virtual time, on brokers at `addresses`."""
+    """The decorated scenario becomes a test that runs it in virtual time, on brokers at
+    `addresses`.
+    """
 
     def decorate(scenario: Callable[[Cluster], Awaitable[None]]) -> Callable[[], None]:
         async def main() -> None:

@@ -1,4 +1,6 @@
-"""Group calls as a client makes them, for tests in virtual time: follow NOT_OWNER, come back when told to."""
+"""Group calls as a client makes them, for tests in virtual time: follow NOT_OWNER, come back when
+told to.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,9 @@ async def committed_offset(cluster: Cluster, group: str, topic: str, partition: 
 
 @dataclass
 class Outsider:
-    """Commits outside of membership, as a program that assigns partitions to itself: it goes on from what it has fetched."""
+    """Commits outside of membership, as a program that assigns partitions to itself: it goes on
+    from what it has fetched.
+    """
 
     cluster: Cluster
     group: str
@@ -97,7 +101,9 @@ class Outsider:
 
 @dataclass
 class Member:
-    """A member of a group that does what a client does: tell what it owns, let go at once what it is to let go."""
+    """A member of a group that does what a client does: tell what it owns, let go at once what it
+    is to let go.
+    """
 
     cluster: Cluster
     group: str

@@ -1,4 +1,6 @@
-"""A copy of a root, taken while brokers write to it as docs/operations.md says, is a cluster that holds all that was stored before."""
+"""A copy of a root, taken while brokers write to it as docs/operations.md says, is a cluster that
+holds all that was stored before.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,10 @@ from tests.virtual_time import run_virtual, virtual_sources
 
 
 async def copy(source: ObjectStore, target: ObjectStore, *, checkpoints: bool) -> bool:
-    """One pass of a copying tool over the checkpoints, or over all else: list, then copy slowly. False: something was gone meanwhile."""
+    """One pass of a copying tool over the checkpoints, or over all else: list, then copy slowly.
+
+    False: something was gone meanwhile.
+    """
     complete = True
     listed = [info.key async for info in source.list("") if ("/checkpoints/" in info.key) == checkpoints]
     for key in listed:

@@ -1,4 +1,6 @@
-"""The compaction service, in virtual time: by the topics' own settings, beside brokers, and on through trouble."""
+"""The compaction service, in virtual time: by the topics' own settings, beside brokers, and on
+through trouble.
+"""
 
 from __future__ import annotations
 

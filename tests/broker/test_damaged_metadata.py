@@ -1,4 +1,6 @@
-"""Whichever one object of bundle 0 is damaged, the cluster goes on; with both of a pair damaged brokers that know the topics serve them."""
+"""Whichever one object of bundle 0 is damaged, the cluster goes on; with both of a pair damaged
+brokers that know the topics serve them.
+"""
 
 from __future__ import annotations
 
@@ -124,7 +126,9 @@ async def _everything_works(cluster: Cluster, new: str) -> None:
 
 @pytest.mark.parametrize("what", OBJECTS)
 def test_brokers_that_know_the_topics_serve_them_while_bundle_0_cannot_be_read_at_all(what: str) -> None:
-    """Both of a pair are damaged, and nobody owns bundle 0: records go in and out, changes of topics wait, and new brokers refuse."""
+    """Both of a pair are damaged, and nobody owns bundle 0: records go in and out, changes of
+    topics wait, and new brokers refuse.
+    """
 
     async def scenario() -> None:
         store = over_copies()

@@ -60,7 +60,9 @@ async def compact(cluster: Cluster) -> None:
 
 
 async def first_comes_late(cluster: Cluster, address: str, is_it: Callable[[fmt.Checkpoint], bool]) -> LateCheckpoint:
-    """The broker's first checkpoint that `is_it` wins a number that is free again, and is not the newest."""
+    """The broker's first checkpoint that `is_it` wins a number that is free again, and is not the
+    newest.
+    """
     root = Root(cluster.store, virtual_sources(93), await read_cluster(cluster.store))
     late = LateCheckpoint(root, is_it)
     cluster.views[address].inner = late
@@ -178,7 +180,9 @@ async def test_a_broker_that_was_fenced_does_not_answer(cluster: Cluster) -> Non
 
 @in_cluster("a:1")
 async def test_a_log_start_that_nobody_reads_is_not_answered(cluster: Cluster) -> None:
-    """It stood in a checkpoint under a number that was free again: newer ones did not have it, nor would a later owner."""
+    """It stood in a checkpoint under a number that was free again: newer ones did not have it, nor
+    would a later owner.
+    """
     await cluster.create("t", 1)
     for i in range(4):
         await cluster.produce("t", 0, b"%d" % i)

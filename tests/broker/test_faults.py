@@ -1,4 +1,6 @@
-"""A store that fails, damaged objects, clocks that jump, settings of another version; in virtual time."""
+"""A store that fails, damaged objects, clocks that jump, settings of another version; in virtual
+time.
+"""
 
 from __future__ import annotations
 

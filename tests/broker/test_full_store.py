@@ -1,4 +1,6 @@
-"""Brokers of a store that refuses writes: each bundle stays where it is and is read, and when there is room again nobody has died."""
+"""Brokers of a store that refuses writes: each bundle stays where it is and is read, and when there
+is room again nobody has died.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ BUNDLES = {0, 1, 2}
 
 
 class NoReleaseStore(PassingStore):
-    """Has room for all but RELEASE segments, and takes its time to say so; `refused` of them so far."""
+    """Has room for all but RELEASE segments, and takes its time to say so; `refused` of them so
+    far.
+    """
 
     def __init__(self) -> None:
         super().__init__(MemoryStore("", virtual_sources()))
@@ -74,7 +78,10 @@ def test_no_bundle_is_handed_over_while_the_store_is_full() -> None:
 
 
 def test_a_bundle_whose_release_is_refused_is_served_on() -> None:
-    """Only the RELEASE tells the broker that the store is full. Meanwhile producers and members of groups are sent to the successor."""
+    """Only the RELEASE tells the broker that the store is full.
+
+    Meanwhile producers and members of groups are sent to the successor.
+    """
 
     async def scenario() -> None:
         store = NoReleaseStore()
@@ -126,7 +133,9 @@ def test_a_broker_stops_though_its_releases_are_refused() -> None:
 @pytest.mark.parametrize("refusal", [StoreFull("no space is left"), StoreUnusable("read-only file system")])
 @pytest.mark.parametrize("seconds", [60.0, 60.2, 60.4])
 def test_when_there_is_room_again_each_bundle_is_where_it_was(refusal: LedgerMQError, seconds: float) -> None:
-    """The first broker that beats finds heartbeats of the others that are a minute old: they could not be written."""
+    """The first broker that beats finds heartbeats of the others that are a minute old: they could
+    not be written.
+    """
 
     async def scenario() -> None:
         store = RefusingStore()

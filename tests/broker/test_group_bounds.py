@@ -23,7 +23,10 @@ from tests.virtual_time import run_virtual, virtual_sources
 
 
 async def take_over(cluster: Cluster, store: CountingStore, groups: Sequence[str]) -> dict[str, list[int | None]]:
-    """Start a broker anew, with nothing in memory; what it tells of each group's offsets. The store counts from the start on."""
+    """Start a broker anew, with nothing in memory; what it tells of each group's offsets.
+
+    The store counts from the start on.
+    """
     await cluster.stop("a:1", graceful=False)
     store.forget()
     await cluster.start("b:1")
@@ -45,7 +48,8 @@ def test_a_takeover_reads_what_is_alive_and_not_what_was_ever_committed() -> Non
                 await asyncio.sleep(0.1)
             found = await take_over(cluster, store, [group.group for group in groups])
             assert found == {group.group: [(rounds - 1) // 2] * 10 for group in groups}
-            # The owner looks every ten seconds, a hundred segments, whether a snapshot is due, and making one takes a moment.
+            # The owner looks every ten seconds, a hundred segments, whether a snapshot is due, and
+            # making one takes a moment.
             assert store.reads["get_range"] <= INTERNAL_SEGMENTS + 130, store.reads
             assert sum(store.reads.values()) < 3 * INTERNAL_SEGMENTS, (rounds, store.reads)
             assert store.bytes < 5 * 1024 * 1024
@@ -56,7 +60,9 @@ def test_a_takeover_reads_what_is_alive_and_not_what_was_ever_committed() -> Non
 
 
 async def _go_to_parquet(cluster: Cluster, store: ObjectStore) -> None:
-    """What plans of internal topics alone have named is still written to Parquet by later ones; nothing is wrong before or after."""
+    """What plans of internal topics alone have named is still written to Parquet by later ones;
+    nothing is wrong before or after.
+    """
     root = await read_cluster(store)
     assert not (await check_root(store, root, run_blocking=run_inline)).problems
     sources = virtual_sources(7)

@@ -1,4 +1,6 @@
-"""Committed offsets stay for their retention time by the store's clock, however wrong the clocks of the coordinators are."""
+"""Committed offsets stay for their retention time by the store's clock, however wrong the clocks of
+the coordinators are.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,10 @@ SETTINGS = {
 
 
 async def group_that_is_empty(cluster: Cluster, skew_s: float) -> None:
-    """A member commits offset 5 and leaves; then another broker coordinates the group. The clock of the first is `skew_s` ahead."""
+    """A member commits offset 5 and leaves; then another broker coordinates the group.
+
+    The clock of the first is `skew_s` ahead.
+    """
     await cluster.start("a:1", skew_s)
     await cluster.settled()
     await cluster.create("t", 1)
@@ -49,7 +54,9 @@ async def take_over(cluster: Cluster, skew_s: float) -> None:
 @pytest.mark.parametrize("first_s", [-HOUR_S, 0.0])
 @pytest.mark.parametrize("second_s", [HOUR_S, 1000 * HOUR_S])
 def test_no_clock_takes_offsets_early(first_s: float, second_s: float) -> None:
-    """One is behind when the group becomes empty, the next is ahead: every one of their 90 minutes counts."""
+    """One is behind when the group becomes empty, the next is ahead: every one of their 90 minutes
+    counts.
+    """
 
     async def main() -> None:
         async with cluster_of(**SETTINGS) as cluster:

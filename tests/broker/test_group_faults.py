@@ -1,4 +1,6 @@
-"""Coordinators with bugs, processes that stood still, partitions whose end nobody can tell; in virtual time."""
+"""Coordinators with bugs, processes that stood still, partitions whose end nobody can tell; in
+virtual time.
+"""
 
 from __future__ import annotations
 
@@ -130,7 +132,9 @@ async def test_a_topic_of_which_this_broker_has_not_heard_yet_is_not_called_unkn
 
 @in_cluster("a:1", "b:1")
 async def test_an_owner_of_yesterday_refuses_no_commit(cluster: Cluster) -> None:
-    """The coordinator asks the partition's former owner, which is paused and knows an older end: not until it has looked is it believed."""
+    """The coordinator asks the partition's former owner, which is paused and knows an older end:
+    not until it has looked is it believed.
+    """
     await cluster.create("t", 8)
     for partition in range(8):
         await cluster.produce("t", partition, b"x")

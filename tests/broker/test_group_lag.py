@@ -1,4 +1,6 @@
-"""Lag of groups as brokers tell it: by the coordinator alone, with ends that other brokers know, and without a request to the store."""
+"""Lag of groups as brokers tell it: by the coordinator alone, with ends that other brokers know,
+and without a request to the store.
+"""
 
 from __future__ import annotations
 

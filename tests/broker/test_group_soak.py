@@ -1,7 +1,9 @@
-"""Groups under random misfortune, in virtual time: brokers are killed, stopped and started, members come, go, fall silent and commit.
+"""Groups under random misfortune, in virtual time: brokers are killed, stopped and started, members
+come, go, fall silent and commit.
 
-Checked for every seed: no committed offset goes back; nobody's commit counts under another's epoch; what was let go under a newer epoch is
-never committed under an older one; and when all is quiet each partition has one holder.
+Checked for every seed: no committed offset goes back; nobody's commit counts under another's epoch;
+what was let go under a newer epoch is never committed under an older one; and when all is quiet
+each partition has one holder.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ TRY_S = 8.0
 
 @dataclass
 class Judge:
-    """By partition: the highest offset and epoch whose commit was acknowledged; by (partition, epoch): the member that committed."""
+    """By partition: the highest offset and epoch whose commit was acknowledged; by (partition,
+    epoch): the member that committed.
+    """
 
     offsets: dict[int, int] = field(default_factory=dict)
     epochs: dict[int, int] = field(default_factory=dict)
@@ -35,7 +39,9 @@ class Judge:
     looks = 0
 
     def acknowledged(self, member: str, partition: int, epoch: int, offset: int, epoch_before: int) -> None:
-        """`epoch_before`: the highest epoch that was acknowledged for the partition before this commit was sent."""
+        """`epoch_before`: the highest epoch that was acknowledged for the partition before this
+        commit was sent.
+        """
         assert epoch >= epoch_before, f"partition {partition}: epoch {epoch} committed after epoch {epoch_before}"
         assert self.committers.setdefault((partition, epoch), member) == member, (
             f"partition {partition}, epoch {epoch}: two members"
@@ -55,7 +61,9 @@ class Life:
         self.started = 0
 
     async def member_life(self, lane: int) -> None:
-        """Joins, works, and leaves, falls silent or works on; again and again, each time as another member."""
+        """Joins, works, and leaves, falls silent or works on; again and again, each time as another
+        member.
+        """
         life = 0
         while not self.over:
             life += 1

@@ -209,7 +209,9 @@ async def test_a_graceful_hand_over_releases_held_heartbeats_and_costs_one_redir
 
 @in_cluster("a:1")
 async def test_nobody_is_told_what_is_not_durable(cluster: Cluster) -> None:
-    """Neither the member that caused a change nor the one whose held heartbeat it wakes, nor who only reads."""
+    """Neither the member that caused a change nor the one whose held heartbeat it wakes, nor who
+    only reads.
+    """
     await cluster.create("t", 2)
     one = Member(cluster, "g", "one", ["t"])
     await one.join()

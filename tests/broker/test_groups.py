@@ -1,4 +1,6 @@
-"""Groups through a broker's service, in virtual time: what is committed, who holds what, what is refused."""
+"""Groups through a broker's service, in virtual time: what is committed, who holds what, what is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -95,7 +97,9 @@ async def test_users_leave_the_topic_of_offsets_alone(cluster: Cluster) -> None:
 
 
 class SlowStore(PassingStore):
-    """A put takes fifty milliseconds, so that what comes meanwhile gathers; counts segments, however often each is tried (hedges)."""
+    """A put takes fifty milliseconds, so that what comes meanwhile gathers; counts segments,
+    however often each is tried (hedges).
+    """
 
     def __init__(self, inner: ObjectStore) -> None:
         super().__init__(inner)

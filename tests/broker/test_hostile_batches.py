@@ -1,4 +1,6 @@
-"""Batches that no header gives away: refused to whoever sends them, so that they stop no consumer and park no partition."""
+"""Batches that no header gives away: refused to whoever sends them, so that they stop no consumer
+and park no partition.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +91,9 @@ async def test_the_index_says_what_the_records_say_of_time_not_what_the_sender_c
 
 @in_cluster("a:1")
 async def test_what_was_refused_is_not_kept_in_memory_by_what_was_taken(cluster: Cluster) -> None:
-    """Else a batch of some hundred bytes counts as that in every bound, and holds a frame of megabytes."""
+    """Else a batch of some hundred bytes counts as that in every bound, and holds a frame of
+    megabytes.
+    """
     await cluster.create("t", 1)
     small, large = encoded([b"small"]), encoded([b"x" * 500_000])
     wordy = [batch_header("no such topic " * 1000, 0, b"", 0) for _ in range(20)]

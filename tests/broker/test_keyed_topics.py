@@ -1,4 +1,6 @@
-"""Keyed topics in a cluster: what was cleaned is read with gaps, and nobody misses the latest record of a key."""
+"""Keyed topics in a cluster: what was cleaned is read with gaps, and nobody misses the latest
+record of a key.
+"""
 
 from __future__ import annotations
 

@@ -15,7 +15,9 @@ STEPS = 40
 
 
 def test_terms_that_end_while_a_broker_hands_over_do_not_stop_it() -> None:
-    """One is being dropped when the broker begins to leave, another one ends a few turns of the loop later."""
+    """One is being dropped when the broker begins to leave, another one ends a few turns of the
+    loop later.
+    """
 
     async def leave_after(steps: int) -> None:
         async with cluster_of("a:1") as cluster:

@@ -1,4 +1,6 @@
-"""How long records wait in a producer that was told nothing about it: a lone one not at all, a burst so that it becomes few batches."""
+"""How long records wait in a producer that was told nothing about it: a lone one not at all, a
+burst so that it becomes few batches.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ async def after_the_first() -> AsyncIterator[tuple[SlowStore, Producer]]:
 
 @pytest.mark.parametrize("apart_s", [0.008, 0.010, 0.1])
 def test_records_that_come_apart_wait_for_one_put_only(apart_s: float) -> None:
-    """Though the one before is still on its way: 5 ms more would be a third of the time to a near store."""
+    """Though the one before is still on its way: 5 ms more would be a third of the time to a near
+    store.
+    """
 
     async def main() -> None:
         async with after_the_first() as (_, producer):

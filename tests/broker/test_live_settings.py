@@ -1,4 +1,6 @@
-"""Settings that change while brokers run: those of a broker by `apply`, those of a topic through the cluster (F79)."""
+"""Settings that change while brokers run: those of a broker by `apply`, those of a topic through
+the cluster (F79).
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ async def test_a_smaller_cache_lets_go_at_once(cluster: Cluster) -> None:
 
 @in_cluster("a:1", "b:1")
 async def test_a_topic_setting_counts_in_every_broker_without_a_restart(cluster: Cluster) -> None:
-    """As many brokers as there are, whoever owns what: the owner of a partition refuses and accepts as the topic says."""
+    """As many brokers as there are, whoever owns what: the owner of a partition refuses and accepts
+    as the topic says.
+    """
     await cluster.create("t", 4)
     line = cluster.line("b:1")
     for accept in ("false", "true"):

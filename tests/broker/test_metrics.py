@@ -1,4 +1,6 @@
-"""The metrics of a broker at work, in virtual time: every hook is wired, and what is scraped is the state that there is."""
+"""The metrics of a broker at work, in virtual time: every hook is wired, and what is scraped is the
+state that there is.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,9 @@ async def test_what_is_produced_and_fetched_is_counted_by_topic_up_to_the_cap(fo
 
 @measured
 async def test_a_batch_that_waits_for_its_put_is_timed(found: Measured) -> None:
-    """The first goes at once; those behind it wait for the put that is in flight, or for the spacing."""
+    """The first goes at once; those behind it wait for the put that is in flight, or for the
+    spacing.
+    """
     cluster = found.cluster
     await cluster.create("t", 1)
     before = found.value("group_commit_wait_seconds_count")

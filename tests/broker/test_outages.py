@@ -1,4 +1,6 @@
-"""A minute without the store, and a minute of 503s: nothing is lost, nobody restarts, and a start in the middle of it waits."""
+"""A minute without the store, and a minute of 503s: nothing is lost, nobody restarts, and a start
+in the middle of it waits.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Brokers that clients reach by one address and other brokers by another, as containers with published ports are."""
+"""Brokers that clients reach by one address and other brokers by another, as containers with
+published ports are.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,15 @@ from tests.broker.cluster import Cluster, until
 from tests.virtual_time import run_virtual, virtual_sources
 
 SILENT_S = 5.0
-"""Ten heartbeats of the settings FAST: how long a broker's death would go unnoticed without a line to it."""
+"""Ten heartbeats of the settings FAST: how long a broker's death would go unnoticed without a line
+to it.
+"""
 
 
 async def start(cluster: Cluster, inside: Network, name: str, port: int) -> Broker:
-    """Clients reach it at localhost:PORT by the cluster's network, brokers at NAME:9650 by theirs; neither sees the other one."""
+    """Clients reach it at localhost:PORT by the cluster's network, brokers at NAME:9650 by theirs;
+    neither sees the other one.
+    """
     settings = cluster.settings.model_copy(update={"broker_id": name, "peer_address": f"{name}:9650"})
     address, connector = f"localhost:{port}", InProcessConnector(inside)
     broker = await Broker.start(cluster.store, virtual_sources(port), settings, address, connector, run_inline)

@@ -350,7 +350,9 @@ async def test_a_long_poll_waits_for_data_and_no_longer_than_asked(cluster: Clus
 
 @in_cluster("a:1")
 async def test_a_long_poll_ends_though_its_timer_fires_a_moment_early(cluster: Cluster) -> None:
-    """A loop fires what is due within the resolution of its clock: at that moment the clock itself shows less."""
+    """A loop fires what is due within the resolution of its clock: at that moment the clock itself
+    shows less.
+    """
     await cluster.create("t", 1)
     loop, line = asyncio.get_running_loop(), cluster.line("a:1")
     awake = asyncio.Event()

@@ -1,4 +1,6 @@
-"""The Spark sink where it cannot simply go on: brokers forgot its producer, a topic went, a limit was lowered, brokers are away."""
+"""The Spark sink where it cannot simply go on: brokers forgot its producer, a topic went, a limit
+was lowered, brokers are away.
+"""
 
 from __future__ import annotations
 
@@ -140,7 +142,9 @@ async def test_a_topic_that_one_broker_does_not_know_was_not_deleted(cluster: Cl
 
 @in_cluster("a:1")
 async def test_a_topic_that_is_made_anew_between_two_tasks_is_not_decided_about(cluster: Cluster) -> None:
-    """One's rows are for the former topic, the other's for the new one: none of them may be taken for rows of the other."""
+    """One's rows are for the former topic, the other's for the new one: none of them may be taken
+    for rows of the other.
+    """
     await cluster.create("t", 2)
     async with place_of(cluster) as place, place_of(cluster) as later:
         messages = [await stage_rows(place, "q", 0, rows_of(ROWS[:20]))]
@@ -233,7 +237,9 @@ async def test_staged_rows_stay_until_it_is_certain_that_the_epoch_is_marked_as_
 
 @in_cluster("a:1")
 async def test_a_driver_whose_rival_was_faster_finds_its_work_done(cluster: Cluster) -> None:
-    """The rival has published everything, and has deleted what was staged, while this one still reads it."""
+    """The rival has published everything, and has deleted what was staged, while this one still
+    reads it.
+    """
     await cluster.create("t", 2)
     async with place_of(cluster) as place, place_of(cluster) as rival:
         messages = [await stage_rows(place, "q", 0, rows_of(part)) for part in (ROWS[:20], ROWS[20:])]
@@ -253,7 +259,9 @@ async def test_a_driver_whose_rival_was_faster_finds_its_work_done(cluster: Clus
 
 @in_cluster("a:1")
 async def test_a_given_session_ends_with_its_error_and_takes_no_other(cluster: Cluster) -> None:
-    """What `send_encoded` promises: where the sequences do not fit, nothing is sent under other ones."""
+    """What `send_encoded` promises: where the sequences do not fit, nothing is sent under other
+    ones.
+    """
     await cluster.create("t", 2)
     async with place_of(cluster) as place:
         staged = await stage_rows(place, "q", 0, rows_of(ROWS))
@@ -292,7 +300,9 @@ async def test_brokers_that_are_away_for_a_while_are_waited_for(cluster: Cluster
 
 @in_cluster("a:1")
 async def test_rows_that_were_staged_long_ago_are_not_decided_about(cluster: Cluster) -> None:
-    """Garbage collection may be about to take them, by the store's clock; that of the driver is behind and shows that they are fresh."""
+    """Garbage collection may be about to take them, by the store's clock; that of the driver is
+    behind and shows that they are fresh.
+    """
     await cluster.create("t", 2)
     async with place_of(cluster) as place:
         staged = await stage_rows(place, "q", 0, rows_of(ROWS))

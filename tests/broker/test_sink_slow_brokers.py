@@ -1,4 +1,6 @@
-"""The Spark sink on brokers that are slower than its time-outs: an epoch is stored as it was decided, whatever is given up meanwhile."""
+"""The Spark sink on brokers that are slower than its time-outs: an epoch is stored as it was
+decided, whatever is given up meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ def after(delay_s: float, step: Step | None = None) -> Step:
 
 @in_cluster("a:1")
 async def test_rows_that_time_out_unsent_leave_their_sequences_to_nobody(cluster: Cluster) -> None:
-    """The owner is not known while the first rows of a partition grow too old, and is back before the next ones do."""
+    """The owner is not known while the first rows of a partition grow too old, and is back before
+    the next ones do.
+    """
     await cluster.create("t", 2)
     async with place_of(cluster) as place:
         messages = await staged(place, rows(1, "a", "b"), rows(0, "c", "d"), rows(0, "e", "f"))

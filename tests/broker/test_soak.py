@@ -1,7 +1,9 @@
-"""A few minutes of a bad day, by seed, in virtual time: brokers die, leave, are paused past their own funeral; the store fails.
+"""A few minutes of a bad day, by seed, in virtual time: brokers die, leave, are paused past their
+own funeral; the store fails.
 
-Idempotent producers and a reader go on all the while. At the end each partition holds what was acknowledged, once, in order; what was
-never acknowledged may be there or not, but at most once and in its place. Print the seed, run it again: the same day.
+Idempotent producers and a reader go on all the while. At the end each partition holds what was
+acknowledged, once, in order; what was never acknowledged may be there or not, but at most once and
+in its place. Print the seed, run it again: the same day.
 """
 
 from __future__ import annotations
@@ -69,7 +71,9 @@ class Day:
             pass  # the store fails just now
 
     async def produce(self, partition: int) -> None:
-        """One batch after the other; after UNKNOWN_PRODUCER, or when in doubt too long, as a new producer."""
+        """One batch after the other; after UNKNOWN_PRODUCER, or when in doubt too long, as a new
+        producer.
+        """
         number = 0
         session: pb.ProducerSession | None = None
         while not self.over:

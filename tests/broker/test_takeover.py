@@ -90,7 +90,8 @@ async def test_a_broker_that_hands_over_costs_a_client_one_retry_at_most(cluster
     leaving = await cluster.owner_of("t", 0)
     await cluster.stop(leaving)
     await task
-    # The scenario's client begins each call at the first broker that listens; one redirect is its ordinary way, one more the hand-over.
+    # The scenario's client begins each call at the first broker that listens; one redirect is its
+    # ordinary way, one more the hand-over.
     assert max(retries) <= 2
     assert await cluster.read_all("t", 0) == numbered(0, 400)
     assert [info.key async for info in cluster.store.list(keys.BROKERS)] == [
@@ -288,7 +289,9 @@ async def test_a_rebalance_costs_one_retry_at_most_and_nobody_waits_for_what_is_
 
 @in_cluster("a:1", "b:1")
 async def test_what_went_wrong_with_a_bundle_is_forgotten_once_another_serves_it(cluster: Cluster) -> None:
-    """Else clients that still believe in this broker would hear of an old error for ever, and never be sent to the owner."""
+    """Else clients that still believe in this broker would hear of an old error for ever, and never
+    be sent to the owner.
+    """
     await cluster.create("t", 4)
     for address, other in (("a:1", "b:1"), ("b:1", "a:1")):
         ownership = cluster.brokers[address].ownership

@@ -1,7 +1,8 @@
-"""Child processes of a run, each with a log: started, signalled, waited for within a bound; none outlives the run.
+"""Child processes of a run, each with a log: started, signalled, waited for within a bound; none
+outlives the run.
 
-On Linux the kernel kills them when the run itself is killed (`setpriv --pdeathsig`). They are in sessions of their own, so that Ctrl-C is
-heard by the run alone.
+On Linux the kernel kills them when the run itself is killed (`setpriv --pdeathsig`). They are in
+sessions of their own, so that Ctrl-C is heard by the run alone.
 """
 
 from __future__ import annotations
@@ -108,7 +109,9 @@ class Place:
             await self.child.kill()
 
     async def stop(self, seconds_max: float, may_end_anyway: Callable[[], bool] = lambda: False) -> list[Violation]:
-        """SIGTERM: ends with 0, within its time; a broker that waits for its store may give up then, as it says it does."""
+        """SIGTERM: ends with 0, within its time; a broker that waits for its store may give up
+        then, as it says it does.
+        """
         self.wanted = False
         child = self.child
         if child is None or child.code is not None:

@@ -1,4 +1,6 @@
-"""Creates a topic, writes it, reads all of it back, deletes it, and begins again under the same name: nothing old may ever show."""
+"""Creates a topic, writes it, reads all of it back, deletes it, and begins again under the same
+name: nothing old may ever show.
+"""
 
 from __future__ import annotations
 

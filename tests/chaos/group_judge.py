@@ -1,4 +1,5 @@
-"""Judges groups by what their members wrote down and what the cluster said that they have committed. All times are of one clock.
+"""Judges groups by what their members wrote down and what the cluster said that they have
+committed. All times are of one clock.
 
 never handled                  no member of a group was handed a record
 skipped                        a group had committed past a record before any member was done with it

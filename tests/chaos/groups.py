@@ -1,6 +1,8 @@
-"""The groups of a run: whose members they are, what a cluster says that they have committed, and how they come to an end.
+"""The groups of a run: whose members they are, what a cluster says that they have committed, and
+how they come to an end.
 
-Judged is `main`, of which everything is kept; the topics that come and go only make the members of `watchers` move.
+Judged is `main`, of which everything is kept; the topics that come and go only make the members of
+`watchers` move.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ MEMBERS = ("workers", "workers", "workers", "watchers", "watchers")
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What the cluster said that a group has committed; partitions that are not there have nothing. Monotonic nanoseconds."""
+    """What the cluster said that a group has committed; partitions that are not there have nothing.
+    Monotonic nanoseconds.
+    """
 
     group: str
     asked_ns: int

@@ -1,4 +1,6 @@
-"""Carries out the troubles of a schedule, each begun at its time and undone at its end; those that touch the same thing one by one."""
+"""Carries out the troubles of a schedule, each begun at its time and undone at its end; those that
+touch the same thing one by one.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from tests.chaos.workload import OwnerWatch
 from tests.cutting_proxy import CuttingProxy
 
 RIVAL_S_MAX = 30.0
-"""A rival that is not done by then is killed too: on a slow line with producers at work it has a long way to go."""
+"""A rival that is not done by then is killed too: on a slow line with producers at work it has a
+long way to go.
+"""
 RIVALS_LINE_DELAY_S = 0.02
 """So that a round takes long enough to be killed in its midst."""
 

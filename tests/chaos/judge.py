@@ -1,8 +1,9 @@
-"""After the run: is everything that was told true? The simulation's checker on the history, and what the root and the logs say.
+"""After the run: is everything that was told true? The simulation's checker on the history, and
+what the root and the logs say.
 
-The truth is what pyarrow reads from Parquet after the last compaction. Below the first file that retention left, what readers had seen
-stands in for it: there the checker holds observations against each other, and retention against the clock. So it is with topics that were
-deleted.
+The truth is what pyarrow reads from Parquet after the last compaction. Below the first file that
+retention left, what readers had seen stands in for it: there the checker holds observations against
+each other, and retention against the clock. So it is with topics that were deleted.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ GRPC_TELLS = re.compile(
     r"Exception not handled by _handle_exceptions in servicer method.*\n(Traceback.*\n(  .*\n)+asyncio\S+CancelledError\n)+"
     r"|ExecuteBatchError raised in core by servicer method.*\nTraceback.*\n(  .*\n)+grpc\S+ExecuteBatchError: .*\n"
 )
-"""How gRPC itself tells of a call that did not end in the time that a server which stops gives it, and of an answer whose line was gone."""
+"""How gRPC itself tells of a call that did not end in the time that a server which stops gives it,
+and of an answer whose line was gone.
+"""
 
 
 def judge_history(
@@ -90,7 +93,9 @@ def _final_log(
 
 
 def _ends_of_the_deleted(work: Workload) -> dict[Partition, int]:
-    """Nobody has a copy of what was deleted: what was seen below these offsets is held against what was sent and acknowledged."""
+    """Nobody has a copy of what was deleted: what was seen below these offsets is held against what
+    was sent and acknowledged.
+    """
     ends: dict[Partition, int] = {}
     sends: dict[int, Partition] = {}
     for event in work.history:
@@ -131,7 +136,10 @@ async def compact_all(children: Children, url: str) -> list[Violation]:
 
 
 async def fsck(children: Children, url: str) -> tuple[list[Violation], str]:
-    """Violations and the verdict. Left-overs of processes that were killed are no damage; they are counted."""
+    """Violations and the verdict.
+
+    Left-overs of processes that were killed are no damage; they are counted.
+    """
     child = children.spawn("fsck", [*LEDGERMQ, "fsck", url, "--output", "json"])
     try:
         code = await child.ended(COMMAND_S_MAX)

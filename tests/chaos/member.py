@@ -1,7 +1,9 @@
-"""A member of a group, as a process that is killed, stopped and paused: `python -m tests.chaos.member TARGET GROUP NAME SEED DIARY`.
+"""A member of a group, as a process that is killed, stopped and paused: `python -m
+tests.chaos.member TARGET GROUP NAME SEED DIARY`.
 
-Each line of its diary is one event: monotonic nanoseconds, what happened, and of what. It is written before the cluster can hear of it
-(handled), or once the cluster has answered (committed). SIGTERM: commit, leave, end.
+Each line of its diary is one event: monotonic nanoseconds, what happened, and of what. It is
+written before the cluster can hear of it (handled), or once the cluster has answered (committed).
+SIGTERM: commit, leave, end.
 """
 
 from __future__ import annotations
@@ -93,7 +95,9 @@ class Member:
             await asyncio.sleep(STALL_S)
 
     async def _handle(self, consumer: GroupConsumer, messages: list[GroupMessage]) -> None:
-        """auto: done with all of them. acked: with some, in any order, the others later. manual: commit some turns after."""
+        """auto: done with all of them. acked: with some, in any order, the others later. manual:
+        commit some turns after.
+        """
         if self._mode == "acked":
             self._unfinished += messages
             self._random.shuffle(self._unfinished)

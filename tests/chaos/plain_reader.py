@@ -1,7 +1,9 @@
-"""What a plain reader of `parquet/` sees with pyarrow alone, past brokers and SDK: names while the run goes on, every record at its end.
+"""What a plain reader of `parquet/` sees with pyarrow alone, past brokers and SDK: names while the
+run goes on, every record at its end.
 
-A LIST is no snapshot: files come and go while it runs. A reader that finds a file gone begins again, so a gap counts only when every file
-of the list still opens afterwards and a second list shows the same gap.
+A LIST is no snapshot: files come and go while it runs. A reader that finds a file gone begins
+again, so a gap counts only when every file of the list still opens afterwards and a second list
+shows the same gap.
 """
 
 from __future__ import annotations
@@ -52,7 +54,10 @@ class PlainReader:
             pq.read_metadata(f"{self._folder}/{name.key.removeprefix('parquet/')}", filesystem=self._fs)
 
     def look(self) -> list[PlainRead]:
-        """One consistent look, as the history takes it. Raises OSError while the store does not answer."""
+        """One consistent look, as the history takes it.
+
+        Raises OSError while the store does not answer.
+        """
         for _ in range(TRIES_MAX):
             seen = self.names()
             reads = {partition: _plain_read(partition, names) for partition, names in seen.items()}
@@ -71,7 +76,9 @@ class PlainReader:
         return []
 
     def records(self) -> tuple[dict[Partition, dict[int, str]], list[Violation]]:
-        """Everything, at rest: by partition and offset; an offset that is there twice is a violation."""
+        """Everything, at rest: by partition and offset; an offset that is there twice is a
+        violation.
+        """
         found: dict[Partition, dict[int, str]] = defaultdict(dict)
         violations = []
         for partition, names in self.names().items():

@@ -1,10 +1,12 @@
-"""`make chaos`: real brokers on a real store, a schedule of troubles from a seed, clients all along, and a judge.
+"""`make chaos`: real brokers on a real store, a schedule of troubles from a seed, clients all
+along, and a judge.
 
 python -m tests.chaos.run --store minio --events 200 --seed 0 --seconds 800
 
-Phases: begin; troubles; heal, so that every client comes to an end by itself; groups work off what is left; a last reader; graceful
-stops; the last compaction; a new broker that knows nothing, a reader of all that is in Parquet, and what groups have committed; pyarrow;
-fsck; judgement. Each has a bound.
+Phases: begin; troubles; heal, so that every client comes to an end by itself; groups work off what
+is left; a last reader; graceful stops; the last compaction; a new broker that knows nothing, a
+reader of all that is in Parquet, and what groups have committed; pyarrow; fsck; judgement. Each has
+a bound.
 """
 
 from __future__ import annotations

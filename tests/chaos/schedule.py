@@ -1,8 +1,9 @@
 """What goes wrong, when, with whom and for how long: a pure function of the seed.
 
-Troubles that touch the same thing follow each other; troubles of different things overlap, of one broker too (a paused process whose line
-to the store is cut meanwhile). At most all brokers but one are killed, paused or stopped by single troubles at a time; `KILL_ALL` is one
-trouble of its own. Knows nothing of processes.
+Troubles that touch the same thing follow each other; troubles of different things overlap, of one
+broker too (a paused process whose line to the store is cut meanwhile). At most all brokers but one
+are killed, paused or stopped by single troubles at a time; `KILL_ALL` is one trouble of its own.
+Knows nothing of processes.
 """
 
 from __future__ import annotations
@@ -88,7 +89,9 @@ RESTS_S = {Part.PROCESS: 4.0, Part.RIVAL: 2.0, Part.SERVER: 3.0, Part.CLIENTS: 0
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """`who`: the number of the broker or member; None where it touches no single one. `amount`: how bad, from 0 to 1."""
+    """`who`: the number of the broker or member; None where it touches no single one. `amount`: how
+    bad, from 0 to 1.
+    """
 
     number: int
     at_s: float

@@ -1,4 +1,6 @@
-"""The parts of `make chaos` that decide: schedules, what counts as a plain reader's gap, retention, and that nothing outlives a run."""
+"""The parts of `make chaos` that decide: schedules, what counts as a plain reader's gap, retention,
+and that nothing outlives a run.
+"""
 
 from __future__ import annotations
 

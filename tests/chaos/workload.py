@@ -1,7 +1,8 @@
-"""The clients of a run: SDK producers and consumers over gRPC, who write down what they asked and what they were told.
+"""The clients of a run: SDK producers and consumers over gRPC, who write down what they asked and
+what they were told.
 
-All in one event loop: the history has one order. Each has a client, hence connections, of its own. Values begin with a name that no two
-sends share.
+All in one event loop: the history has one order. Each has a client, hence connections, of its own.
+Values begin with a name that no two sends share.
 """
 
 from __future__ import annotations
@@ -87,7 +88,10 @@ class ChaosClient(Protocol):
 
 
 class Sender:
-    """`once` and in order if the settings promise it. Now and then a new producer, as a program that is started again."""
+    """`once` and in order if the settings promise it.
+
+    Now and then a new producer, as a program that is started again.
+    """
 
     def __init__(self, work: Workload, name: str, topics: list[str], records_s: float, **settings: Any) -> None:
         self.name = name
@@ -194,7 +198,9 @@ class Reader:
             await consumer.close()
 
     async def note(self, client: ledgermq.Client, reader: str, messages: list[Message]) -> None:
-        """A reader passed over records: first ask where the log starts, so that the judge knows whether it had to."""
+        """A reader passed over records: first ask where the log starts, so that the judge knows
+        whether it had to.
+        """
         self._work.measures.polled(reader.partition(".")[0], len(messages), asyncio.get_running_loop().time())
         by_partition: defaultdict[Partition, list[tuple[int, str]]] = defaultdict(list)
         passed_over = set()

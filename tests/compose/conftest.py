@@ -1,4 +1,6 @@
-"""One compose project for all tests of this folder: built, up, and gone at the end, whatever happens; logs stay when a test fails."""
+"""One compose project for all tests of this folder: built, up, and gone at the end, whatever
+happens; logs stay when a test fails.
+"""
 
 from __future__ import annotations
 

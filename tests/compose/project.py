@@ -1,4 +1,5 @@
-"""The project of infra/compose/ for tests: images from packages, free ports, one fixed name, so that a run clears up after a killed one.
+"""The project of infra/compose/ for tests: images from packages, free ports, one fixed name, so
+that a run clears up after a killed one.
 
 Everything goes through `docker` and compose as an operator would use them.
 """
@@ -51,7 +52,9 @@ class Project:
         return said([*self._compose, *arguments], timeout_s, check)
 
     def run_once(self, service: str, *variables: str) -> tuple[int, str]:
-        """A container of its own of this service with other variables: its exit status and what it said."""
+        """A container of its own of this service with other variables: its exit status and what it
+        said.
+        """
         options = [part for variable in variables for part in ("-e", variable)]
         done = ran([*self._compose, "run", "-T", "--rm", "--no-deps", *options, service], COMMAND_S_MAX)
         lines = done.stdout.strip().splitlines()
@@ -174,7 +177,9 @@ def default(name: str) -> str:
 
 
 def values_for_test(folder: Path) -> dict[str, str]:
-    """Images from packages, ports that are free, and the settings as they are, but for a quicker compaction service."""
+    """Images from packages, ports that are free, and the settings as they are, but for a quicker
+    compaction service.
+    """
     base = docker.base_image()
     with tempfile.TemporaryDirectory(dir=folder) as made:
         shutil.copy(HERE / "minio" / "Dockerfile", made)

@@ -1,6 +1,8 @@
-"""Run as a program on the host: `spark_counts.py PARQUET_URL ENDPOINT` reads with nothing but Spark and prints what there is, as JSON.
+"""Run as a program on the host: `spark_counts.py PARQUET_URL ENDPOINT` reads with nothing but Spark
+and prints what there is, as JSON.
 
-By topic and partition: rows, distinct offsets, first and last offset, sum of the CRC-32s of the values.
+By topic and partition: rows, distinct offsets, first and last offset, sum of the CRC-32s of the
+values.
 """
 
 from __future__ import annotations

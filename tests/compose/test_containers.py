@@ -1,4 +1,6 @@
-"""What an operator meets: healthy containers without rights, figures in Prometheus, Parquet for Spark, clear words about wrong settings."""
+"""What an operator meets: healthy containers without rights, figures in Prometheus, Parquet for
+Spark, clear words about wrong settings.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What may happen to containers, under load: nothing acknowledged is lost or stored twice, no client sees an error, all come back."""
+"""What may happen to containers, under load: nothing acknowledged is lost or stored twice, no
+client sees an error, all come back.
+"""
 
 from __future__ import annotations
 

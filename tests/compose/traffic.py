@@ -1,4 +1,6 @@
-"""Records that are produced through the published ports all the while something is broken, and the proof that each is there once."""
+"""Records that are produced through the published ports all the while something is broken, and the
+proof that each is there once.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ READ_S_MAX = 180.0
 
 
 class Traffic:
-    """`sent`: values by partition in their order, all of which are acknowledged once `traffic_on` has ended."""
+    """`sent`: values by partition in their order, all of which are acknowledged once `traffic_on`
+    has ended.
+    """
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
@@ -70,7 +74,9 @@ async def traffic_on(target: str, topic: str) -> AsyncIterator[Traffic]:
 
 
 async def read_all(client: Client, topic: str) -> dict[int, list[bytes]]:
-    """What a consumer gets from the log start to the ends as they are now; asserts that offsets are dense."""
+    """What a consumer gets from the log start to the ends as they are now; asserts that offsets are
+    dense.
+    """
     values: dict[int, list[bytes]] = {partition: [] for partition in range(PARTITIONS)}
     async with client.consumer(topic) as consumer, asyncio.timeout(READ_S_MAX):
         ends = await consumer.end_offsets()

@@ -1,4 +1,6 @@
-"""The file store on disks that are full, read-only, gone or broken, and with processes that are killed."""
+"""The file store on disks that are full, read-only, gone or broken, and with processes that are
+killed.
+"""
 
 from __future__ import annotations
 
@@ -221,7 +223,9 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 async def test_nothing_is_acknowledged_before_it_and_all_above_it_would_survive_a_power_cut(
     tmp_path: Path, store: FileStore, steps: list[str]
 ) -> None:
-    """The file before its name, the name before the answer, and each new folder's entry before anything in it."""
+    """The file before its name, the name before the answer, and each new folder's entry before
+    anything in it.
+    """
     await store.put_if_absent("a/b/c", [b"x"])
     made = ["mkdir root", f"fsync {tmp_path.name}", f"fsync {tmp_path.name}", "mkdir .tmp", "fsync root"]
     assert steps == [
@@ -460,7 +464,9 @@ async def test_closing_leaves_nothing_of_our_own(tmp_path: Path) -> None:
 
 
 async def test_a_put_races_with_the_removal_of_its_folder(tmp_path: Path, store: FileStore) -> None:
-    """Somebody tidies empty folders away: a put lands whole, or says that it is not sure, and then a second try lands."""
+    """Somebody tidies empty folders away: a put lands whole, or says that it is not sure, and then
+    a second try lands.
+    """
     stop = threading.Event()
 
     def tidy() -> None:
@@ -522,7 +528,9 @@ async def test_folders_of_topics_go_with_their_last_object_and_others_stay(tmp_p
 
 
 async def test_no_put_fails_because_its_folder_goes(tmp_path: Path, sources: Sources) -> None:
-    """Each store believes to know the folder, which goes with each object that the other deletes in it."""
+    """Each store believes to know the folder, which goes with each object that the other deletes in
+    it.
+    """
 
     async def put_and_delete(store: FileStore, name: str) -> None:
         for i in range(100):
@@ -538,7 +546,9 @@ async def test_no_put_fails_because_its_folder_goes(tmp_path: Path, sources: Sou
 
 
 async def test_fenced_puts_race_with_the_close_of_their_fence(store: FileStore) -> None:
-    """Each put either landed before the fence was closed, and is seen right after, or is refused; none lands later."""
+    """Each put either landed before the fence was closed, and is seen right after, or is refused;
+    none lands later.
+    """
     for i in range(15):
         fence, names = f"fence-{i}", [f"f{i}/{j}" for j in range(8)]
         await store.open_fence(fence)

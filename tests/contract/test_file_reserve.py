@@ -22,7 +22,9 @@ RESERVE = 1 * MIB
 
 
 class SmallDisk:
-    """A disk of so many bytes, below the file store: it counts what is written under `root`, the reserve included."""
+    """A disk of so many bytes, below the file store: it counts what is written under `root`, the
+    reserve included.
+    """
 
     def __init__(self, root: Path, size: int) -> None:
         self.root = root

@@ -1,4 +1,6 @@
-"""Rival brokers append to one ledger on real stores, over a network that cuts connections: nothing acknowledged is lost or doubled."""
+"""Rival brokers append to one ledger on real stores, over a network that cuts connections: nothing
+acknowledged is lost or doubled.
+"""
 
 from __future__ import annotations
 

@@ -246,7 +246,9 @@ LISTED = sorted(
 
 
 async def fill(store: ObjectStore, backend: Backend) -> list[str]:
-    """A file system cannot hold a file and a folder of one name, and MinIO does not list both; no key of ours asks for it."""
+    """A file system cannot hold a file and a folder of one name, and MinIO does not list both; no
+    key of ours asks for it.
+    """
     is_tree = backend.name.endswith(("file", "minio", "hdfs"))
     names = [n for n in LISTED if n not in ("a", "a-b", "a/x")] if is_tree else LISTED
     for name in reversed(names):
@@ -445,7 +447,10 @@ async def test_the_url_opens_the_same_kind_of_store(store: ObjectStore, backend:
 
 
 async def test_what_is_shared_is_read_by_others(store: ObjectStore, tmp_path: Path) -> None:
-    """By a URL for objects in files and on S3; others have none. It says nothing of whether the object is there."""
+    """By a URL for objects in files and on S3; others have none.
+
+    It says nothing of whether the object is there.
+    """
     await store.put_if_absent("a/b=c/0007", [b"0123456789"])
     shared = await store.share("a/b=c/0007", 60_000)
     missing = await store.share("a/missing", 60_000)

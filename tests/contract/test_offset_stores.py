@@ -1,4 +1,6 @@
-"""The contract of offset stores, on every one of them: what is committed grows under one epoch, and an older epoch is refused."""
+"""The contract of offset stores, on every one of them: what is committed grows under one epoch, and
+an older epoch is refused.
+"""
 
 from __future__ import annotations
 
@@ -145,7 +147,9 @@ async def test_metadata_is_bounded(store: OffsetStore) -> None:
 
 
 async def test_racing_members_never_take_an_offset_back(opened: Callable[[], OffsetStore]) -> None:
-    """Many members with many epochs, each as if in a process of its own: the offset only grows, and none commits once it is fenced."""
+    """Many members with many epochs, each as if in a process of its own: the offset only grows, and
+    none commits once it is fenced.
+    """
     seen: list[int] = []
 
     async def member(epoch: int) -> None:

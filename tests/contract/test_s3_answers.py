@@ -170,7 +170,9 @@ async def test_only_412_says_that_an_object_exists(store: ObjectStore, server: S
 async def test_a_text_of_obstores_that_nobody_knows_is_no_answer(
     scripted: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As if a release of it worded its errors otherwise: a question for `settle_put`, never won or lost."""
+    """As if a release of it worded its errors otherwise: a question for `settle_put`, never won or
+    lost.
+    """
     monkeypatch.setattr(s3_obstore, "_ANSWER", re.compile("said otherwise"))
     async with await open_s3(
         f"s3://bucket/root?endpoint={scripted.endpoint}&region=eu-central-1&client=obstore"

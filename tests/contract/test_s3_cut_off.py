@@ -1,4 +1,6 @@
-"""A real S3 server behind a network that cuts connections: what landed without an answer is found out, and reads go on."""
+"""A real S3 server behind a network that cuts connections: what landed without an answer is found
+out, and reads go on.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What only a real S3 server can show: signatures, expiry, refused credentials, uploads that break off."""
+"""What only a real S3 server can show: signatures, expiry, refused credentials, uploads that break
+off.
+"""
 
 from __future__ import annotations
 

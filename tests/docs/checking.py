@@ -1,4 +1,6 @@
-"""Checks a block without running it: syntax, and that every command, option and make target in it exists."""
+"""Checks a block without running it: syntax, and that every command, option and make target in it
+exists.
+"""
 
 from __future__ import annotations
 

@@ -1,13 +1,15 @@
 """The fenced code blocks of README.md and docs/, and how each of them is run or checked.
 
-An HTML comment right above a block says what is special about it; readers of the page do not see it:
+An HTML comment right above a block says what is special about it; readers of the page do not see
+it:
 
     <!-- test: not run, REASON -->       it cannot run here; its syntax is checked, and that its commands, options and targets exist
     <!-- test: until TEXT, REASON -->    it never ends: a script is stopped when it prints TEXT, a fragment when it calls it
                                          (`print x2`: the second time)
 
-markdown-it-py, which the lock file has anyway, finds the blocks. mktestdocs and sybil run Python blocks too, but neither runs blocks with
-`await` at their top, stops those that never end, nor checks what it cannot run; that is most of this package.
+markdown-it-py, which the lock file has anyway, finds the blocks. mktestdocs and sybil run Python
+blocks too, but neither runs blocks with `await` at their top, stops those that never end, nor
+checks what it cannot run; that is most of this package.
 """
 
 from __future__ import annotations
@@ -48,7 +50,9 @@ class Block:
 
     @property
     def is_script(self) -> bool:
-        """It is a program of its own, and no fragment of one; or needs a process of its own (tests/unit/parquet/duckdb_process.py)."""
+        """It is a program of its own, and no fragment of one; or needs a process of its own
+        (tests/unit/parquet/duckdb_process.py).
+        """
         return "asyncio.run(" in self.text or "import duckdb" in self.text
 
 

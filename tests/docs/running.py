@@ -1,7 +1,9 @@
-"""Runs the blocks of a page in order, as a reader does: in one folder, beside one broker, with the names of the blocks before.
+"""Runs the blocks of a page in order, as a reader does: in one folder, beside one broker, with the
+names of the blocks before.
 
-A Python program is run as a script, a fragment in a namespace that holds what the page takes for given (`client`, an `engine`, …), and bash
-by bash. Addresses in the text become the broker's, `ledgermq-data` is the broker's root.
+A Python program is run as a script, a fragment in a namespace that holds what the page takes for
+given (`client`, an `engine`, …), and bash by bash. Addresses in the text become the broker's,
+`ledgermq-data` is the broker's root.
 """
 
 from __future__ import annotations
@@ -29,7 +31,11 @@ _ADDRESS = re.compile(r"\blocalhost:9650\b")
 
 @dataclass
 class Reader:
-    """Who follows the page. `address`: of the broker; `folder`: the current one; `commands`: the folder of the program `ledgermq`."""
+    """Who follows the page.
+
+    `address`: of the broker; `folder`: the current one; `commands`: the folder of the program
+    `ledgermq`.
+    """
 
     address: str
     folder: Path

@@ -1,4 +1,6 @@
-"""Every code block of README.md and docs/ runs twice in a row as it stands, or says in the text why it cannot, and is checked then."""
+"""Every code block of README.md and docs/ runs twice in a row as it stands, or says in the text why
+it cannot, and is checked then.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What tests of groups do with clients: fill topics, take messages, ask what is committed, drop a consumer as a crash would."""
+"""What tests of groups do with clients: fill topics, take messages, ask what is committed, drop a
+consumer as a crash would.
+"""
 
 from __future__ import annotations
 

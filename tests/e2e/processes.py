@@ -1,4 +1,5 @@
-"""Real broker processes for tests: start them on a root, kill, pause, resume, stop them; nothing outlives the test.
+"""Real broker processes for tests: start them on a root, kill, pause, resume, stop them; nothing
+outlives the test.
 
 with BrokerProcesses(tmp_path, root_url) as brokers:
     first = brokers.start()
@@ -20,7 +21,9 @@ from types import TracebackType
 from typing import Self
 
 START_S_MAX = 90.0
-"""A start is a second of processor time; on a machine that does twenty other things it was seen to take thirty."""
+"""A start is a second of processor time; on a machine that does twenty other things it was seen to
+take thirty.
+"""
 STOP_S_MAX = 60.0
 _READY = re.compile(r"listens on (\S+), root")
 
@@ -52,7 +55,10 @@ class BrokerProcess:
 
 
 class BrokerProcesses:
-    """`folder` takes the logs. Processes started here are children of the test; `close` ends all of them, paused ones too."""
+    """`folder` takes the logs.
+
+    Processes started here are children of the test; `close` ends all of them, paused ones too.
+    """
 
     def __init__(self, folder: Path, root_url: str, options: Sequence[str] = QUICK) -> None:
         self.root_url = root_url

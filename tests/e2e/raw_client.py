@@ -1,4 +1,6 @@
-"""A client of the bare protocol, without the SDK: it follows NOT_OWNER, retries what may be retried, and counts how often it had to."""
+"""A client of the bare protocol, without the SDK: it follows NOT_OWNER, retries what may be
+retried, and counts how often it had to.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from tests.broker.cluster import frame_of, read_all
 
 DEADLINE_S = 40.0
 ATTEMPT_S = 6.0
-"""Longer than a broker waits for a bundle that it is just taking over: else its answer is lost, and what it did is not."""
+"""Longer than a broker waits for a bundle that it is just taking over: else its answer is lost, and
+what it did is not.
+"""
 
 T = TypeVar("T")
 
@@ -118,7 +122,9 @@ class RawClient:
     async def produce(
         self, topic: str, partition: int, *values: bytes, session: pb.ProducerSession | None = None
     ) -> tuple[int, int]:
-        """(base offset, retries); with a session a retry never stores twice, and the session moves on by the number of values."""
+        """(base offset, retries); with a session a retry never stores twice, and the session moves
+        on by the number of values.
+        """
         frame = frame_of(topic, partition, *values, session=session)
 
         async def ask(line: GrpcConnection) -> int:
@@ -137,7 +143,9 @@ class RawClient:
         return values
 
     async def error_of(self, topic: str, partition: int) -> LedgerMQError | None:
-        """What producing one record says in the end: retriable errors are tried again, also at the address of a broker that is gone."""
+        """What producing one record says in the end: retriable errors are tried again, also at the
+        address of a broker that is gone.
+        """
         try:
             await self.produce(topic, partition, b"?")
         except LedgerMQError as error:

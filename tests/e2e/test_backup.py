@@ -1,4 +1,5 @@
-"""The backup of docs/operations.md as an operator does it: settings file and SIGHUP, a copying tool, `fsck`, brokers on the copy.
+"""The backup of docs/operations.md as an operator does it: settings file and SIGHUP, a copying
+tool, `fsck`, brokers on the copy.
 
 `tests/broker/test_backup.py` does the same in virtual time, and in every test run.
 """
@@ -26,7 +27,10 @@ OPTIONS = tuple(option for option in QUICK if option != "--no-background-compact
 
 
 def copy(source: Path, target: Path, *, checkpoints: bool) -> bool:
-    """One run of a copying tool: list, then copy file by file. False: something was gone meanwhile."""
+    """One run of a copying tool: list, then copy file by file.
+
+    False: something was gone meanwhile.
+    """
     complete = True
     listed = sorted(
         Path(folder, name) for folder, _, names in os.walk(source) for name in names

@@ -1,4 +1,6 @@
-"""Broadcast on brokers in virtual time: every consumer gets all, each keeps its own place, failures hold nobody up."""
+"""Broadcast on brokers in virtual time: every consumer gets all, each keeps its own place, failures
+hold nobody up.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The command line against a real broker process: every command as a user runs it, in processes of their own."""
+"""The command line against a real broker process: every command as a user runs it, in processes of
+their own.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`ledgermq produce` that is interrupted, or whose broker stops: it says what is stored, and a second run goes on from there."""
+"""`ledgermq produce` that is interrupted, or whose broker stops: it says what is stored, and a
+second run goes on from there.
+"""
 
 from __future__ import annotations
 

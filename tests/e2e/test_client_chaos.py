@@ -1,7 +1,8 @@
 """Producers and consumers of the SDK on a cluster under random trouble, by a seed, in virtual time.
 
-Brokers are killed, stopped gracefully, paused and started; the store fails before and after effect, late, and throttles. Whatever happens:
-each acknowledged record is where its answer said, once, in the order of sending by key; a reader that was there all the time sees the same.
+Brokers are killed, stopped gracefully, paused and started; the store fails before and after effect,
+late, and throttles. Whatever happens: each acknowledged record is where its answer said, once, in
+the order of sending by key; a reader that was there all the time sees the same.
 """
 
 from __future__ import annotations

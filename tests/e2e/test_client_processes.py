@@ -1,4 +1,6 @@
-"""The SDK over gRPC on real broker processes that are killed and stopped in mid-stream, and on ports where nobody listens."""
+"""The SDK over gRPC on real broker processes that are killed and stopped in mid-stream, and on
+ports where nobody listens.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ async def owner_of_most(client: ledgermq.Client) -> str:
 
 
 async def produce_while(client: ledgermq.Client, disturb: AsyncIterator[None]) -> list[ledgermq.SendResult]:
-    """All records, with a disturbance now and then; what was answered of each, in the order of sending."""
+    """All records, with a disturbance now and then; what was answered of each, in the order of
+    sending.
+    """
     deliveries: list[ledgermq.Delivery] = []
     async with client.producer(linger_ms=1, request_timeout_s=REQUEST_S) as producer:
         for first in range(0, RECORDS, 200):

@@ -1,4 +1,6 @@
-"""The SDK on a cluster whose brokers die, in virtual time: nothing is lost, doubled or out of order, and nothing hangs."""
+"""The SDK on a cluster whose brokers die, in virtual time: nothing is lost, doubled or out of
+order, and nothing hangs.
+"""
 
 from __future__ import annotations
 

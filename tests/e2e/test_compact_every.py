@@ -1,4 +1,6 @@
-"""`ledgermq compact --every` as a process: rounds by the topics' settings, told line by line, until SIGTERM; rivals beside it."""
+"""`ledgermq compact --every` as a process: rounds by the topics' settings, told line by line, until
+SIGTERM; rivals beside it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A coordinator of real processes is killed, beside the servers' tests twenty times, while commits flow: none is ever taken back."""
+"""A coordinator of real processes is killed, beside the servers' tests twenty times, while commits
+flow: none is ever taken back.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ async def committed(client: RawClient) -> pb.CommittedPartition:
 
 
 async def make_topic(client: RawClient, address: str) -> None:
-    """The first call of any group makes it, at a broker that need not be the coordinator, and may be refused at first: it is repeated."""
+    """The first call of any group makes it, at a broker that need not be the coordinator, and may
+    be refused at first: it is repeated.
+    """
     async with asyncio.timeout(DEADLINE_S):
         while True:
             with suppress(RetriableError):
@@ -44,7 +48,9 @@ async def make_topic(client: RawClient, address: str) -> None:
 
 
 class Committing:
-    """Ascending offsets, one after the other, until `stop`; beside it another reads what is committed, and never sees it go back."""
+    """Ascending offsets, one after the other, until `stop`; beside it another reads what is
+    committed, and never sees it go back.
+    """
 
     def __init__(self, client: RawClient, epoch: int) -> None:
         self._client = client
@@ -60,7 +66,9 @@ class Committing:
             one = pb.OffsetCommit(topic="t", partition=0, offset=offset, epoch=self._epoch, counter=offset)
             request = pb.CommitOffsetsRequest(group=GROUP, commits=[one])
             answer, _ = await self._client.at_owner(
-                keys.OFFSETS_TOPIC, PARTITION, lambda line: line.commit_offsets(request)
+                keys.OFFSETS_TOPIC,
+                PARTITION,
+                lambda line: line.commit_offsets(request),  # noqa: B023
             )
             if answer.results[0].HasField("error"):
                 error = error_from_proto(answer.results[0].error)

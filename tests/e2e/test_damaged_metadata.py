@@ -1,4 +1,6 @@
-"""A bit flips in what the topics are read from, while no broker runs: the next one starts, serves everything, and mends it."""
+"""A bit flips in what the topics are read from, while no broker runs: the next one starts, serves
+everything, and mends it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Consumers that read segments by themselves, of real brokers on a folder: they get what everybody gets, whatever becomes of the files."""
+"""Consumers that read segments by themselves, of real brokers on a folder: they get what everybody
+gets, whatever becomes of the files.
+"""
 
 from __future__ import annotations
 
@@ -126,7 +128,9 @@ async def test_segments_that_are_trimmed_behind_a_consumer_cost_it_nothing_but_a
 
 @pytest.mark.parametrize("spoil", ["removed", "filled with others' bytes", "cut short"])
 async def test_segments_that_are_not_what_the_broker_said_are_not_read(tmp_path: Path, spoil: str) -> None:
-    """The consumer sees another folder under the name that the broker gives: one host is not the other."""
+    """The consumer sees another folder under the name that the broker gives: one host is not the
+    other.
+    """
     async with cluster(tmp_path) as made, ledgermq.connect(made.node.address) as client:
         await client.create_topic("t", PARTITIONS)
         await made.send(client, 300)

@@ -120,7 +120,9 @@ def test_consuming_from_beyond_the_end_is_told(tmp_path: Path) -> None:
 
 
 def test_status_says_by_exit_code_and_by_name_what_is_not_well(tmp_path: Path) -> None:
-    """The broker of the command itself has just started, and is given a moment to take what it should own."""
+    """The broker of the command itself has just started, and is given a moment to take what it
+    should own.
+    """
     target = ["--target", (tmp_path / "root").as_uri()]
     assert CliRunner().invoke(build(), ["topic", "create", "t", "--partitions", "4", *target]).exit_code == ExitCode.OK
     well = CliRunner().invoke(build(), ["status", "--output", "json", *target])

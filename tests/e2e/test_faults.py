@@ -1,4 +1,6 @@
-"""Faults of the store and mistakes of its operator, on real broker processes: nothing is restarted, nothing is lost or doubled."""
+"""Faults of the store and mistakes of its operator, on real broker processes: nothing is restarted,
+nothing is lost or doubled.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,9 @@ class Steady:
 
 
 async def survives_a_storm(folder: Path, server: Minio, root: str, storm_s: float) -> None:
-    """Half of all requests answer 503, then every single one, then half again; the same processes go on."""
+    """Half of all requests answer 503, then every single one, then half again; the same processes
+    go on.
+    """
     async with throttling_proxy(server.endpoint, seed=1) as proxy:
         with BrokerProcesses(folder, root.replace(server.endpoint, proxy.endpoint), QUICK) as brokers:
             for _ in range(2):
@@ -136,7 +140,9 @@ async def test_a_full_disk_is_told_to_producers_and_needs_no_restart(tmp_path: P
 
 
 async def test_a_full_disk_is_taken_over_and_emptied_from_its_reserve(tmp_path: Path, disk: Path) -> None:
-    """Not one block is free: a killed broker starts again, serves reads, deletes a topic, and the room comes back."""
+    """Not one block is free: a killed broker starts again, serves reads, deletes a topic, and the
+    room comes back.
+    """
     root = (disk / "root").as_uri()
     with BrokerProcesses(tmp_path, root) as brokers:
         broker = await asyncio.to_thread(brokers.start, *ADMIN)
@@ -198,7 +204,9 @@ def fill(path: Path) -> None:
 
 
 async def test_two_clusters_on_one_root_are_one_and_lose_nothing(tmp_path: Path) -> None:
-    """Somebody starts the brokers of a new cluster on the root of another: what they were told of theirs does not count."""
+    """Somebody starts the brokers of a new cluster on the root of another: what they were told of
+    theirs does not count.
+    """
     root = (tmp_path / "root").as_uri()
     with BrokerProcesses(tmp_path, root) as ours, BrokerProcesses(tmp_path / "theirs", root) as theirs:
         (tmp_path / "theirs").mkdir()

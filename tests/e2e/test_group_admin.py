@@ -1,4 +1,6 @@
-"""Administration of groups through the SDK, on brokers in virtual time: what is told, and resets while members run."""
+"""Administration of groups through the SDK, on brokers in virtual time: what is told, and resets
+while members run.
+"""
 
 from __future__ import annotations
 
@@ -133,7 +135,9 @@ async def test_bad_resets_and_deletions_change_nothing(cluster: Cluster) -> None
 async def test_rewind_with_equal_and_with_unordered_timestamps_begins_at_the_first_that_is_late_enough(
     cluster: Cluster,
 ) -> None:
-    """In batches of one record and in one batch; before the first time the first record, behind the last the end."""
+    """In batches of one record and in one batch; before the first time the first record, behind the
+    last the end.
+    """
     begin = datetime(2026, 1, 1, tzinfo=UTC)
     seconds = [0, 0, 3, 1, 1, 5, 2, 5]
     expected = {-1: 0, 0: 0, 1: 2, 2: 2, 3: 2, 4: 5, 5: 5, 6: 8}

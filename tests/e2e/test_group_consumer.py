@@ -1,4 +1,6 @@
-"""Members of groups on brokers in virtual time: who reads what, what is committed when, and what comes again."""
+"""Members of groups on brokers in virtual time: who reads what, what is committed when, and what
+comes again.
+"""
 
 from __future__ import annotations
 

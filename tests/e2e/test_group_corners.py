@@ -1,4 +1,6 @@
-"""Members of groups where two things happen at once that seldom do: nothing is skipped, and nobody stays who should be gone."""
+"""Members of groups where two things happen at once that seldom do: nothing is skipped, and nobody
+stays who should be gone.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Members of groups on brokers in virtual time: who joins, leaves, stalls or dies, and who has the partitions then."""
+"""Members of groups on brokers in virtual time: who joins, leaves, stalls or dies, and who has the
+partitions then.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Groups on real processes: members that join, leave and are killed while messages flow, and many groups at once."""
+"""Groups on real processes: members that join, leave and are killed while messages flow, and many
+groups at once.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Random lives of members on brokers that die, stand still and come back, in virtual time: nothing that was not handled is ever committed.
+"""Random lives of members on brokers that die, stand still and come back, in virtual time: nothing
+that was not handled is ever committed.
 
-Whoever is given a partition begins at or before the first message that nobody has handled: that is checked at each assignment. In the end
-everything was handled. A seed gives the same run again.
+Whoever is given a partition begins at or before the first message that nobody has handled: that is
+checked at each assignment. In the end everything was handled. A seed gives the same run again.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ class Storm:
         self.calm = False
         self.told: defaultdict[str, int] = defaultdict(int)
 
-    # -- members -------------------------------------------------------------------------------------------------------
+    # -- members
+    # -------------------------------------------------------------------------------------------------------
 
     async def member(self, client: ledgermq.Client) -> None:
         """One life after the other, each with its own mode and its own end."""
@@ -102,7 +104,8 @@ class Storm:
                 await consumer.drain(5)
             await consumer.close()
 
-    # -- trouble -------------------------------------------------------------------------------------------------------
+    # -- trouble
+    # -------------------------------------------------------------------------------------------------------
 
     async def trouble(self) -> None:
         count = 3
@@ -137,7 +140,10 @@ class Storm:
 
 
 class Work:
-    """What one member has to do. `stale`: messages that will come again; answers to them must not count."""
+    """What one member has to do.
+
+    `stale`: messages that will come again; answers to them must not count.
+    """
 
     def __init__(self, storm: Storm) -> None:
         self.storm = storm

@@ -1,4 +1,6 @@
-"""Handlers on brokers in virtual time: order, concurrency, failures that come again by themselves, an end that finishes what it began."""
+"""Handlers on brokers in virtual time: order, concurrency, failures that come again by themselves,
+an end that finishes what it began.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A broker process under its operator's hands: admin port, SIGHUP, a store that is away at the start and later."""
+"""A broker process under its operator's hands: admin port, SIGHUP, a store that is away at the
+start and later.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,9 @@ async def test_the_admin_port_tells_of_health_and_what_was_done(tmp_path: Path) 
 async def test_one_message_can_be_followed_by_its_ids_from_end_to_end(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The producer's log → the broker's log → the segment, by `ledgermq inspect` → whoever fetched it."""
+    """The producer's log → the broker's log → the segment, by `ledgermq inspect` → whoever fetched
+    it.
+    """
     root = tmp_path / "root"
     with BrokerProcesses(tmp_path, root.as_uri()) as brokers:
         broker = brokers.start(*ADMIN[2:], "--log-level", "debug", "--broker-id", "b-log")

@@ -1,4 +1,6 @@
-"""`ledgermq broker --processes N` with real processes: all serve, one that is killed comes back, signals reach all of them."""
+"""`ledgermq broker --processes N` with real processes: all serve, one that is killed comes back,
+signals reach all of them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The SDK against real brokers, in this process and over gRPC: what is sent is read, and what is wrong is told to who did it."""
+"""The SDK against real brokers, in this process and over gRPC: what is sent is read, and what is
+wrong is told to who did it.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,8 @@ async def values_of(client: ledgermq.Client, topic: str = "t", **settings: objec
     return values
 
 
-# -- what goes in comes out ----------------------------------------------------------------------------------------------
+# -- what goes in comes out
+# ----------------------------------------------------------------------------------------------
 
 
 async def test_a_message_is_what_was_sent(connect: Connect) -> None:
@@ -143,7 +146,9 @@ async def test_many_records_wait_for_room(connect: Connect) -> None:
 
 @pytest.mark.parametrize("every_keyed", [0, 700])
 async def test_each_of_many_values_is_where_its_delivery_says(connect: Connect, every_keyed: int) -> None:
-    """Values join batches many at a time: over the ends of batches, and with a buffer that holds a tenth of them."""
+    """Values join batches many at a time: over the ends of batches, and with a buffer that holds a
+    tenth of them.
+    """
     records: list[bytes | ledgermq.Record] = [b"%d " % n + b"x" * (n * 37 % 300) for n in range(3000)]
     for n in range(0, len(records), every_keyed or len(records) + 1):
         records[n] = ledgermq.Record(records[n], key=b"k") if every_keyed else b""
@@ -235,7 +240,8 @@ async def test_a_partitioner_of_one_s_own(connect: Connect) -> None:
         assert (await producer.send("t", b"v", key=b"k")).partition == 2
 
 
-# -- where reading begins ------------------------------------------------------------------------------------------------
+# -- where reading begins
+# ------------------------------------------------------------------------------------------------
 
 
 async def test_reading_begins_where_it_is_told(connect: Connect) -> None:
@@ -295,7 +301,8 @@ async def test_added_partitions_are_read(connect: Connect) -> None:
             assert (await anext(consumer)).value == b"new"
 
 
-# -- what is wrong -------------------------------------------------------------------------------------------------------
+# -- what is wrong
+# -------------------------------------------------------------------------------------------------------
 
 
 async def test_a_bad_record_fails_alone(connect: Connect) -> None:

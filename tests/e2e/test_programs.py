@@ -1,4 +1,6 @@
-"""Whole programs in processes of their own: what they print at their end, what they do after a fork, and what they lose without `close`."""
+"""Whole programs in processes of their own: what they print at their end, what they do after a
+fork, and what they lose without `close`.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ LOOPS = """
 
 
 def test_programs_end_without_a_word(address: str) -> None:
-    """Calls that are cancelled leave events in gRPC for loops that are closed; the next loop of the process gets them."""
+    """Calls that are cancelled leave events in gRPC for loops that are closed; the next loop of the
+    process gets them.
+    """
     with ThreadPoolExecutor(2) as threads:
         ended = list(threads.map(lambda _: run(LOOPS, address), range(RUNS)))
     assert [(program.returncode, program.stderr) for program in ended] == [(0, "")] * RUNS

@@ -1,4 +1,6 @@
-"""A real Prometheus scrapes a real broker: every query of the dashboard is answered, and no alert is raised on a cluster that is well."""
+"""A real Prometheus scrapes a real broker: every query of the dashboard is answered, and no alert
+is raised on a cluster that is well.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Every broker is restarted, one after the other, under load: no client sees an error, everything comes once and in order.
+"""Every broker is restarted, one after the other, under load: no client sees an error, everything
+comes once and in order.
 
 What an upgrade does, too. The longest waits are printed (`-s`), and never a reason to fail.
 """
@@ -27,7 +28,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 @dataclass
 class Load:
-    """`sent`: what was acknowledged, by partition, in order. `waits`: the longest, by who waited, in seconds."""
+    """`sent`: what was acknowledged, by partition, in order.
+
+    `waits`: the longest, by who waited, in seconds.
+    """
 
     client: ledgermq.Client
     sent: dict[int, list[bytes]] = field(default_factory=lambda: {partition: [] for partition in range(PARTITIONS)})
@@ -70,7 +74,9 @@ class Load:
         seen.check()
 
     async def consume_in_group(self) -> None:
-        """Two members: a message may come to either, and none comes twice, for nobody is taken its partitions away."""
+        """Two members: a message may come to either, and none comes twice, for nobody is taken its
+        partitions away.
+        """
         seen = Seen(self)
 
         async def member(name: str) -> None:

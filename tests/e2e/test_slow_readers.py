@@ -1,4 +1,6 @@
-"""Readers that take nothing, on a real broker over gRPC: what it holds for them is bounded, others are served, and all of it comes back."""
+"""Readers that take nothing, on a real broker over gRPC: what it holds for them is bounded, others
+are served, and all of it comes back.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ TIME_S = 200.0
 
 @asynccontextmanager
 async def broker_with_topic(tmp_path: Path) -> AsyncIterator[tuple[BrokerProcess, ledgermq.Client]]:
-    """A broker that holds the topic in memory, so that a reader costs it only what its answers take."""
+    """A broker that holds the topic in memory, so that a reader costs it only what its answers
+    take.
+    """
     options = (*QUICK, *ADMIN, f"--answer-memory-bytes-max={BUDGET}")
     with BrokerProcesses(tmp_path, (tmp_path / "root").as_uri(), options) as brokers:
         broker = brokers.start()
@@ -71,7 +75,8 @@ async def test_readers_that_take_nothing_hold_no_more_than_the_budget_and_give_i
                 most = max(most, taken)
                 await asyncio.sleep(0.1)
             assert most > BUDGET / 4, "they did fill it"
-            # Beside the budget: connections, and what malloc keeps. Without a bound it was 3 × 4 MiB for each reader, 720 MiB.
+            # Beside the budget: connections, and what malloc keeps. Without a bound it was 3 × 4
+            # MiB for each reader, 720 MiB.
             assert rss_bytes_of(broker.pid) - before < BUDGET + 160 * MIB
             async with client.consumer("t", start="earliest") as consumer:  # a new reader beside them
                 read = 0

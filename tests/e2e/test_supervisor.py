@@ -1,4 +1,6 @@
-"""The parent of several processes, with small programs for children: what it does where brokers seldom go."""
+"""The parent of several processes, with small programs for children: what it does where brokers
+seldom go.
+"""
 
 from __future__ import annotations
 

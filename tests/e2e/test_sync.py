@@ -1,4 +1,6 @@
-"""The synchronous client: the same results and errors as the asynchronous one, from plain threads, and nothing left behind."""
+"""The synchronous client: the same results and errors as the asynchronous one, from plain threads,
+and nothing left behind.
+"""
 
 from __future__ import annotations
 

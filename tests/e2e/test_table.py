@@ -1,4 +1,6 @@
-"""Tables against real brokers in this process: what was written is there, what is removed goes, and bad input is told."""
+"""Tables against real brokers in this process: what was written is there, what is removed goes, and
+bad input is told.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Real broker processes on one root: killed, stopped, paused; what was acknowledged is there once, in order."""
+"""Real broker processes on one root: killed, stopped, paused; what was acknowledged is there once,
+in order.
+"""
 
 from __future__ import annotations
 

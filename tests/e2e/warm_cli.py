@@ -4,8 +4,9 @@ time, where a start costs 0.95 s.
 with WarmCommands(folder) as command:                      # the path of a program `ledgermq`, to be called like the real one
     subprocess.run([command, "topic", "list"])
 
-One process imports the command line, then forks for each call: every command still has a process, arguments, environment, folder, standard
-streams and an exit code of its own. Tests of starting, of signals and of imports use the real program.
+One process imports the command line, then forks for each call: every command still has a process,
+arguments, environment, folder, standard streams and an exit code of its own. Tests of starting, of
+signals and of imports use the real program.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ sys.exit(int(place.recv(16)))
 
 class WarmCommands:
     def __init__(self, folder: Path) -> None:
-        """`folder`: an empty place for the program and its socket; a short path (100 characters at most)."""
+        """`folder`: an empty place for the program and its socket; a short path (100 characters at
+        most).
+        """
         self._program = folder / "ledgermq"
         self._socket = folder / "s"
 

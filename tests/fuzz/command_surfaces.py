@@ -1,4 +1,6 @@
-"""What people and programs name: root URLs, broker addresses, environment variables, settings of clients, arguments of commands."""
+"""What people and programs name: root URLs, broker addresses, environment variables, settings of
+clients, arguments of commands.
+"""
 
 from __future__ import annotations
 
@@ -155,7 +157,10 @@ def application() -> typer.Typer:
 
 
 def check_command(data: bytes) -> None:
-    """A line an argument; ROOT stands for a root. Ends with an exit code that the documentation names, and never says INTERNAL."""
+    """A line an argument; ROOT stands for a root.
+
+    Ends with an exit code that the documentation names, and never says INTERNAL.
+    """
     arguments = [
         line.replace("ROOT", str(command_root())) for line in data.decode("utf-8", "surrogateescape").split("\n")
     ]

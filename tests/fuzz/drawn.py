@@ -1,7 +1,9 @@
-"""Inputs drawn by hypothesis, in a child process: `python -m tests.fuzz.drawn SEED INPUT_FILE EXAMPLES SURFACE…`
+"""Inputs drawn by hypothesis, in a child process: `python -m tests.fuzz.drawn SEED INPUT_FILE
+EXAMPLES SURFACE…`
 
-An input is any bytes, or a valid one with a few pieces replaced; hypothesis makes one that fails as small as it can. The input file holds
-the present one, so that whoever sees this process die knows by what. Failures go to stdout as the worker's do, with the bytes.
+An input is any bytes, or a valid one with a few pieces replaced; hypothesis makes one that fails as
+small as it can. The input file holds the present one, so that whoever sees this process die knows
+by what. Failures go to stdout as the worker's do, with the bytes.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ def inputs(surface: Surface) -> st.SearchStrategy[bytes]:
 
 
 def _edited(data: bytes, pieces: list[tuple[int, int, bytes]]) -> bytes:
-    """Each piece (where, length, by what) counts from the end: what says most stands there, or at the begin."""
+    """Each piece (where, length, by what) counts from the end: what says most stands there, or at
+    the begin.
+    """
     for where, length, content in pieces:
         at = len(data) - where % (len(data) + 1)
         data = data[:at] + content + data[at + length :]

@@ -1,4 +1,5 @@
-"""Records of `__consumer_offsets`: one of strange bytes among valid ones; what is taken in means the same when it is written down again.
+"""Records of `__consumer_offsets`: one of strange bytes among valid ones; what is taken in means
+the same when it is written down again.
 
 input: | length of the key | key | value |
 """

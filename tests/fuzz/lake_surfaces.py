@@ -1,4 +1,6 @@
-"""What Spark jobs and the cleaning of keyed topics leave in a bucket or a checkpoint, and the options that they are given: JSON, mostly."""
+"""What Spark jobs and the cleaning of keyed topics leave in a bucket or a checkpoint, and the
+options that they are given: JSON, mostly.
+"""
 
 from __future__ import annotations
 

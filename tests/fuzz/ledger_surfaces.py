@@ -1,4 +1,6 @@
-"""What lies in the bucket around a ledger: segments, checkpoints, cluster.json, topic records, snapshots, and names of objects."""
+"""What lies in the bucket around a ledger: segments, checkpoints, cluster.json, topic records,
+snapshots, and names of objects.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def in_loop(check: Callable[[bytes], Coroutine[Any, Any, None]]) -> Callable[[by
 
 
 async def _filled() -> dict[str, bytes]:
-    """Two terms of bundle 1, five segments, a checkpoint after the third; and bundle 0 with a topic."""
+    """Two terms of bundle 1, five segments, a checkpoint after the third; and bundle 0 with a
+    topic.
+    """
     sources = seeded_sources()
     store = MemoryStore("seed", sources)
     await open_cluster(store, sources, ClusterDefaults(bundles=2, producer_states_max=STATES_MAX))

@@ -1,4 +1,6 @@
-"""How a valid input becomes a hostile one: edits of its bytes, or of the fields of a protobuf message under a checksum that fits."""
+"""How a valid input becomes a hostile one: edits of its bytes, or of the fields of a protobuf
+message under a checksum that fits.
+"""
 
 from __future__ import annotations
 

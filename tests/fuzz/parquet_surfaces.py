@@ -90,7 +90,8 @@ def check_parquet(data: bytes) -> None:
     _runner.run(_read_parquet(data))
 
 
-# Record batches on their way into Parquet: whatever an owner takes can be compacted, and comes out as it went in.
+# Record batches on their way into Parquet: whatever an owner takes can be compacted, and comes out
+# as it went in.
 
 
 def check_compaction(data: bytes) -> None:

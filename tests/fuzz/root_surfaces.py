@@ -1,6 +1,8 @@
-"""Any object of a whole root spoiled, and all that looks at roots: `fsck` and `inspect` report it and never fail; plain damage is found.
+"""Any object of a whole root spoiled, and all that looks at roots: `fsck` and `inspect` report it
+and never fail; plain damage is found.
 
-input: | number of the object | 1: its bytes were edited, 0: its fields were, under a checksum that fits | content |
+input: | number of the object | 1: its bytes were edited, 0: its fields were, under a checksum that
+fits | content |
 """
 
 from __future__ import annotations

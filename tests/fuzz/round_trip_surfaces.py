@@ -1,7 +1,9 @@
-"""What a broker takes poisons nobody: a batch of any bytes is refused, or every reader gets the same rows of it for ever.
+"""What a broker takes poisons nobody: a batch of any bytes is refused, or every reader gets the
+same rows of it for ever.
 
-An input is a few batches. Those that are acknowledged are read as a consumer does, printed as the command line does, taken to Parquet by a
-whole round, read again by fetch and by a plain reader of Parquet, and searched by time; then fsck has to find the root clean.
+An input is a few batches. Those that are acknowledged are read as a consumer does, printed as the
+command line does, taken to Parquet by a whole round, read again by fetch and by a plain reader of
+Parquet, and searched by time; then fsck has to find the root clean.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""`python -m tests.fuzz.run --inputs N --seed S`: hostile bytes for every surface, in a child process, so that a crash is seen as a crash.
+"""`python -m tests.fuzz.run --inputs N --seed S`: hostile bytes for every surface, in a child
+process, so that a crash is seen as a crash.
 
     --surface NAME    only this one; may be given several times
     --only NUMBER     replay one input of --surface here, with its traceback
 
-Exit status 1 when an input crashed the child, kept it busy for too long, or raised what no caller is prepared for.
+Exit status 1 when an input crashed the child, kept it busy for too long, or raised what no caller
+is prepared for.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ from tests.fuzz.worker import PROGRESS
 
 HANG_CPU_S = 30.0
 HANG_S = 600.0
-"""An input that the child is busy with for so much processor time, or does not answer for so long: the machine may be busy."""
+"""An input that the child is busy with for so much processor time, or does not answer for so long:
+the machine may be busy.
+"""
 START_S = 600.0
 NOT_STARTED = b"\xff" * PROGRESS.size
 CRASHES_MAX = 50
@@ -80,7 +84,9 @@ def describe(failures: Sequence[Failure], seed: int) -> list[str]:
 
 
 def _one_child(works: Sequence[Work], seed: int, hang_s: float) -> tuple[int, int, list[Failure], str | None]:
-    """(piece of work, number) of the last input, the failures that were told, and how the child died; None: it did not."""
+    """(piece of work, number) of the last input, the failures that were told, and how the child
+    died; None: it did not.
+    """
     with tempfile.TemporaryDirectory(prefix="ledgermq-fuzz-") as folder:
         progress = Path(folder, "progress")
         progress.write_bytes(NOT_STARTED)

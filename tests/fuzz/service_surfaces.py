@@ -1,7 +1,9 @@
-"""Whole requests to a broker, in this process and in virtual time: each gets an answer or a typed error, and the next client is served.
+"""Whole requests to a broker, in this process and in virtual time: each gets an answer or a typed
+error, and the next client is served.
 
-Every method of the table is asked, streams too: a stream of frames is the input twice, its end cut off the second time. State carries over
-from one input to the next, so that topics and groups come and go; a replay of one input begins afresh.
+Every method of the table is asked, streams too: a stream of frames is the input twice, its end cut
+off the second time. State carries over from one input to the next, so that topics and groups come
+and go; a replay of one input begins afresh.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""A surface: something that takes bytes from others, with valid inputs, a way to spoil them, and the code that must withstand them."""
+"""A surface: something that takes bytes from others, with valid inputs, a way to spoil them, and
+the code that must withstand them.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ class Untyped(Exception):
 
 @dataclass(frozen=True)
 class Surface:
-    """`check` takes an input, and may raise `LedgerMQError` with a code of its own; all else is a failure. `weight`: share of inputs."""
+    """`check` takes an input, and may raise `LedgerMQError` with a code of its own; all else is a
+    failure. `weight`: share of inputs.
+    """
 
     name: str
     seeds: Sequence[bytes]
@@ -29,7 +33,10 @@ class Surface:
     """Ends what `check` has started."""
 
     def input(self, seed: int, number: int) -> bytes:
-        """The same for the same seed and number, on every machine. The first ones are the valid inputs as they are."""
+        """The same for the same seed and number, on every machine.
+
+        The first ones are the valid inputs as they are.
+        """
         if number < len(self.seeds):
             return self.seeds[number]
         rng = random.Random(f"{self.name}/{seed}/{number}")

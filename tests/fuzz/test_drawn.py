@@ -1,4 +1,6 @@
-"""Hypothesis against every surface, in a child process; and the proof that a failure is seen, and made small."""
+"""Hypothesis against every surface, in a child process; and the proof that a failure is seen, and
+made small.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A bounded share of the fuzzing that `make fuzz` does, and the proof that the harness sees what it is for."""
+"""A bounded share of the fuzzing that `make fuzz` does, and the proof that the harness sees what it
+is for.
+"""
 
 from __future__ import annotations
 

@@ -54,7 +54,9 @@ def batch_seeds() -> list[bytes]:
 
 
 def spoil_batch(rng: random.Random, data: bytes) -> bytes:
-    """Half of the edits in the header, which is small beside the body; some make other values null, as the bitmaps then say."""
+    """Half of the edits in the header, which is small beside the body; some make other values null,
+    as the bitmaps then say.
+    """
     body = 8 + int.from_bytes(data[4:8], "little")
     if rng.random() < 0.4:
         return mutate(rng, data, data)
@@ -68,7 +70,9 @@ def spoil_batch(rng: random.Random, data: bytes) -> bytes:
 
 
 def with_other_nulls(rng: random.Random, data: bytes, body: int) -> bytes:
-    """Of a batch without compression: one column's bitmap drawn anew, and its count of nulls with it."""
+    """Of a batch without compression: one column's bitmap drawn anew, and its count of nulls with
+    it.
+    """
     node = rng.randrange(9)
     offset, length = get_pair(data, BUFFERS, VALIDITY_OF_NODE[node])
     count = get_pair(data, NODES, node)[0]
@@ -156,7 +160,10 @@ HEARTBEATS = [
 
 
 def answer_seeds() -> list[bytes]:
-    """The number of a method, then its answer with every field set. Frames have surfaces of their own."""
+    """The number of a method, then its answer with every field set.
+
+    Frames have surfaces of their own.
+    """
     found = []
     for number, method in enumerate(METHODS):
         kind = type(method.decode_response(b""))
@@ -174,7 +181,9 @@ def spoil_answer(rng: random.Random, data: bytes) -> bytes:
 
 
 def check_answer(data: bytes) -> None:
-    """What the SDK makes of a broker's answers; property tests give whole hostile conversations to it."""
+    """What the SDK makes of a broker's answers; property tests give whole hostile conversations to
+    it.
+    """
     method = METHODS[data[0] % len(METHODS) if data else 0]
     answer = method.decode_response(data[1:])
     for error in _errors_in(answer) if isinstance(answer, Message) else ():

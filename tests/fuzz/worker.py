@@ -1,7 +1,8 @@
 """The child process: `python -m tests.fuzz.worker SEED PROGRESS_FILE SURFACE:FIRST:COUNT …`
 
-Before each input it writes the number of the piece of work and of the input into the progress file, so that whoever sees this process die
-knows by what. Failures that are exceptions go to stdout, a JSON object a line, and the work goes on.
+Before each input it writes the number of the piece of work and of the input into the progress file,
+so that whoever sees this process die knows by what. Failures that are exceptions go to stdout, a
+JSON object a line, and the work goes on.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from pathlib import Path
 
 PROGRESS = struct.Struct("<QQ")
 ADDRESS_SPACE_BYTES_MAX = 6 * 1024**3
-"""An input that makes a parser take more than this is a failure, not a reason to slow the machine down."""
+"""An input that makes a parser take more than this is a failure, not a reason to slow the machine
+down.
+"""
 
 
 def main(seed: int, progress_file: Path, works: list[str]) -> None:

@@ -123,7 +123,8 @@ class World:
 def put(
     world: World, chain: dict[int, Segment] | dict[int, Checkpoint], number: int, value: Segment | Checkpoint
 ) -> Process:
-    """Put if absent; returns "won", "lost", "unknown" or "refused". A lost reply is settled by reading back.
+    """Put if absent; returns "won", "lost", "unknown" or "refused". A lost reply is settled by
+    reading back.
 
     "refused": the store is full, and certainly has put nothing.
     """
@@ -217,7 +218,9 @@ class Serving:
         self.issued = replace(state, last=id_, end=state.end + 1)
 
     def settle(self) -> None:
-        """Void what stands behind a refused put, acknowledge what is won, and go on when all is settled."""
+        """Void what stands behind a refused put, acknowledge what is won, and go on when all is
+        settled.
+        """
         world = self.world
         for one in self.flight:
             refused = one.outcome == "refused" and not one.void
@@ -283,7 +286,8 @@ def advance(world: World, flight: list[InFlight]) -> None:
 def fence_check(world: World, writer: Writer, slot: int, highest: int, acknowledged: int) -> Process:
     """May the owner answer a question about its state? Return True when it is fenced.
 
-    An empty slot proves nothing if the owner has put it itself: the put may have landed and been deleted.
+    An empty slot proves nothing if the owner has put it itself: the put may have landed and been
+    deleted.
     """
     truth = max(world.acknowledged, default=-1) + 1
     while True:
@@ -301,7 +305,9 @@ def fence_check(world: World, writer: Writer, slot: int, highest: int, acknowled
 
 
 def compactor(world: World) -> Process:
-    """Freeze a plan that names each valid DATA slot, commit it as a checkpoint, delete exactly what finished plans name."""
+    """Freeze a plan that names each valid DATA slot, commit it as a checkpoint, delete exactly what
+    finished plans name.
+    """
     while True:
         for _ in range(world.walk.random.randrange(8)):
             yield
@@ -365,7 +371,10 @@ def delete(world: World, checkpoint: Checkpoint) -> Process:
 
 @dataclass(slots=True)
 class Reader:
-    """Delivers offsets in order. On any surprise it begins again, by offset, from the newest checkpoint."""
+    """Delivers offsets in order.
+
+    On any surprise it begins again, by offset, from the newest checkpoint.
+    """
 
     world: World
     position: int = 0

@@ -198,7 +198,10 @@ def open_partition(world: World, term: Term[State], move: Move) -> Process:
 
 
 def compactor(world: World, ledger: int) -> Process:
-    """Plans, files, commits, retention and the steps of a hand-over. Any process may run it and sleep between any two steps."""
+    """Plans, files, commits, retention and the steps of a hand-over.
+
+    Any process may run it and sleep between any two steps.
+    """
     while True:
         yield
         seen = world.checkpoints[ledger]

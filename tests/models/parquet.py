@@ -1,4 +1,5 @@
-"""Model of Parquet compaction, retention and garbage collection: one bundle, one partition, one file a plan.
+"""Model of Parquet compaction, retention and garbage collection: one bundle, one partition, one
+file a plan.
 
 Rival runners, retention and a collector of garbage may sleep between any two steps, and a put that
 was sent may land long after. After every step a plain reader lists the files. Invariants: the files

@@ -1,4 +1,5 @@
-"""`make simulate LEVEL=models`: every protocol model, then every mutant of it until a seed catches it.
+"""`make simulate LEVEL=models`: every protocol model, then every mutant of it until a seed catches
+it.
 
 python -m tests.models.run --seeds 60 [name …]
 """
@@ -22,7 +23,10 @@ SEEDS_FOR_COVERAGE = 60
 
 
 def walk_design(model: Model, seeds: range) -> bool:
-    """Walk the model with all of its rules; print what it reached. False: a seed violates an invariant, or something was never reached."""
+    """Walk the model with all of its rules; print what it reached.
+
+    False: a seed violates an invariant, or something was never reached.
+    """
     reached: Counter[str] = Counter()
     failed = 0
     for seed in seeds:

@@ -1,7 +1,9 @@
-"""A world of ledgers that are taken for granted (`tests.models.ledger`): the newest term of each appends, older ones live on.
+"""A world of ledgers that are taken for granted (`tests.models.ledger`): the newest term of each
+appends, older ones live on.
 
-A caller may reach a term that is over, and it answers from what it knew. Calls are lost, doubled, or lose their answer; processes
-sleep for long. `run` lets all of that happen, heals the world, and lets it come to rest.
+A caller may reach a term that is over, and it answers from what it knew. Calls are lost, doubled,
+or lose their answer; processes sleep for long. `run` lets all of that happen, heals the world, and
+lets it come to rest.
 """
 
 from __future__ import annotations
@@ -20,7 +22,10 @@ S = TypeVar("S")
 
 
 class Term(Generic[S]):
-    """`state`: the fold of the ledger's log as far as this term knows it. `world`: a TermsWorld, with what its model adds."""
+    """`state`: the fold of the ledger's log as far as this term knows it.
+
+    `world`: a TermsWorld, with what its model adds.
+    """
 
     def __init__(self, world: Any, ledger: int, state: S) -> None:
         self.world, self.ledger, self.state = world, ledger, state
@@ -85,7 +90,9 @@ class TermsWorld(Generic[S]):
         return self.terms[ledger]
 
     def call(self, ledger: int, method: Callable[..., Any], *arguments: Any) -> Process:
-        """One call: it may be lost, arrive a second time much later, reach an owner that is none, or lose its answer."""
+        """One call: it may be lost, arrive a second time much later, reach an owner that is none,
+        or lose its answer.
+        """
         walk = self.walk
         yield
         if not self.healed and walk.chance(0.04):

@@ -149,7 +149,10 @@ def _record(
 
 
 def ask(term: Term[State], transaction: TransactionId) -> str:
-    """A bundle holds something staged for too long. Presumed abort, but only as a fact that lasts."""
+    """A bundle holds something staged for too long.
+
+    Presumed abort, but only as a fact that lasts.
+    """
     known, broken = term.state.known.get(transaction.name), term.world.breaks("ask-without-fence")
     abort = ABORT if broken else term.final(ABORT)
     if known is None or known.producer != transaction.producer or known.epoch > transaction.epoch:
@@ -294,7 +297,9 @@ def worker(world: World, name: str, transactional_id: str) -> Process:
 
 
 def work(world: World, name: str, group_epoch: int, last: TransactionId, at: int) -> Process:
-    """Transaction after transaction, while the assignment seems to last; (last transaction, whether the worker lives on)."""
+    """Transaction after transaction, while the assignment seems to last; (last transaction, whether
+    the worker lives on).
+    """
     while not (world.healed and at >= ITEMS_AT_REST):
         last = last._replace(number=last.number + 1)
         decided, end, whole = yield from one_transaction(world, name, group_epoch, last, at)

@@ -1,4 +1,5 @@
-"""What the random-walk models of the protocols share: a model, its mutants, and the search for a violation.
+"""What the random-walk models of the protocols share: a model, its mutants, and the search for a
+violation.
 
 A model is a small program that knows a protocol's rules and nothing of the product. Its processes
 are generators: each `yield` is a moment at which any other process may run, or this one sleep for
@@ -59,7 +60,9 @@ class Model:
         return walk.coverage
 
     def catch(self, mutant: str, seeds: Iterable[int]) -> tuple[int, str] | None:
-        """The first of `seeds` that violates an invariant under the mutant, with the violation; None where it survives."""
+        """The first of `seeds` that violates an invariant under the mutant, with the violation;
+        None where it survives.
+        """
         for seed in seeds:
             try:
                 self.walk(seed, [mutant])

@@ -1,6 +1,8 @@
-"""The power is cut after any step of a run, and every choice that a disk then has is tried: all old, all new, and some of each.
+"""The power is cut after any step of a run, and every choice that a disk then has is tried: all
+old, all new, and some of each.
 
-A bounded run cuts at least once after each kind of step: each operation on each kind of object. `make powercut` cuts after every step.
+A bounded run cuts at least once after each kind of step: each operation on each kind of object.
+`make powercut` cuts after every step.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ Check = Callable[[Sequence[Any], Path], Awaitable[None]]
 
 
 def cuts(log: Sequence[Any], top: Path, rng: random.Random, count: int) -> Iterator[tuple[int, Choose, DiskModel]]:
-    """About `count` cuts, spread over the run, over all kinds of steps, and over what is not durable yet."""
+    """About `count` cuts, spread over the run, over all kinds of steps, and over what is not
+    durable yet.
+    """
     steps = {at: event for at, event in enumerate(log) if isinstance(event, Step)}
     by_kind: dict[tuple[str, str], list[int]] = {}
     for at, event in steps.items():

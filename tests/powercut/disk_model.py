@@ -1,7 +1,9 @@
-"""What a disk may hold after the power was cut: an operating system's files and folders, and what of them was made durable.
+"""What a disk may hold after the power was cut: an operating system's files and folders, and what
+of them was made durable.
 
-The promise of POSIX and nothing more: an fsync of a file makes its bytes durable, an fsync of a folder its entries. What was done since
-may have happened or not, each name for itself and in any order; of the bytes of a file any beginning may be there, or zeros.
+The promise of POSIX and nothing more: an fsync of a file makes its bytes durable, an fsync of a
+folder its entries. What was done since may have happened or not, each name for itself and in any
+order; of the bytes of a file any beginning may be there, or zeros.
 """
 
 from __future__ import annotations
@@ -21,7 +23,10 @@ class File:
 
 @dataclass(eq=False)
 class Folder:
-    """`durable`: entries at the last fsync. `since`: what each name has stood for since then, oldest first; None: nothing."""
+    """`durable`: entries at the last fsync.
+
+    `since`: what each name has stood for since then, oldest first; None: nothing.
+    """
 
     entries: dict[str, Node] = field(default_factory=dict)
     durable: dict[str, Node] = field(default_factory=dict)
@@ -52,7 +57,10 @@ def at_random(rng: random.Random) -> Choose:
 
 
 class DiskModel:
-    """One tree below `top`, which is durable. Methods are what the system did, in its order; paths are absolute."""
+    """One tree below `top`, which is durable.
+
+    Methods are what the system did, in its order; paths are absolute.
+    """
 
     def __init__(self, top: Path) -> None:
         self.top = top

@@ -1,7 +1,9 @@
-"""Writes down what a run does to its disk: every change and fsync below a folder, in the order in which the system did them.
+"""Writes down what a run does to its disk: every change and fsync below a folder, in the order in
+which the system did them.
 
-Patches the few functions of `os` by which the file store changes anything (pathlib uses the same). Each call and its entry in the log are
-one step, so the log is an order in which things really happened. A thread may also be killed at a step: it does nothing any more.
+Patches the few functions of `os` by which the file store changes anything (pathlib uses the same).
+Each call and its entry in the log are one step, so the log is an order in which things really
+happened. A thread may also be killed at a step: it does nothing any more.
 """
 
 from __future__ import annotations

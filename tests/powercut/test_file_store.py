@@ -109,7 +109,10 @@ async def test_two_stores_on_one_folder_promise_the_same(recording: Recording, t
 async def test_what_a_reader_has_seen_survives_although_its_writer_was_killed(
     recording: Recording, tmp_path: Path, died_at: str
 ) -> None:
-    """A reader may build on what it saw: a checkpoint on a segment, a plan on a slot. So it must be durable before it is shown."""
+    """A reader may build on what it saw: a checkpoint on a segment, a plan on a slot.
+
+    So it must be durable before it is shown.
+    """
     root = recording.top / "deep" / "root"
     key = "ledgers/0001/segments/00000000000000000007"
     async with mortal_store(root) as killed, FileStore(root, seeded_sources(2)) as reader:
@@ -131,7 +134,10 @@ async def test_what_a_reader_has_seen_survives_although_its_writer_was_killed(
 async def test_what_was_found_under_a_closed_fence_is_durable_once_that_is_asked_for(
     recording: Recording, tmp_path: Path
 ) -> None:
-    """As a round does that a full store cuts short: it reads what is there. The writer was killed just after the link."""
+    """As a round does that a full store cuts short: it reads what is there.
+
+    The writer was killed just after the link.
+    """
     root = recording.top / "deep" / "root"
     key = "parquet/topic=t/partition=0/f"
     async with mortal_store(root) as killed, FileStore(root, seeded_sources(2)) as runner:
@@ -152,7 +158,9 @@ async def test_what_was_found_under_a_closed_fence_is_durable_once_that_is_asked
 async def test_a_folder_that_another_made_anew_is_durable_before_a_put_in_it_counts(
     recording: Recording, tmp_path: Path
 ) -> None:
-    """It was emptied and removed; who makes it again is killed before its fsync; a third still believes that it has made it durable."""
+    """It was emptied and removed; who makes it again is killed before its fsync; a third still
+    believes that it has made it durable.
+    """
     root = recording.top / "deep" / "root"
     place = "parquet/topic=t/partition=0/"
     async with (

@@ -1,4 +1,6 @@
-"""A whole root on a disk whose power is cut at any step: no acknowledged record is lost or doubled, and life goes on."""
+"""A whole root on a disk whose power is cut at any step: no acknowledged record is lost or doubled,
+and life goes on.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ TURNS = 16
 
 @dataclass(frozen=True)
 class Acknowledged:
-    """A topic that exists, or the values of one of its partitions, all that were acknowledged so far."""
+    """A topic that exists, or the values of one of its partitions, all that were acknowledged so
+    far.
+    """
 
     topic: str
     partition: int | None = None
@@ -51,7 +55,9 @@ class Dropped:
 
 
 class Life:
-    """Owners come and go; checkpoints, heartbeats, rounds of compaction, retention, a topic removed, deletion of what is compacted."""
+    """Owners come and go; checkpoints, heartbeats, rounds of compaction, retention, a topic
+    removed, deletion of what is compacted.
+    """
 
     def __init__(self, root: Root, recording: Recording, rng: random.Random) -> None:
         self.root = root
@@ -210,7 +216,10 @@ async def test_a_power_cut_loses_nothing_that_was_acknowledged(
 async def test_a_plan_cut_short_names_no_file_that_a_power_cut_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A task is killed just after it has given a file its name. Another process closes the fence, and commits what is there."""
+    """A task is killed just after it has given a file its name.
+
+    Another process closes the fence, and commits what is there.
+    """
     top = tmp_path / "disk"
     top.mkdir()
     recording = Recording(top)

@@ -1,4 +1,6 @@
-"""Who remembers what a store has promised, and holds against it what is found after the power was cut."""
+"""Who remembers what a store has promised, and holds against it what is found after the power was
+cut.
+"""
 
 from __future__ import annotations
 

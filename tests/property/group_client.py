@@ -14,7 +14,10 @@ SESSION_MS, REBALANCE_MS = 10_000, 5_000
 
 @dataclass
 class Client:
-    """One consumer process. `owned`: what it believes to hold, with what it has still to let go (`letting_go`)."""
+    """One consumer process.
+
+    `owned`: what it believes to hold, with what it has still to let go (`letting_go`).
+    """
 
     number: int
     life: int = 0

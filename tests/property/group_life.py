@@ -2,9 +2,10 @@
 
 `test_groups` runs it on the true rules and on broken ones.
 
-Clients are slow and the network loses, delays and repeats what they send; members stall, die, restart and come back; coordinators die
-with the last decisions unwritten. The machine does not trust epochs: it counts for each partition how often it changed hands or was
-reset (its *era*), and a commit that applies must be of the present era.
+Clients are slow and the network loses, delays and repeats what they send; members stall, die,
+restart and come back; coordinators die with the last decisions unwritten. The machine does not
+trust epochs: it counts for each partition how often it changed hands or was reset (its *era*), and
+a commit that applies must be of the present era.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Random lives of a bundle: producers with retries, faults of the store, takeovers, trims, zombies; and what has to hold at the end.
+"""Random lives of a bundle: producers with retries, faults of the store, takeovers, trims, zombies;
+and what has to hold at the end.
 
-Safety invariants 1 to 6 of the design, as a client can see them:
-every acknowledged record is there, at the offset that was answered; offsets are dense; each record is there once, whatever was retried;
-records of one producer stand in the order in which it sent them; nobody reads what is not durable.
-All in virtual time, from one seed, so a failure replays.
+Safety invariants 1 to 6 of the design, as a client can see them: every acknowledged record is
+there, at the offset that was answered; offsets are dense; each record is there once, whatever was
+retried; records of one producer stand in the order in which it sent them; nobody reads what is not
+durable. All in virtual time, from one seed, so a failure replays.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ LIMITS = BundleLimits(
 
 @dataclass
 class Cluster:
-    """Owners come and go; the one at the end of `owners` was opened last, older ones may be zombies that do not know it."""
+    """Owners come and go; the one at the end of `owners` was opened last, older ones may be zombies
+    that do not know it.
+    """
 
     store: FaultyStore
     sources: Sources
@@ -81,7 +84,9 @@ class Cluster:
 
 
 async def producing(cluster: Cluster, number: int) -> None:
-    """A well-behaved idempotent producer: up to three batches under way in a partition, all of them sent again, in order, until known."""
+    """A well-behaved idempotent producer: up to three batches under way in a partition, all of them
+    sent again, in order, until known.
+    """
     random = cluster.sources.random
     for partition in range(PARTITIONS):
         producer_id = cluster.sources.new_id()
@@ -107,7 +112,11 @@ async def opened_slot(cluster: Cluster) -> int:
 
 
 async def send(cluster: Cluster, partition: int, group: list[tuple[list[bytes], Batch]]) -> None:
-    """Until all is acknowledged. ProducerError is a bug here: no session is forgotten, and a zombie must not judge by its old state."""
+    """Until all is acknowledged.
+
+    ProducerError is a bug here: no session is forgotten, and a zombie must not judge by its old
+    state.
+    """
     cluster.in_doubt |= {(partition, value) for values, _ in group for value in values}
     while True:
         owner = await cluster.owner()
@@ -152,7 +161,9 @@ async def compact(cluster: Cluster) -> None:
 
 
 async def reading(cluster: Cluster, seen: list[dict[int, bytes]]) -> None:
-    """Follows each partition by offset, through zombies too; what it saw once must be there at the end, unchanged."""
+    """Follows each partition by offset, through zombies too; what it saw once must be there at the
+    end, unchanged.
+    """
     positions = [0] * PARTITIONS
     while True:
         await asyncio.sleep(0.03)

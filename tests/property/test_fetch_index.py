@@ -1,4 +1,6 @@
-"""The fetch index against a plain list: what it holds it finds, and what it forgot it does not pretend to have."""
+"""The fetch index against a plain list: what it holds it finds, and what it forgot it does not
+pretend to have.
+"""
 
 from __future__ import annotations
 

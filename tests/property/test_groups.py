@@ -1,4 +1,6 @@
-"""Groups keep their promises in random lives; and the machine that says so is tried on rules that are broken on purpose."""
+"""Groups keep their promises in random lives; and the machine that says so is tried on rules that
+are broken on purpose.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Whatever a peer answers, within the protocol's messages: typed errors only, in time, and the client goes on."""
+"""Whatever a peer answers, within the protocol's messages: typed errors only, in time, and the
+client goes on.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Random lives of a keyed partition whose keys are forgotten: the old ones go, none of the others, and then there is quiet."""
+"""Random lives of a keyed partition whose keys are forgotten: the old ones go, none of the others,
+and then there is quiet.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ class _Life:
     times_ms: list[int] = field(default_factory=list)
     """Of records, by offset."""
     seen: list[Row] = field(default_factory=list)
-    """In the version before, which was looked at in `period`; without its last, which stays too long and then goes at any time."""
+    """In the version before, which was looked at in `period`; without its last, which stays too
+    long and then goes at any time.
+    """
     period: int = 0
 
     async def put(self, pairs: list[Pair], age_ms: int) -> None:

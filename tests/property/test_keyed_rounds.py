@@ -1,4 +1,6 @@
-"""Random lives of a keyed partition against a dict; a plain reader looks whenever an object comes or goes."""
+"""Random lives of a keyed partition against a dict; a plain reader looks whenever an object comes
+or goes.
+"""
 
 from __future__ import annotations
 
@@ -114,7 +116,9 @@ class _World:
         self._judge_older(rows, self.planned[-1].end if self.planned else 0)
 
     def _judge_older(self, rows: list[Row], end: int) -> None:
-        """Read up to an end of some time ago: a record that a later one has replaced since then may be gone, nothing else."""
+        """Read up to an end of some time ago: a record that a later one has replaced since then may
+        be gone, nothing else.
+        """
         offsets = [row.offset for row in rows]
         assert offsets == sorted(set(offsets))
         last, found = self.written.latest(len(self.written.rows)), fold(rows)

@@ -1,8 +1,10 @@
-"""Readers without a broker, beside everything that can happen to a ledger: they see each durable record once, in order, and nothing else.
+"""Readers without a broker, beside everything that can happen to a ledger: they see each durable
+record once, in order, and nothing else.
 
-Owners fight for the ledger and leave zombies whose puts land late; rival compactors trim and delete; retention moves log starts. Stores
-fail, and let processes sleep for long, past all deletions. What a reader shows is held against what was put: an offset never has two
-values, no record is passed over, and what was acknowledged is shown in the end, by the same readers.
+Owners fight for the ledger and leave zombies whose puts land late; rival compactors trim and
+delete; retention moves log starts. Stores fail, and let processes sleep for long, past all
+deletions. What a reader shows is held against what was put: an offset never has two values, no
+record is passed over, and what was acknowledged is shown in the end, by the same readers.
 """
 
 from __future__ import annotations
@@ -47,7 +49,10 @@ READERS = 3
 
 
 class SleepyStore(FaultyStore):
-    """One process's view of the store. The process now and then stands still, before or after an operation."""
+    """One process's view of the store.
+
+    The process now and then stands still, before or after an operation.
+    """
 
     async def _delay(self) -> None:
         await super()._delay()
@@ -154,7 +159,9 @@ class Reading:
 
 
 async def query(world: World, store: ObjectStore, sources: Sources) -> None:
-    """As a query does: ranges are planned, and read by another process, maybe much later, when the records are somewhere else."""
+    """As a query does: ranges are planned, and read by another process, maybe much later, when the
+    records are somewhere else.
+    """
     room = sources.random.choice((8, 10_000))
     reader = LedgerReader(
         store, 1, world.root.cluster.producer_states_max, run_blocking=run_inline, index_batches_max=room
@@ -188,7 +195,9 @@ Step = Callable[[World, ObjectStore, Sources], Awaitable[None]]
 
 
 async def produce(world: World, store: ObjectStore, sources: Sources) -> None:
-    """A term of ownership with several puts in flight; it may be fenced, and be a zombie, at any time."""
+    """A term of ownership with several puts in flight; it may be fenced, and be a zombie, at any
+    time.
+    """
     writer, _ = await claim(store, 1, "b", sources, world.root.cluster.producer_states_max)
     try:
         for _ in range(sources.random.randrange(1, 8)):

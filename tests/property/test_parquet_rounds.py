@@ -1,4 +1,7 @@
-"""Random histories of a bundle: producing, rounds, crashes, retention, time. After every step readers see each kept record exactly once."""
+"""Random histories of a bundle: producing, rounds, crashes, retention, time.
+
+After every step readers see each kept record exactly once.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""Rival compactors, retention, garbage collection and brokers that sleep between any two operations, for minutes, past all deletions.
+"""Rival compactors, retention, garbage collection and brokers that sleep between any two
+operations, for minutes, past all deletions.
 
-The stores fail, and let puts and deletes land late. After every operation of anybody a plain reader looks: the files of a partition follow
-each other, no record twice, none live missing. At the end everything acknowledged is there. `fence`: a store whose fences close, as files;
-`url`: one whose permissions only expire, as S3, where only the age of commits protects.
+The stores fail, and let puts and deletes land late. After every operation of anybody a plain reader
+looks: the files of a partition follow each other, no record twice, none live missing. At the end
+everything acknowledged is there. `fence`: a store whose fences close, as files; `url`: one whose
+permissions only expire, as S3, where only the age of commits protects.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ PARTITIONS = 2
 
 
 class _SleepyStore(FaultyStore):
-    """What one process sees of the store: it now and then sleeps for a long time, before or after an operation."""
+    """What one process sees of the store: it now and then sleeps for a long time, before or after
+    an operation.
+    """
 
     def __init__(self, world: _World, sources: Sources) -> None:
         faults = Faults(before=0.001, after=0.002, late=0.003, throttle=0.001, delay_s_max=0.05)
@@ -86,7 +90,9 @@ class _World:
         return _SleepyStore(self, sources), sources
 
     async def look(self) -> None:
-        """A plain reader, by the names of the files; every thousandth time by the rows, and with the ledger behind them."""
+        """A plain reader, by the names of the files; every thousandth time by the rows, and with
+        the ledger behind them.
+        """
         self.looks += 1
         before: keys.ParquetName | None = None
         names = [name async for info in self.objects.list(keys.PARQUET) if (name := keys.parse_parquet(info.key))]
@@ -162,7 +168,10 @@ async def _produce(world: _World, store: ObjectStore, sources: Sources) -> None:
 
 
 async def _again_and_again(world: _World, pause_s: float, step: Step) -> None:
-    """One process after another does one step; they may end by typed errors only. A sleeper is not waited for."""
+    """One process after another does one step; they may end by typed errors only.
+
+    A sleeper is not waited for.
+    """
     loop = asyncio.get_running_loop()
     end = loop.time() + DURATION_S
     async with asyncio.TaskGroup() as group:

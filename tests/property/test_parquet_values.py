@@ -1,4 +1,6 @@
-"""Any records, in any batches over partitions and slots, in any compression: each is in Parquet once, in order, with every column equal."""
+"""Any records, in any batches over partitions and slots, in any compression: each is in Parquet
+once, in order, with every column equal.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""A producer's partition against a broker's own judgement (`ledger.log.producers`), with every fault that a line and an owner can have.
+"""A producer's partition against a broker's own judgement (`ledger.log.producers`), with every
+fault that a line and an owner can have.
 
-The model broker appends what the real fold accepts. Whatever is lost, answered late, refused or forgotten: what was acknowledged is in the
-log once, in order, where the answer says; what is in the log twice, or out of order, is a bug of either side.
+The model broker appends what the real fold accepts. Whatever is lost, answered late, refused or
+forgotten: what was acknowledged is in the log once, in order, where the answer says; what is in the
+log twice, or out of order, is a bug of either side.
 """
 
 from __future__ import annotations
@@ -23,7 +25,10 @@ from ledgermq.sources import Sources
 
 
 class ModelBroker:
-    """One partition's log of record numbers. `forget` drops what it knows of producers, as the cap in cluster.json does."""
+    """One partition's log of record numbers.
+
+    `forget` drops what it knows of producers, as the cap in cluster.json does.
+    """
 
     def __init__(self) -> None:
         self.log: list[int] = []
@@ -102,7 +107,9 @@ class Run:
             self.line.append((self.queue.session, batch, self.records[id(batch)]))
 
     def answer(self) -> None:
-        """The broker answers the oldest request: well, or with an error before or after it stored the batch."""
+        """The broker answers the oldest request: well, or with an error before or after it stored
+        the batch.
+        """
         if not self.line:
             return
         session, batch, records = self.line.popleft()
@@ -158,8 +165,8 @@ class Run:
 
 
 class DecidedRun(Run):
-    """Batches come with the sequences that were decided for them, here the records' own numbers, in a session that is given once. They
-    time out, are given up, or do not come at all."""
+    """Batches come with the sequences that were decided for them, here the records' own numbers, in
+    a session that is given once. They time out, are given up, or do not come at all."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)

@@ -1,4 +1,6 @@
-"""A batch keeps plain values by a shorter way: what comes out is what rows alone would have given, whatever comes when."""
+"""A batch keeps plain values by a shorter way: what comes out is what rows alone would have given,
+whatever comes when.
+"""
 
 from collections.abc import Iterable
 

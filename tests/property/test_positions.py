@@ -1,4 +1,6 @@
-"""Positions in Spark's checkpoint: a golden file that stays readable for ever, a round trip through JSON, shares of a rate limit."""
+"""Positions in Spark's checkpoint: a golden file that stays readable for ever, a round trip through
+JSON, shares of a rate limit.
+"""
 
 from __future__ import annotations
 

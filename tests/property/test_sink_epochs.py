@@ -1,10 +1,11 @@
-"""The promise of the Spark sink, in virtual time: whatever dies, comes again or comes late, an epoch is in its topics once, and as one run
-of it made it.
+"""The promise of the Spark sink, in virtual time: whatever dies, comes again or comes late, an
+epoch is in its topics once, and as one run of it made it.
 
-Each epoch is run again and again, with other rows in other tasks each time, as a query does that is not deterministic; tasks fail
-half-way or run twice, drivers die at any await or go on beside their successors, brokers are killed, the sink's view of the store
-fails before and after the effect. At the end the topics hold, for each epoch, all rows of exactly one run, each once, in the order of
-its tasks.
+Each epoch is run again and again, with other rows in other tasks each time, as a query does that is
+not deterministic; tasks fail half-way or run twice, drivers die at any await or go on beside their
+successors, brokers are killed, the sink's view of the store fails before and after the effect. At
+the end the topics hold, for each epoch, all rows of exactly one run, each once, in the order of its
+tasks.
 """
 
 from __future__ import annotations
@@ -41,7 +42,10 @@ FAULTS = Faults(before=0.03, after=0.03, throttle=0.02, delay_s_max=0.05)
 
 @dataclass
 class Life:
-    """One query on one cluster. `tasks[epoch, run]`: what the tasks were given whose messages a commit of that run may have had."""
+    """One query on one cluster.
+
+    `tasks[epoch, run]`: what the tasks were given whose messages a commit of that run may have had.
+    """
 
     cluster: Cluster
     random: random.Random

@@ -1,7 +1,9 @@
-"""The compaction service beside whatever may happen to a root: what it took for still is compacted, trimmed and deleted in time.
+"""The compaction service beside whatever may happen to a root: what it took for still is compacted,
+trimmed and deleted in time.
 
-At the end of a random life a second service, which remembers nothing, looks at the whole of every bundle at the same moment as the first
-one: it finds no record that should be in Parquet by now, and a while later nothing at all that is left to do.
+At the end of a random life a second service, which remembers nothing, looks at the whole of every
+bundle at the same moment as the first one: it finds no record that should be in Parquet by now, and
+a while later nothing at all that is left to do.
 """
 
 from __future__ import annotations

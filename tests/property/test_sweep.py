@@ -1,4 +1,6 @@
-"""Sweeps of random roots: writers, rounds, crashes and rival sweeps go on between any two of its steps, and nothing that counts is lost."""
+"""Sweeps of random roots: writers, rounds, crashes and rival sweeps go on between any two of its
+steps, and nothing that counts is lost.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A whole cluster on a real S3 server and on a real HDFS: brokers as processes, one killed, an outage, Parquet compaction by command."""
+"""A whole cluster on a real S3 server and on a real HDFS: brokers as processes, one killed, an
+outage, Parquet compaction by command.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The demo's whole job on a real server: brokers, a kill, Spark compaction, and Spark reading by s3a:// or hdfs:// what pandas reads."""
+"""The demo's whole job on a real server: brokers, a kill, Spark compaction, and Spark reading by
+s3a:// or hdfs:// what pandas reads.
+"""
 
 from __future__ import annotations
 

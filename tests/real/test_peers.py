@@ -1,4 +1,6 @@
-"""Each peer of the benchmark starts, takes records and gives them back: a rate of one that does not would be worth nothing."""
+"""Each peer of the benchmark starts, takes records and gives them back: a rate of one that does not
+would be worth nothing.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Plain reads of `parquet/` by pyarrow, DuckDB and polars in a loop, while rival compactors work, are killed and begin again, and retention
-deletes.
+"""Plain reads of `parquet/` by pyarrow, DuckDB and polars in a loop, while rival compactors work,
+are killed and begin again, and retention deletes.
 
-Each read is one contiguous run of each partition, or fails because a file has gone and succeeds when it is made again.
+Each read is one contiguous run of each partition, or fails because a file has gone and succeeds
+when it is made again.
 """
 
 from __future__ import annotations

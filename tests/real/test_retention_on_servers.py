@@ -1,4 +1,6 @@
-"""Archives and garbage collection on real servers: what retention takes is archived and read, what a dead round left is removed."""
+"""Archives and garbage collection on real servers: what retention takes is archived and read, what
+a dead round left is removed.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ async def opened(store: ObjectStore, **settings: str) -> Root:
 
 
 async def archived(store: ObjectStore) -> list[bytes]:
-    """Values, in order of offset, as a plain reader finds them, who passes over names that begin with "_"."""
+    """Values, in order of offset, as a plain reader finds them, who passes over names that begin
+    with "_".
+    """
     found: dict[int, bytes] = {}
     async for info in store.list(keys.ARCHIVE):
         if info.key == keys.ARCHIVE_OWNER:
@@ -100,7 +104,9 @@ def test_what_retention_takes_is_archived_and_read(request: pytest.FixtureReques
 
 @PLACES
 def test_gc_removes_what_a_dead_round_left_and_nothing_else(request: pytest.FixtureRequest, place: str) -> None:
-    """Nobody has tidied up behind the round; a stranger's object is left alone, and so is what is live."""
+    """Nobody has tidied up behind the round; a stranger's object is left alone, and so is what is
+    live.
+    """
     root_url: str = request.getfixturevalue(place)
 
     async def fill() -> None:

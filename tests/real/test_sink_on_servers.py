@@ -1,4 +1,6 @@
-"""The Spark sink among real processes: drivers, Python workers and brokers are killed while a query writes; stores are real servers."""
+"""The Spark sink among real processes: drivers, Python workers and brokers are killed while a query
+writes; stores are real servers.
+"""
 
 from __future__ import annotations
 
@@ -146,7 +148,9 @@ def sink_files(root: Path, kind: str) -> int:
 
 
 def test_a_query_that_is_killed_at_each_step_writes_everything_once(tmp_path: Path, brokers: BrokerProcesses) -> None:
-    """Killed when rows are staged, when an epoch is decided, when one is done, and when Spark has noted it; a broker dies too."""
+    """Killed when rows are staged, when an epoch is decided, when one is done, and when Spark has
+    noted it; a broker dies too.
+    """
     create(brokers.addresses, "t")
     everything = write_files(tmp_path)
     root, servers = tmp_path / "root", brokers.addresses
@@ -176,7 +180,10 @@ def test_a_query_that_is_killed_at_each_step_writes_everything_once(tmp_path: Pa
 
 
 def test_workers_and_brokers_that_are_killed_cost_nothing(tmp_path: Path, brokers: BrokerProcesses) -> None:
-    """Tasks are tried again by Spark. A worker may also be the one that commits: then the query ends, and is started again."""
+    """Tasks are tried again by Spark.
+
+    A worker may also be the one that commits: then the query ends, and is started again.
+    """
     create(brokers.addresses, "t")
     everything = write_files(tmp_path)
     root, servers = tmp_path / "root", brokers.addresses
@@ -208,7 +215,9 @@ def _restart(brokers: BrokerProcesses, broker: BrokerProcess) -> None:
 
 @pytest.mark.parametrize("place", ["minio_root", "hdfs_root"])
 def test_from_one_topic_to_another_on_real_stores(tmp_path: Path, request: pytest.FixtureRequest, place: str) -> None:
-    """With the source: the query is killed once between its micro-batches; what is read once is written once."""
+    """With the source: the query is killed once between its micro-batches; what is read once is
+    written once.
+    """
     root: str = request.getfixturevalue(place)
     with BrokerProcesses(tmp_path, root) as brokers:
         brokers.start()

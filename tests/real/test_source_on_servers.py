@@ -1,4 +1,6 @@
-"""The Spark source's two halves on real servers: planned in one process, read by others, while compaction moves the records."""
+"""The Spark source's two halves on real servers: planned in one process, read by others, while
+compaction moves the records.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Compaction on a standalone Spark cluster of two workers: executors and drivers that are killed, jobs that are rivals."""
+"""Compaction on a standalone Spark cluster of two workers: executors and drivers that are killed,
+jobs that are rivals.
+"""
 
 from __future__ import annotations
 
@@ -134,7 +136,9 @@ async def test_an_executor_is_killed_in_the_midst_of_its_task(
 
 @pytest.mark.timeout(900)
 async def test_drivers_are_killed_between_any_two_steps(start_job: Jobs, root: Root) -> None:
-    """A plan stands there; some of its files; its page: each time the driver dies, and the last job finishes what it finds."""
+    """A plan stands there; some of its files; its page: each time the driver dies, and the last job
+    finishes what it finds.
+    """
     bundle = keys.segments(1).rsplit("/", 2)[0]
     for reached in (
         lambda: files(root, f"{bundle}/compactions") >= 1,

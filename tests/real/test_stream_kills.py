@@ -1,6 +1,8 @@
-"""A running stream whose driver, executors and brokers are killed, while compaction moves records and retention deletes them behind it.
+"""A running stream whose driver, executors and brokers are killed, while compaction moves records
+and retention deletes them behind it.
 
-At the end the sink holds the log: each record once, and every batch that ran again had the same rows.
+At the end the sink holds the log: each record once, and every batch that ran again had the same
+rows.
 """
 
 from __future__ import annotations
@@ -40,12 +42,18 @@ LIVES = 3
 QUICK_JAVA = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 """A JVM that lives for a minute does not pay for the best code."""
 NOT_STARTED = "Python worker failed to connect back"
-"""Spark waits ten seconds for the reader beside the driver, which may be too short on a busy machine."""
+"""Spark waits ten seconds for the reader beside the driver, which may be too short on a busy
+machine.
+"""
 DEFAULTS = ClusterDefaults(bundles=3, url_life_ms=1_000, parquet_min_age_ms=4_000)
 
 
 class Query:
-    """The query's processes. With Spark: the driver, its JVM, and below that Python's workers, one of them the reader beside the driver."""
+    """The query's processes.
+
+    With Spark: the driver, its JVM, and below that Python's workers, one of them the reader beside
+    the driver.
+    """
 
     def __init__(self, module: str, folder: Path, root_url: str) -> None:
         self.uses_spark = module == SPARK

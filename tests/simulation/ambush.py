@@ -1,10 +1,12 @@
-"""Sleep at the worst moment: just before a request, until the world has gone past what it was about to do.
+"""Sleep at the worst moment: just before a request, until the world has gone past what it was about
+to do.
 
     a put       until somebody else has created the object at its key and it has been deleted again: then the put "wins", and must not count
     a delete    until some more checkpoints have been put: then what it was about to delete may be something else
 
-These are the places where every rule about looking again, about fences and about what may never be deleted comes from
-(docs/design.md); dice alone find them once in hundreds of seeds. A seed draws which kinds of objects lie in ambush, and how often.
+These are the places where every rule about looking again, about fences and about what may never be
+deleted comes from (docs/design.md); dice alone find them once in hundreds of seeds. A seed draws
+which kinds of objects lie in ambush, and how often.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ _KIND = re.compile(r"(?:ledgers/(\d+)/)?(segments|checkpoints|compactions|files|
 
 @dataclass(frozen=True, slots=True)
 class Ambush:
-    """`shares`: by kind of object, the share of requests before which their process sleeps. `seconds_max`: it never sleeps longer.
+    """`shares`: by kind of object, the share of requests before which their process sleeps.
+    `seconds_max`: it never sleeps longer.
 
     `sleepers_max`: so many at a time, for somebody has to go on.
     """
@@ -40,7 +43,10 @@ NO_AMBUSH = Ambush()
 
 
 def kind_of(key: str, buffers: Sequence[Buffer] = ()) -> str:
-    """What is at `key`: one of KINDS, or nothing that anybody lies in wait for. A segment that opens a term is one of the "claims"."""
+    """What is at `key`: one of KINDS, or nothing that anybody lies in wait for.
+
+    A segment that opens a term is one of the "claims".
+    """
     found = _KIND.match(key)
     key = original_of(key) or key
     if found is None:

@@ -40,7 +40,10 @@ from tests.simulation.model import PartitionModel, Violation
 def check(
     history: History, logs: Mapping[Partition, FinalLog], drained: Iterable[tuple[str, Partition]] = ()
 ) -> list[Violation]:
-    """`logs`: what was ever durable. `drained`: readers who read a partition to its end after everything had come to rest."""
+    """`logs`: what was ever durable.
+
+    `drained`: readers who read a partition to its end after everything had come to rest.
+    """
     judge = _Judge(logs)
     for event in history:
         judge.take(event)
@@ -123,7 +126,9 @@ def _judge_log(model: PartitionModel) -> None:
 
 
 def _judge_unheard(model: PartitionModel) -> None:
-    """What nobody was told of has its place in the order too: behind every end that was known when it was sent."""
+    """What nobody was told of has its place in the order too: behind every end that was known when
+    it was sent.
+    """
     for offset, value in model.log.records.items():
         send = model.sender.get(value)
         told = model.outcomes.get(send.op) if send is not None else None

@@ -1,4 +1,6 @@
-"""A broker of the product in a simulated process: started, served over the simulated network, stopped, started again."""
+"""A broker of the product in a simulated process: started, served over the simulated network,
+stopped, started again.
+"""
 
 from __future__ import annotations
 

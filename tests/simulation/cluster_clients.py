@@ -1,4 +1,7 @@
-"""Clients of a simulated cluster: the SDK itself, told apart by what they do. Each writes down what it asked and what it was told."""
+"""Clients of a simulated cluster: the SDK itself, told apart by what they do.
+
+Each writes down what it asked and what it was told.
+"""
 
 from __future__ import annotations
 
@@ -116,7 +119,9 @@ class Sender(SimulatedClient):
 
 
 class Reader(SimulatedClient):
-    """Reads some topics from the earliest on; now and then it begins again, where it was or at the earliest."""
+    """Reads some topics from the earliest on; now and then it begins again, where it was or at the
+    earliest.
+    """
 
     def __init__(self, world: World, network: Network, plan: ClusterPlan, name: str, topics: list[str]) -> None:
         super().__init__(world, network, plan, name)
@@ -162,7 +167,9 @@ class Reader(SimulatedClient):
 
 
 def fate_of(error: LedgerMQError) -> Outcome:
-    """The SDK says OutcomeUnknown where a record may be stored; any other error means that it is not, and never will be."""
+    """The SDK says OutcomeUnknown where a record may be stored; any other error means that it is
+    not, and never will be.
+    """
     return Outcome.INFO if isinstance(error, OutcomeUnknown) else Outcome.FAIL
 
 
@@ -199,7 +206,9 @@ class EndAsker(SimulatedClient):
 
 
 class Keeper(SimulatedClient):
-    """Deletes records of a topic on demand, holds it, lets it go; what it was told counts from then on."""
+    """Deletes records of a topic on demand, holds it, lets it go; what it was told counts from then
+    on.
+    """
 
     topic = "brief"
     _may_be_released = False
@@ -244,7 +253,9 @@ class Keeper(SimulatedClient):
 
 
 class Churner(SimulatedClient):
-    """Creates a topic, writes, reads it, deletes it, and begins again under the same name: nothing old may ever show."""
+    """Creates a topic, writes, reads it, deletes it, and begins again under the same name: nothing
+    old may ever show.
+    """
 
     _reads = 0
 

@@ -1,7 +1,9 @@
-"""Level two: a whole cluster. Brokers, SDK clients, rival compactors, all of the product, over a faulty store and a faulty network.
+"""Level two: a whole cluster. Brokers, SDK clients, rival compactors, all of the product, over a
+faulty store and a faulty network.
 
-At the end everything heals, clients have to come to an end by themselves, a last reader drains every partition, a last compaction takes
-all to Parquet, and what every way of reading says is held against the truth that the watched store kept.
+At the end everything heals, clients have to come to an end by themselves, a last reader drains
+every partition, a last compaction takes all to Parquet, and what every way of reading says is held
+against the truth that the watched store kept.
 """
 
 from __future__ import annotations
@@ -280,7 +282,9 @@ class ClusterRun:
         ]
 
     async def _check_memory(self) -> None:
-        """At rest nothing is held for batches or answers on their way: what clients did not wait for is stored before the last look."""
+        """At rest nothing is held for batches or answers on their way: what clients did not wait
+        for is stored before the last look.
+        """
         for broker in self.brokers.values():
             for _ in range(REST_S):
                 context = broker.broker.context if broker.broker is not None else None

@@ -14,7 +14,10 @@ from tests.simulation.world import World
 
 
 async def fill_and_free(world: World, full: float, seconds_max: float = 8.0) -> None:
-    """The store is full now and then: it refuses this share of puts, of all or of the large ones. Until cancelled."""
+    """The store is full now and then: it refuses this share of puts, of all or of the large ones.
+
+    Until cancelled.
+    """
     r = random.Random(f"filling {world.seed}")
     while full:
         await asyncio.sleep(r.expovariate(1 / seconds_max))
@@ -88,7 +91,9 @@ class Disturbances:
         self.later(1.0, lambda: self._restart(victim.name))
 
     def later(self, seconds: float, work: Callable[[], object]) -> None:
-        """`work` may be a coroutine function; `heal` has all of them done at once, and waits for them."""
+        """`work` may be a coroutine function; `heal` has all of them done at once, and waits for
+        them.
+        """
 
         async def wait() -> None:
             with suppress(TimeoutError):

@@ -1,4 +1,6 @@
-"""Clients of groups in a simulated cluster: members that read, stall, leave and come back, and others who ask, commit and reset."""
+"""Clients of groups in a simulated cluster: members that read, stall, leave and come back, and
+others who ask, commit and reset.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ class GroupsPlan:
     static: bool
     modes: tuple[str, ...]
     clocks_wrong_s: tuple[float, ...]
-    """How far the clocks of the first brokers are ahead from the beginning: more than offsets are kept. S3 would refuse such clocks."""
+    """How far the clocks of the first brokers are ahead from the beginning: more than offsets are
+    kept. S3 would refuse such clocks.
+    """
 
 
 def groups_plan_of(seed: int) -> GroupsPlan:
@@ -175,14 +179,17 @@ class GroupMember(SimulatedClient):
 
 @dataclass
 class RegisterTruth:
-    """The committed offsets of one group as a register that only `Committer` writes: what was acknowledged, what was tried."""
+    """The committed offsets of one group as a register that only `Committer` writes: what was
+    acknowledged, what was tried.
+    """
 
     acknowledged: defaultdict[int, int] = field(default_factory=lambda: defaultdict(int))
     tried: defaultdict[int, int] = field(default_factory=lambda: defaultdict(int))
 
 
 class Asker(SimulatedClient):
-    """Asks what the register says: never older than what was acknowledged before, never newer than what was tried.
+    """Asks what the register says: never older than what was acknowledged before, never newer than
+    what was tried.
 
     Patient, and several at once: some question waits at every coordinator that was put to sleep.
     """
@@ -243,7 +250,8 @@ class Asker(SimulatedClient):
 class Committer(Asker):
     """The only one that writes the register: outside of membership, always one more than before.
 
-    Impatient: it finds the next coordinator while others wait for the last one. The network may repeat what it sent, at any time.
+    Impatient: it finds the next coordinator while others wait for the last one. The network may
+    repeat what it sent, at any time.
     """
 
     at_once = 1

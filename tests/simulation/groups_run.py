@@ -1,7 +1,9 @@
-"""Level three: groups on a whole cluster. Members that join, leave, stall and die while others commit, ask and reset.
+"""Level three: groups on a whole cluster. Members that join, leave, stall and die while others
+commit, ask and reset.
 
-At the end everything heals; the members that live read all that there is; every broker is started anew, so that what coordinators say comes
-from the store alone; and that, like all that was ever written, is held against the records in the ledgers.
+At the end everything heals; the members that live read all that there is; every broker is started
+anew, so that what coordinators say comes from the store alone; and that, like all that was ever
+written, is held against the records in the ledgers.
 """
 
 from __future__ import annotations
@@ -98,7 +100,9 @@ class GroupsRun(ClusterRun):
             await self._compare()
 
     async def _work_off(self) -> None:
-        """What the workers have not been done with when all is well, and nothing more comes, they will be done with."""
+        """What the workers have not been done with when all is well, and nothing more comes, they
+        will be done with.
+        """
         client = self._plain_client("lag")
         lags: object = None
         try:

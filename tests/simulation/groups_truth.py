@@ -1,4 +1,5 @@
-"""What the watched store says about groups: the records of `__consumer_offsets` in ledger order, and what may never be among them.
+"""What the watched store says about groups: the records of `__consumer_offsets` in ledger order,
+and what may never be among them.
 
 partition with two owners     two members hold it after one batch
 committed offset went back    lower than before, and no reset
@@ -38,7 +39,9 @@ class GroupTruth:
     gives: int = 0
 
     def take(self, batch: pa.RecordBatch, living: set[int]) -> None:
-        """Decisions of one turn of the coordinator's loop share a batch: a commit may be of before or after a move in it."""
+        """Decisions of one turn of the coordinator's loop share a batch: a commit may be of before
+        or after a move in it.
+        """
         rows = zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True)
         entries = [decode(key, value) for key, value in rows]
         valid = defaultdict(set)
@@ -122,7 +125,10 @@ def group_truth(store: WatchedStore, bundles: Iterable[int], offsets_topic: int,
 
 
 def judge_done(truth: GroupTruth, group: str, done: Mapping[Partition, set[int]]) -> list[Violation]:
-    """Every record below a committed offset, some member was done with. For topics without retention that are read from their beginning."""
+    """Every record below a committed offset, some member was done with.
+
+    For topics without retention that are read from their beginning.
+    """
     found = []
     for (name, partition), value in truth.committed.items():
         if name == group and value.offset is not None:

@@ -1,8 +1,9 @@
 """What clients asked and what they were told, as values, in the order in which it happened.
 
-An operation is an invocation and, perhaps, a response; the place in the history is its time (one event loop: a total order).
-A response is OK (it happened), FAIL (it did not and never will) or INFO (nobody knows: time-outs, lost terms, crashes), as in Jepsen.
-Values are strings that no two sends share, so each record tells where it comes from. Knows nothing of the product.
+An operation is an invocation and, perhaps, a response; the place in the history is its time (one
+event loop: a total order). A response is OK (it happened), FAIL (it did not and never will) or INFO
+(nobody knows: time-outs, lost terms, crashes), as in Jepsen. Values are strings that no two sends
+share, so each record tells where it comes from. Knows nothing of the product.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 Partition = tuple[str, int]
-"""(topic, partition); a topic that was deleted and created again is another topic: the name carries its creation."""
+"""(topic, partition); a topic that was deleted and created again is another topic: the name carries
+its creation.
+"""
 
 
 class Outcome(Enum):
@@ -23,7 +26,10 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Produce:
-    """`once`: the client may repeat it, and yet it must not be stored twice. `ordered`: stored in the order of the client's sends."""
+    """`once`: the client may repeat it, and yet it must not be stored twice.
+
+    `ordered`: stored in the order of the client's sends.
+    """
 
     op: int
     client: str
@@ -82,7 +88,9 @@ class LogStart:
 
 @dataclass(frozen=True, slots=True)
 class PlainRead:
-    """Parquet files that a plain reader found, as (first, last) offsets, sorted; `live`: those that it must have found."""
+    """Parquet files that a plain reader found, as (first, last) offsets, sorted; `live`: those that
+    it must have found.
+    """
 
     partition: Partition
     files: tuple[tuple[int, int], ...]
@@ -101,9 +109,11 @@ Event = Produce | Produced | Assign | Poll | AskEnd | ToldEnd | LogStart | Plain
 
 @dataclass(frozen=True, slots=True)
 class FinalLog:
-    """The one truth at the end: every record that was ever durable (`records`), and from where on they must still be readable.
+    """The one truth at the end: every record that was ever durable (`records`), and from where on
+    they must still be readable.
 
-    `judged_from`: below it retention took records that nobody had copied; of these only some are in `records`, those that readers saw.
+    `judged_from`: below it retention took records that nobody had copied; of these only some are in
+    `records`, those that readers saw.
     """
 
     records: dict[int, str]

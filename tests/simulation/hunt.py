@@ -1,4 +1,5 @@
-"""`make mutants`: applies each named bug in turn and shows the first seed that catches it. A bug that survives fails the run.
+"""`make mutants`: applies each named bug in turn and shows the first seed that catches it. A bug
+that survives fails the run.
 
 python -m tests.simulation.hunt --seeds 300 [name …]
 """

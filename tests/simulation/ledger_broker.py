@@ -1,4 +1,6 @@
-"""The least broker that there can be: it claims one ledger by the product's code, serves it, loses it, claims again."""
+"""The least broker that there can be: it claims one ledger by the product's code, serves it, loses
+it, claims again.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,9 @@ class LedgerBroker:
             )
 
     def _check_loss(self, writer: LedgerWriter, why: str) -> None:
-        """A term may end for many reasons, but never because the writer's own segment stands in the slot."""
+        """A term may end for many reasons, but never because the writer's own segment stands in the
+        slot.
+        """
         lost = re.search(r"slot (\d+) was lost", why)
         if lost is not None:
             index, _ = self._world.store.segments[BUNDLE][int(lost[1])]

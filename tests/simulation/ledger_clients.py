@@ -1,4 +1,7 @@
-"""Clients of one ledger: idempotent and pipelined, plain, and one who asks where the log ends. They follow docs/design.md, Produce."""
+"""Clients of one ledger: idempotent and pipelined, plain, and one who asks where the log ends.
+
+They follow docs/design.md, Produce.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,10 @@ class Client:
         return tuple(f"{self.name}.{self._values - count + i}" for i in range(count))
 
     async def ask(self, question: Callable[[LedgerBroker], Coroutine[None, None, T]]) -> T:
-        """One try, at some broker that may be the owner. Raises NoAnswer, Unreachable, LedgerMQError."""
+        """One try, at some broker that may be the owner.
+
+        Raises NoAnswer, Unreachable, LedgerMQError.
+        """
         names = [name for name, broker in self._brokers.items() if broker.serves]
         if self._favourite not in names or self.random.random() < 0.05:
             if not names:
@@ -103,7 +109,9 @@ class PlainProducer(Client):
 
 
 class IdempotentProducer(Client):
-    """Up to `window` batches on their way, counted from the oldest that is not answered; each is repeated until it is."""
+    """Up to `window` batches on their way, counted from the oldest that is not answered; each is
+    repeated until it is.
+    """
 
     def __init__(
         self,
@@ -125,7 +133,9 @@ class IdempotentProducer(Client):
             await self._session(partition)
 
     async def _session(self, partition: int) -> None:
-        """One producer id. It ends when a batch is refused for good; what is in doubt then stays unknown."""
+        """One producer id. It ends when a batch is refused for good; what is in doubt then stays
+        unknown.
+        """
         producer = self.random.getrandbits(128).to_bytes(16, "big")
         opened = await self._opened_slot()
         sequence = 0

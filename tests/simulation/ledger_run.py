@@ -1,5 +1,6 @@
-"""Level one: a single ledger, whole. Brokers that take it from each other, clients, rival compactors that trim and delete, all by the
-product's code; the topic counts as removed, so that plans trim it without writing a single Parquet file, and a seed takes milliseconds.
+"""Level one: a single ledger, whole. Brokers that take it from each other, clients, rival
+compactors that trim and delete, all by the product's code; the topic counts as removed, so that
+plans trim it without writing a single Parquet file, and a seed takes milliseconds.
 """
 
 from __future__ import annotations
@@ -127,7 +128,9 @@ class LedgerRun:
             )
 
     async def _conclude(self) -> Result:
-        """A last broker takes over from whatever is left, appends to every partition and is asked for the ends."""
+        """A last broker takes over from whatever is left, appends to every partition and is asked
+        for the ends.
+        """
         world = self.world
         for broker in self.brokers.values():
             broker.process.kill()

@@ -1,4 +1,6 @@
-"""The levels of simulation by name: `ledger` (one ledger whole, fast), `rounds` (Parquet compaction), `keyed`, `damage`, and so on."""
+"""The levels of simulation by name: `ledger` (one ledger whole, fast), `rounds` (Parquet
+compaction), `keyed`, `damage`, and so on.
+"""
 
 from __future__ import annotations
 
@@ -150,4 +152,6 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
         "disturbance: network cut",
     ),
 }
-"""What has to be reached at least once over the default seeds, or the simulation looks at too little."""
+"""What has to be reached at least once over the default seeds, or the simulation looks at too
+little.
+"""

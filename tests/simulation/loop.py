@@ -1,11 +1,13 @@
 """One event loop for a whole cluster: virtual time, and a gate before each process.
 
-A *process* is a name in the context of tasks: whatever a task of it starts, timers and callbacks included, belongs to it. A paused
-process runs nothing while the world goes on, and finds on resuming that time has passed; a dead one runs nothing ever again, not even
-its `finally` blocks, as after kill -9. Tasks and futures hash by a number, so that sets of them iterate the same in each run.
+A *process* is a name in the context of tasks: whatever a task of it starts, timers and callbacks
+included, belongs to it. A paused process runs nothing while the world goes on, and finds on
+resuming that time has passed; a dead one runs nothing ever again, not even its `finally` blocks, as
+after kill -9. Tasks and futures hash by a number, so that sets of them iterate the same in each
+run.
 
-The loop is written for speed, for most of a simulation's time is spent in it: nothing outside exists, so there is no selector; a handle
-carries no more than its callback.
+The loop is written for speed, for most of a simulation's time is spent in it: nothing outside
+exists, so there is no selector; a handle carries no more than its callback.
 """
 
 from __future__ import annotations
@@ -144,8 +146,9 @@ class TooLong(Exception):
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
-    """A timer rings strictly after its moment, never a rounding error before it: code that asks "is it time yet?" and waits again
-    would otherwise go round for ever in a world where looking takes no time."""
+    """A timer rings strictly after its moment, never a rounding error before it: code that asks "is
+    it time yet?" and waits again would otherwise go round for ever in a world where looking takes
+    no time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -155,11 +158,16 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._timers: list[tuple[float, int, _Timer]] = []
         self._timer_numbers = itertools.count()
         self.numbers = itertools.count(1)
-        """Of tasks and futures that are put into sets. From 1 in each run: where a set has them depends on the numbers themselves."""
+        """Of tasks and futures that are put into sets.
+
+        From 1 in each run: where a set has them depends on the numbers themselves.
+        """
         self._timers_cancelled = 0
         self.set_exception_handler(lambda loop, what: self.unheard.append(what))
         self.world = contextvars.Context()
-        """The context of all that belongs to no process: network, store, the hand that breaks things."""
+        """The context of all that belongs to no process: network, store, the hand that breaks
+        things.
+        """
         self.processes: list[Process] = []
         self.unheard: list[dict[str, Any]] = []
         """What nobody was there to be told: exceptions of tasks that nobody waits for."""
@@ -167,7 +175,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         """Fences of plans that the product cut short, by name."""
         self.coverage = Coverage()
         self.on_failure: Callable[[BaseException], None] = lambda error: None
-        """Told of the exception with which a task ended that was started in a process or in the world, whatever it is."""
+        """Told of the exception with which a task ended that was started in a process or in the
+        world, whatever it is.
+        """
         self.closing = False
         self.get_debug = bool  # type: ignore[method-assign]  # False, without a call of Python code: every future asks
 
@@ -279,7 +289,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         """Nobody asks the loop to end its generators: it need not know them."""
 
     def end_everything(self) -> None:
-        """Let every task end by cancellation, dead ones too, so that Python has nothing to complain about."""
+        """Let every task end by cancellation, dead ones too, so that Python has nothing to complain
+        about.
+        """
         self.closing = True
         for process in self.processes:
             process.release()

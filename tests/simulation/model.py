@@ -1,7 +1,9 @@
-"""A partition as its clients may see it: an append-only log, linearizable. Independent of the product's code.
+"""A partition as its clients may see it: an append-only log, linearizable. Independent of the
+product's code.
 
-The final log fixes the order of all appends. A history is linearizable against it when each operation has a point between its
-invocation and its response that fits that order, and for a log this comes down to comparing intervals:
+The final log fixes the order of all appends. A history is linearizable against it when each
+operation has a point between its invocation and its response that fits that order, and for a log
+this comes down to comparing intervals:
 
     an append that ended before another began has the lower offset
     an end that is told is not below an append, a read or another told end that was over before it was asked for
@@ -106,7 +108,9 @@ class PartitionModel:
 
     @property
     def known_end(self) -> int:
-        """Everything below it was acknowledged, read, or told; a send of unknown fate may land behind it at any time."""
+        """Everything below it was acknowledged, read, or told; a send of unknown fate may land
+        behind it at any time.
+        """
         return max(self._end_at_least, self._told_end)
 
     def position(self, reader: str) -> int:

@@ -118,7 +118,9 @@ def consumer_repeats_the_start_of_a_batch(patch: Patch) -> None:
 
 @mutant("cluster")
 def trimmed_fetch_goes_on_behind_it(patch: Patch) -> None:
-    """A fetch whose segment has been trimmed meanwhile is answered with the next batches that are still there."""
+    """A fetch whose segment has been trimmed meanwhile is answered with the next batches that are
+    still there.
+    """
     real = BundleReads._read
 
     async def read(self: BundleReads, topic: Any, partition: int, offset: int, bytes_max: int) -> Any:
@@ -151,7 +153,9 @@ def latest_offset_from_memory(patch: Patch) -> None:
 
 @mutant("cluster")
 def lost_term_goes_on_answering(patch: Patch) -> None:
-    """An owner that knows that it has lost its term answers fetches and offsets from what it remembers."""
+    """An owner that knows that it has lost its term answers fetches and offsets from what it
+    remembers.
+    """
     patch.setattr(BundleOwner, "_check_term", lambda self: None)
     patch.setattr(BundleReads, "close", lambda self: self.waiters.close())
 

@@ -24,7 +24,9 @@ def damages_metadata(seed: int) -> bool:
 
 @mutant("damage", damages_metadata)
 def copy_put_by_losers(patch: Patch) -> None:
-    """Every put of an original is followed by a put of its copy, also where another process has won the original."""
+    """Every put of an original is followed by a put of its copy, also where another process has won
+    the original.
+    """
     real = CopyingStore.put_if_absent
 
     async def put_if_absent(self: CopyingStore, key: str, buffers: Sequence[Buffer]) -> None:
@@ -40,7 +42,9 @@ def copy_put_by_losers(patch: Patch) -> None:
 
 @mutant("damage", damages_metadata)
 def copy_put_before_its_original(patch: Patch) -> None:
-    """The copy is put first, which would save the time of a put if both went together; then who loses the original has put a copy, too."""
+    """The copy is put first, which would save the time of a put if both went together; then who
+    loses the original has put a copy, too.
+    """
     real = CopyingStore.put_if_absent
 
     async def put_if_absent(self: CopyingStore, key: str, buffers: Sequence[Buffer]) -> None:

@@ -1,4 +1,6 @@
-"""Bugs in consumer groups: in members, in coordinators, in what is decided, and in the cleaning of committed offsets."""
+"""Bugs in consumer groups: in members, in coordinators, in what is decided, and in the cleaning of
+committed offsets.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def _acks_singly(seed: int) -> bool:
 
 @mutant("groups", _acks_singly)
 def commit_with_gaps(patch: Patch) -> None:
-    """The SDK commits behind the highest message that is finished, whatever is still open before it."""
+    """The SDK commits behind the highest message that is finished, whatever is still open before
+    it.
+    """
     real = Progress.ack
 
     def ack(self: Progress, offset: int, generation: int) -> bool:
@@ -104,7 +108,9 @@ def rebalance_gives_one_partition_to_two_members(patch: Patch) -> None:
 
 @mutant("groups")
 def members_begin_anew_under_the_old_epoch(patch: Patch) -> None:
-    """A member that takes itself for put out joins again, counts its commits from 1, and they are taken for delayed ones."""
+    """A member that takes itself for put out joins again, counts its commits from 1, and they are
+    taken for delayed ones.
+    """
     real = members.join
 
     def join(group: Group, member_id: str, subscription: Any, owned: Any, now_s: float, now_ms: int) -> Member:
@@ -130,7 +136,9 @@ def expiry_by_our_clock_alone(patch: Patch) -> None:
 
 @mutant("groups", _clocks_are_wrong)
 def stamps_by_our_clock_alone(patch: Patch) -> None:
-    """What a coordinator whose clock is behind has stamped is forgotten too early by every other one."""
+    """What a coordinator whose clock is behind has stamped is forgotten too early by every other
+    one.
+    """
     patch.setattr(TwoClocks, "stamp_ms", TwoClocks.our_ms)
 
 

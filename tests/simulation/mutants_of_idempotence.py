@@ -96,7 +96,9 @@ def repeated_batch_told_another_offset(patch: Patch) -> None:
 
 @mutant("ledger")
 def producer_forgotten_by_the_clock(patch: Patch) -> None:
-    """A new owner forgets producers of which it has not heard for a second, and no trace of them is left."""
+    """A new owner forgets producers of which it has not heard for a second, and no trace of them is
+    left.
+    """
     real = ledger.log.writer.recover
 
     async def recover(store: ObjectStore, bundle: int, states_max: int, known: SegmentIndexes) -> Recovered:

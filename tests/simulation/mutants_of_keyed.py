@@ -42,7 +42,9 @@ def log_deleted_above_the_version(patch: Patch) -> None:
 
 @mutant("keyed")
 def files_of_earlier_rounds_deleted(patch: Patch) -> None:
-    """Only the files that were made for the newest version count as its own, not those that it has taken over."""
+    """Only the files that were made for the newest version count as its own, not those that it has
+    taken over.
+    """
     real = ledger.garbage.keyed_delete._files_of
 
     async def files_of(store: ObjectStore, place: Any, number: int) -> set[str]:

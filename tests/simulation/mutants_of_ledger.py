@@ -204,7 +204,9 @@ def joined_retry_acknowledged_at_once(patch: Patch) -> None:
 
 @mutant("ledger")
 def fence_check_on_the_wrong_slot(patch: Patch) -> None:
-    """It looks above all own puts only: a claim that stands where an own put is still on its way is not seen."""
+    """It looks above all own puts only: a claim that stands where an own put is still on its way is
+    not seen.
+    """
 
     async def look(self: LedgerWriter) -> None:
         try:
@@ -326,7 +328,9 @@ def waiters_of_a_lost_term_forgotten(patch: Patch) -> None:
 
 @mutant("ledger")
 def fold_believed_without_a_second_look(patch: Patch) -> None:
-    """Recovery does not look whether what it read has been trimmed meanwhile; nor does whoever uses it."""
+    """Recovery does not look whether what it read has been trimmed meanwhile; nor does whoever uses
+    it.
+    """
     real = ledger.log.recovery.newest_checkpoint
 
     async def newest(store: ObjectStore, bundle: int, known: fmt.Checkpoint | None = None) -> fmt.Checkpoint:

@@ -1,4 +1,6 @@
-"""Bugs about puts that the store certainly refuses: a full store ends no term, and proves nothing about any other put."""
+"""Bugs about puts that the store certainly refuses: a full store ends no term, and proves nothing
+about any other put.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def refused_put_acknowledged(patch: Patch) -> None:
 
 @mutant("ledger", likely=lambda seed: plan_of(seed).faults.late + plan_of(seed).faults.after > 0.02)
 def unknown_outcome_taken_as_refused(patch: Patch) -> None:
-    """A put whose outcome cannot be told is taken as one that the store refused, and the term goes on."""
+    """A put whose outcome cannot be told is taken as one that the store refused, and the term goes
+    on.
+    """
     real = LedgerWriter._take_outcome
 
     def take_outcome(self: LedgerWriter, flight: Any, outcome: PutOutcome) -> None:
@@ -55,7 +59,9 @@ def unknown_outcome_taken_as_refused(patch: Patch) -> None:
 
 @mutant("ledger", likely=fills_up)
 def own_void_segments_forgotten(patch: Patch) -> None:
-    """After a refused put the slot behind it is taken as free, though a segment that links to the refused one has landed there."""
+    """After a refused put the slot behind it is taken as free, though a segment that links to the
+    refused one has landed there.
+    """
 
     def pass_voids(self: LedgerWriter, state: LedgerState) -> None:
         pass
@@ -65,7 +71,9 @@ def own_void_segments_forgotten(patch: Patch) -> None:
 
 @mutant("ledger", likely=fills_up)
 def not_taken_back(patch: Patch) -> None:
-    """After a refused put offsets and sequences are given out behind those of the segment that was never stored."""
+    """After a refused put offsets and sequences are given out behind those of the segment that was
+    never stored.
+    """
     real = LedgerWriter._go_on_if_settled
 
     def go_on(self: LedgerWriter) -> None:
@@ -80,7 +88,9 @@ def not_taken_back(patch: Patch) -> None:
 
 @mutant("rounds", likely=lambda seed: plan_of(seed).full > 0 and not rounds_plan_of(seed).is_s3)
 def plan_cut_short_with_its_fence_open(patch: Patch) -> None:
-    """Where there is no room what is there is committed, while other runners of the plan may go on and put the rest."""
+    """Where there is no room what is there is committed, while other runners of the plan may go on
+    and put the rest.
+    """
 
     async def cut_short(store: ObjectStore, plan: fmt.CompactionPlan) -> None:
         pass

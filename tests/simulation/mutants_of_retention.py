@@ -1,4 +1,6 @@
-"""Bugs in legal holds, archives, deletion on demand and the sweep of a whole root (docs/decisions/0025)."""
+"""Bugs in legal holds, archives, deletion on demand and the sweep of a whole root
+(docs/decisions/0025).
+"""
 
 from __future__ import annotations
 

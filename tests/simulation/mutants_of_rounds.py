@@ -1,4 +1,6 @@
-"""Bugs in Parquet compaction, retention, removal of topics and garbage collection (docs/design.md, Parquet compaction and Deletion)."""
+"""Bugs in Parquet compaction, retention, removal of topics and garbage collection (docs/design.md,
+Parquet compaction and Deletion).
+"""
 
 from __future__ import annotations
 
@@ -251,7 +253,9 @@ def uncertain_commit_undone(patch: Patch) -> None:
 
 @mutant("rounds")
 def topic_dropped_before_the_checkpoint_names_it(patch: Patch) -> None:
-    """A plan leaves out the records of a topic that the catalog does not know: it is removed, or it is newer than the catalog."""
+    """A plan leaves out the records of a topic that the catalog does not know: it is removed, or it
+    is newer than the catalog.
+    """
     real = ledger.parquet.plan.fate_of
 
     def fate_of(topic_id: int, history: Any, catalog: Any) -> Any:

@@ -1,7 +1,9 @@
-"""The simulated network: connections between processes that carry bytes, take time, break, and are cut.
+"""The simulated network: connections between processes that carry bytes, take time, break, and are
+cut.
 
-A call runs in the process that it is made to, so a paused broker answers nobody and a dead one breaks every line to it. Requests and
-answers cross as the bytes that gRPC would carry, errors as the published ones.
+A call runs in the process that it is made to, so a paused broker answers nobody and a dead one
+breaks every line to it. Requests and answers cross as the bytes that gRPC would carry, errors as
+the published ones.
 """
 
 from __future__ import annotations
@@ -86,7 +88,9 @@ class _Connector(Connector):
 
 
 class Line(UnaryCalls, Connection):
-    """One end's connection to an address; it finds whoever listens there now, as a gRPC channel does."""
+    """One end's connection to an address; it finds whoever listens there now, as a gRPC channel
+    does.
+    """
 
     def __init__(self, network: Network, who: str, address: str, timeout_s: float) -> None:
         self.address = address

@@ -1,7 +1,8 @@
-"""What a plain reader of `parquet/` would find, looked at whenever a file comes or goes and whenever a checkpoint is put.
+"""What a plain reader of `parquet/` would find, looked at whenever a file comes or goes and
+whenever a checkpoint is put.
 
-One gapless run of each partition; every file that the newest checkpoint lists from the log start on; one topic under one name, and
-nothing of a topic whose name has been freed.
+One gapless run of each partition; every file that the newest checkpoint lists from the log start
+on; one topic under one name, and nothing of a topic whose name has been freed.
 """
 
 from __future__ import annotations
@@ -95,7 +96,9 @@ def parquet_names(world: World) -> Iterator[keys.ParquetName]:
 
 
 def judge_parquet(world: World, logs: dict[Partition, FinalLog], whole: Collection[Partition]) -> list[Violation]:
-    """Every record that plain readers find now is the one that the log has; of the partitions `whole` they find all that is kept."""
+    """Every record that plain readers find now is the one that the log has; of the partitions
+    `whole` they find all that is kept.
+    """
     found: defaultdict[Partition, dict[int, str]] = defaultdict(dict)
     violations = []
     for name in parquet_names(world):

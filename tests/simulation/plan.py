@@ -1,4 +1,6 @@
-"""What a seed decides before the run begins: how large, how faulty, how often something is paused or killed."""
+"""What a seed decides before the run begins: how large, how faulty, how often something is paused
+or killed.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,17 @@ from tests.simulation.ambush import NO_AMBUSH, Ambush, draw_ambush
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """A seed draws a few nuisances and leaves the others out: with all of them at once nothing would ever get done, and be undone."""
+    """A seed draws a few nuisances and leaves the others out: with all of them at once nothing
+    would ever get done, and be undone.
+    """
 
     brokers: int
     compactors: int
     seconds: float
     requests_max: int
-    """After so many requests to the store the run is over earlier: a fast world does in a second what a slow one does in a minute."""
+    """After so many requests to the store the run is over earlier: a fast world does in a second
+    what a slow one does in a minute.
+    """
     faults: Faults
     slow: float
     slow_s: float
@@ -32,7 +38,9 @@ class RunPlan:
     compact_every_s: float
     stalls: float
     naps: float
-    """Share of store requests before which their process is paused: that is where a pause hurts most."""
+    """Share of store requests before which their process is paused: that is where a pause hurts
+    most.
+    """
     producer_states_max: int
     list_page: int
     ambush: Ambush
@@ -41,7 +49,10 @@ class RunPlan:
 
 
 REQUESTS_MAX = (300, 1000, 1000, 3000)
-"""Many short runs and some long ones, rather than all of one length. Levels with more processes take twice as many."""
+"""Many short runs and some long ones, rather than all of one length.
+
+Levels with more processes take twice as many.
+"""
 
 AMBUSHES_TAKE = 4
 """Who lies in ambush sleeps until much has happened: such a run is longer by that factor."""

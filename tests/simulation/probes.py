@@ -1,4 +1,5 @@
-"""Counts how often the product itself reached a place that is hard to reach: wrappers around its own functions that only look.
+"""Counts how often the product itself reached a place that is hard to reach: wrappers around its
+own functions that only look.
 
 They say whether a simulation looks where it should, never whether what happened there was right.
 """

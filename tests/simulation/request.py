@@ -2,8 +2,9 @@
 
     sent ── delay ── arrives: fails before its effect, or has it ── delay ── is answered
 
-Two timers and a future, and no task of its own, for a simulation makes more of these than of all else. The store that it reaches
-answers at once: everything in it is one step of the loop. Only an upload to S3 takes time there, and has a task.
+Two timers and a future, and no task of its own, for a simulation makes more of these than of all
+else. The store that it reaches answers at once: everything in it is one step of the loop. Only an
+upload to S3 takes time there, and has a task.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ Noted = Callable[[str, str, BaseException | None], None]
 
 
 class Request:
-    """`delay_s` is asked before each way. `answered` may be cancelled by whoever waits; the request does not notice."""
+    """`delay_s` is asked before each way.
+
+    `answered` may be cancelled by whoever waits; the request does not notice.
+    """
 
     def __init__(
         self,

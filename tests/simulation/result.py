@@ -37,7 +37,9 @@ class Run(Protocol):
 
 
 GARBAGE_MAX = 500_000
-"""Objects made and not yet ended by their count, from which on the collector looks at them between two runs."""
+"""Objects made and not yet ended by their count, from which on the collector looks at them between
+two runs.
+"""
 
 Make = Callable[[SimulatedLoop, int, int | None], Run]
 
@@ -57,8 +59,9 @@ def finish(world: World) -> Result:
 
 @contextmanager
 def _no_collector() -> Iterator[None]:
-    """What the collector of cycles ends, generators and futures, it ends at a moment that depends on all that ran before in this process:
-    while a seed runs it ends nothing. It would cost a tenth of the time, too."""
+    """What the collector of cycles ends, generators and futures, it ends at a moment that depends
+    on all that ran before in this process: while a seed runs it ends nothing. It would cost a tenth
+    of the time, too."""
     if not gc.get_freeze_count():
         gc.collect()
         gc.freeze()  # what was imported stays
@@ -74,7 +77,10 @@ def _no_collector() -> Iterator[None]:
 
 
 def simulate(make: Make, seed: int, lines_kept: int | None = 400) -> Result:
-    """One seed of one level. An error that escapes is a violation too: a simulated cluster never crashes its world."""
+    """One seed of one level.
+
+    An error that escapes is a violation too: a simulated cluster never crashes its world.
+    """
     runs: list[Run] = []
     logger = logging.getLogger()
     catchers: list[AssertionCatcher] = []

@@ -1,4 +1,6 @@
-"""What a seed decides about rounds of Parquet compaction, beside what `plan` decides about every run."""
+"""What a seed decides about rounds of Parquet compaction, beside what `plan` decides about every
+run.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ class RoundsPlan:
     round_every_s: float
     """Mean pause of a compactor between two things that it does."""
     by_hand: float
-    """Share of those that are compactions of the whole root; the others are rounds of one bundle, as a broker runs them."""
+    """Share of those that are compactions of the whole root; the others are rounds of one bundle,
+    as a broker runs them.
+    """
     stale_catalog: float
     """Share of rounds that are made with the catalog of the round before."""
     log_start_moves: float
@@ -40,7 +44,8 @@ class RoundsPlan:
 
 
 def rounds_plan_of(seed: int) -> RoundsPlan:
-    """Every fourth seed is a storm: retention takes whatever it may, while one task after the other sleeps before its put.
+    """Every fourth seed is a storm: retention takes whatever it may, while one task after the other
+    sleeps before its put.
 
     Nothing is held or archived in it: what stays longer gives late puts nothing to bring back.
     """

@@ -1,4 +1,6 @@
-"""Who works on a root in the level *rounds*: who appends, who creates and deletes topics, rival compactors; all by the product's code."""
+"""Who works on a root in the level *rounds*: who appends, who creates and deletes topics, rival
+compactors; all by the product's code.
+"""
 
 from __future__ import annotations
 
@@ -142,7 +144,9 @@ class Producer(Owner):
 
 
 class TopicChanger(Owner):
-    """The controller's work: creates a topic, deletes it, lets it leave its bundles, frees its name, begins again; holds and archives."""
+    """The controller's work: creates a topic, deletes it, lets it leave its bundles, frees its
+    name, begins again; holds and archives.
+    """
 
     def pause_s(self) -> float:
         return self._plan.topic_every_s
@@ -244,7 +248,9 @@ class Compactor(Worker):
         self._judge(swept.failures)
 
     async def _delete_records(self) -> None:
-        """To anywhere in the log, as somebody may ask who wants records gone that are not in Parquet yet."""
+        """To anywhere in the log, as somebody may ask who wants records gone that are not in
+        Parquet yet.
+        """
         bundle = self._random.randrange(1, BUNDLES)
         recovered = await recover(self._store, bundle, self._cluster.producer_states_max)
         main = (await self._catalog()).topics_by_name["main"]

@@ -1,7 +1,9 @@
-"""Level two: rounds of Parquet compaction, on a store that refuses late puts as files do or as S3 does.
+"""Level two: rounds of Parquet compaction, on a store that refuses late puts as files do or as S3
+does.
 
-Rivals that plan, write, commit, trim, apply retention and collect garbage; topics that are deleted and created again under the same
-name; everybody may sleep anywhere. No brokers: so a seed costs little, and reaches what the level *cluster* meets once in hundreds.
+Rivals that plan, write, commit, trim, apply retention and collect garbage; topics that are deleted
+and created again under the same name; everybody may sleep anywhere. No brokers: so a seed costs
+little, and reaches what the level *cluster* meets once in hundreds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""`make simulate`: runs seeds in two processes, prints what failed with the command that replays it, and what was reached.
+"""`make simulate`: runs seeds in two processes, prints what failed with the command that replays
+it, and what was reached.
 
 python -m tests.simulation.run --level cluster --seeds 200 --first-seed 0
 python -m tests.simulation.run --level cluster --seeds 1 --first-seed 13 --trace      every line of one run

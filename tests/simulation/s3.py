@@ -1,7 +1,9 @@
-"""The other side of `S3Store`: an S3 in memory, with presigned URLs that expire by its own clock, in front of the watched store.
+"""The other side of `S3Store`: an S3 in memory, with presigned URLs that expire by its own clock,
+in front of the watched store.
 
-The product's `ledger.object_store.s3` runs as it is: it signs, looks at the `Date`, reads statuses. A fenced upload that begins in
-time may take as long again as its URL lives, and then it lands: nothing closes a fence here, only age refuses what is late.
+The product's `ledger.object_store.s3` runs as it is: it signs, looks at the `Date`, reads statuses.
+A fenced upload that begins in time may take as long again as its URL lives, and then it lands:
+nothing closes a fence here, only age refuses what is late.
 """
 
 from __future__ import annotations

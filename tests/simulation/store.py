@@ -1,7 +1,9 @@
-"""What one process sees of the store: a faulty line to it. Requests that were sent go on when their sender sleeps or dies.
+"""What one process sees of the store: a faulty line to it. Requests that were sent go on when their
+sender sleeps or dies.
 
-On top of `FaultyStore` (fail before, after, late, throttled): now and then a request takes very long, LISTs come in small pages
-between which time passes, and every answer is written into the trace.
+On top of `FaultyStore` (fail before, after, late, throttled): now and then a request takes very
+long, LISTs come in small pages between which time passes, and every answer is written into the
+trace.
 """
 
 from __future__ import annotations
@@ -137,7 +139,10 @@ class StoreLine(FaultyStore):
     async def _lie_in_ambush(
         self, what: str, kind: str, passed: Callable[[], asyncio.Future[None]], certainly: bool = False
     ) -> None:
-        """Sleep until the world has gone past the request. `certainly`: whatever the dice say, where this kind lies in ambush at all."""
+        """Sleep until the world has gone past the request.
+
+        `certainly`: whatever the dice say, where this kind lies in ambush at all.
+        """
         ambush, share = self._weather.ambush, self._weather.ambush.shares.get(kind, 0.0)
         if share and self._weather.sleepers < ambush.sleepers_max and (certainly or self._random.random() < share):
             seconds_max = ambush.seconds_max * (1.0 if certainly else self._random.choice((0.1, 1.0)))
@@ -205,7 +210,9 @@ class StoreLine(FaultyStore):
         return "none"
 
     def _stall_s(self) -> float:
-        """Now and then a line stands still; what was sent over it meanwhile arrives together, in any order."""
+        """Now and then a line stands still; what was sent over it meanwhile arrives together, in
+        any order.
+        """
         now = self._loop.time()
         if self._weather.stalls and self._random.random() < self._weather.stalls:
             self._coverage.saw("store fault: line stands still")

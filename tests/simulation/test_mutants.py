@@ -1,6 +1,8 @@
-"""A share of `make mutants` for every test run: what fell at once must go on falling, or the simulation has gone blind.
+"""A share of `make mutants` for every test run: what fell at once must go on falling, or the
+simulation has gone blind.
 
-Seeds move with every change of the product, so each of these is one that many seeds catch, and a few are tried.
+Seeds move with every change of the product, so each of these is one that many seeds catch, and a
+few are tried.
 """
 
 from __future__ import annotations

@@ -65,7 +65,9 @@ def test_groups_on_a_cluster(seed: int) -> None:
     ("level", "seed"), [("cluster", 60454), ("cluster", 60674), ("cluster", 174), ("keyed", 118), ("keyed", 122)]
 )
 def test_a_seed_that_once_failed(level: str, seed: int) -> None:
-    """As long as the product asks and draws as it did then it takes the same way; docs/bugs-found.md says which."""
+    """As long as the product asks and draws as it did then it takes the same way;
+    docs/bugs-found.md says which.
+    """
     judge(level, range(seed, seed + 1))
 
 

@@ -1,4 +1,6 @@
-"""Brokers that are stopped and continue (SIGSTOP, SIGCONT), again and again: their bundles are taken soon, and nobody else's are."""
+"""Brokers that are stopped and continue (SIGSTOP, SIGCONT), again and again: their bundles are
+taken soon, and nobody else's are.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What happened, as text: the last lines for a reader, a running digest of all of them to compare two runs."""
+"""What happened, as text: the last lines for a reader, a running digest of all of them to compare
+two runs.
+"""
 
 from __future__ import annotations
 

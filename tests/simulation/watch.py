@@ -1,8 +1,10 @@
-"""The one store of a simulated cluster, which forgets nothing: every object that was ever created, and what it may not do.
+"""The one store of a simulated cluster, which forgets nothing: every object that was ever created,
+and what it may not do.
 
-`ledger_log` folds what was *first* created in each slot into the truth about every partition, by its own few lines: a segment is valid if
-it links to the last valid one, and either opens a higher epoch or belongs to the current term. Deleting anything else than what a
-finished plan may name (design L6) is noted at once as a violation.
+`ledger_log` folds what was *first* created in each slot into the truth about every partition, by
+its own few lines: a segment is valid if it links to the last valid one, and either opens a higher
+epoch or belongs to the current term. Deleting anything else than what a finished plan may name
+(design L6) is noted at once as a violation.
 """
 
 from __future__ import annotations
@@ -147,7 +149,9 @@ class WatchedStore(MemoryStore):
         await super().close_fence(fence)
 
     def _judge_replace(self, key: str, data: bytes) -> None:
-        """Only heartbeats may be replaced; what is stored twice also, by what has stood there before."""
+        """Only heartbeats may be replaced; what is stored twice also, by what has stood there
+        before.
+        """
         if not key.startswith(keys.BROKERS) and data not in self.ever[keys.original_of(key) or key]:
             self.violations.append(Violation("overwritten", f"{key} was put without a condition"))
 
@@ -161,7 +165,9 @@ class WatchedStore(MemoryStore):
             self.violations.append(Violation("a loser's copy", f"{key} was put, its original never had these bytes"))
 
     def _judge_close(self, name: str) -> None:
-        """While a plan is open nobody may take away its tasks' right to put, but by cutting it short."""
+        """While a plan is open nobody may take away its tasks' right to put, but by cutting it
+        short.
+        """
         fence = keys.parse_fence(name)
         if fence is None or name in getattr(asyncio.get_running_loop(), "cut_short", ()):
             return
@@ -313,7 +319,9 @@ class Fold:
 
 
 def ledger_log(store: WatchedStore, bundle: int) -> dict[tuple[int, int], dict[int, str]]:
-    """(topic id, partition) → offset → value, of all segments that ever were valid; a doubled offset shows as the value "a|b"."""
+    """(topic id, partition) → offset → value, of all segments that ever were valid; a doubled
+    offset shows as the value "a|b".
+    """
     logs: defaultdict[tuple[int, int], dict[int, str]] = defaultdict(dict)
     for segment in store.history(bundle):
         if not segment.valid:

@@ -1,4 +1,6 @@
-"""One simulated world: a loop, a store, lines to it, clocks, a network, and the hand that breaks them. Everything comes from one seed."""
+"""One simulated world: a loop, a store, lines to it, clocks, a network, and the hand that breaks
+them. Everything comes from one seed.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,9 @@ class World:
         self._incarnations: Coverage = Coverage()
 
     def sources(self, name: str, clock: str = "") -> Sources:
-        """Own randomness and an own clock, which `skew_us` sets wrong; `clock` names the machine, if not `name`."""
+        """Own randomness and an own clock, which `skew_us` sets wrong; `clock` names the machine,
+        if not `name`.
+        """
         machine = clock or name
         return Sources(
             lambda: EPOCH_US + self.skew_us[machine] + round(self.loop.time() * 1e6),
@@ -88,9 +92,11 @@ class World:
         return Process(self.loop, name)
 
     def line(self, name: str) -> ObjectStore:
-        """A new line to the store; each incarnation of a process takes one, with other faults than the one before.
+        """A new line to the store; each incarnation of a process takes one, with other faults than
+        the one before.
 
-        Around it what every real store of the product has around it: bounds, and tries again where that is safe.
+        Around it what every real store of the product has around it: bounds, and tries again where
+        that is safe.
         """
         self._incarnations[name] += 1
         sources = self.sources(f"line {name} {self._incarnations[name]}")
@@ -103,7 +109,9 @@ class World:
         return CopyingStore(ResilientStore(line, sources), mends=True)
 
     async def go_on(self, seconds: float, requests_max: int) -> None:
-        """Let everybody go on for so long, or until so much has happened: what a seed costs is its requests to the store."""
+        """Let everybody go on for so long, or until so much has happened: what a seed costs is its
+        requests to the store.
+        """
         end_s, requests_end = self.loop.time() + seconds, self.weather.requests + requests_max
         while self.loop.time() < end_s and self.weather.requests < requests_end:
             await asyncio.sleep(min(0.2, end_s - self.loop.time()))
@@ -117,7 +125,9 @@ class World:
         self.trace.add(self.loop.time(), who, what)
 
     def judge_error(self, error: BaseException) -> None:
-        """Nothing is damaged here but what was damaged on purpose: whoever says anything else is wrong."""
+        """Nothing is damaged here but what was damaged on purpose: whoever says anything else is
+        wrong.
+        """
         if self.is_told_of(error):
             self.coverage.saw("somebody refused, naming the damaged object")
         elif isinstance(error, DataDamaged):
@@ -132,7 +142,10 @@ class World:
         )
 
     async def call(self, target: Process, work: Callable[[], Coroutine[Any, Any, T]], timeout_s: float) -> T:
-        """Have `target` do `work`, over a network that delays and loses. Raises Unreachable, NoAnswer, whatever `work` raises."""
+        """Have `target` do `work`, over a network that delays and loses.
+
+        Raises Unreachable, NoAnswer, whatever `work` raises.
+        """
         await self.delay()
         if not target.alive:
             raise Unreachable(target.name)
@@ -156,7 +169,9 @@ class World:
 
 
 class AssertionCatcher(logging.Handler):
-    """A safety assertion that fires inside the product is a violation, wherever it is caught and logged."""
+    """A safety assertion that fires inside the product is a violation, wherever it is caught and
+    logged.
+    """
 
     def __init__(self, world: World) -> None:
         super().__init__(logging.WARNING)

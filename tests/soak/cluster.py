@@ -1,4 +1,6 @@
-"""The brokers of a soak: those of the chaos runs, without lines between them and their clients, and with room to work."""
+"""The brokers of a soak: those of the chaos runs, without lines between them and their clients, and
+with room to work.
+"""
 
 from __future__ import annotations
 

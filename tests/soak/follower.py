@@ -1,4 +1,5 @@
-"""In place of the Spark stream: a consumer of the SDK that follows all topics through the brokers, until FILE.stop exists.
+"""In place of the Spark stream: a consumer of the SDK that follows all topics through the brokers,
+until FILE.stop exists.
 
 python -m tests.soak.follower TARGET TOPICS FILE
 

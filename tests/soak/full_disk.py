@@ -1,8 +1,9 @@
-"""A file store that fills up and is freed, again and again, beside everything else of a soak: a small disk of its own, one broker.
+"""A file store that fills up and is freed, again and again, beside everything else of a soak: a
+small disk of its own, one broker.
 
-Each turn: produce until the broker says that its store is full, fill what is left as another program would, kill -9 the broker, start
-it again, read everything that was acknowledged, delete the topic, and wait until records are taken again.
-python -m tests.soak.full_disk --seconds 60
+Each turn: produce until the broker says that its store is full, fill what is left as another
+program would, kill -9 the broker, start it again, read everything that was acknowledged, delete the
+topic, and wait until records are taken again. python -m tests.soak.full_disk --seconds 60
 """
 
 from __future__ import annotations
@@ -25,12 +26,17 @@ from tests.simulation.model import Violation
 DISK_MIB = 48
 VALUE_BYTES = 20_000
 ROOM_S_MAX = 120.0
-"""Until records are taken again after the topic was deleted: compaction's interval, and a machine that is busy with a soak."""
+"""Until records are taken again after the topic was deleted: compaction's interval, and a machine
+that is busy with a soak.
+"""
 READ_S_MAX = UP_S_MAX = 120.0
 
 
 class FullDisk:
-    """`turns`: how often the disk was filled and freed. `violations`: what went wrong; then no further turn is begun."""
+    """`turns`: how often the disk was filled and freed.
+
+    `violations`: what went wrong; then no further turn is begun.
+    """
 
     def __init__(self, folder: Path, note: Callable[[str], None]) -> None:
         self.turns = 0

@@ -1,8 +1,11 @@
-"""Records that say where they come from, and runs of them: so that hours of records compare exactly, in little memory.
+"""Records that say where they come from, and runs of them: so that hours of records compare
+exactly, in little memory.
 
-A value begins with its *counter*, which its producer draws for the partition, 0, 1, 2 …, and the partition; the rest follows from the
-counter. Where a producer's batches all land, offset and counter go in step: a *run* is (first offset, last offset, counter − offset).
-Each witness (producer, stream, plain reader) writes down runs; they agree on a record if its runs have the same shift there.
+A value begins with its *counter*, which its producer draws for the partition, 0, 1, 2 …, and the
+partition; the rest follows from the counter. Where a producer's batches all land, offset and
+counter go in step: a *run* is (first offset, last offset, counter − offset). Each witness
+(producer, stream, plain reader) writes down runs; they agree on a record if its runs have the same
+shift there.
 """
 
 from __future__ import annotations
@@ -27,7 +30,9 @@ class Run(NamedTuple):
 
 
 def values(partition: int, counter: int, count: int, size: int) -> pa.Array:
-    """Those of counters `counter` … `counter + count - 1`, of `size` bytes each; the filler compresses as text does."""
+    """Those of counters `counter` … `counter + count - 1`, of `size` bytes each; the filler
+    compresses as text does.
+    """
     rows = np.empty((count, size), dtype=np.uint8)
     numbers = np.arange(counter, counter + count, dtype=">u8")
     rows[:, :8] = numbers.view(np.uint8).reshape(count, 8)
@@ -67,7 +72,10 @@ def runs_of(offsets: np.ndarray, counters: np.ndarray) -> list[Run]:
 
 
 def joined(runs: Iterable[Run]) -> list[Run]:
-    """Ascending, neighbours of one shift joined. Raises ValueError where two runs overlap: an offset is there twice."""
+    """Ascending, neighbours of one shift joined.
+
+    Raises ValueError where two runs overlap: an offset is there twice.
+    """
     found: list[Run] = []
     for run in sorted(runs):
         if found and run.first <= found[-1].last:

@@ -1,11 +1,14 @@
-"""Plain reads of `parquet/` in a loop, by pyarrow, DuckDB and polars, past brokers and SDK, until SIGTERM.
+"""Plain reads of `parquet/` in a loop, by pyarrow, DuckDB and polars, past brokers and SDK, until
+SIGTERM.
 
 python -m tests.soak.plain_reads FOLDER_OF_PARQUET FILE
 
-Each read is judged by itself: of every partition one run of offsets without a gap, no offset twice, every value in its own partition; no
-run ends before the one of the read before. A read that finds a file gone begins again. One line of JSON for each read goes to FILE.
+Each read is judged by itself: of every partition one run of offsets without a gap, no offset twice,
+every value in its own partition; no run ends before the one of the read before. A read that finds a
+file gone begins again. One line of JSON for each read goes to FILE.
 
-A folder's listing is no snapshot: where a gap shows, the folder is listed again, and it counts unless the file that fills it is there now.
+A folder's listing is no snapshot: where a gap shows, the folder is listed again, and it counts
+unless the file that fills it is there now.
 """
 
 from __future__ import annotations
@@ -133,7 +136,9 @@ def _add(found: Found, topics: pa.Array, partitions: pa.Array, offsets: pa.Array
 
 
 def by_polars(folder: Path) -> Found:
-    """By a pattern: given a folder, polars takes the temporary files below `_tmp` for its own, and stumbles."""
+    """By a pattern: given a folder, polars takes the temporary files below `_tmp` for its own, and
+    stumbles.
+    """
     frame = (
         pl.scan_parquet(f"{folder}/topic=*/partition=*/*.parquet", hive_partitioning=False)
         .select("topic", "partition", "offset", pl.col("value").bin.slice(0, HEAD_BYTES))

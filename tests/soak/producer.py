@@ -1,9 +1,11 @@
-"""A producer at full speed: batches of all sizes, as many under way as its buffer holds, to every partition, until SIGTERM.
+"""A producer at full speed: batches of all sizes, as many under way as its buffer holds, to every
+partition, until SIGTERM.
 
 python -m tests.soak.producer TARGET TOPIC PARTITIONS SIZE BYTES_PER_S FOLDER
 
-BYTES_PER_S 0: as fast as it goes. It rests while FOLDER holds a file `pause` (the disk is full enough). Writes the runs that were
-acknowledged, and the counters of which it does not know whether they were stored, to FOLDER/producer-TOPIC.json at its end.
+BYTES_PER_S 0: as fast as it goes. It rests while FOLDER holds a file `pause` (the disk is full
+enough). Writes the runs that were acknowledged, and the counters of which it does not know whether
+they were stored, to FOLDER/producer-TOPIC.json at its end.
 """
 
 from __future__ import annotations

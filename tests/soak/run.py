@@ -1,9 +1,11 @@
-"""`make soak`: producers at full speed, brokers killed every 20 s, two rival compactors (one of them Spark), retention, a Spark stream and
-plain reads of Parquet, all at once on a local folder; then the judgement.
+"""`make soak`: producers at full speed, brokers killed every 20 s, two rival compactors (one of
+them Spark), retention, a Spark stream and plain reads of Parquet, all at once on a local folder;
+then the judgement.
 
 python -m tests.soak.run --seconds 1800
 
-Phases: begin; the soak; the producers end, the stream reads to the end; all stop; what is left is compacted; the grace passes; fsck.
+Phases: begin; the soak; the producers end, the stream reads to the end; all stop; what is left is
+compacted; the grace passes; fsck.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ from tests.soak.verdict import Witnesses, judge
 
 BROKERS = 3
 SLOW_READERS, SLOW_BYTES_PER_S = 1000, 1000
-"""On all brokers together; each takes so much a second, and holds its place in line for the rest of the time."""
+"""On all brokers together; each takes so much a second, and holds its place in line for the rest of
+the time.
+"""
 BROKER_BYTES_MAX = 768 * 1024 * 1024
 KILL_EVERY_S = 20.0
 COMPACTOR_KILL_EVERY_S = 75.0
@@ -46,8 +50,8 @@ STOP_S_MAX = 90.0
 BUCKET_BYTES_MAX = 8_000_000_000
 """Above this the producers rest: compaction, retention and the stream share two cores with them."""
 STREAM_LAG_MAX_PER_S = 10_000
-"""Records that the stream has not read, for each second of retention; above this they rest, too, or retention would rightly take what it
-has not come to."""
+"""Records that the stream has not read, for each second of retention; above this they rest, too, or
+retention would rightly take what it has not come to."""
 
 SPARK = {"MASTER": "local[2]"}
 NOT_STARTED = "Python worker failed to connect back"
@@ -182,8 +186,8 @@ class SoakRun:
         return self.children.spawn("stream", [sys.executable, "-m", "tests.soak.stream", *place], SPARK)
 
     def _begin_again_with_the_stream(self) -> None:
-        """Spark gives a Python process up that takes ten seconds to start: on a busy machine that is nobody's bug, and the
-        checkpoint bears it."""
+        """Spark gives a Python process up that takes ten seconds to start: on a busy machine that
+        is nobody's bug, and the checkpoint bears it."""
         said = self.stream.text()
         if NOT_STARTED not in said:
             self.violations.append(Violation("stream ended", said[-1500:]))

@@ -1,9 +1,11 @@
-"""A Spark stream of all topics, and plain Spark reads beside it in the same session, until FILE.stop exists.
+"""A Spark stream of all topics, and plain Spark reads beside it in the same session, until
+FILE.stop exists.
 
 python -m tests.soak.stream ROOT_URL FOLDER_OF_PARQUET TOPICS CHECKPOINT FILE
 
-Each batch is written down as its runs, one line of JSON with the batch's number: a batch that runs again after a kill stands there twice,
-and the last counts. Plain reads are judged as those of `plain_reads` and go to FILE.plain.
+Each batch is written down as its runs, one line of JSON with the batch's number: a batch that runs
+again after a kill stands there twice, and the last counts. Plain reads are judged as those of
+`plain_reads` and go to FILE.plain.
 """
 
 from __future__ import annotations
@@ -26,7 +28,10 @@ PLAIN_EVERY_S = 20.0
 
 
 def runs_in(frame: DataFrame) -> list[tuple[str, int, Run, int]]:
-    """(topic, partition, run, age of its newest record in ms): islands of one shift. Fails where offsets are doubled or missing inside."""
+    """(topic, partition, run, age of its newest record in ms): islands of one shift.
+
+    Fails where offsets are doubled or missing inside.
+    """
     counter = f.conv(f.hex(f.substring("value", 1, 8)), 16, 10).cast("bigint")
     said = f.conv(f.hex(f.substring("value", 9, 4)), 16, 10).cast("int")
     rows = (

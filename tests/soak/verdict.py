@@ -1,4 +1,6 @@
-"""After a soak: do all witnesses tell of the same records? Producers, the stream, every plain read, and the log at its end."""
+"""After a soak: do all witnesses tell of the same records? Producers, the stream, every plain read,
+and the log at its end.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""A streaming query in a process of its own, to be killed: python -m tests.spark.query_process SINK CHECKPOINT TRIGGER NAME=VALUE…
+"""A streaming query in a process of its own, to be killed: python -m tests.spark.query_process SINK
+CHECKPOINT TRIGGER NAME=VALUE…
 
-Each batch becomes one file of the sink, named by its number and put in place by one rename. One that runs again replaces nothing, and must
-have the same rows. TRIGGER: `now` (all that is there, then end) or `always`. Options of the source follow.
+Each batch becomes one file of the sink, named by its number and put in place by one rename. One
+that runs again replaces nothing, and must have the same rows. TRIGGER: `now` (all that is there,
+then end) or `always`. Options of the source follow.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""A streaming query into topics, in a process to be killed: python -m tests.spark.sink_process FOLDER SERVERS TOPIC [NAME=VALUE…]
+"""A streaming query into topics, in a process to be killed: python -m tests.spark.sink_process
+FOLDER SERVERS TOPIC [NAME=VALUE…]
 
-Reads text files of FOLDER/in, or with options of the source (root=…, from=TOPIC) a topic; writes value and key; one file, or so many
-offsets, a micro-batch; ends when all that is there is written. Tasks are tried four times.
+Reads text files of FOLDER/in, or with options of the source (root=…, from=TOPIC) a topic; writes
+value and key; one file, or so many offsets, a micro-batch; ends when all that is there is written.
+Tasks are tried four times.
 """
 
 from __future__ import annotations

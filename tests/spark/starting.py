@@ -8,7 +8,9 @@ from collections.abc import Callable
 from pyspark.sql.streaming import StreamingQuery
 
 NOT_STARTED = "Python worker failed to connect back"
-"""Spark waits ten seconds for the reader beside the driver to start, whatever else the machine does."""
+"""Spark waits ten seconds for the reader beside the driver to start, whatever else the machine
+does.
+"""
 TRIES_MAX = 10
 
 

@@ -103,7 +103,9 @@ async def test_every_folder_has_the_columns_of_the_kafka_source(spark: SparkSess
 
 
 async def test_a_read_ends_with_file_not_found_or_a_run_without_gaps(spark: SparkSession, tmp_path: Path) -> None:
-    """A DataFrame made before old files were deleted fails; made again, it sees the run that is left."""
+    """A DataFrame made before old files were deleted fails; made again, it sees the run that is
+    left.
+    """
     async with file_store(tmp_path / "root") as store:
         root = await _root(store)
         await _compact(root, spark)

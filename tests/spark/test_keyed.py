@@ -27,7 +27,9 @@ pytestmark = pytest.mark.spark
 
 
 async def filled(folder: Path, spark: SparkSession) -> Written:
-    """Cleaned on Spark, in several tasks; what was cleaned is gone from the log, and something was written since then."""
+    """Cleaned on Spark, in several tasks; what was cleaned is gone from the log, and something was
+    written since then.
+    """
     written = Written()
     async with file_store(folder) as store:
         root = await Root.open(store, Sources())

@@ -1,4 +1,6 @@
-"""The Spark blocks of README.md and docs/ run twice as they stand; and what they say of Spark's plain reader is so."""
+"""The Spark blocks of README.md and docs/ run twice as they stand; and what they say of Spark's
+plain reader is so.
+"""
 
 from __future__ import annotations
 
@@ -186,7 +188,9 @@ def test_a_plain_read_warns_and_the_documented_one_does_not(here: Path) -> None:
 
 
 def test_spark_names_the_interpreter_that_cannot_load_the_source(here: Path) -> None:
-    """A clone is the current folder, PYSPARK_PYTHON is not set, and the first python3 of PATH has nothing installed."""
+    """A clone is the current folder, PYSPARK_PYTHON is not set, and the first python3 of PATH has
+    nothing installed.
+    """
     bare = here / "bare"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True, timeout=120)
     program = 'spark.read.format("ledgermq").option("root", "nowhere").option("topic", "t").load()'

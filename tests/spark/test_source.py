@@ -1,4 +1,6 @@
-"""`spark.read.format("ledgermq")`: rows straight from the store, compacted or not, with no broker anywhere."""
+"""`spark.read.format("ledgermq")`: rows straight from the store, compacted or not, with no broker
+anywhere.
+"""
 
 from __future__ import annotations
 

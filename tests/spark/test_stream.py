@@ -1,4 +1,7 @@
-"""`spark.readStream.format("ledgermq")`: what Spark makes of it, with no broker anywhere. What a batch is, `tests/unit/spark` says."""
+"""`spark.readStream.format("ledgermq")`: what Spark makes of it, with no broker anywhere.
+
+What a batch is, `tests/unit/spark` says.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 class Sink:
-    """What a query has given to `foreachBatch`: rows by batch; a batch that is given again counts once, as with any idempotent sink."""
+    """What a query has given to `foreachBatch`: rows by batch; a batch that is given again counts
+    once, as with any idempotent sink.
+    """
 
     def __init__(self) -> None:
         self.batches: dict[int, list[tuple[str, int, int]]] = {}

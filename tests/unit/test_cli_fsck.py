@@ -64,7 +64,10 @@ def test_left_overs_have_their_own_exit_code(root: Path) -> None:
 
 @pytest.fixture
 def deleted(tmp_path: Path) -> Path:
-    """A topic was deleted, and has left every bundle; another one stays. As brokers do it, on the clock of the machine."""
+    """A topic was deleted, and has left every bundle; another one stays.
+
+    As brokers do it, on the clock of the machine.
+    """
 
     async def fill() -> None:
         sources = Sources()

@@ -1,4 +1,6 @@
-"""`ledgermq inspect`: shows what a root holds, and names every damaged object instead of stopping at it."""
+"""`ledgermq inspect`: shows what a root holds, and names every damaged object instead of stopping
+at it.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ run = RootCommand(inspect)
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A cluster with one topic: two terms of bundle 1, a checkpoint between them, three segments with records."""
+    """A cluster with one topic: two terms of bundle 1, a checkpoint between them, three segments
+    with records.
+    """
     asyncio.run(fill_root(tmp_path / "root"))
     return tmp_path / "root"
 

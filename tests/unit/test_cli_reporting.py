@@ -1,4 +1,6 @@
-"""Every error becomes one line on stderr, with a code, a hint where there is one, an exit code, and no traceback."""
+"""Every error becomes one line on stderr, with a code, a hint where there is one, an exit code, and
+no traceback.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`ledgermq status`: what people and programs read of a cluster that is well, and of one that is not."""
+"""`ledgermq status`: what people and programs read of a cluster that is well, and of one that is
+not.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a command says and how long it takes when brokers do not answer: every command with --timeout ends within it."""
+"""What a command says and how long it takes when brokers do not answer: every command with
+--timeout ends within it.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from ledgermq.errors import InvalidConfig
 
 TIMEOUT_S = 0.4
 ENDS_S_MAX = 8.0
-"""Far above --timeout, for a busy machine, and below what one attempt, one close of a group's member or several calls would take."""
+"""Far above --timeout, for a busy machine, and below what one attempt, one close of a group's
+member or several calls would take.
+"""
 
 ARGUMENTS: dict[str, tuple[str, ...]] = {
     "topic create": ("t",),

@@ -1,4 +1,6 @@
-"""infra/compose/ without a Docker daemon: what its files say of each other, of the project and of secrets."""
+"""infra/compose/ without a Docker daemon: what its files say of each other, of the project and of
+secrets.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The demo's proofs can fail: a lost, doubled, late or changed flight, and a mean that differs in its last bit."""
+"""The demo's proofs can fail: a lost, doubled, late or changed flight, and a mean that differs in
+its last bit.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,9 @@ def test_means_are_compared_to_the_last_bit(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_figures_say_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compaction of so little data measures the start of Spark's tasks, and is no rate; a member's gap goes with the demo's time-out."""
+    """Compaction of so little data measures the start of Spark's tasks, and is no rate; a member's
+    gap goes with the demo's time-out.
+    """
     main, producing, compacting, sharing = (
         demo_module(name, monkeypatch) for name in ("main", "producing", "compacting", "sharing")
     )

@@ -1,4 +1,6 @@
-"""The server behind the tests' proxies leaves no connection open, however far one had come when it ended."""
+"""The server behind the tests' proxies leaves no connection open, however far one had come when it
+ended.
+"""
 
 from __future__ import annotations
 

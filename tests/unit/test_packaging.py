@@ -58,7 +58,9 @@ def test_the_client_needs_neither_spark_nor_a_store_client() -> None:
 
 
 def test_the_metadata_are_those_of_pyproject() -> None:
-    """An environment that was not set up again after a change would make the other tests look at the past."""
+    """An environment that was not set up again after a change would make the other tests look at
+    the past.
+    """
     installed = {str(Requirement(text)) for text in distribution("ledgermq").requires or () if "extra ==" not in text}
     assert installed == {str(Requirement(text)) for text in PYPROJECT["project"]["dependencies"]}
 

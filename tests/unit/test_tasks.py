@@ -1,4 +1,6 @@
-"""Several tasks at once, and their end: none is left running, and whoever is cancelled is cancelled."""
+"""Several tasks at once, and their end: none is left running, and whoever is cancelled is
+cancelled.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +84,9 @@ def test_the_first_error_ends_the_others_and_comes_alone() -> None:
 
 @pytest.mark.parametrize("error_at_s", [0.5, 0.9])
 def test_who_is_cancelled_is_cancelled_though_a_task_fails_at_that_time(error_at_s: float) -> None:
-    """A broker's loop that goes on after errors once took such an error for all that had happened, and could not be stopped."""
+    """A broker's loop that goes on after errors once took such an error for all that had happened,
+    and could not be stopped.
+    """
 
     async def main() -> None:
         async def fail() -> None:

@@ -1,7 +1,9 @@
-"""Calls as a client of some version made them, byte for byte, and their repetition at a broker of today.
+"""Calls as a client of some version made them, byte for byte, and their repetition at a broker of
+today.
 
-The real SDK talks to a real broker through a proxy that writes down what passes. Repeated one after the other on a copy of the same
-root they mean the same: member ids and producer ids are the client's, epochs and offsets follow from the root.
+The real SDK talks to a real broker through a proxy that writes down what passes. Repeated one after
+the other on a copy of the same root they mean the same: member ids and producer ids are the
+client's, epochs and offsets follow from the root.
 """
 
 from __future__ import annotations
@@ -159,8 +161,9 @@ async def _use_everything(target: str, topic: str) -> None:
 
 
 async def wait_settled(root: Path, contact: str, address: str) -> None:
-    """Until the only broker, which calls itself `address`, has taken over all that the root speaks of, knows the topics, and has freed
-    the names of removed ones: the id of the next topic is then the same whenever it is made."""
+    """Until the only broker, which calls itself `address`, has taken over all that the root speaks
+    of, knows the topics, and has freed the names of removed ones: the id of the next topic is then
+    the same whenever it is made."""
     async with RawClient(contact) as raw, asyncio.timeout(60):
         while {info.owner for info in (await raw.describe()).bundles} != {address}:
             await asyncio.sleep(0.1)

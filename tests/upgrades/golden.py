@@ -15,12 +15,17 @@ VERSIONS = sorted((folder.name for folder in ROOTS.iterdir()), key=lambda name: 
 """Ascending."""
 
 Row = tuple[int, str | None, str | None, list[list[str | None]], str | None, int]
-"""offset, key, value, headers, tag, timestamp in µs; bytes as Latin-1, so that every byte is one character."""
+"""offset, key, value, headers, tag, timestamp in µs; bytes as Latin-1, so that every byte is one
+character.
+"""
 
 
 @dataclass
 class Expected:
-    """`records`: rows by "topic/partition", of topics that keep all. `committed`: next offsets by group and partition of `flights`."""
+    """`records`: rows by "topic/partition", of topics that keep all.
+
+    `committed`: next offsets by group and partition of `flights`.
+    """
 
     version: str
     records: dict[str, list[Row]] = field(default_factory=dict)

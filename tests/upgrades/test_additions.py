@@ -1,4 +1,6 @@
-"""What may be added within a format version: fields that this program does not know, in every object and every request, disturb nothing."""
+"""What may be added within a format version: fields that this program does not know, in every
+object and every request, disturb nothing.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,9 @@ def add_to_segment(path: Path) -> None:
 
 
 def add_to_cluster(path: Path) -> None:
-    """Whoever adds a field writes a checksum: a file without one has the fields of before, and no other."""
+    """Whoever adds a field writes a checksum: a file without one has the fields of before, and no
+    other.
+    """
     path.write_bytes(cluster_with(path.read_bytes(), later={"x": 1}))
 
 
@@ -95,7 +99,9 @@ async def test_objects_with_more_fields_are_served_checked_and_compacted(root: P
 
 
 async def test_requests_with_more_fields_are_answered_alike(tmp_path: Path) -> None:
-    """But for the frames of produce, which have two fields for ever: what is added goes into their header."""
+    """But for the frames of produce, which have two fields for ever: what is added goes into their
+    header.
+    """
     root = copy_root(VERSIONS[-1], tmp_path)
     with BrokerProcesses(tmp_path, root.as_uri()) as brokers:
         broker = await asyncio.to_thread(brokers.start)

@@ -137,7 +137,9 @@ async def test_groups_go_on_where_they_were(root: Path, of: str) -> None:
 
 
 async def test_it_is_read_from_the_store_alone_before_and_after_compaction(root: Path, of: str) -> None:
-    """The round that was left open is finished, a void segment stays unseen, and the removed topic goes."""
+    """The round that was left open is finished, a void segment stays unseen, and the removed topic
+    goes.
+    """
     expected = Expected.of(of)
 
     def by_source() -> dict[str, list[Row]]:

@@ -1,4 +1,6 @@
-"""Objects of a later version than this program knows: refused by a typed error that names them, and nothing is written on top of them."""
+"""Objects of a later version than this program knows: refused by a typed error that names them, and
+nothing is written on top of them.
+"""
 
 from __future__ import annotations
 
@@ -113,7 +115,9 @@ def read_by_source(root: Path) -> int:
 
 
 async def troubled(client: ledgermq.Client) -> list[int]:
-    """Bundles that a broker refuses for their version; while it tries again it has nothing to say of them."""
+    """Bundles that a broker refuses for their version; while it tries again it has nothing to say
+    of them.
+    """
     async with asyncio.timeout(20):
         while True:
             described = await client.describe_cluster()
@@ -330,7 +334,9 @@ async def open_embedded(root: Path) -> None:
 
 
 async def test_a_heartbeat_of_a_later_version_is_read_as_far_as_it_is_known(root: Path, tmp_path: Path) -> None:
-    """Brokers of neighbouring versions see each other: what one adds to its heartbeat the other passes over."""
+    """Brokers of neighbouring versions see each other: what one adds to its heartbeat the other
+    passes over.
+    """
     with BrokerProcesses(tmp_path, root.as_uri()) as brokers:
         first = await asyncio.to_thread(brokers.start, "--broker-id", "a")
         path = root / keys.broker("z")

@@ -1,10 +1,12 @@
-"""Writes the golden root of this version, once: `make golden`, as a step of every release (docs/upgrades.md).
+"""Writes the golden root of this version, once: `make golden`, as a step of every release
+(docs/upgrades.md).
 
     tests/golden/roots/<version>/root/           a whole cluster: every kind of object, written by real processes of this version
     tests/golden/roots/<version>/expected.json   what was acknowledged, which every later version has to find there
     tests/golden/roots/<version>/calls.json     what a client of this version says to a broker on that root, and what it is told (`calls`)
 
-A root that exists is never written again: it stands for what users have. Files of a few kilobytes: git keeps them for ever.
+A root that exists is never written again: it stands for what users have. Files of a few kilobytes:
+git keeps them for ever.
 """
 
 from __future__ import annotations
@@ -70,7 +72,9 @@ class _Writer:
                 self.expected.note(topic, partition, done.offset, record)
 
     async def fill(self, name: str) -> None:
-        """A few records to each partition of each living topic, by each codec and by a producer without idempotence."""
+        """A few records to each partition of each living topic, by each codec and by a producer
+        without idempotence.
+        """
         for partition in range(PARTITIONS):
             for codec in ("none", "lz4", "zstd"):
                 await self.produce(FLIGHTS, partition, _records(f"{name}/{partition}/{codec}"), compression=codec)
@@ -85,7 +89,9 @@ class _Writer:
                     latest[key] = value
 
     async def consume(self, group: str, count: int, instance_id: str = "") -> None:
-        """A member takes some messages, commits what it took, and goes away; a static one without leaving the group."""
+        """A member takes some messages, commits what it took, and goes away; a static one without
+        leaving the group.
+        """
         settings = {"instance_id": instance_id, "commit": "manual", "client_id": "golden"}
         async with self.client.consumer(FLIGHTS, group=group, **settings) as consumer:
             taken: list[ledgermq.GroupMessage] = []
@@ -127,7 +133,10 @@ async def write(folder: Path) -> None:
 
 
 async def _live(brokers: BrokerProcesses, expected: Expected) -> None:
-    """Two terms: the first broker is killed, the second hands over. One topic is removed for good, another has only been named so."""
+    """Two terms: the first broker is killed, the second hands over.
+
+    One topic is removed for good, another has only been named so.
+    """
     first = await asyncio.to_thread(brokers.start, "--broker-id", "first")
     async with ledgermq.connect(first.address) as client:
         writer = _Writer(client, expected)
@@ -195,7 +204,9 @@ class _NoEngine:
 
 
 async def _leave_unfinished(store: ObjectStore, cluster: ClusterSettings) -> None:
-    """In a bundle of the topic: a plan that nobody has finished, then a void segment, which a former owner put too late."""
+    """In a bundle of the topic: a plan that nobody has finished, then a void segment, which a
+    former owner put too late.
+    """
     catalog = await read_catalog(store, cluster.producer_states_max)
     bundle = catalog.topics_by_name[FLIGHTS].bundles[0]
     with suppress(InterruptedError):

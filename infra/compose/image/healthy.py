@@ -1,4 +1,7 @@
-"""A container's health check: whether its process is ready. Exit status 0 or 1; says why on stdout, where `docker inspect` shows it."""
+"""A container's health check: whether its process is ready.
+
+Exit status 0 or 1; says why on stdout, where `docker inspect` shows it.
+"""
 
 import os
 import sys

@@ -1,4 +1,5 @@
-"""Make the bucket that LEDGERMQ_ROOT names, if there is none yet; waits for a store that is just starting.
+"""Make the bucket that LEDGERMQ_ROOT names, if there is none yet; waits for a store that is just
+starting.
 
 Credentials come from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY. Exit status 0: the bucket exists.
 """

@@ -1,4 +1,5 @@
-"""The consumer: what programs call to read partitions. The consumer keeps its positions itself; groups are another matter.
+"""The consumer: what programs call to read partitions. The consumer keeps its positions itself;
+groups are another matter.
 
 How they are read is the reader's business; here is which partitions they are, and where they begin.
 """
@@ -25,17 +26,21 @@ from ledgermq.client.settings import ConsumerSettings
 from ledgermq.errors import InvalidConfig, LedgerMQError, Unavailable, UnknownPartition
 
 END_LOOK_S = 1.0
-"""How often a consumer that waits looks whether its end is reached: records that were deleted before it are never handed out."""
+"""How often a consumer that waits looks whether its end is reached: records that were deleted
+before it are never handed out.
+"""
 
 State = Literal["new", "running", "failing", "closed"]
 
 
 class Consumer:
-    """Made by `client.consumer(…)`. Use within one task. `async for`, `fetch` and `fetch_arrow` may be mixed.
+    """Made by `client.consumer(…)`. Use within one task. `async for`, `fetch` and `fetch_arrow` may
+    be mixed.
 
-    Calls that wait for messages raise: what the cluster says of a partition and time does not cure (OffsetOutOfRange, UnknownTopic,
-    SubscribeNotAccepted, DataDamaged), CorruptFrame for a batch that fails its checks, Unavailable when no broker has served a partition
-    for `request_timeout_s`. The consumer stays usable: the next call goes on.
+    Calls that wait for messages raise: what the cluster says of a partition and time does not cure
+    (OffsetOutOfRange, UnknownTopic, SubscribeNotAccepted, DataDamaged), CorruptFrame for a batch
+    that fails its checks, Unavailable when no broker has served a partition for
+    `request_timeout_s`. The consumer stays usable: the next call goes on.
     """
 
     def __init__(
@@ -75,7 +80,8 @@ class Consumer:
         self._starting = asyncio.Lock()
         self.closed = False
 
-    # -- state ---------------------------------------------------------------------------------------------------------
+    # -- state
+    # ---------------------------------------------------------------------------------------------------------
 
     @property
     def state(self) -> State:
@@ -98,7 +104,10 @@ class Consumer:
 
     @property
     def at_end(self) -> bool:
-        """Everything before `end` was handed out. False without an end, and before `wait_ready` or the first call for messages."""
+        """Everything before `end` was handed out.
+
+        False without an end, and before `wait_ready` or the first call for messages.
+        """
         return (
             self._end is not None
             and self._reader.started
@@ -106,7 +115,10 @@ class Consumer:
         )
 
     async def wait_ready(self) -> None:
-        """Find the partitions and where to begin, once. Raises UnknownTopic, UnknownPartition, Unavailable, …"""
+        """Find the partitions and where to begin, once.
+
+        Raises UnknownTopic, UnknownPartition, Unavailable, …
+        """
         self._check()
         self._reader.raise_if_dead()
         if not self._reader.started:
@@ -155,10 +167,13 @@ class Consumer:
             if partition not in self._by_partition:
                 self._add(partition, route.topic_id, 0)
 
-    # -- reading -------------------------------------------------------------------------------------------------------
+    # -- reading
+    # -------------------------------------------------------------------------------------------------------
 
     async def fetch(self, max_records: int = 500, timeout: float = 1.0) -> list[Message]:  # noqa: ASYNC109  the name that users of consumers expect
-        """Up to `max_records` messages; as soon as there is one, or an empty list after `timeout` seconds, or at the end."""
+        """Up to `max_records` messages; as soon as there is one, or an empty list after `timeout`
+        seconds, or at the end.
+        """
         deadline = asyncio.get_running_loop().time() + timeout
         await self.wait_ready()
         if self._is_over():
@@ -166,7 +181,9 @@ class Consumer:
         return await self._reader.fetch(max_records, deadline)
 
     async def fetch_arrow(self, max_records: int = 100_000, timeout: float = 1.0) -> pa.Table:  # noqa: ASYNC109
-        """As `fetch`, as a table: key, value, topic, partition, offset, timestamp, timestampType, headers, tag."""
+        """As `fetch`, as a table: key, value, topic, partition, offset, timestamp, timestampType,
+        headers, tag.
+        """
         deadline = asyncio.get_running_loop().time() + timeout
         await self.wait_ready()
         if self._is_over():
@@ -197,12 +214,15 @@ class Consumer:
                 self._reader.pause(reading)  # does nothing the second time
         return self.at_end
 
-    # -- positions -----------------------------------------------------------------------------------------------------
+    # -- positions
+    # -----------------------------------------------------------------------------------------------------
 
     async def seek(self, position: Wanted, partition: int | None = None, topic: str | None = None) -> None:
-        """Go to an offset, "earliest", "latest", a time, or an age as "15m", in one partition or, with `partition=None`, in all.
+        """Go to an offset, "earliest", "latest", a time, or an age as "15m", in one partition or,
+        with `partition=None`, in all.
 
-        `topic` may be left out when there is only one. Raises InvalidConfig, UnknownPartition, Unavailable.
+        `topic` may be left out when there is only one. Raises InvalidConfig, UnknownPartition,
+        Unavailable.
         """
         wanted = check_position(position, self._connections.now())
         await self.wait_ready()
@@ -216,14 +236,19 @@ class Consumer:
         self._reader.seek((reading, positions[reading.partition]) for reading in chosen)
 
     def position(self, partition: int, topic: str | None = None) -> int:
-        """Offset of the next message of the partition; after `wait_ready` or the first message. Raises UnknownPartition."""
+        """Offset of the next message of the partition; after `wait_ready` or the first message.
+
+        Raises UnknownPartition.
+        """
         return self._chosen(partition, topic)[0].position
 
     def positions(self) -> dict[TopicPartition, int]:
         return {reading.partition: reading.position for reading in self._reader.readings}
 
     async def end_offsets(self) -> dict[TopicPartition, int]:
-        """The next offset to be written in each partition: once all positions are there, everything written before this call was read."""
+        """The next offset to be written in each partition: once all positions are there, everything
+        written before this call was read.
+        """
         await self.wait_ready()
         deadline = self._connections.deadline(self.settings.request_timeout_s)
         return await self._offsets.find({reading.partition: "latest" for reading in self._reader.readings}, deadline)
@@ -240,7 +265,8 @@ class Consumer:
             raise UnknownPartition(f"the consumer does not read {topic or self._topics[0]}/{partition}")
         return chosen
 
-    # -- end -----------------------------------------------------------------------------------------------------------
+    # -- end
+    # -----------------------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
         self._home.check()

@@ -1,8 +1,10 @@
-"""Batches decoded ahead of the program, in threads: the next ones of the prefetch, where they are worth a thread's time.
+"""Batches decoded ahead of the program, in threads: the next ones of the prefetch, where they are
+worth a thread's time.
 
-Decoding has one outcome, whoever does it, so nothing that a program sees depends on threads: it asks for the rows of the next batch, and
-waits for the thread that is at it, or decodes it itself if none has begun. What a thread refuses is decoded again by who asks, so an error
-comes where the batch would be handed out, and nowhere else.
+Decoding has one outcome, whoever does it, so nothing that a program sees depends on threads: it
+asks for the rows of the next batch, and waits for the thread that is at it, or decodes it itself if
+none has begun. What a thread refuses is decoded again by who asks, so an error comes where the
+batch would be handed out, and nowhere else.
 """
 
 from __future__ import annotations
@@ -19,13 +21,21 @@ from ledgermq.errors import LedgerMQError
 
 RUNS_MAX = 4
 DECODED_BYTES_MAX = 16 * 1024 * 1024
-"""Of one batch decoded ahead; together a bound on what decoding ahead holds. A larger one is decoded when it is asked for."""
+"""Of one batch decoded ahead; together a bound on what decoding ahead holds.
+
+A larger one is decoded when it is asked for.
+"""
 DATA_BYTES_MIN = 64 * 1024
-"""A smaller batch is decoded as soon as it is handed to a thread and waited for: measured, below 50 KB nothing is gained."""
+"""A smaller batch is decoded as soon as it is handed to a thread and waited for: measured, below 50
+KB nothing is gained.
+"""
 
 
 class DecodeAhead:
-    """`threads`: None decodes nothing ahead. Must be told, by `forget`, of every batch that was taken or is no longer wanted."""
+    """`threads`: None decodes nothing ahead.
+
+    Must be told, by `forget`, of every batch that was taken or is no longer wanted.
+    """
 
     def __init__(self, threads: Executor | None, decoded_bytes_max: int) -> None:
         self._threads = threads

@@ -1,8 +1,9 @@
 """Ranges of segments that a consumer reads by itself, where a broker says that they are.
 
-A broker may name any place, so nothing is opened but what lies below the URL that the program gave. What is read there is believed only if
-its checksum is the one that the broker named: a segment may be trimmed meanwhile, and its place taken by another. Whatever goes wrong is
-`CannotRead`; who asked then asks the broker for the bytes, which knows.
+A broker may name any place, so nothing is opened but what lies below the URL that the program gave.
+What is read there is believed only if its checksum is the one that the broker named: a segment may
+be trimmed meanwhile, and its place taken by another. Whatever goes wrong is `CannotRead`; who asked
+then asks the broker for the bytes, which knows.
 """
 
 from __future__ import annotations
@@ -73,7 +74,10 @@ class DirectReads:
         self._threads = threads
 
     async def read(self, header: pb.FetchHeader) -> list[memoryview]:
-        """The bytes of all batches that are only located, in the header's order. Raises CannotRead, CorruptFrame (no such place can be)."""
+        """The bytes of all batches that are only located, in the header's order.
+
+        Raises CannotRead, CorruptFrame (no such place can be).
+        """
         ranges = ranges_of(header)
         if not ranges:
             return []

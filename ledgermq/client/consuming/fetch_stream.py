@@ -1,8 +1,9 @@
 """One stream of batches from one broker, for some partitions of a consumer.
 
-Ends when the broker ends it, when it fails, when nothing came for a while (the owner may have changed without a word), when the program has
-taken nothing for a while, and when it is cancelled because one of its partitions was moved; whoever opened it then opens another. What a
-peer sends is checked before it is believed.
+Ends when the broker ends it, when it fails, when nothing came for a while (the owner may have
+changed without a word), when the program has taken nothing for a while, and when it is cancelled
+because one of its partitions was moved; whoever opened it then opens another. What a peer sends is
+checked before it is believed.
 """
 
 from __future__ import annotations
@@ -29,13 +30,16 @@ from ledgermq.tasks import end
 FIRST_FRAME_S = 10.0
 IDLE_S = 10.0
 FULL_S = 5.0
-"""A stream that cannot be read for so long is ended: an answer that is in line for it takes memory of the broker."""
+"""A stream that cannot be read for so long is ended: an answer that is in line for it takes memory
+of the broker.
+"""
 
 
 class FetchStream:
     """`on_error(reading, error)`: the broker serves the others, but not this partition.
 
-    `is_moved()`: whether others say that another broker owns one of the partitions now; asked when nothing comes though something should.
+    `is_moved()`: whether others say that another broker owns one of the partitions now; asked when
+    nothing comes though something should.
     """
 
     def __init__(
@@ -59,7 +63,9 @@ class FetchStream:
         }
 
     async def run(self) -> bool:
-        """Raises what ended the stream, CannotRead too; returns when it is time for another, False where there was no room for it."""
+        """Raises what ended the stream, CannotRead too; returns when it is time for another, False
+        where there was no room for it.
+        """
         request = pb.FetchRequest(
             partitions=[
                 pb.FetchPartition(
@@ -96,7 +102,8 @@ class FetchStream:
     ) -> FetchFrame | None:
         """None: nothing came for a while, or others say that a partition has moved.
 
-        `expects`: something should come soon, for this is the first frame, or records came a moment ago.
+        `expects`: something should come soon, for this is the first frame, or records came a moment
+        ago.
         """
         pull = asyncio.create_task(_pull(frames))
         questions: list[asyncio.Task[None]] = []

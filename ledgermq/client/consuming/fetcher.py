@@ -1,7 +1,9 @@
-"""The consumer's background: keeps every partition on a stream from its owner, through redirects, dead brokers and seeks.
+"""The consumer's background: keeps every partition on a stream from its owner, through redirects,
+dead brokers and seeks.
 
-One task looks at the partitions that are on no stream, groups them by owner and opens a stream for each group. Brokers' errors never end
-it: those that a retry may cure are retried with back-off, the others become the partition's `refusal`, which the program is told.
+One task looks at the partitions that are on no stream, groups them by owner and opens a stream for
+each group. Brokers' errors never end it: those that a retry may cure are retried with back-off, the
+others become the partition's `refusal`, which the program is told.
 """
 
 from __future__ import annotations
@@ -25,13 +27,16 @@ _log = logging.getLogger("ledgermq.consumer")
 
 PARTITIONS_PER_STREAM_MAX = 4096
 BYTES_S = 60.0
-"""After a place that could not be read: mostly it was trimmed, then all that is as old comes from elsewhere soon."""
+"""After a place that could not be read: mostly it was trimmed, then all that is as old comes from
+elsewhere soon.
+"""
 UNKNOWN_TOPIC_GRACE_S = 5.0
 """A broker may not have heard yet of a topic that another one knows."""
 
 
 class Fetcher:
-    """The readings are the reader's own list, which changes. `on_route(topic)` is called when a topic's route was asked anew.
+    """The readings are the reader's own list, which changes. `on_route(topic)` is called when a
+    topic's route was asked anew.
 
     `out_of_range`: where to go on when an offset is not there; None: the program is told.
     """
@@ -165,7 +170,9 @@ class Fetcher:
         return self._direct
 
     async def _look_for_others(self, readings: Sequence[Reading], owner: str) -> None:
-        """Nothing came for a while: perhaps another broker has taken over, and the owner, standing still, does not know."""
+        """Nothing came for a while: perhaps another broker has taken over, and the owner, standing
+        still, does not know.
+        """
         for topic in {reading.partition.topic for reading in readings}:
             await self._routing.refresh(
                 topic, self._connections.deadline(self._settings.request_timeout_s), avoid=owner

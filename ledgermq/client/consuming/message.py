@@ -52,20 +52,29 @@ class Message(NamedTuple):
         return None if self.timestamp_us is None else datetime_of(self.timestamp_us)
 
     def ack(self) -> bool:
-        """Only messages of a group can be acknowledged (see `GroupMessage`). Raises InvalidRequest."""
+        """Only messages of a group can be acknowledged (see `GroupMessage`).
+
+        Raises InvalidRequest.
+        """
         raise InvalidRequest(
             "this consumer has no group, so nothing is acknowledged; client.consumer(…, group=…) makes one that has"
         )
 
     def nack(self, delay: float = 0.0) -> bool:
-        """Only messages of a group can be refused (see `GroupMessage`); here `seek` goes back. Raises InvalidRequest."""
+        """Only messages of a group can be refused (see `GroupMessage`); here `seek` goes back.
+
+        Raises InvalidRequest.
+        """
         raise InvalidRequest(
             "this consumer has no group, so nothing comes again; seek goes back, client.consumer(…, group=…) joins one"
         )
 
 
 def decode_run(data: Buffer, crc: int, record_count: int, decoded_bytes_max: int, where: str) -> pa.RecordBatch:
-    """The rows of a fetched batch, fully validated. Raises CorruptFrame or MessageTooLarge, saying `where`."""
+    """The rows of a fetched batch, fully validated.
+
+    Raises CorruptFrame or MessageTooLarge, saying `where`.
+    """
     try:
         check_crc(data, crc)
         rows = decode_batch(data, decoded_bytes_max)
@@ -108,7 +117,9 @@ def _messages(kind: type[M], rows: pa.RecordBatch, topic: str, partition: int, o
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Python's collector waits: thousands of new messages, none of them garbage, would make it look at everything again and again."""
+    """Python's collector waits: thousands of new messages, none of them garbage, would make it look
+    at everything again and again.
+    """
     if not gc.isenabled():
         yield
         return
@@ -132,7 +143,9 @@ def _headers(column: pa.Array) -> list[MessageHeaders] | repeat[MessageHeaders]:
 def table_of(
     rows: pa.RecordBatch, topic: str, partition: int, offset: int, columns: Sequence[str] = TABLE_SCHEMA.names
 ) -> pa.RecordBatch:
-    """The rows with where they come from: these columns of `TABLE_SCHEMA`, of which `rows` has those of the records."""
+    """The rows with where they come from: these columns of `TABLE_SCHEMA`, of which `rows` has
+    those of the records.
+    """
     count = rows.num_rows
     made = {
         "topic": lambda: pa.repeat(pa.scalar(topic, pa.string()), count),

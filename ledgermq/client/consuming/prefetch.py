@@ -1,4 +1,6 @@
-"""The batches that were fetched ahead of the program, of all partitions, in the order in which they came."""
+"""The batches that were fetched ahead of the program, of all partitions, in the order in which they
+came.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Reads partitions, whichever it is told at present: the fetcher's background, the prefetch, and the batch that the program is in.
+"""Reads partitions, whichever it is told at present: the fetcher's background, the prefetch, and
+the batch that the program is in.
 
-A consumer says which partitions are read (fixed, or as its group gives them); here is what was fetched, decoded batch by batch, in each
-partition's order. Must not know why a partition is read, and nothing of groups.
+A consumer says which partitions are read (fixed, or as its group gives them); here is what was
+fetched, decoded batch by batch, in each partition's order. Must not know why a partition is read,
+and nothing of groups.
 """
 
 from __future__ import annotations
@@ -28,9 +30,11 @@ from ledgermq.tasks import end
 
 
 class Reader(Generic[M]):
-    """`check` is called by every call that waits: it raises what the program has to be told, other than of partitions.
+    """`check` is called by every call that waits: it raises what the program has to be told, other
+    than of partitions.
 
-    `out_of_range`: where to go on when an offset is no longer, or not yet, there; None: the program is told (OffsetOutOfRange).
+    `out_of_range`: where to go on when an offset is no longer, or not yet, there; None: the program
+    is told (OffsetOutOfRange).
     """
 
     def __init__(
@@ -63,7 +67,8 @@ class Reader(Generic[M]):
         self._aside: dict[Reading, DecodedRun[M]] = {}
         """The rest of batches whose partitions are held back."""
 
-    # -- which partitions ----------------------------------------------------------------------------------------------
+    # -- which partitions
+    # ----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         self._background = asyncio.get_running_loop().create_task(self._fetcher.run(), name="ledgermq consumer")
@@ -88,7 +93,9 @@ class Reader(Generic[M]):
         self._drop(gone)
 
     def seek(self, positions: Iterable[tuple[Reading, int]], not_before_s: float = 0.0) -> None:
-        """Go on from other offsets; fetching begins at `not_before_s`, a moment of the loop's clock."""
+        """Go on from other offsets; fetching begins at `not_before_s`, a moment of the loop's
+        clock.
+        """
         moved = list(positions)
         for reading, position in moved:
             reading.seek(position)
@@ -141,7 +148,8 @@ class Reader(Generic[M]):
         failing = [reading for reading in self.readings if reading.failing_since_s is not None]
         return min(failing, key=lambda reading: reading.failing_since_s or 0.0).last_error if failing else None
 
-    # -- reading -------------------------------------------------------------------------------------------------------
+    # -- reading
+    # -------------------------------------------------------------------------------------------------------
 
     async def fetch(self, max_records: int, deadline: float) -> list[M]:
         """At least one message, or an empty list at the deadline."""
@@ -165,7 +173,10 @@ class Reader(Generic[M]):
         return pa.Table.from_batches(batches, schema=TABLE_SCHEMA)
 
     async def next_run(self, deadline: float | None) -> DecodedRun[M] | None:
-        """None: the time is up. Raises what the program has to be told, when nothing is there to read."""
+        """None: the time is up.
+
+        Raises what the program has to be told, when nothing is there to read.
+        """
         loop = asyncio.get_running_loop()
         while True:
             self._prefetch.changed.clear()
@@ -186,7 +197,9 @@ class Reader(Generic[M]):
         self._prefetch.changed.set()
 
     async def changed(self, deadline: float) -> bool:
-        """Wait until `wake`, or until messages came; False: the deadline came first. Raises what the program has to be told."""
+        """Wait until `wake`, or until messages came; False: the deadline came first. Raises what
+        the program has to be told.
+        """
         self.raise_trouble(asyncio.get_running_loop().time())
         self._prefetch.changed.clear()
         try:
@@ -224,7 +237,10 @@ class Reader(Generic[M]):
             raise LedgerMQError("the consumer's background task failed") from self._background.exception()
 
     def _current(self, *, wait_for_error: bool = False) -> DecodedRun[M] | None:
-        """The batch to take from. A damaged one raises, each time, until the program seeks past it; but good messages first."""
+        """The batch to take from.
+
+        A damaged one raises, each time, until the program seeks past it; but good messages first.
+        """
         if self.run is not None and not self.run.spent:
             return self.run
         self.run = next((run for reading, run in self._aside.items() if not reading.held_back), None)
@@ -251,7 +267,8 @@ class Reader(Generic[M]):
                 return self.run
         return None
 
-    # -- end -----------------------------------------------------------------------------------------------------------
+    # -- end
+    # -----------------------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
         await end(self._background)

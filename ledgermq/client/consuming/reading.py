@@ -1,7 +1,8 @@
 """Where a consumer is in one partition, and a batch as it was fetched.
 
-`position` is the next offset that the program gets, `fetch_at` the next one to ask a broker for; between them lies what is in the prefetch.
-A seek begins a new generation: whatever still comes for an older one is dropped.
+`position` is the next offset that the program gets, `fetch_at` the next one to ask a broker for;
+between them lies what is in the prefetch. A seek begins a new generation: whatever still comes for
+an older one is dropped.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ class Reading:
     paused: bool = False
     """Not to be fetched."""
     held_back: bool = False
-    """Not to be handed out at present; what was fetched ahead is kept, as long as it takes no room from others."""
+    """Not to be handed out at present; what was fetched ahead is kept, as long as it takes no room
+    from others.
+    """
     parked: bool = False
     """Held back, and it did: not to be fetched until it is handed out again."""
     failing_since_s: float | None = None

@@ -1,4 +1,6 @@
-"""Where a consumer begins, and where it ends: what the program said, turned into one wish for each partition."""
+"""Where a consumer begins, and where it ends: what the program said, turned into one wish for each
+partition.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ OFFSET_MAX = 2**63 - 1
 
 Position = int | Literal["earliest", "latest"] | datetime
 Wanted = int | str | datetime | timedelta
-"""As a program says it: an offset, "earliest", "latest", a time, or an age, as "15m" or a timedelta."""
+"""As a program says it: an offset, "earliest", "latest", a time, or an age, as "15m" or a
+timedelta.
+"""
 Start = str | datetime | timedelta | Mapping[int, int] | Mapping[tuple[str, int], int]
 
 _PLACES = "an offset, 'earliest', 'latest', a datetime, a timedelta, or an age as '15m'"
@@ -101,7 +105,10 @@ def _partition(key: object, topics: list[str], name: str) -> TopicPartition:
 def wishes(
     start: Mapping[TopicPartition, int] | At, partitions: Iterable[TopicPartition], otherwise: At = "earliest"
 ) -> dict[TopicPartition, Position]:
-    """By partition: an offset, or what to ask the brokers for. `otherwise`: of partitions that `start` does not name."""
+    """By partition: an offset, or what to ask the brokers for.
+
+    `otherwise`: of partitions that `start` does not name.
+    """
     if isinstance(start, Mapping):
         return {partition: start.get(partition, otherwise) for partition in partitions}
     return dict.fromkeys(partitions, start)

@@ -1,4 +1,7 @@
-"""Administration of consumer groups: list, describe, reset, delete. Each call goes to the coordinators, wherever they are."""
+"""Administration of consumer groups: list, describe, reset, delete.
+
+Each call goes to the coordinators, wherever they are.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,10 @@ class GroupAdmin:
         self._lags = Lags(connections, routing, offsets, sources)
 
     async def list(self) -> list[GroupSummary]:
-        """All groups of the cluster, by name. Raises Unavailable when a coordinator cannot be reached."""
+        """All groups of the cluster, by name.
+
+        Raises Unavailable when a coordinator cannot be reached.
+        """
         deadline = self._connections.deadline()
         found: list[pb.GroupInfo] = []
         partition, partitions = 0, 1
@@ -60,7 +66,9 @@ class GroupAdmin:
         return group_description(answer)
 
     async def lag(self, group: str) -> dict[TopicPartition, Lag]:
-        """Of every partition that has a committed offset, and whose topic is still the one that was read."""
+        """Of every partition that has a committed offset, and whose topic is still the one that was
+        read.
+        """
         described = await self.describe(group)
         return await self.lag_of(described)
 
@@ -79,9 +87,10 @@ class GroupAdmin:
     ) -> Sequence[PlannedReset]:
         """What `reset` would do; changes nothing. `where`: see `ledgermq.client.groups.resets`.
 
-        Of the partitions given, of all partitions of the topics given, or, with neither, of all that the group has committed.
-        Raises InvalidConfig, OffsetOutOfRange, UnknownTopic, UnknownGroup (where only the group says which), Unavailable,
-        InvalidRequest (nothing to reset).
+        Of the partitions given, of all partitions of the topics given, or, with neither, of all
+        that the group has committed. Raises InvalidConfig, OffsetOutOfRange, UnknownTopic,
+        UnknownGroup (where only the group says which), Unavailable, InvalidRequest (nothing to
+        reset).
         """
         check_where(where)
         deadline = self._connections.deadline()
@@ -94,7 +103,10 @@ class GroupAdmin:
         return plan(where, bounds, _of_living(committed, bounds), _of_living(other, bounds))
 
     async def reset(self, group: str, planned: Sequence[PlannedReset]) -> Mapping[TopicPartition, LedgerMQError]:
-        """Members that run go on from the new offsets by themselves. Answers what failed, by partition; raises Unavailable, …"""
+        """Members that run go on from the new offsets by themselves.
+
+        Answers what failed, by partition; raises Unavailable, …
+        """
         resets = [
             pb.OffsetReset(
                 topic=p.partition.topic, topic_id=p.topic_id, partition=p.partition.partition, offset=p.after
@@ -113,7 +125,8 @@ class GroupAdmin:
     async def commit(
         self, group: str, offsets: Mapping[TopicPartition, tuple[int, int]]
     ) -> Mapping[TopicPartition, LedgerMQError]:
-        """The progress of a job that is no member of any group, shown by `describe`. `offsets`: (topic id, the next record to read).
+        """The progress of a job that is no member of any group, shown by `describe`. `offsets`:
+        (topic id, the next record to read).
 
         Answers what was refused, by partition (CommitGoesBack, OffsetOutOfRange, UnknownTopic, …).
         Raises InvalidGroupName, GroupNotEmpty (only members commit), Unavailable.

@@ -1,7 +1,8 @@
-"""At most once: messages are committed before they are handed out. What is committed and then lost with the program never comes again.
+"""At most once: messages are committed before they are handed out. What is committed and then lost
+with the program never comes again.
 
-Invariants: nothing is handed out whose commit was not answered; a commit that was refused or not answered hands out nothing, and its
-messages stay where they were.
+Invariants: nothing is handed out whose commit was not answered; a commit that was refused or not
+answered hands out nothing, and its messages stay where they were.
 """
 
 from __future__ import annotations
@@ -66,7 +67,10 @@ class CommitFirst:
                 return kept
 
     def _judge(self, refused: dict[TopicPartition, LedgerMQError], before: dict[Holding, int]) -> set[TopicPartition]:
-        """The partitions that are not this member's any more. A commit that goes back is one that was stored by an earlier attempt."""
+        """The partitions that are not this member's any more.
+
+        A commit that goes back is one that was stored by an earlier attempt.
+        """
         lost = {partition for partition, error in refused.items() if isinstance(error, GroupError)}
         others = [
             error

@@ -1,8 +1,10 @@
-"""Broadcast: every consumer reads all partitions of its topics. No coordinator is asked; the consumer gives itself what there is.
+"""Broadcast: every consumer reads all partitions of its topics. No coordinator is asked; the
+consumer gives itself what there is.
 
-The epoch of what it gives is the time at which it gives it, in microseconds: two that share an offset store by mistake fence each other,
-and the later one goes on. Where the store knows a later epoch all the same (the clock went back), it is overtaken in growing steps.
-Topics that grow, are removed or are made again are seen when they are asked for anew, every `refresh_s`.
+The epoch of what it gives is the time at which it gives it, in microseconds: two that share an
+offset store by mistake fence each other, and the later one goes on. Where the store knows a later
+epoch all the same (the clock went back), it is overtaken in growing steps. Topics that grow, are
+removed or are made again are seen when they are asked for anew, every `refresh_s`.
 """
 
 from __future__ import annotations
@@ -92,7 +94,9 @@ class Broadcast(Standing):
         return given
 
     def _given(self, partition: TopicPartition, topic_id: int) -> GivenPartition:
-        """What is held stays as it is; what comes back is begun anew, so that its commits are no repetitions of those before."""
+        """What is held stays as it is; what comes back is begun anew, so that its commits are no
+        repetitions of those before.
+        """
         held = self._holdings.held.get(partition)
         if held is not None and held.given.topic_id == topic_id and not (self._fenced and held.reading is None):
             return held.given

@@ -1,4 +1,6 @@
-"""The program's own functions that are told of partitions: one at a time, each bounded; what one raises is kept for the next call."""
+"""The program's own functions that are told of partitions: one at a time, each bounded; what one
+raises is kept for the next call.
+"""
 
 from __future__ import annotations
 

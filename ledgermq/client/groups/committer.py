@@ -1,7 +1,8 @@
 """Commits of one member: one at a time, those that come meanwhile together in the next.
 
-Invariants: an offset that the store is known to have is not sent again; a caller that is cancelled takes no commit of others with it;
-what was refused for good under an epoch is not tried again by itself.
+Invariants: an offset that the store is known to have is not sent again; a caller that is cancelled
+takes no commit of others with it; what was refused for good under an epoch is not tried again by
+itself.
 """
 
 from __future__ import annotations
@@ -52,7 +53,10 @@ class Committer:
         self._running: asyncio.Task[None] | None = None
 
     async def commit(self, wishes: Mapping[Holding, Wish]) -> Refused:
-        """By partition why it was not committed; empty: all is durable. Raises when that holds for all, or is not known: Unavailable, …"""
+        """By partition why it was not committed; empty: all is durable.
+
+        Raises when that holds for all, or is not known: Unavailable, …
+        """
         if not wishes:
             return {}
         loop = asyncio.get_running_loop()

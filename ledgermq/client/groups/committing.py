@@ -1,4 +1,6 @@
-"""What a program's own `commit` means: which messages or offsets, in which mode, and what it is told of what was refused."""
+"""What a program's own `commit` means: which messages or offsets, in which mode, and what it is
+told of what was refused.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from ledgermq.errors import InvalidRequest, StaleAssignment
 METADATA_BYTES_MAX = 4096
 
 Committable = Message | Iterable[Message] | Mapping[TopicPartition, int] | None
-"""Messages, which are acknowledged; offsets, below which all is finished; None: what is finished already."""
+"""Messages, which are acknowledged; offsets, below which all is finished; None: what is finished
+already.
+"""
 
 
 class Commits:

@@ -1,6 +1,8 @@
-"""Calls to the coordinator of one group, wherever it is at present: any broker answers NOT_OWNER and names it.
+"""Calls to the coordinator of one group, wherever it is at present: any broker answers NOT_OWNER
+and names it.
 
-Invariants: the address is only a memory, brokers decide; a call ends within its deadline with an answer or a typed error.
+Invariants: the address is only a memory, brokers decide; a call ends within its deadline with an
+answer or a typed error.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ class Coordinator:
         """Of the broker that answered last."""
 
     async def ask(self, call: Callable[[Connection], Awaitable[T]], deadline: float) -> T:
-        """Errors that a retry may cure are retried until the deadline; then Unavailable, saying the last one."""
+        """Errors that a retry may cure are retried until the deadline; then Unavailable, saying the
+        last one.
+        """
         backoff = self._connections.backoff()
         while True:
             try:
@@ -42,7 +46,10 @@ class Coordinator:
                 ) from error
 
     async def ask_once(self, call: Callable[[Connection], Awaitable[T]], deadline: float) -> T:
-        """One attempt; two where a broker names another. Raises NotOwner when nobody coordinates the group at present."""
+        """One attempt; two where a broker names another.
+
+        Raises NotOwner when nobody coordinates the group at present.
+        """
         if self.address is None:
             return await self._ask_anybody(call, deadline)
         address, self.address = self.address, None

@@ -16,7 +16,10 @@ _STATES: dict[int, GroupState] = {pb.EMPTY: "empty", pb.RECONCILING: "reconcilin
 
 @dataclass(frozen=True, slots=True)
 class GroupSummary:
-    """`state`: "reconciling" while some member does not hold yet what it is to hold. `epoch`: grows with every change of the group."""
+    """`state`: "reconciling" while some member does not hold yet what it is to hold.
+
+    `epoch`: grows with every change of the group.
+    """
 
     name: str
     state: GroupState
@@ -27,7 +30,9 @@ class GroupSummary:
 
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
-    """`assigned`: what it may hold; `owned`: what it said that it holds. `heartbeat_age_s`: since it was heard of."""
+    """`assigned`: what it may hold; `owned`: what it said that it holds. `heartbeat_age_s`: since
+    it was heard of.
+    """
 
     member_id: str
     instance_id: str
@@ -42,7 +47,9 @@ class MemberDescription:
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """`topic_id`: of the topic that was read; one that was made again under the same name has another."""
+    """`topic_id`: of the topic that was read; one that was made again under the same name has
+    another.
+    """
 
     topic_id: int
     stored: StoredOffset

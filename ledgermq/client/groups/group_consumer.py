@@ -1,4 +1,7 @@
-"""The consumer that is a member of a group: what programs call. Its group decides which partitions it reads, its mode what is committed."""
+"""The consumer that is a member of a group: what programs call.
+
+Its group decides which partitions it reads, its mode what is committed.
+"""
 
 from __future__ import annotations
 
@@ -36,11 +39,14 @@ GroupConsumerState = Literal["new", "joining", "running", "failing", "draining",
 
 
 class GroupConsumer:
-    """Made by `client.consumer(…, group=…)`. Use within one event loop; one task asks for messages, any task answers to them.
+    """Made by `client.consumer(…, group=…)`. Use within one event loop; one task asks for messages,
+    any task answers to them.
 
-    Calls for messages raise what `Consumer` raises, and: StaticIdInUse, InvalidGroupName, Unauthorized, … when the group does not take this
-    member; OffsetOutOfRange with start="error" where nothing is committed; LedgerMQError when a callback, or the member's background,
-    failed. The consumer stays usable: the next call joins, or goes on. `member`: what is inside, for handlers and `ledgermq.sync`.
+    Calls for messages raise what `Consumer` raises, and: StaticIdInUse, InvalidGroupName,
+    Unauthorized, … when the group does not take this member; OffsetOutOfRange with start="error"
+    where nothing is committed; LedgerMQError when a callback, or the member's background, failed.
+    The consumer stays usable: the next call joins, or goes on. `member`: what is inside, for
+    handlers and `ledgermq.sync`.
     """
 
     def __init__(
@@ -85,11 +91,14 @@ class GroupConsumer:
         self._closing = False
         self.closed = False
 
-    # -- state ---------------------------------------------------------------------------------------------------------
+    # -- state
+    # ---------------------------------------------------------------------------------------------------------
 
     @property
     def state(self) -> GroupConsumerState:
-        """joining: no member at present, or its partitions are not known yet. failing: something does not work; see `last_error`."""
+        """joining: no member at present, or its partitions are not known yet. failing: something
+        does not work; see `last_error`.
+        """
         if self._closing:
             return "closed"
         if not self.member.begun:
@@ -102,7 +111,9 @@ class GroupConsumer:
 
     @property
     def last_error(self) -> LedgerMQError | None:
-        """Of the membership, of the last commit, or of the partition that fails the longest; None: everything works."""
+        """Of the membership, of the last commit, or of the partition that fails the longest; None:
+        everything works.
+        """
         return self.member.last_error or self._reader.last_error
 
     @property
@@ -115,7 +126,10 @@ class GroupConsumer:
         return sorted(holding.partition for holding in self._holdings.readable)
 
     async def wait_ready(self) -> None:
-        """Until the group has taken this member, and its partitions, if it has any, are known. Raises as calls for messages do."""
+        """Until the group has taken this member, and its partitions, if it has any, are known.
+
+        Raises as calls for messages do.
+        """
         with self._call():
             await self._enter()
             await self.member.wait_joined()
@@ -136,7 +150,9 @@ class GroupConsumer:
 
     @contextmanager
     def _call(self) -> Iterator[None]:
-        """A call for messages: the program is there, and has finished, if commits are automatic, what it was handed before."""
+        """A call for messages: the program is there, and has finished, if commits are automatic,
+        what it was handed before.
+        """
         self._polling.enter()
         self._finish_handed_out()
         try:
@@ -144,10 +160,13 @@ class GroupConsumer:
         finally:
             self._polling.leave(asyncio.get_running_loop().time())
 
-    # -- reading -------------------------------------------------------------------------------------------------------
+    # -- reading
+    # -------------------------------------------------------------------------------------------------------
 
     async def fetch(self, max_records: int = 500, timeout: float = 1.0) -> list[GroupMessage]:  # noqa: ASYNC109  as Consumer.fetch
-        """Up to `max_records` messages; as soon as there is one, or an empty list after `timeout` seconds."""
+        """Up to `max_records` messages; as soon as there is one, or an empty list after `timeout`
+        seconds.
+        """
         deadline = asyncio.get_running_loop().time() + timeout
         with self._call():
             await self._enter()
@@ -156,7 +175,9 @@ class GroupConsumer:
             return await self._reader.fetch(max_records, deadline)
 
     async def fetch_arrow(self, max_records: int = 100_000, timeout: float = 1.0) -> pa.Table:  # noqa: ASYNC109
-        """As `fetch`, as a table (see `Consumer.fetch_arrow`); with commit="manual" `commit({partition: offset})` says what is finished."""
+        """As `fetch`, as a table (see `Consumer.fetch_arrow`); with commit="manual"
+        `commit({partition: offset})` says what is finished.
+        """
         deadline = asyncio.get_running_loop().time() + timeout
         with self._call():
             await self._enter()
@@ -200,23 +221,27 @@ class GroupConsumer:
         if self._handing_out.finish():
             self._holdings.progressed.set()
 
-    # -- committing ----------------------------------------------------------------------------------------------------
+    # -- committing
+    # ----------------------------------------------------------------------------------------------------
 
     async def commit(self, what: Committable = None, metadata: str = "") -> dict[TopicPartition, int]:
         """Commit now; what is committed then, by partition (the next offset to read).
 
-        `what`: messages, which this acknowledges; or offsets, which this takes as finished; None: what is finished already. Raises
-        StaleAssignment where a partition is no longer this member's, CommitGoesBack, OffsetOutOfRange, Unavailable, …; the consumer
-        goes on. Offsets of other partitions are committed nevertheless.
+        `what`: messages, which this acknowledges; or offsets, which this takes as finished; None:
+        what is finished already. Raises StaleAssignment where a partition is no longer this
+        member's, CommitGoesBack, OffsetOutOfRange, Unavailable, …; the consumer goes on. Offsets of
+        other partitions are committed nevertheless.
         """
         self._check_open()
         return await self.member.commits.commit(what, metadata)
 
     def entries(self, messages: Iterable[Message]) -> list[OffsetEntry]:
-        """For a program that stores offsets with its results, in one transaction (`SqlOffsetStore.commit_in`), with commit="manual".
+        """For a program that stores offsets with its results, in one transaction
+        (`SqlOffsetStore.commit_in`), with commit="manual".
 
-        They say that these messages, and all before them in their partitions, are done; acknowledge the messages once the transaction
-        has ended well. Raises StaleAssignment where a partition is no longer this member's: then there is nothing to store.
+        They say that these messages, and all before them in their partitions, are done; acknowledge
+        the messages once the transaction has ended well. Raises StaleAssignment where a partition
+        is no longer this member's: then there is nothing to store.
         """
         self._check_open()
         return self.member.commits.entries(messages)
@@ -235,10 +260,12 @@ class GroupConsumer:
         self.member.raise_if_dead()
 
     async def drain(self, timeout: float = 30.0) -> None:  # noqa: ASYNC109
-        """Hand out nothing more, wait until the program has finished what it has, commit. `resume()` goes on.
+        """Hand out nothing more, wait until the program has finished what it has, commit.
+        `resume()` goes on.
 
-        Called by the task that asks for messages, everything handed out to it counts as finished (with commit="auto"). Raises
-        DeadlineExceeded after `timeout` seconds, and what `commit` raises.
+        Called by the task that asks for messages, everything handed out to it counts as finished
+        (with commit="auto"). Raises DeadlineExceeded after `timeout` seconds, and what `commit`
+        raises.
         """
         self._check_open()
         self._holdings.drain(True)
@@ -246,13 +273,15 @@ class GroupConsumer:
             self._finish_handed_out()
         await self.member.drain(timeout)
 
-    # -- positions -----------------------------------------------------------------------------------------------------
+    # -- positions
+    # -----------------------------------------------------------------------------------------------------
 
     async def seek(self, position: Wanted, partition: int | None = None, topic: str | None = None) -> None:
-        """Go to an offset, "earliest", "latest", a time, or an age as "15m", in one partition or, with None, in all that are held.
+        """Go to an offset, "earliest", "latest", a time, or an age as "15m", in one partition or,
+        with None, in all that are held.
 
-        Only this member's position changes. What is committed never goes back by it; `client.groups.reset` does that.
-        Raises InvalidConfig, UnknownPartition, Unavailable.
+        Only this member's position changes. What is committed never goes back by it;
+        `client.groups.reset` does that. Raises InvalidConfig, UnknownPartition, Unavailable.
         """
         self._check_open()
         for moved in await self._positions.seek(position, partition, topic):
@@ -262,11 +291,16 @@ class GroupConsumer:
     async def seek_to_time(
         self, moment: datetime | int, partition: int | None = None, topic: str | None = None
     ) -> None:
-        """Go to the first message at or after a moment: a datetime with time zone, or milliseconds since the epoch."""
+        """Go to the first message at or after a moment: a datetime with time zone, or milliseconds
+        since the epoch.
+        """
         await self.seek(moment_of(moment), partition, topic)
 
     def position(self, partition: int, topic: str | None = None) -> int:
-        """Offset of the next message that is handed out of the partition. Raises UnknownPartition."""
+        """Offset of the next message that is handed out of the partition.
+
+        Raises UnknownPartition.
+        """
         return self._positions.chosen(partition, topic)[0].position
 
     def positions(self) -> dict[TopicPartition, int]:
@@ -278,12 +312,16 @@ class GroupConsumer:
         return await self._positions.ends()
 
     async def lag(self) -> dict[TopicPartition, Lag]:
-        """How far the positions are behind the ends, in messages and in seconds; exactly 0 and 0.0 where everything was handed out."""
+        """How far the positions are behind the ends, in messages and in seconds; exactly 0 and 0.0
+        where everything was handed out.
+        """
         self._check_open()
         return await self._positions.lag()
 
     def pause(self, partitions: Iterable[TopicPartition] | None = None) -> None:
-        """Hand out nothing of these partitions (None: all that are held now) until `resume`, or until they are let go."""
+        """Hand out nothing of these partitions (None: all that are held now) until `resume`, or
+        until they are let go.
+        """
         self._positions.set_paused(partitions, True)
 
     def resume(self, partitions: Iterable[TopicPartition] | None = None) -> None:
@@ -292,12 +330,15 @@ class GroupConsumer:
             self._holdings.drain(False)
         self._positions.set_paused(partitions, False)
 
-    # -- end -----------------------------------------------------------------------------------------------------------
+    # -- end
+    # -----------------------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Commit what is finished (but with commit="manual"), leave the group, end; within `close_timeout_s`.
+        """Commit what is finished (but with commit="manual"), leave the group, end; within
+        `close_timeout_s`.
 
-        Raises why the commit could not be; the consumer is closed nevertheless, and others begin at the last commit before.
+        Raises why the commit could not be; the consumer is closed nevertheless, and others begin at
+        the last commit before.
         """
         self._home.check()
         if self._closing:

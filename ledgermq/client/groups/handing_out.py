@@ -1,4 +1,6 @@
-"""From batches to messages that know their handing out, and what the program has finished by asking for more."""
+"""From batches to messages that know their handing out, and what the program has finished by asking
+for more.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ class Drained(Exception):
 
 
 class HandingOut:
-    """`finishing`: with automatic commits a call for messages finishes what the calls before it handed out."""
+    """`finishing`: with automatic commits a call for messages finishes what the calls before it
+    handed out.
+    """
 
     def __init__(self, *, finishing: bool) -> None:
         self._finishing = finishing

@@ -1,4 +1,6 @@
-"""A partition as this member holds it, under one epoch: from the moment that it was given until it was let go, lost, or given anew."""
+"""A partition as this member holds it, under one epoch: from the moment that it was given until it
+was let go, lost, or given anew.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,11 @@ from ledgermq.errors import LedgerMQError
 
 
 class Holding:
-    """`progress` and `reading` are there once its offset was loaded. `changed` is called when the program has finished something.
+    """`progress` and `reading` are there once its offset was loaded. `changed` is called when the
+    program has finished something.
 
-    `roll_back(holding, offset, delay_s)` is called when the program wants an offset, and what follows, again.
+    `roll_back(holding, offset, delay_s)` is called when the program wants an offset, and what
+    follows, again.
     """
 
     def __init__(

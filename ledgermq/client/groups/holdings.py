@@ -1,8 +1,10 @@
-"""All partitions that a member holds: taken in when the coordinator gives them, let go when it wants them, lost when it is too late.
+"""All partitions that a member holds: taken in when the coordinator gives them, let go when it
+wants them, lost when it is too late.
 
-Invariants: nothing is handed out of a partition before its committed offset was loaded and `on_assigned` has returned, nor after it began
-to be let go; a partition is reported as let go only after what was finished of it was committed, or could not be; what was lost, or given
-anew, counts for nothing that the program still says of it.
+Invariants: nothing is handed out of a partition before its committed offset was loaded and
+`on_assigned` has returned, nor after it began to be let go; a partition is reported as let go only
+after what was finished of it was committed, or could not be; what was lost, or given anew, counts
+for nothing that the program still says of it.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ from ledgermq.errors import GroupError, LedgerMQError, Unavailable
 
 
 class Holdings:
-    """`version` grows with each change of what the coordinator has to be told; `changed` is set then."""
+    """`version` grows with each change of what the coordinator has to be told; `changed` is set
+    then.
+    """
 
     def __init__(
         self,
@@ -101,7 +105,8 @@ class Holdings:
         self._reader.remove([holding.reading for holding in gone if holding.reading in self._reader.readings])
         self.progressed.set()
 
-    # -- taking in -----------------------------------------------------------------------------------------------------
+    # -- taking in
+    # -----------------------------------------------------------------------------------------------------
 
     async def _take_in(self, gained: Sequence[Holding]) -> None:
         backoff = self._backoff()
@@ -125,7 +130,9 @@ class Holdings:
             self._failing_since_s = asyncio.get_running_loop().time()
 
     def take_failure(self) -> LedgerMQError | None:
-        """Why partitions cannot be read that this member was given: at once what time does not cure, else after the request's time-out."""
+        """Why partitions cannot be read that this member was given: at once what time does not
+        cure, else after the request's time-out.
+        """
         since_s, now_s = self._failing_since_s, asyncio.get_running_loop().time()
         if since_s is not None and now_s - since_s > self._settings.request_timeout_s:
             self._failing_since_s = now_s
@@ -147,7 +154,9 @@ class Holdings:
         self._reader.wake()
 
     async def _pin(self, loaded: Sequence[Holding]) -> None:
-        """The start is committed at once: whoever has the partition next must not begin later, and what was never read is lag."""
+        """The start is committed at once: whoever has the partition next must not begin later, and
+        what was never read is lag.
+        """
         wishes = {holding: Wish(holding.committed) for holding in loaded if holding.pin}
         await self.commit_quietly(wishes)
 
@@ -182,7 +191,8 @@ class Holdings:
             self._reader.seek([(holding.reading, offset)], asyncio.get_running_loop().time() + delay_s)
         self.progressed.set()
 
-    # -- letting go ----------------------------------------------------------------------------------------------------
+    # -- letting go
+    # ----------------------------------------------------------------------------------------------------
 
     def stop_reading(self, holdings: Sequence[Holding]) -> None:
         """From now on nothing of them is handed out."""
@@ -199,12 +209,17 @@ class Holdings:
         self._tell()
 
     async def settle_accounts(self, holdings: Sequence[Holding]) -> LedgerMQError | None:
-        """Before partitions are let go: tell the program, then commit what it has finished. Why that could not be, if so."""
+        """Before partitions are let go: tell the program, then commit what it has finished.
+
+        Why that could not be, if so.
+        """
         await self._callbacks.revoked(_told_no_more(holdings))
         return await self.commit_finished(holding for holding in holdings if not holding.gone)
 
     async def finished(self, holdings: Sequence[Holding], deadline: float) -> bool:
-        """Wait until the program has finished what it was handed of these; False: it has not at the deadline."""
+        """Wait until the program has finished what it was handed of these; False: it has not at the
+        deadline.
+        """
         while any(holding.outstanding and not holding.gone for holding in holdings):
             self.progressed.clear()
             try:
@@ -223,10 +238,14 @@ class Holdings:
         self.on_letting_go(lost)
         await self._callbacks.lost([holding.partition for holding in lost if holding.told])
 
-    # -- committing ----------------------------------------------------------------------------------------------------
+    # -- committing
+    # ----------------------------------------------------------------------------------------------------
 
     async def commit_finished(self, holdings: Iterable[Holding] | None = None) -> LedgerMQError | None:
-        """What is finished, where commits are automatic. An error, if any, is noted and returned."""
+        """What is finished, where commits are automatic.
+
+        An error, if any, is noted and returned.
+        """
         if self._settings.commit == "manual":
             return None
         chosen = list(self.held.values()) if holdings is None else holdings

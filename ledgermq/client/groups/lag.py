@@ -1,7 +1,7 @@
 """How far positions are behind the ends of their partitions: in messages, and in seconds.
 
-Seconds are the age of the first message that was not read: of its timestamp, as its producer gave it. One batch of each partition that
-lags is fetched to see it.
+Seconds are the age of the first message that was not read: of its timestamp, as its producer gave
+it. One batch of each partition that lags is fetched to see it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ DECODED_BYTES_MAX = 256 * MIB
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """`messages` to the end; `seconds`: age of the next one, None where its producer gave no time. Caught up: exactly 0 and 0.0."""
+    """`messages` to the end; `seconds`: age of the next one, None where its producer gave no time.
+    Caught up: exactly 0 and 0.0.
+    """
 
     messages: int
     seconds: float | None

@@ -1,4 +1,6 @@
-"""Where a member goes on in partitions that it was given: at the committed offset, or where the start rule says."""
+"""Where a member goes on in partitions that it was given: at the committed offset, or where the
+start rule says.
+"""
 
 from __future__ import annotations
 

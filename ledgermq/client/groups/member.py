@@ -1,6 +1,7 @@
 """One life of a member: the parts that make it, its background, and its end.
 
-Owns the tasks: heartbeats, regular commits, taking in and letting go. If one of them dies, all end, and every call says so.
+Owns the tasks: heartbeats, regular commits, taking in and letting go. If one of them dies, all end,
+and every call says so.
 """
 
 from __future__ import annotations
@@ -93,14 +94,18 @@ class Member:
             self._reader.wake,
         )
 
-    # -- background ----------------------------------------------------------------------------------------------------
+    # -- background
+    # ----------------------------------------------------------------------------------------------------
 
     @property
     def begun(self) -> bool:
         return self._background is not None
 
     async def begin(self) -> None:
-        """The program asks for messages: begin, if need be, and be a member. Raises UnknownTopic, Unavailable, …"""
+        """The program asks for messages: begin, if need be, and be a member.
+
+        Raises UnknownTopic, Unavailable, …
+        """
         if not self.begun:
             async with self._starting:
                 if not self.begun:
@@ -115,7 +120,10 @@ class Member:
         self.membership.wanted.set()
 
     async def wait_joined(self) -> None:
-        """Until its partitions are read. Raises what the program has to be told; Unavailable after the request's time-out."""
+        """Until its partitions are read.
+
+        Raises what the program has to be told; Unavailable after the request's time-out.
+        """
         deadline = self._connections.deadline(self._settings.request_timeout_s)
         while not (self.membership.joined and self.holdings.loaded):
             if not await self._reader.changed(deadline):
@@ -143,7 +151,9 @@ class Member:
             raise LedgerMQError("the member's background task failed") from self._background.exception()
 
     def raise_trouble(self) -> None:
-        """What the program has to be told, once; but for a start that it has to choose itself: until it has."""
+        """What the program has to be told, once; but for a start that it has to choose itself:
+        until it has.
+        """
         self.raise_if_dead()
         for place in (self.callbacks, self.membership, self.holdings):
             failure = place.take_failure()
@@ -164,10 +174,13 @@ class Member:
     def last_error(self) -> LedgerMQError | None:
         return self.membership.last_error or self.holdings.last_error
 
-    # -- for handlers --------------------------------------------------------------------------------------------------
+    # -- for handlers
+    # --------------------------------------------------------------------------------------------------
 
     def on_letting_go(self, told: Callable[[list[TopicPartition]], None]) -> None:
-        """`told` hears of partitions, before anybody waits for what was handed out of them, that nothing more of them is to be begun."""
+        """`told` hears of partitions, before anybody waits for what was handed out of them, that
+        nothing more of them is to be begun.
+        """
         self.holdings.on_letting_go = lambda holdings: told([holding.partition for holding in holdings])
 
     def hold_back(self, partition: TopicPartition, held_back: bool) -> None:
@@ -176,10 +189,14 @@ class Member:
         if holding is not None and holding.reading is not None:
             (self._reader.hold_back if held_back else self._reader.go_on)(holding.reading)
 
-    # -- end -----------------------------------------------------------------------------------------------------------
+    # -- end
+    # -----------------------------------------------------------------------------------------------------------
 
     async def drain(self, timeout_s: float) -> None:
-        """Wait for what was handed out, commit what is finished. Raises DeadlineExceeded, and what commits raise."""
+        """Wait for what was handed out, commit what is finished.
+
+        Raises DeadlineExceeded, and what commits raise.
+        """
         held = list(self.holdings.held.values())
         finished = await self.holdings.finished(held, asyncio.get_running_loop().time() + timeout_s)
         await self.commits.commit_all()
@@ -188,7 +205,10 @@ class Member:
             raise DeadlineExceeded(f"{count} messages were not finished within {timeout_s} s; what was, is committed")
 
     async def leave(self) -> LedgerMQError | None:
-        """Stop reading, tell the program, commit, say good-bye, within `close_timeout_s`. Why the commit could not be, if so."""
+        """Stop reading, tell the program, commit, say good-bye, within `close_timeout_s`.
+
+        Why the commit could not be, if so.
+        """
         deadline = asyncio.get_running_loop().time() + self._settings.close_timeout_s
         await end(*self._regular)
         held = list(self.holdings.held.values())

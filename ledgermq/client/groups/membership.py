@@ -1,8 +1,8 @@
 """Being a member: the heartbeat that joins, stays, tells what is held and hears what may be held.
 
-Invariants: an answer counts, as seen too, only if what the member holds has not changed since its request was sent; a member that the
-coordinator has not heard for the session time-out takes its partitions as lost, though nobody told it so; while the program is away there
-is no member.
+Invariants: an answer counts, as seen too, only if what the member holds has not changed since its
+request was sent; a member that the coordinator has not heard for the session time-out takes its
+partitions as lost, though nobody told it so; while the program is away there is no member.
 """
 
 from __future__ import annotations
@@ -146,7 +146,10 @@ class Membership(Standing):
             await self._holdings.lose()
 
     async def _step_out(self) -> None:
-        """The program has stopped asking: let others have the partitions. Its next call joins again."""
+        """The program has stopped asking: let others have the partitions.
+
+        Its next call joins again.
+        """
         self.wanted.clear()
         self.joined = False
         self._holdings.stop_reading([holding for holding in self._holdings.held.values() if not holding.letting_go])

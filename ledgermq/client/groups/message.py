@@ -1,4 +1,6 @@
-"""Messages of a group: they know under which handing out they came, so that a late answer to them cannot count for somebody else's."""
+"""Messages of a group: they know under which handing out they came, so that a late answer to them
+cannot count for somebody else's.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +26,11 @@ class Answers(Protocol):
 
 
 class Handout:
-    """What the messages of one partition, handed out between two moves of it, share. Usable from any thread.
+    """What the messages of one partition, handed out between two moves of it, share. Usable from
+    any thread.
 
-    `kind` is their class, made for them: what they share costs nothing for each of them, where an attribute of each would take longer to
-    set than the rest of the message to make.
+    `kind` is their class, made for them: what they share costs nothing for each of them, where an
+    attribute of each would take longer to set than the rest of the message to make.
     """
 
     __slots__ = ("_answers", "_home", "_loop", "_thread", "generation", "kind")
@@ -69,7 +72,10 @@ class Handout:
 
 
 class GroupMessage(Message):
-    """A message that a group's member was handed. Equal to the plain `Message` of the same content."""
+    """A message that a group's member was handed.
+
+    Equal to the plain `Message` of the same content.
+    """
 
     __slots__ = ()
     handout: ClassVar[Handout]
@@ -77,14 +83,17 @@ class GroupMessage(Message):
     def ack(self) -> bool:
         """The program is done with it. In any order: committed is only what has no gap before it.
 
-        False: it no longer counts, for the partition has gone to another member, or the message will come again. Callable from any thread.
+        False: it no longer counts, for the partition has gone to another member, or the message
+        will come again. Callable from any thread.
         """
         return self.handout.ack(self.offset)
 
     def nack(self, delay: float = 0.0) -> bool:
-        """The program could not do it: after `delay` seconds this message, and all of its partition behind it, come again.
+        """The program could not do it: after `delay` seconds this message, and all of its partition
+        behind it, come again.
 
-        What was acknowledged behind it is forgotten. False: it no longer counts (see `ack`), or it is finished already.
+        What was acknowledged behind it is forgotten. False: it no longer counts (see `ack`), or it
+        is finished already.
         """
         return self.handout.nack(self.offset, max(0.0, delay))
 

@@ -1,6 +1,8 @@
-"""Committed offsets of a group without members: the progress of a job that shares out its partitions itself, as a Spark query does.
+"""Committed offsets of a group without members: the progress of a job that shares out its
+partitions itself, as a Spark query does.
 
-The group is there to be looked at: `ledgermq group describe` shows where the job is and how far behind. One program commits for it.
+The group is there to be looked at: `ledgermq group describe` shows where the job is and how far
+behind. One program commits for it.
 """
 
 from __future__ import annotations
@@ -24,9 +26,11 @@ PARTITIONS_MAX = 1000
 async def commit_outside(
     connections: Connections, group: str, offsets: Mapping[TopicPartition, tuple[int, int]]
 ) -> Mapping[TopicPartition, LedgerMQError]:
-    """`offsets`: (topic id, the next one to read). Answers what was refused: CommitGoesBack, OffsetOutOfRange, UnknownTopic, …
+    """`offsets`: (topic id, the next one to read). Answers what was refused: CommitGoesBack,
+    OffsetOutOfRange, UnknownTopic, …
 
-    Raises InvalidGroupName, GroupNotEmpty (only members commit), Unavailable; committing again does no harm.
+    Raises InvalidGroupName, GroupNotEmpty (only members commit), Unavailable; committing again does
+    no harm.
     """
     deadline = connections.deadline()
     coordinator = Coordinator(connections, group)

@@ -1,4 +1,6 @@
-"""Does the program still ask for messages? It may be away for as long as the settings say; inside of a call it is never away."""
+"""Does the program still ask for messages? It may be away for as long as the settings say; inside
+of a call it is never away.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,9 @@ import asyncio
 
 
 class Polling:
-    """`signs` is raised by what is too frequent to look at a clock: each message of an iteration, each acknowledgement."""
+    """`signs` is raised by what is too frequent to look at a clock: each message of an iteration,
+    each acknowledgement.
+    """
 
     def __init__(self, interval_s: float) -> None:
         self._interval_s = interval_s

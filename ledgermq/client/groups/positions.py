@@ -1,4 +1,7 @@
-"""Where a member is in the partitions that it holds, and going elsewhere. Nothing here changes what is committed."""
+"""Where a member is in the partitions that it holds, and going elsewhere.
+
+Nothing here changes what is committed.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +65,9 @@ class Positions:
         return chosen
 
     async def seek(self, position: Wanted, partition: int | None, topic: str | None) -> list[TopicPartition]:
-        """The partitions that were moved: those that were let go while their offsets were asked for are not."""
+        """The partitions that were moved: those that were let go while their offsets were asked for
+        are not.
+        """
         wanted = check_position(position, self._connections.now())
         chosen = self.chosen(partition, topic)
         found: dict[TopicPartition, int] = {}

@@ -1,7 +1,9 @@
-"""How far a program is in one partition: what it was handed, what of that it has finished, hence what may be committed. Pure.
+"""How far a program is in one partition: what it was handed, what of that it has finished, hence
+what may be committed. Pure.
 
-Invariants: `finished` <= `handed`; everything below `finished` that exists was finished, so it may be committed whatever the order of
-acknowledgements was; after a roll-back or a move no acknowledgement of an older handing out counts for what will be handed out again.
+Invariants: `finished` <= `handed`; everything below `finished` that exists was finished, so it may
+be committed whatever the order of acknowledgements was; after a roll-back or a move no
+acknowledgement of an older handing out counts for what will be handed out again.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ class Progress:
         self._jumps: dict[int, int] = {}
         """Begin and end of ranges without messages (cleaned, or deleted before they were read)."""
         self._ends: list[tuple[int, int]] = []
-        """(generation, offset): messages of this generation or an older one no longer count from this offset on. Both ascend."""
+        """(generation, offset): messages of this generation or an older one no longer count from
+        this offset on. Both ascend.
+        """
 
     @property
     def outstanding(self) -> int:
@@ -86,7 +90,9 @@ class Progress:
         return offset < self.handed and not self._is_over(offset, generation)
 
     def roll_back(self, offset: int, generation: int) -> bool:
-        """Everything from `offset` on will be handed out again; False: that message is finished, or of an older handing out."""
+        """Everything from `offset` on will be handed out again; False: that message is finished, or
+        of an older handing out.
+        """
         if self._is_over(offset, generation) or not self.finished <= offset < self.handed or offset in self._acked:
             return False
         self._end_generation(offset)
@@ -117,7 +123,9 @@ class Progress:
         self.finished = finished
 
     def _end_generation(self, offset: int) -> None:
-        """Remembers as little as answers `_is_over`: an end at or above a later one says nothing that the later one does not."""
+        """Remembers as little as answers `_is_over`: an end at or above a later one says nothing
+        that the later one does not.
+        """
         while self._ends and self._ends[-1][1] >= offset:
             self._ends.pop()
         below = [end for end in self._ends if end[1] <= self.finished]

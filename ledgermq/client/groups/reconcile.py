@@ -1,6 +1,7 @@
 """What changes for a member when its coordinator says what it may hold. Pure.
 
-The epoch of a partition is the fencing token: another one means that what was held is over, though the same member goes on with it.
+The epoch of a partition is the fencing token: another one means that what was held is over, though
+the same member goes on with it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """`gained`: to load and read. `renewed`: the same with a new epoch; what is held of them is dropped. `unwanted`: to let go."""
+    """`gained`: to load and read.
+
+    `renewed`: the same with a new epoch; what is held of them is dropped. `unwanted`: to let go.
+    """
 
     gained: tuple[GivenPartition, ...]
     renewed: tuple[GivenPartition, ...]

@@ -1,4 +1,5 @@
-"""Where a reset of committed offsets goes, as a pure decision: what there is and a wish in, one planned change a partition out.
+"""Where a reset of committed offsets goes, as a pure decision: what there is and a wish in, one
+planned change a partition out.
 
 "earliest", "latest"    the first offset that is kept; the end: the backlog is skipped
 datetime                the first record at or after it, forwards or backwards; the end when there is none
@@ -33,7 +34,10 @@ Where = Literal["earliest", "latest"] | datetime | int | Shift | Like
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Of a partition, as they were when the reset was planned. `at_time`: of the time that was asked for."""
+    """Of a partition, as they were when the reset was planned.
+
+    `at_time`: of the time that was asked for.
+    """
 
     topic_id: int
     log_start: int
@@ -75,7 +79,8 @@ def plan(
     committed: Mapping[TopicPartition, int],
     other: Mapping[TopicPartition, int],
 ) -> list[PlannedReset]:
-    """`committed`: of the group; `other`: of the group in `Like`. Partitions of which `other` knows nothing are left alone.
+    """`committed`: of the group; `other`: of the group in `Like`. Partitions of which `other` knows
+    nothing are left alone.
 
     Raises OffsetOutOfRange, naming the partition; InvalidRequest when nothing is left to reset.
     """

@@ -1,4 +1,6 @@
-"""How a consumer stands with whoever gives it partitions: a group's coordinator, or, in a broadcast, itself."""
+"""How a consumer stands with whoever gives it partitions: a group's coordinator, or, in a
+broadcast, itself.
+"""
 
 from __future__ import annotations
 

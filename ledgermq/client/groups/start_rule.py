@@ -33,7 +33,9 @@ def check_rule(start: object, now: datetime) -> StartRule:
 async def begin_at(
     rule: At, partitions: Iterable[TopicPartition], offsets: Offsets, deadline: float
 ) -> tuple[dict[TopicPartition, int], LedgerMQError | None]:
-    """The offsets that could be told, and why others could not: a topic that goes away does not hold up the others."""
+    """The offsets that could be told, and why others could not: a topic that goes away does not
+    hold up the others.
+    """
     found: dict[TopicPartition, int] = {}
     failure: LedgerMQError | None = None
     by_topic: dict[str, list[TopicPartition]] = {}

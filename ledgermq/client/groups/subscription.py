@@ -1,4 +1,6 @@
-"""What a member subscribes to: names of topics, or a pattern that the coordinator matches against the names of all user topics."""
+"""What a member subscribes to: names of topics, or a pattern that the coordinator matches against
+the names of all user topics.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,10 @@ from ledgermq.errors import InvalidConfig, InvalidGroupName
 from ledgermq.protocol import ledgermq_pb2 as pb
 
 Topics = str | Iterable[str] | re.Pattern[str]
-"""One name, several, or a pattern; text that begins with ^ is a pattern. No topic has such a name."""
+"""One name, several, or a pattern; text that begins with ^ is a pattern.
+
+No topic has such a name.
+"""
 
 _FLAGS = {re.IGNORECASE: "i", re.MULTILINE: "m", re.DOTALL: "s"}
 
@@ -41,7 +46,9 @@ def topics_of(topics: Topics) -> tuple[list[str], str]:
 
 
 def _re2(pattern: re.Pattern[Any]) -> str:
-    """The coordinator's syntax: RE2, which has no backward references and no look-around; it says so itself."""
+    """The coordinator's syntax: RE2, which has no backward references and no look-around; it says
+    so itself.
+    """
     if not isinstance(pattern.pattern, str):
         raise InvalidConfig("a pattern for topics is text, not bytes")
     flags = re.RegexFlag(pattern.flags) & ~re.UNICODE

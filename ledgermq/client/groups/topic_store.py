@@ -1,4 +1,6 @@
-"""The default offset store: the cluster's own topic, kept by the group's coordinator, which also fences by epoch."""
+"""The default offset store: the cluster's own topic, kept by the group's coordinator, which also
+fences by epoch.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ class TopicOffsetStore:
         return found
 
     async def commit(self, group: str, entries: Sequence[OffsetEntry]) -> Mapping[TopicPartition, LedgerMQError]:
-        """What a retry may cure for some partitions (their end is not known at present, say) is retried for these until the time is up."""
+        """What a retry may cure for some partitions (their end is not known at present, say) is
+        retried for these until the time is up.
+        """
         deadline = self._connections.deadline(self._request_timeout_s)
         backoff = self._connections.backoff()
         refused: dict[TopicPartition, LedgerMQError] = {}

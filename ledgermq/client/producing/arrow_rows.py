@@ -1,4 +1,6 @@
-"""A program's own Arrow batch as rows of the record schema: checked fully, converted where nothing is lost."""
+"""A program's own Arrow batch as rows of the record schema: checked fully, converted where nothing
+is lost.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,10 @@ _GIVEN = ("key", "value", "headers", "timestamp", "tag")
 
 
 def conform(batch: pa.RecordBatch, now_us: int) -> pa.RecordBatch:
-    """Raises InvalidRecord, naming the column. A missing column is null, a missing timestamp is `now_us`."""
+    """Raises InvalidRecord, naming the column.
+
+    A missing column is null, a missing timestamp is `now_us`.
+    """
     if not isinstance(batch, pa.RecordBatch):
         raise InvalidRecord(f"a pyarrow.RecordBatch is needed, not {type(batch).__name__}")
     if batch.num_rows == 0:

@@ -1,9 +1,11 @@
-"""A batch on its way to one partition: rows while it is open, one Arrow IPC message from its first attempt on.
+"""A batch on its way to one partition: rows while it is open, one Arrow IPC message from its first
+attempt on.
 
-The message is made once; a retry sends the same bytes with the same sequence, which is what makes it recognizable (design P1).
+The message is made once; a retry sends the same bytes with the same sequence, which is what makes
+it recognizable (design P1).
 
-Plain values, with no key, headers or tag, are kept as two columns from the beginning, which costs a third of what rows cost; the first
-other record makes rows of them all.
+Plain values, with no key, headers or tag, are kept as two columns from the beginning, which costs a
+third of what rows cost; the first other record makes rows of them all.
 """
 
 from __future__ import annotations
@@ -29,8 +31,9 @@ _new = object.__new__
 
 
 class Batch:
-    """`born_s`: loop time of its first record. `plain_bytes_max`: up to this size any plain value may be added without a look at
-    anything else; -1: none. `decided_sequence`: where somebody decided it before this producer was; under no other it may be sent."""
+    """`born_s`: loop time of its first record. `plain_bytes_max`: up to this size any plain value
+    may be added without a look at anything else; -1: none. `decided_sequence`: where somebody
+    decided it before this producer was; under no other it may be sent."""
 
     __slots__ = (
         "_arrow",
@@ -120,7 +123,10 @@ class Batch:
         return self.deliver_plain(value, len(value), timestamp_us).row
 
     def deliver_plain(self, value: bytes, size: int, timestamp_us: int) -> Delivery:
-        """As `add_plain`, for most records of all: no call that can be done without. `size`: its length."""
+        """As `add_plain`, for most records of all: no call that can be done without.
+
+        `size`: its length.
+        """
         self._plain_values.append(value)
         self._plain_timestamps.append(timestamp_us)
         self.data_bytes += size
@@ -144,7 +150,10 @@ class Batch:
         self.plain_bytes_max = -1
 
     def fill(self, rows: pa.RecordBatch, held_bytes: int) -> None:
-        """Instead of rows one by one. `rows` has the record schema and at least one row; `held_bytes`: its `buffer_bytes`."""
+        """Instead of rows one by one.
+
+        `rows` has the record schema and at least one row; `held_bytes`: its `buffer_bytes`.
+        """
         self._arrow = rows
         self._held_bytes = held_bytes
         self.record_count = rows.num_rows
@@ -157,7 +166,9 @@ class Batch:
         self._plain_values, self._plain_timestamps, self._rows = [], [], []
 
     def take_encoded(self, encoded: EncodedBatch, sequence: int) -> None:
-        """Instead of rows: what was encoded before, perhaps by another process, with the sequence that was decided for it."""
+        """Instead of rows: what was encoded before, perhaps by another process, with the sequence
+        that was decided for it.
+        """
         self.decided_sequence = sequence
         self.data, self.crc, self.record_count = encoded.data, encoded.crc, encoded.record_count
         self.timestamp_min_us, self.timestamp_max_us = encoded.timestamp_min_us, encoded.timestamp_max_us

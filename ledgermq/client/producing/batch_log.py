@@ -1,6 +1,8 @@
-"""What a producer says of its batches to whoever follows one message: the logger "ledgermq.producer", at the level DEBUG.
+"""What a producer says of its batches to whoever follows one message: the logger
+"ledgermq.producer", at the level DEBUG.
 
-The ids are those that brokers log and segments hold: producer, sequence, topic id, partition, offsets. Nothing of a record's content.
+The ids are those that brokers log and segments hold: producer, sequence, topic id, partition,
+offsets. Nothing of a record's content.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""How the batches of one partition are compressed; "auto" is lz4 for as long as that pays, judged by what it gave.
+"""How the batches of one partition are compressed; "auto" is lz4 for as long as that pays, judged
+by what it gave.
 
     compress each batch ──a tenth or less saved──> leave the next n as they are, n = 4, 8 … 64 ──> compress one ──more saved──> each again
 
-A batch that is compressed tells what compressing gives, so nothing is done twice; of what does not compress one batch of 65 is tried.
-A batch of a few small records is left as it is: its message would grow, not shrink.
+A batch that is compressed tells what compressing gives, so nothing is done twice; of what does not
+compress one batch of 65 is tried. A batch of a few small records is left as it is: its message
+would grow, not shrink.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ Chosen = Compression | Literal["auto"]
 
 SMALL_BYTES_MAX = 1024
 WORTH_MAX = 0.9
-"""Above this part of its size a compressed batch was not worth the time, neither here nor where it is decompressed."""
+"""Above this part of its size a compressed batch was not worth the time, neither here nor where it
+is decompressed.
+"""
 LEFT_FIRST, LEFT_MAX = 4, 64
 
 

@@ -1,7 +1,9 @@
-"""What a producer's caller holds of a record on its way: light awaitables that share their batch's outcome.
+"""What a producer's caller holds of a record on its way: light awaitables that share their batch's
+outcome.
 
-A million records in flight are a million small objects but only a few futures, and no task at all (a future per record costs four
-times as much, a task forty times). Invariant: every outcome is settled exactly once, with an offset or an error.
+A million records in flight are a million small objects but only a few futures, and no task at all
+(a future per record costs four times as much, a task forty times). Invariant: every outcome is
+settled exactly once, with an offset or an error.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ class SendResult(NamedTuple):
 
 
 class BatchResult(NamedTuple):
-    """Where a run of rows of `send_batch` is stored: offsets base_offset to base_offset + record_count − 1."""
+    """Where a run of rows of `send_batch` is stored: offsets base_offset to base_offset +
+    record_count − 1.
+    """
 
     topic: str
     partition: int
@@ -60,7 +64,10 @@ class Outcome:
                 waiter.set_result(None)
 
     async def wait(self) -> None:
-        """Returns when settled; raises nothing of it. Raises UsedElsewhere where its event loop is another one."""
+        """Returns when settled; raises nothing of it.
+
+        Raises UsedElsewhere where its event loop is another one.
+        """
         if self.settled:
             return
         if self._loop not in (None, asyncio.get_running_loop()):
@@ -77,12 +84,15 @@ class Outcome:
     def raise_error(self) -> None:
         if self.error is not None:
             self.reported = True
-            # A fresh object each time: many records share the error, and a traceback belongs to one raise.
+            # A fresh object each time: many records share the error, and a traceback belongs to one
+            # raise.
             raise _again(self.error) from self.error
 
 
 class Place(Protocol):
-    """Where a record waits: in a batch, or in a queue for a topic whose partitions are not known yet."""
+    """Where a record waits: in a batch, or in a queue for a topic whose partitions are not known
+    yet.
+    """
 
     outcome: Outcome
 
@@ -90,7 +100,10 @@ class Place(Protocol):
 
 
 class Delivery:
-    """Await it for the `SendResult`; any number of times, or never. Raises what happened to the record."""
+    """Await it for the `SendResult`; any number of times, or never.
+
+    Raises what happened to the record.
+    """
 
     __slots__ = ("place", "row")
 
@@ -114,13 +127,18 @@ class Delivery:
         return self.place.outcome.settled
 
     def result(self) -> SendResult:
-        """Of a delivery that is done. Raises what happened to the record, or asyncio.InvalidStateError before it is done."""
+        """Of a delivery that is done.
+
+        Raises what happened to the record, or asyncio.InvalidStateError before it is done.
+        """
         self._check_done()
         self.place.outcome.raise_error()
         return self.place.result(self.row)
 
     def exception(self) -> LedgerMQError | None:
-        """Of a delivery that is done; None: it is stored. Raises asyncio.InvalidStateError before it is done."""
+        """Of a delivery that is done; None: it is stored. Raises asyncio.InvalidStateError before
+        it is done.
+        """
         self._check_done()
         self.place.outcome.reported = True
         return self.place.outcome.error
@@ -133,8 +151,9 @@ class Delivery:
 
 
 class Deliveries(Sequence[Delivery]):
-    """Of many records, in their order. Records that joined a batch together are one entry here: their deliveries are made when they are
-    looked at, so a million records that nobody asks about by themselves cost a few objects."""
+    """Of many records, in their order. Records that joined a batch together are one entry here:
+    their deliveries are made when they are looked at, so a million records that nobody asks about
+    by themselves cost a few objects."""
 
     def __init__(self) -> None:
         self._runs: list[tuple[Delivery, int]] = []
@@ -173,7 +192,9 @@ class Deliveries(Sequence[Delivery]):
 
 
 class Refused:
-    """The place of a record that was found too large, or without a partition, once its topic was known."""
+    """The place of a record that was found too large, or without a partition, once its topic was
+    known.
+    """
 
     def __init__(self, error: LedgerMQError) -> None:
         self.outcome = Outcome()

@@ -1,8 +1,10 @@
-"""The producer's background: seals batches in time, finds owners, opens sessions, sends frames, takes in answers.
+"""The producer's background: seals batches in time, finds owners, opens sessions, sends frames,
+takes in answers.
 
-One task takes turns: in a turn it looks at every partition that has something to do, decides (`PartitionQueue` does), and puts what may be
-sent into one frame per broker; it sleeps until the next moment that matters. Errors of brokers never end it. If it ends all the same,
-every record gets the error, and so does the next call of the producer.
+One task takes turns: in a turn it looks at every partition that has something to do, decides
+(`PartitionQueue` does), and puts what may be sent into one frame per broker; it sleeps until the
+next moment that matters. Errors of brokers never end it. If it ends all the same, every record gets
+the error, and so does the next call of the producer.
 """
 
 from __future__ import annotations
@@ -30,13 +32,19 @@ from ledgermq.protocol.limits import BATCHES_PER_FRAME_MAX, FRAME_PAYLOAD_BYTES_
 from ledgermq.protocol.status import error_from_proto
 
 UNKNOWN_TOPIC_GRACE_S = 5.0
-"""A broker may not have heard yet of a topic that another one knows: its refusal counts only after this time."""
+"""A broker may not have heard yet of a topic that another one knows: its refusal counts only after
+this time.
+"""
 
 ATTEMPT_S_MIN = 1.0
-"""An attempt has at least this time, so a record's delivery may take that much longer than it was given."""
+"""An attempt has at least this time, so a record's delivery may take that much longer than it was
+given.
+"""
 
 LINGER_S = 0.005
-"""Where the settings do not say: while a batch is on its way, the next is closed so long after the last one, or after its first record."""
+"""Where the settings do not say: while a batch is on its way, the next is closed so long after the
+last one, or after its first record.
+"""
 
 
 @dataclass(slots=True)
@@ -119,7 +127,9 @@ class Dispatcher:
         return min(due_s) + 0.001 if due_s else None
 
     def _linger(self) -> tuple[float, float]:
-        """An open batch is closed at the first of these: this time (of the clock), or so many seconds after its first record."""
+        """An open batch is closed at the first of these: this time (of the clock), or so many
+        seconds after its first record.
+        """
         if self._settings.linger_ms is not None:
             return float("inf"), self._settings.linger_ms / 1000
         busy = any(stream.oldest() is not None for stream in self._streams.values())
@@ -169,7 +179,9 @@ class Dispatcher:
             draft.size += len(data)
 
     def _suspect(self, now_s: float, due_s: list[float]) -> None:
-        """A broker that is slow to answer may stand still while another has taken over: ask who owns the partitions."""
+        """A broker that is slow to answer may stand still while another has taken over: ask who
+        owns the partitions.
+        """
         for stream in self._streams.values():
             if (oldest := stream.oldest()) is None:
                 continue
@@ -200,7 +212,8 @@ class Dispatcher:
         acks = pb.RECEIVED if self._settings.acks == "received" else pb.DURABLE
         frame = Frame(pb.ProduceHeader(acks=acks, batches=draft.entries), draft.payload)
         oldest_s = min(batch.born_s for batch in draft.batches)
-        # A stream that misses a deadline ends for all that is on it: the last moments of one batch are not worth that.
+        # A stream that misses a deadline ends for all that is on it: the last moments of one batch
+        # are not worth that.
         left_s = max(oldest_s + self._settings.delivery_timeout_s - now_s, ATTEMPT_S_MIN)
         deadline_s = now_s + min(self._settings.request_timeout_s, left_s)
         self._stream(address).send(SentFrame(frame, draft.batches, now_s, deadline_s))
@@ -254,7 +267,10 @@ class Dispatcher:
 
 
 def _encoded(batch: Batch) -> LedgerMQError | None:
-    """Make the batch's message. What cannot be sent fails alone, whatever is wrong with it: the dispatcher serves many others."""
+    """Make the batch's message.
+
+    What cannot be sent fails alone, whatever is wrong with it: the dispatcher serves many others.
+    """
     try:
         size = len(batch.encode())
     except LedgerMQError as error:

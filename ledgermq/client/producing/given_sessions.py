@@ -1,9 +1,12 @@
-"""A producer whose identity outlives its process: it goes on, with the same sequences, where another process stopped.
+"""A producer whose identity outlives its process: it goes on, with the same sequences, where
+another process stopped.
 
-Whoever writes the same batches in the same order under the same identity stores each of them once, however often it begins again. So the
-identity and the slots at which it was opened are decided and kept before the first batch is sent (`open_sessions`); after a crash
-`open_sessions` says how far each partition came. When a session ends here nothing takes its place: another numbering would
-store again what may be stored. Each batch comes with its sequence; where one is given up unsent, whatever for, none behind it is sent.
+Whoever writes the same batches in the same order under the same identity stores each of them once,
+however often it begins again. So the identity and the slots at which it was opened are decided and
+kept before the first batch is sent (`open_sessions`); after a crash `open_sessions` says how far
+each partition came. When a session ends here nothing takes its place: another numbering would store
+again what may be stored. Each batch comes with its sequence; where one is given up unsent, whatever
+for, none behind it is sent.
 """
 
 from __future__ import annotations
@@ -24,7 +27,9 @@ from ledgermq.protocol.status import error_from_proto
 
 @dataclass(frozen=True, slots=True)
 class EncodedBatch:
-    """One Arrow IPC message of the record schema for one partition, with what its header says of it."""
+    """One Arrow IPC message of the record schema for one partition, with what its header says of
+    it.
+    """
 
     data: bytes
     crc: int
@@ -43,10 +48,11 @@ async def open_sessions(
     partitions: Sequence[TopicPartition],
     deadline: float,
 ) -> dict[TopicPartition, Session]:
-    """As brokers know the producer now: `opened_slot` for one that has not sent anything yet, `next_sequence` of what is stored.
+    """As brokers know the producer now: `opened_slot` for one that has not sent anything yet,
+    `next_sequence` of what is stored.
 
-    `next_sequence` may be too low while a broker loses its partitions; then the session ends by OutOfOrderSequence, and this is asked
-    again. Raises UnknownTopic, UnknownPartition, Unavailable.
+    `next_sequence` may be too low while a broker loses its partitions; then the session ends by
+    OutOfOrderSequence, and this is asked again. Raises UnknownTopic, UnknownPartition, Unavailable.
     """
 
     async def ask(at: BrokerApi, asked: Sequence[TopicPartition]) -> list[Session | LedgerMQError]:

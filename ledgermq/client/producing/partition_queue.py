@@ -1,4 +1,5 @@
-"""One partition's batches in a producer: which may be sent now, and what an answer means for them. Pure: no I/O, time is an argument.
+"""One partition's batches in a producer: which may be sent now, and what an answer means for them.
+Pure: no I/O, time is an argument.
 
     open ──seal──> sealed ──take──> window (≤ 5: on their way, or to be sent again) ──> settled
 
@@ -10,7 +11,8 @@ Invariants
 - A session ends when its numbering cannot go on: the broker forgot the producer, or a batch in the middle was given up. Batches whose
   outcome is not known then fail with OutcomeUnknown, never sent again; the others get new numbers in a new session (design P5).
 
-A session belongs to one partition, so that its end disturbs no other; brokers remember producers by partition anyway.
+A session belongs to one partition, so that its end disturbs no other; brokers remember producers by
+partition anyway.
 """
 
 from __future__ import annotations
@@ -48,8 +50,8 @@ Failure = tuple[Batch, LedgerMQError]
 
 
 class PartitionQueue:
-    """`window_batches`: that many may be sent, counted from the oldest unacknowledged one; one, without sessions, else a retry would change
-    the order."""
+    """`window_batches`: that many may be sent, counted from the oldest unacknowledged one; one,
+    without sessions, else a retry would change the order."""
 
     def __init__(
         self, topic: str, topic_id: int, partition: int, *, idempotent: bool, window_batches: int, backoff: Backoff
@@ -120,7 +122,9 @@ class PartitionQueue:
         return not self._draining and self._is_window_open() and self._next == len(self._window)
 
     def _is_window_open(self) -> bool:
-        """The broker remembers the last few batches, acknowledged or not: the oldest that is not must stay among them."""
+        """The broker remembers the last few batches, acknowledged or not: the oldest that is not
+        must stay among them.
+        """
         return not self._window or self._begun - self._places[0] < self._window_batches
 
     def oldest_s(self) -> float | None:
@@ -151,7 +155,9 @@ class PartitionQueue:
         self._in_flight += 1
 
     def gap_before(self, batch: Batch) -> LedgerMQError | None:
-        """What to tell of `batch`, which is next, if it may not be sent: its sequence was decided, and the session has come to another."""
+        """What to tell of `batch`, which is next, if it may not be sent: its sequence was decided,
+        and the session has come to another.
+        """
         next_sequence = self.session.next_sequence if self.session is not None else None
         if batch.sequence is not None or batch.decided_sequence in (None, next_sequence):
             return None
@@ -167,17 +173,23 @@ class PartitionQueue:
             self.session.next_sequence += batch.record_count
 
     def stored(self, batch: Batch, base_offset: int) -> list[Failure]:
-        """The broker acknowledged. Returns what failed with the end of a session that had to wait for this answer."""
+        """The broker acknowledged.
+
+        Returns what failed with the end of a session that had to wait for this answer.
+        """
         self._remove(batch)
         self._backoff.reset()
         batch.stored(base_offset)
         return self._answered()
 
     def failed(self, batch: Batch, error: LedgerMQError, now_s: float) -> list[Failure]:
-        """The attempt failed. Returns the batches that are given up, with what to tell their callers."""
+        """The attempt failed. Returns the batches that are given up, with what to tell their
+        callers.
+        """
         self.last_error = error
         if isinstance(error, UnknownProducer | OutOfOrderSequence):
-            # Only the first in the window says anything of the session; the others may just wait for one before them that failed.
+            # Only the first in the window says anything of the session; the others may just wait
+            # for one before them that failed.
             self._draining = True
             self._session_over |= self._window[0] is batch
             self.not_before_s = now_s + self._backoff.next_s()
@@ -217,7 +229,10 @@ class PartitionQueue:
         return self._end_session() if self._session_over else []
 
     def _end_session(self) -> list[Failure]:
-        """Nothing is on its way. What is in doubt is given up; the rest is numbered again in the next session."""
+        """Nothing is on its way.
+
+        What is in doubt is given up; the rest is numbered again in the next session.
+        """
         self._session_over = False
         self.session = None
         window, self._window, self._places, self._next = self._window, [], [], 0
@@ -234,7 +249,9 @@ class PartitionQueue:
         )
 
     def expire(self, born_before_s: float) -> list[Failure]:
-        """Give up what is older; attempts on their way end by themselves at about that time, and are left until then."""
+        """Give up what is older; attempts on their way end by themselves at about that time, and
+        are left until then.
+        """
         failures: list[Failure] = []
         while self._sealed and self._sealed[0].born_s < born_before_s and not self._in_flight:
             batch = self._sealed.popleft()
@@ -262,7 +279,10 @@ class PartitionQueue:
         return StoreFull(text) if isinstance(self.last_error, StoreFull) else DeadlineExceeded(text)
 
     def abandon(self, error: LedgerMQError) -> list[Failure]:
-        """The producer ends, or the topic is gone: give up everything. Answers that still come are not wanted."""
+        """The producer ends, or the topic is gone: give up everything.
+
+        Answers that still come are not wanted.
+        """
         failures = [
             (batch, self._unknown(batch) if batch.in_doubt or batch in self._window[: self._next] else error)
             for batch in self.batches()
@@ -275,6 +295,7 @@ class PartitionQueue:
 
 
 def _leaves_doubt(error: LedgerMQError) -> bool:
-    """Whether the batch may be stored all the same. A broker that lost its term may have put the segment just before, and so may one
-    whose store did not answer; one that has no memory left has accepted nothing."""
+    """Whether the batch may be stored all the same. A broker that lost its term may have put the
+    segment just before, and so may one whose store did not answer; one that has no memory left has
+    accepted nothing."""
     return (error.retriable and not isinstance(error, ResourceExhausted)) or isinstance(error, OutcomeUnknown)

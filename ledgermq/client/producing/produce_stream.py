@@ -1,7 +1,9 @@
-"""One stream of produce requests to one broker: frames out, answers in, in the same order, several at once.
+"""One stream of produce requests to one broker: frames out, answers in, in the same order, several
+at once.
 
-Invariants: every frame given to `send` is answered exactly once through `on_answer`, with a response or an error; the oldest frame has a
-deadline, and when it passes, the stream ends and all its frames fail. A stream that ended is never used again.
+Invariants: every frame given to `send` is answered exactly once through `on_answer`, with a
+response or an error; the oldest frame has a deadline, and when it passes, the stream ends and all
+its frames fail. A stream that ended is never used again.
 """
 
 from __future__ import annotations
@@ -57,7 +59,9 @@ class ProduceStream:
         return self._waiting[0] if self._waiting else None
 
     def give_up(self) -> None:
-        """The broker lost what is on its way here, by what others say: do not wait for the deadline."""
+        """The broker lost what is on its way here, by what others say: do not wait for the
+        deadline.
+        """
         self._given_up = True
         self._wake()
 
@@ -105,7 +109,10 @@ class ProduceStream:
             await end(lost)
 
     async def _take_answers(self, responses: AsyncIterator[pb.ProduceResponse]) -> None:
-        """Raises what ended the stream. One task for all answers: each goes to its caller without a detour."""
+        """Raises what ended the stream.
+
+        One task for all answers: each goes to its caller without a detour.
+        """
         async for response in responses:
             if not self._waiting:
                 raise LedgerMQError(f"{self.address} answered more requests than it got")
@@ -120,7 +127,10 @@ class ProduceStream:
             self._wake()
 
     async def _watch(self, answers: asyncio.Task[None], lost: asyncio.Task[bool]) -> None:
-        """Returns now and then. Raises DeadlineExceeded, Unavailable, when no answer is to be waited for any more."""
+        """Returns now and then.
+
+        Raises DeadlineExceeded, Unavailable, when no answer is to be waited for any more.
+        """
         if self._given_up:
             raise Unavailable(f"{self.address} does not answer, and others say that it lost its partitions")
         loop = asyncio.get_running_loop()
@@ -140,7 +150,9 @@ class ProduceStream:
             yield frame
 
     def _end_requests(self) -> None:
-        """gRPC leaves the task that draws requests waiting when a call fails: let it come to its end."""
+        """gRPC leaves the task that draws requests waiting when a call fails: let it come to its
+        end.
+        """
         while not self._outgoing.empty():
             self._outgoing.get_nowait()
         self._outgoing.put_nowait(None)

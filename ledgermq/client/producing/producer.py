@@ -1,6 +1,8 @@
-"""The producer: what programs call. Bounded in memory, idempotent by default, ordered per partition.
+"""The producer: what programs call. Bounded in memory, idempotent by default, ordered per
+partition.
 
-send ──> SendBuffer (admission) ──> TopicQueues ──> PartitionQueue ──> Dispatcher ──> ProduceStream, one a broker
+send ──> SendBuffer (admission) ──> TopicQueues ──> PartitionQueue ──> Dispatcher ──> ProduceStream,
+one a broker
 """
 
 from __future__ import annotations
@@ -39,7 +41,10 @@ RECORDS_PER_STEP = 1000
 
 
 class Producer:
-    """Made by `client.producer(**settings)`. Use within one event loop; `async with`, or `close()` at the end."""
+    """Made by `client.producer(**settings)`.
+
+    Use within one event loop; `async with`, or `close()` at the end.
+    """
 
     def __init__(
         self,
@@ -61,7 +66,9 @@ class Producer:
         self._routes.settle = sessions.settle = self._dispatcher.settle
         self._background: asyncio.Task[None] | None = None
         self._open: dict[str, Batch] = {}
-        """By topic, the batch that the last record without a key joined; it knows whether it takes more of them."""
+        """By topic, the batch that the last record without a key joined; it knows whether it takes
+        more of them.
+        """
         self.closed = False
 
     def send(
@@ -74,11 +81,13 @@ class Producer:
         timestamp: datetime | int | None = None,
         partition: int | None = None,
     ) -> Delivery:
-        """Queue one record; returns at once. Await the result for the `SendResult`, or `flush()` for all of them.
+        """Queue one record; returns at once. Await the result for the `SendResult`, or `flush()`
+        for all of them.
 
-        Text is stored as UTF-8; `value=None` is a tombstone. Raises InvalidRecord, MessageTooLarge, UnknownPartition for this record, and
-        ResourceExhausted when the buffer is full; none of them touches another record. What is known only later (the topic does not
-        exist, …) is raised where the result is awaited, or by the next `flush()` if nobody awaits it.
+        Text is stored as UTF-8; `value=None` is a tombstone. Raises InvalidRecord, MessageTooLarge,
+        UnknownPartition for this record, and ResourceExhausted when the buffer is full; none of
+        them touches another record. What is known only later (the topic does not exist, …) is
+        raised where the result is awaited, or by the next `flush()` if nobody awaits it.
         """
         if get_ident() != self._home.thread or self._home.left:
             self._home.check()
@@ -97,8 +106,8 @@ class Producer:
         return self.add_row(topic, row, row_bytes(row), partition)
 
     def _add_plain(self, topic: str, value: bytes, limit_bytes: int) -> Delivery | None:
-        """The short way of most records: into the batch that is open, while the buffer stays below `limit_bytes`. None where anything
-        else has to be looked at."""
+        """The short way of most records: into the batch that is open, while the buffer stays below
+        `limit_bytes`. None where anything else has to be looked at."""
         batch = self._open.get(topic)
         if batch is None:
             return None
@@ -126,16 +135,19 @@ class Producer:
         return delivery
 
     def refused(self, error: Exception) -> Refused:
-        """A place for a record that could not be added, when nobody is there to raise to; the next flush speaks of it."""
+        """A place for a record that could not be added, when nobody is there to raise to; the next
+        flush speaks of it.
+        """
         place = Refused(typed(error))
         self._unreported.note(place.outcome)
         return place
 
     async def send_many(self, topic: str, records: Iterable[Record | Bytes | None]) -> Deliveries:
-        """Queue many records, waiting for room whenever the buffer is full. A plain value stands for a record without a key.
+        """Queue many records, waiting for room whenever the buffer is full. A plain value stands
+        for a record without a key.
 
-        Raises as `send`; the records before the one that it speaks of are queued. Fastest is a list of `bytes`: the values of a list
-        that join a batch at once get the same timestamp.
+        Raises as `send`; the records before the one that it speaks of are queued. Fastest is a list
+        of `bytes`: the values of a list that join a batch at once get the same timestamp.
         """
         deliveries = Deliveries()
         if isinstance(records, list | tuple):
@@ -161,8 +173,9 @@ class Producer:
                 at += 1
 
     def _add_values(self, topic: str, values: Sequence[bytes]) -> tuple[Delivery, int] | None:
-        """The first of `values`, as many as the open batch and the buffer take without a look at anything else: the first one's delivery
-        and their number. At least half as many as could be; None where there is no room for one."""
+        """The first of `values`, as many as the open batch and the buffer take without a look at
+        anything else: the first one's delivery and their number. At least half as many as could be;
+        None where there is no room for one."""
         batch = self._open.get(topic)
         if batch is None:
             return None
@@ -190,11 +203,13 @@ class Producer:
         return self.add_row(topic, row, size, record.partition)
 
     async def send_batch(self, topic: str, batch: pa.RecordBatch, *, partition: int | None = None) -> BatchDelivery:
-        """Queue the rows of an Arrow batch, waiting for room; await what this returns for the `BatchResult`s.
+        """Queue the rows of an Arrow batch, waiting for room; await what this returns for the
+        `BatchResult`s.
 
-        Columns as in the record schema: `value`, and if wanted `key`, `headers`, `timestamp`, `tag`; text and other binary types are
-        converted, a missing timestamp is now. Rows with a key go to the key's partition, the others stay together.
-        Raises InvalidRecord, MessageTooLarge, UnknownPartition; nothing is queued then.
+        Columns as in the record schema: `value`, and if wanted `key`, `headers`, `timestamp`,
+        `tag`; text and other binary types are converted, a missing timestamp is now. Rows with a
+        key go to the key's partition, the others stay together. Raises InvalidRecord,
+        MessageTooLarge, UnknownPartition; nothing is queued then.
         """
         self._check_usable()
         rows = conform(batch, self._sources.now_us())
@@ -217,11 +232,13 @@ class Producer:
     async def send_encoded(
         self, topic: str, topic_id: int, partition: int, batch: EncodedBatch, sequence: int
     ) -> Outcome:
-        """Queue a batch that was encoded before, as it is, waiting for room. The topic was asked for before (`Client.open_sessions`).
+        """Queue a batch that was encoded before, as it is, waiting for room. The topic was asked
+        for before (`Client.open_sessions`).
 
-        `sequence`: of its first record in its session. A batch that is not next there is not sent, nor is any that comes after it.
-        Await `wait()` of what this returns, then `raise_error()`. Raises UnknownTopic (also where the name means another topic by now),
-        UnknownPartition; nothing is queued then.
+        `sequence`: of its first record in its session. A batch that is not next there is not sent,
+        nor is any that comes after it. Await `wait()` of what this returns, then `raise_error()`.
+        Raises UnknownTopic (also where the name means another topic by now), UnknownPartition;
+        nothing is queued then.
         """
         self._check_usable()
         held = len(batch.data)
@@ -237,7 +254,9 @@ class Producer:
             raise
 
     async def wait_for_room(self) -> None:
-        """Until the buffer is no longer full: what a loop of plain `send` calls awaits now and then. Raises as `send_many`."""
+        """Until the buffer is no longer full: what a loop of plain `send` calls awaits now and
+        then. Raises as `send_many`.
+        """
         self._check_usable()
         await self._buffer.wait_for_room()
 
@@ -256,7 +275,8 @@ class Producer:
     async def flush(self, timeout_s: float | None = None) -> None:
         """Send everything now, and return when every record sent before this call is answered.
 
-        Raises DeadlineExceeded after `timeout_s` (the rest stays queued), and the first error of a record that nobody awaited.
+        Raises DeadlineExceeded after `timeout_s` (the rest stays queued), and the first error of a
+        record that nobody awaited.
         """
         self._check_usable()
         await self._flush(timeout_s)
@@ -297,7 +317,10 @@ class Producer:
         self._routes.abandon(LedgerMQError(why) if failed else Unavailable(why))
 
     async def close(self, timeout_s: float | None = None) -> None:
-        """Flush within `timeout_s` (the delivery timeout if None), then end. Raises what `flush` raises; is closed all the same."""
+        """Flush within `timeout_s` (the delivery timeout if None), then end.
+
+        Raises what `flush` raises; is closed all the same.
+        """
         self._home.check()
         if self.closed:
             return
@@ -311,7 +334,9 @@ class Producer:
             await self.abort()
 
     async def abort(self) -> None:
-        """End at once: records that are not answered fail with Unavailable, or OutcomeUnknown if they were on their way."""
+        """End at once: records that are not answered fail with Unavailable, or OutcomeUnknown if
+        they were on their way.
+        """
         self._home.check()
         self.closed = True
         self._open.clear()

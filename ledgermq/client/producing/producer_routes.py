@@ -1,6 +1,8 @@
-"""A producer's topics: their queues, the records that wait for a topic's partitions, and who is asked for what.
+"""A producer's topics: their queues, the records that wait for a topic's partitions, and who is
+asked for what.
 
-Invariant: for each topic at most one question to the brokers is on its way, with a back-off between two in a row.
+Invariant: for each topic at most one question to the brokers is on its way, with a back-off between
+two in a row.
 """
 
 from __future__ import annotations
@@ -23,7 +25,10 @@ from ledgermq.sources import Sources
 
 
 class ProducerRoutes:
-    """`changed()`: something may be possible now that was not before. `settle(failures)`: tell callers."""
+    """`changed()`: something may be possible now that was not before.
+
+    `settle(failures)`: tell callers.
+    """
 
     def __init__(
         self,

@@ -1,4 +1,6 @@
-"""The bytes that a producer holds: admitted before they are queued, released when their batch is settled."""
+"""The bytes that a producer holds: admitted before they are queued, released when their batch is
+settled.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,9 @@ from ledgermq.errors import DeadlineExceeded, ResourceExhausted
 
 
 class SendBuffer:
-    """Invariant: `held_bytes` is the sum of what was admitted and not released; never above the limit of `admit`, except that a single
-    record or batch larger than the whole buffer is taken when the buffer is empty."""
+    """Invariant: `held_bytes` is the sum of what was admitted and not released; never above the
+    limit of `admit`, except that a single record or batch larger than the whole buffer is taken
+    when the buffer is empty."""
 
     def __init__(self, settings: ProducerSettings) -> None:
         self.held_bytes = 0
@@ -43,7 +46,10 @@ class SendBuffer:
         return self._fails or not self.held_bytes or self.held_bytes + size <= self.full_bytes
 
     async def wait_for_room(self, size: int = 1) -> None:
-        """Until `size` more bytes fit below `buffer_bytes_max`, or fails at once, as set. Raises ResourceExhausted, DeadlineExceeded."""
+        """Until `size` more bytes fit below `buffer_bytes_max`, or fails at once, as set.
+
+        Raises ResourceExhausted, DeadlineExceeded.
+        """
         if self.has_room(size):
             return
         try:

@@ -1,4 +1,6 @@
-"""Opens producer sessions: asks a partition's owner for the end slot that the first batch has to carry (design P4)."""
+"""Opens producer sessions: asks a partition's owner for the end slot that the first batch has to
+carry (design P4).
+"""
 
 from __future__ import annotations
 

@@ -21,7 +21,9 @@ from ledgermq.sources import Sources
 
 
 class TopicQueues:
-    """`changed()` is called when a batch was opened or completed: the dispatcher may have to do something."""
+    """`changed()` is called when a batch was opened or completed: the dispatcher may have to do
+    something.
+    """
 
     def __init__(
         self,
@@ -45,7 +47,9 @@ class TopicQueues:
         self.update(route)
 
     def update(self, route: TopicRoute) -> None:
-        """Newer knowledge of the same topic (same id): partitions may have been added, settings changed."""
+        """Newer knowledge of the same topic (same id): partitions may have been added, settings
+        changed.
+        """
         self.route = route
         self._record_bytes_max = route.record_bytes_max
         compression = route.compression or self._settings.compression
@@ -102,7 +106,8 @@ class TopicQueues:
             self._sticky.leave(queue.partition, len(self.queues))
 
     def add_arrow(self, rows: pa.RecordBatch, buffer_bytes: int, partition: int | None) -> list[Batch]:
-        """Rows of the record schema. Keys decide as for single records; each batch keeps the order of its rows.
+        """Rows of the record schema. Keys decide as for single records; each batch keeps the order
+        of its rows.
 
         Raises MessageTooLarge, UnknownPartition; nothing is taken then.
         """
@@ -153,7 +158,10 @@ class TopicQueues:
 
 
 def _split(rows: pa.RecordBatch, bytes_max: int) -> list[pa.RecordBatch]:
-    """In pieces of at most `bytes_max`, or of one row. As for single records their data counts, and the rest up to as much again."""
+    """In pieces of at most `bytes_max`, or of one row.
+
+    As for single records their data counts, and the rest up to as much again.
+    """
     size = rows.nbytes
     if size <= bytes_max or rows.num_rows == 1 or (size <= 2 * bytes_max and data_bytes_at_most(rows) <= bytes_max):
         return [rows]

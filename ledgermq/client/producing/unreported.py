@@ -1,4 +1,7 @@
-"""Failures that nobody has been told of yet: they surface at the producer's next flush or close. Bounded: the oldest are dropped."""
+"""Failures that nobody has been told of yet: they surface at the producer's next flush or close.
+
+Bounded: the oldest are dropped.
+"""
 
 from __future__ import annotations
 

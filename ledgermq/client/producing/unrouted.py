@@ -1,4 +1,6 @@
-"""Records for a topic whose partitions are not known yet: they wait, in order, for the brokers' answer."""
+"""Records for a topic whose partitions are not known yet: they wait, in order, for the brokers'
+answer.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,10 @@ from ledgermq.errors import InvalidConfig, LedgerMQError
 
 
 class BatchDelivery:
-    """Await it for the `BatchResult`s, one for each run of rows that travels together. Raises the first error among them."""
+    """Await it for the `BatchResult`s, one for each run of rows that travels together.
+
+    Raises the first error among them.
+    """
 
     def __init__(self, routed: Outcome) -> None:
         self._routed = routed
@@ -37,8 +42,8 @@ class BatchDelivery:
 
 
 class Unrouted:
-    """The place of records until they have a better one. `release(bytes)` gives back what a refused record held; `note(outcome)`
-    keeps a failure for the next flush."""
+    """The place of records until they have a better one. `release(bytes)` gives back what a refused
+    record held; `note(outcome)` keeps a failure for the next flush."""
 
     def __init__(self, topic: str, release: Callable[[int], None], note: Callable[[Outcome], None]) -> None:
         self.topic = topic

@@ -13,7 +13,10 @@ ROW_BYTES = 500
 
 
 class Change(NamedTuple):
-    """`message` is what brought it; its value is None where the key was removed. None: a reload found that the key is gone."""
+    """`message` is what brought it; its value is None where the key was removed.
+
+    None: a reload found that the key is gone.
+    """
 
     key: bytes
     value: bytes | None
@@ -21,7 +24,10 @@ class Change(NamedTuple):
 
 
 class Rows:
-    """By key; `size_bytes` is about what they take in memory. Raises ResourceExhausted where that would be above `bytes_max`."""
+    """By key; `size_bytes` is about what they take in memory.
+
+    Raises ResourceExhausted where that would be above `bytes_max`.
+    """
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max

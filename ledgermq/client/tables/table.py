@@ -1,9 +1,11 @@
-"""The table: a live key → value view of a keyed topic, kept in memory by reading the topic from its begin and following it.
+"""The table: a live key → value view of a keyed topic, kept in memory by reading the topic from its
+begin and following it.
 
-Invariant: once it has caught up, the table is what a dict would be that had applied every message up to `positions`, in the order of each
-partition. What was cleaned, brokers give without what is superseded, and tombstones for a limited time only. So a table that was behind
-and finds offsets left out cannot know whether a tombstone was among them: it reads everything again, and puts the result in place of what
-it had in one step. The same where the log begins later than it had read.
+Invariant: once it has caught up, the table is what a dict would be that had applied every message
+up to `positions`, in the order of each partition. What was cleaned, brokers give without what is
+superseded, and tombstones for a limited time only. So a table that was behind and finds offsets
+left out cannot know whether a tombstone was among them: it reads everything again, and puts the
+result in place of what it had in one step. The same where the log begins later than it had read.
 """
 
 from __future__ import annotations
@@ -30,9 +32,11 @@ TableState = Literal["loading", "following", "failing", "failed", "closed"]
 
 
 class Table:
-    """Made by `client.table(…)`. Use within one event loop; any number of tasks may look at it and wait for it.
+    """Made by `client.table(…)`. Use within one event loop; any number of tasks may look at it and
+    wait for it.
 
-    `async with` starts it and waits until everything is in it that was in the topic then. Keys are bytes; text stands for its UTF-8.
+    `async with` starts it and waits until everything is in it that was in the topic then. Keys are
+    bytes; text stands for its UTF-8.
     """
 
     def __init__(self, make_consumer: Callable[[], Consumer], topic: str, bytes_max: int) -> None:
@@ -53,7 +57,8 @@ class Table:
         """Whether it has been up to date once; from then on it follows."""
         self.closed = False
 
-    # -- looking -------------------------------------------------------------------------------------------------------
+    # -- looking
+    # -------------------------------------------------------------------------------------------------------
 
     @overload
     def get(self, key: bytes | str) -> bytes | None: ...
@@ -61,7 +66,9 @@ class Table:
     def get(self, key: bytes | str, default: bytes) -> bytes: ...
 
     def get(self, key: bytes | str, default: bytes | None = None) -> bytes | None:
-        """The value of a key. Raises what ended the table: ResourceExhausted, UnknownTopic, DataDamaged, …"""
+        """The value of a key. Raises what ended the table: ResourceExhausted, UnknownTopic,
+        DataDamaged, …
+        """
         found = self.message(key)
         return default if found is None else found.value
 
@@ -107,7 +114,9 @@ class Table:
 
     @property
     def state(self) -> TableState:
-        """failing: some partition is not served at present; `last_error` says why. failed: every call raises `last_error`."""
+        """failing: some partition is not served at present; `last_error` says why. failed: every
+        call raises `last_error`.
+        """
         if self.closed:
             return "closed"
         if self._failure is not None:
@@ -124,7 +133,8 @@ class Table:
         """By partition: the offset of the next message that is not in the table."""
         return dict(self._next)
 
-    # -- waiting -------------------------------------------------------------------------------------------------------
+    # -- waiting
+    # -------------------------------------------------------------------------------------------------------
 
     async def wait_caught_up(self, timeout_s: float | None = None) -> None:
         """Until everything is in the table that was in the topic when this was called.
@@ -162,8 +172,8 @@ class Table:
     async def changes(self, *, existing: bool = False) -> AsyncIterator[Change]:
         """Every change from the first look on, for ever; `existing`: first the rows that there are.
 
-        A listener that is slower than the topic gets the newest change of each key, so it never holds more than the table does.
-        Raises what ends the table.
+        A listener that is slower than the topic gets the newest change of each key, so it never
+        holds more than the table does. Raises what ends the table.
         """
         self._start()
         self._check()
@@ -183,7 +193,8 @@ class Table:
         finally:
             self._listeners.discard(listener)
 
-    # -- the background ------------------------------------------------------------------------------------------------
+    # -- the background
+    # ------------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
         self._home.check()
@@ -297,7 +308,8 @@ class Table:
         async with self._moved:
             self._moved.notify_all()
 
-    # -- end -----------------------------------------------------------------------------------------------------------
+    # -- end
+    # -----------------------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
         self._home.check()

@@ -1,4 +1,6 @@
-"""What a cluster needs: rules of the model, and that the simulated broker behind it answers as its settings say."""
+"""What a cluster needs: rules of the model, and that the simulated broker behind it answers as its
+settings say.
+"""
 
 from __future__ import annotations
 

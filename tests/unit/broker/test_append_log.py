@@ -1,4 +1,6 @@
-"""The log of a coordinator: decisions share batches and are never split; a failure is told to everybody, once."""
+"""The log of a coordinator: decisions share batches and are never split; a failure is told to
+everybody, once.
+"""
 
 from __future__ import annotations
 
@@ -95,7 +97,9 @@ async def test_a_large_decision_is_compressed_and_readable(sources: Sources, fai
 
 
 async def test_after_a_hole_nothing_follows(sources: Sources, failures: list[LedgerMQError]) -> None:
-    """A decision that cannot be written, by a bug, ends the log: what was decided upon it must not be written either."""
+    """A decision that cannot be written, by a bug, ends the log: what was decided upon it must not
+    be written either.
+    """
     async with opened(bundle_context(MemoryStore("log", sources), sources)) as owner:
         log = AppendLog(owner, TOPIC.id, 0, sources, failures.append)
         log.append(records(0, 1))
@@ -132,7 +136,9 @@ async def test_the_end_of_the_term_is_told_to_everybody_and_nothing_is_taken_any
 async def test_what_was_decided_upon_a_refused_append_is_not_stored_without_it(
     sources: Sources, failures: list[LedgerMQError]
 ) -> None:
-    """Decisions are made in each turn of the event loop, so one is on its way to the owner when the put before it is refused."""
+    """Decisions are made in each turn of the event loop, so one is on its way to the owner when the
+    put before it is refused.
+    """
 
     class Busy(PassingStore):
         refusal: asyncio.Future[None] | None = None

@@ -24,7 +24,9 @@ from tests.coordinators import Catalog
 def test_a_timer_that_is_due_when_it_is_set_rings_all_the_same(
     sources: Sources, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The process lost its processor between the look at the clock and the timer: uvloop then answers with a handle that has no time."""
+    """The process lost its processor between the look at the clock and the timer: uvloop then
+    answers with a handle that has no time.
+    """
     monkeypatch.setattr(partition, "TICK_PAUSE_S_MIN", 0.0)
     ticks: list[float] = []
 

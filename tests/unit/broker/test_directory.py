@@ -50,7 +50,9 @@ def test_one_that_is_handed_over_is_none() -> None:
 
 
 def test_nor_one_that_had_been_handed_over_before_anybody_looked() -> None:
-    """A hand-over is over within one interval: who looks but once in that time has not seen it announced."""
+    """A hand-over is over within one interval: who looks but once in that time has not seen it
+    announced.
+    """
     directory = Directory(2)
     update(directory, 0.0, beat("a", 1), beat("b"))
     update(directory, 1.0, beat("a", releasing=True), beat("b"))

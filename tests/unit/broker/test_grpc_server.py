@@ -1,4 +1,6 @@
-"""How calls end in the gRPC server: what gRPC itself says is passed on to it, and is no bug of the broker."""
+"""How calls end in the gRPC server: what gRPC itself says is passed on to it, and is no bug of the
+broker.
+"""
 
 from __future__ import annotations
 

@@ -232,7 +232,9 @@ async def beat_in_vain(*members: Membership) -> None:
 
 @REFUSALS
 def test_while_the_store_takes_no_heartbeats_silence_proves_nothing(refusal: LedgerMQError) -> None:
-    """Else every broker of a full bucket would take all others for dead, and refuse their bundles' readers."""
+    """Else every broker of a full bucket would take all others for dead, and refuse their bundles'
+    readers.
+    """
 
     async def scenario() -> None:
         store = RefusingStore()
@@ -254,7 +256,9 @@ def test_while_the_store_takes_no_heartbeats_silence_proves_nothing(refusal: Led
 
 @REFUSALS
 def test_when_the_store_takes_heartbeats_again_each_broker_has_time_for_its_next_one(refusal: LedgerMQError) -> None:
-    """The first that beats would take all others for dead else, by heartbeats that could not be written, and claim their bundles."""
+    """The first that beats would take all others for dead else, by heartbeats that could not be
+    written, and claim their bundles.
+    """
 
     async def scenario() -> None:
         store = RefusingStore()

@@ -1,4 +1,6 @@
-"""How far a commit may go is asked of the partitions' owners: cheaply first, and for certain before anything is refused."""
+"""How far a commit may go is asked of the partitions' owners: cheaply first, and for certain before
+anything is refused.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ WANTED = [EndWanted("t", 7, partition) for partition in range(3)]
 
 
 class Answering:
-    """A broker that says what it is told to, for ends that cost nothing and for those that are certain."""
+    """A broker that says what it is told to, for ends that cost nothing and for those that are
+    certain.
+    """
 
     def __init__(
         self, durable: int | LedgerMQError, latest: int | LedgerMQError | None = None, wait_s: float = 0.0

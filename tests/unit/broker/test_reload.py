@@ -1,4 +1,6 @@
-"""SIGHUP's decision: what is live is taken, what is not is refused by name, a wrong file changes nothing."""
+"""SIGHUP's decision: what is live is taken, what is not is refused by name, a wrong file changes
+nothing.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Where settings come from: unknown names anywhere are refused with the nearest, secrets never show."""
+"""Where settings come from: unknown names anywhere are refused with the nearest, secrets never
+show.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,9 @@ def test_every_problem_is_named_at_once_with_its_place(tmp_path: Path, monkeypat
 
 
 def test_an_embedded_broker_takes_no_identity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a shell inside of a broker's container: it would take the broker's place in the cluster."""
+    """As in a shell inside of a broker's container: it would take the broker's place in the
+    cluster.
+    """
     file = tmp_path / "broker.toml"
     file.write_text('advertised_address = "broker-0:9650"\nport = 9650\nflush_spacing_ms = 7\n')
     monkeypatch.setenv("LEDGERMQ_CONFIG", str(file))

@@ -1,4 +1,6 @@
-"""Broker processes of one command: their own settings, their command lines, when one begins again, what the command returns."""
+"""Broker processes of one command: their own settings, their command lines, when one begins again,
+what the command returns.
+"""
 
 from __future__ import annotations
 

@@ -80,7 +80,9 @@ def test_what_is_free_is_claimed_at_once_whatever_was_fought_over_before_but_onl
 
 
 def test_who_lost_a_term_claims_at_once_when_the_winner_has_ended() -> None:
-    """As after a start, when brokers claim side by side, and one of them is killed within the minute."""
+    """As after a start, when brokers claim side by side, and one of them is killed within the
+    minute.
+    """
     generator, history = random.Random(1), ClaimHistory()
     history.note(1, now=1.0)
     history.note(2, now=2.0)

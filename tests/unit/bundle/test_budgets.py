@@ -1,4 +1,6 @@
-"""The budget for answers: who gets room, who waits, what becomes of a reader that takes nothing, and that all of it comes back."""
+"""The budget for answers: who gets room, who waits, what becomes of a reader that takes nothing,
+and that all of it comes back.
+"""
 
 from __future__ import annotations
 
@@ -139,7 +141,9 @@ def test_an_answer_follows_what_its_reader_took() -> None:
 
 
 def test_who_waits_is_served_in_turn_and_keeps_its_place() -> None:
-    """A reader stops to wait now and then, to tell its caller that it does; it loses nothing by that."""
+    """A reader stops to wait now and then, to tell its caller that it does; it loses nothing by
+    that.
+    """
 
     async def test(budget: AnswerBudget) -> None:
         holders = [Line(budget, f"holder {number}", once=True) for number in range(8)]
@@ -303,7 +307,9 @@ def test_a_reader_that_goes_away_gives_everything_back(where: str) -> None:
 @settings(max_examples=20)
 @given(st.integers(0, 2**32), st.integers(16, 64))
 def test_whatever_readers_do_the_bound_holds_and_all_comes_back(seed: int, mebibytes: int) -> None:
-    """Readers of all speeds, some cancelled at any moment: never above the bound, every one that stays is served, nothing is left."""
+    """Readers of all speeds, some cancelled at any moment: never above the bound, every one that
+    stays is served, nothing is left.
+    """
     chance = random.Random(
         seed
     )  # not hypothesis' own: it ends an example by an exception, which one of the tasks would take

@@ -33,7 +33,9 @@ GONE = {"parquet_start": 9, "parquet_end": 9}
 def test_what_may_have_to_go(
     settings: dict[str, str], altered: bool, counters: dict[str, int], settled: bool, expected: bool
 ) -> None:
-    """A topic that was altered may have been keyed: versions hold what its log no longer does, unless it is known that they do not."""
+    """A topic that was altered may have been keyed: versions hold what its log no longer does,
+    unless it is known that they do not.
+    """
     catalog = Catalog()
     catalog.apply(1, topic_key("t"), encode_topic_record(Topic(0, "t", (1,), settings), creation=True))
     if altered:
@@ -54,7 +56,10 @@ def test_what_may_have_to_go(
 def test_segments_of_removed_topics_go_at_once_where_little_has_to_be_written(
     removed: str, others_bytes: int, due_at_once: bool
 ) -> None:
-    """The checkpoint that the owner knows is older than the removal. Others' records stand in the same segments, before the removed."""
+    """The checkpoint that the owner knows is older than the removal.
+
+    Others' records stand in the same segments, before the removed.
+    """
     catalog = Catalog()
     catalog.apply(1, topic_key("other"), encode_topic_record(Topic(1, "other", (1,)), creation=True))
     catalog.apply(2, topic_key("gone"), encode_topic_record(Topic(2, "gone", (1,)), creation=True))

@@ -1,4 +1,6 @@
-"""Deletion on demand by an owner that dies at any store operation of it: the log begins where it began, or where it was told to."""
+"""Deletion on demand by an owner that dies at any store operation of it: the log begins where it
+began, or where it was told to.
+"""
 
 from __future__ import annotations
 

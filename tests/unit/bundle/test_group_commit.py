@@ -1,4 +1,7 @@
-"""When segments are put, what is refused, and that nobody waits for ever. Virtual time: a put takes 100 ms here."""
+"""When segments are put, what is refused, and that nobody waits for ever.
+
+Virtual time: a put takes 100 ms here.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,9 @@ PUT_S = 0.1
 
 
 class SlowPuts(PassingStore):
-    """Puts of segments take `put_s`; `begun` says when each began. `broken`: what the next ones raise."""
+    """Puts of segments take `put_s`; `begun` says when each began. `broken`: what the next ones
+    raise.
+    """
 
     def __init__(self, inner: ObjectStore, put_s: float = PUT_S) -> None:
         super().__init__(inner)

@@ -18,7 +18,9 @@ from tests.ledgers import STATES_MAX, batch
 
 
 async def test_a_snapshot_that_moves_under_a_fetch_is_an_offset_error(sources: Sources) -> None:
-    """The fetch takes the new checkpoint in while it looks for segments before its own, and must not go on to Parquet."""
+    """The fetch takes the new checkpoint in while it looks for segments before its own, and must
+    not go on to Parquet.
+    """
     store = MemoryStore("internal", sources)
     context = bundle_context(store, sources)
     async with opened(context, METADATA.bundles[0]) as owner:

@@ -1,4 +1,6 @@
-"""What a takeover learns of an internal topic: the latest record of each key, however it is spread over snapshot and segments."""
+"""What a takeover learns of an internal topic: the latest record of each key, however it is spread
+over snapshot and segments.
+"""
 
 from __future__ import annotations
 
@@ -128,7 +130,9 @@ async def test_all_partitions_of_a_segment_come_in_one_read(
 async def test_a_snapshot_that_is_replaced_while_it_is_read_leaves_nothing_of_the_old_one(
     context: BundleContext, store: HookedStore, sources: Sources
 ) -> None:
-    """The tombstone is in neither the new snapshot nor the tail behind it: who kept what it had read would see the key for ever."""
+    """The tombstone is in neither the new snapshot nor the tail behind it: who kept what it had
+    read would see the key for ever.
+    """
     async with opened(context) as owner:
         await write(owner, sources, 0, a="1", gone="1")
     await clean(context)

@@ -1,4 +1,6 @@
-"""Where batches are, for callers that can read the store themselves: only those that the broker would have to read from segments."""
+"""Where batches are, for callers that can read the store themselves: only those that the broker
+would have to read from segments.
+"""
 
 from __future__ import annotations
 

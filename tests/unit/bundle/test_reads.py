@@ -1,4 +1,6 @@
-"""Where fetched bytes come from: tail cache, ranges of segments, Parquet; and what happens when they vanish meanwhile."""
+"""Where fetched bytes come from: tail cache, ranges of segments, Parquet; and what happens when
+they vanish meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -157,7 +159,9 @@ async def test_older_segments_are_looked_up_once_for_all_who_ask(store: Counting
 
 
 async def test_what_one_term_learned_of_older_segments_serves_the_next(store: CountingStore, sources: Sources) -> None:
-    """Where a bundle goes to and fro between busy brokers, each owner read the index of every untrimmed segment again."""
+    """Where a bundle goes to and fro between busy brokers, each owner read the index of every
+    untrimmed segment again.
+    """
     async with opened(bundle_context(store, sources)) as owner:
         for i in range(10):
             await produce(owner, batch(b"%d" % i))
@@ -230,7 +234,9 @@ async def test_a_reader_goes_on_in_parquet_when_segments_are_trimmed_under_it(
 async def test_a_slot_that_is_filled_again_after_it_was_trimmed_is_not_damaged(
     store: CountingStore, sources: Sources, late: bytes
 ) -> None:
-    """Puts of an owner that had lost its bundle landed when their slots were deleted already; others had these in their index still."""
+    """Puts of an owner that had lost its bundle landed when their slots were deleted already;
+    others had these in their index still.
+    """
     elsewhere = MemoryStore("of the zombie", sources)
     async with (
         opened(bundle_context(elsewhere, sources)) as zombie,
@@ -391,7 +397,9 @@ class HeldAnswers(PassingStore):
 async def test_parquet_that_is_ahead_of_the_acknowledgement_is_not_read_above_the_high_watermark(
     sources: Sources,
 ) -> None:
-    """A rival compacts a segment that has landed while the owner still waits for the store's answer."""
+    """A rival compacts a segment that has landed while the owner still waits for the store's
+    answer.
+    """
     store = HeldAnswers(MemoryStore("held", sources))
     context = bundle_context(store, sources, NO_CACHE)
     async with opened(context) as owner:

@@ -1,4 +1,6 @@
-"""Checkpoints, news and background compaction of a term, in virtual time; none of it ends the term, none of it runs when idle."""
+"""Checkpoints, news and background compaction of a term, in virtual time; none of it ends the term,
+none of it runs when idle.
+"""
 
 from __future__ import annotations
 
@@ -149,7 +151,9 @@ def test_a_failing_checkpoint_never_ends_the_term() -> None:
 
 @pytest.mark.parametrize(("topic", "after_s"), [(TOPIC, 60), (replace(quick(1000), version=TOPIC_ID + 1), 3600)])
 def test_an_idle_bundle_costs_no_requests(topic: Topic, after_s: int) -> None:
-    """A topic that was altered may have been keyed; in the end it is known that nothing is left of that."""
+    """A topic that was altered may have been keyed; in the end it is known that nothing is left of
+    that.
+    """
 
     async def test(store: FaultyStore, sources: Sources, counts: Counts) -> None:
         async with opened(context_of(store, sources, BundleLimits(), counts, topic)) as owner:
@@ -184,7 +188,9 @@ def test_a_bundle_in_use_follows_checkpoints_of_others_at_intervals() -> None:
 
 
 def test_segments_of_internal_topics_alone_are_trimmed_in_the_end() -> None:
-    """Rounds of internal topics come often and trim nothing; the hour's round does, though by then nothing is behind the snapshot."""
+    """Rounds of internal topics come often and trim nothing; the hour's round does, though by then
+    nothing is behind the snapshot.
+    """
 
     async def test(store: FaultyStore, sources: Sources, counts: Counts) -> None:
         internal = Topic(TOPIC_ID, "__internal", (1,))

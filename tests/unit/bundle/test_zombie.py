@@ -1,4 +1,6 @@
-"""Owners that were killed, paused or fenced: what they had in flight is told by nobody twice, and what they say misleads nobody."""
+"""Owners that were killed, paused or fenced: what they had in flight is told by nobody twice, and
+what they say misleads nobody.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,10 @@ from tests.passing_store import PassingStore
 
 
 class PausingStore(PassingStore):
-    """A broker's own view of the store. `land`: puts of segments take effect, but their answers wait; without it they do not even land."""
+    """A broker's own view of the store.
+
+    `land`: puts of segments take effect, but their answers wait; without it they do not even land.
+    """
 
     def __init__(self, inner: ObjectStore) -> None:
         super().__init__(inner)
@@ -72,7 +77,9 @@ async def appears(store: ObjectStore, slot: int) -> None:
 async def test_killed_between_put_and_acknowledgement(
     store: ObjectStore, sources: Sources, context: BundleContext, land: bool
 ) -> None:
-    """Whether the put has landed or not, the retry at the next owner is stored once, and answered with its place."""
+    """Whether the put has landed or not, the retry at the next owner is stored once, and answered
+    with its place.
+    """
     first, _, _ = await paused(store, sources, land=land)
     request = batch(b"a", b"b", producer=session(0, opened_slot=first.opened_slot()))
     waiting = first.produce([request], durable=True)[0]
@@ -132,7 +139,9 @@ async def test_a_consumer_that_is_ahead_of_a_zombie_is_not_sent_back(
 async def test_a_zombie_calls_no_old_end_the_latest_nor_a_time_the_future(
     store: ObjectStore, sources: Sources, context: BundleContext
 ) -> None:
-    """Its own put landed, was trimmed and deleted while it slept: an empty slot of its own must not end the look for a claim."""
+    """Its own put landed, was trimmed and deleted while it slept: an empty slot of its own must not
+    end the look for a claim.
+    """
     for at in ("latest", 10**15):
         zombie, view, _ = await paused(store, sources, land=True)
         in_flight = zombie.produce([batch(b"landed")], durable=True)[0]

@@ -1,4 +1,7 @@
-"""A peer that answers as it is told: garbage, errors, or nothing. It stands for what no real broker of ours can be made to do."""
+"""A peer that answers as it is told: garbage, errors, or nothing.
+
+It stands for what no real broker of ours can be made to do.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,10 @@ async def forever() -> None:
 
 
 class HostileBroker(Connection, Connector):
-    """One topic `t` with two partitions. `on_produce` makes the answer to a frame; `fetches` are the answers of one stream each."""
+    """One topic `t` with two partitions.
+
+    `on_produce` makes the answer to a frame; `fetches` are the answers of one stream each.
+    """
 
     def __init__(self) -> None:
         self.address = ADDRESS

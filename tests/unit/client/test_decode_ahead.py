@@ -1,4 +1,6 @@
-"""Batches that threads decode ahead of the program: the same rows, the same errors at the same place, and never more than a few."""
+"""Batches that threads decode ahead of the program: the same rows, the same errors at the same
+place, and never more than a few.
+"""
 
 from __future__ import annotations
 
@@ -165,7 +167,9 @@ def test_a_prefetch_that_is_cleared_leaves_nothing_to_threads() -> None:
 
 
 async def _consumed(client: ledgermq.Client, broker: HostileBroker) -> None:
-    """Good, good, damaged, good: the good ones first, then the error until the program seeks past it."""
+    """Good, good, damaged, good: the good ones first, then the error until the program seeks past
+    it.
+    """
     data = [large(number) for number in range(4)]
     frames = [fetched(each, count=1, base=number, crc=1 if number == 2 else None) for number, each in enumerate(data)]
     broker.fetches = [frames, frames[3:]]

@@ -1,4 +1,6 @@
-"""Ranges that a consumer reads by itself: only where the program allows it, believed by their checksums, and nothing is ever lost."""
+"""Ranges that a consumer reads by itself: only where the program allows it, believed by their
+checksums, and nothing is ever lost.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,8 @@ def all_of(url: str) -> pb.FetchHeader:
     return header(url, at(A, 0, first), at(B, 1, first + len(A)), at(C, 2, third))
 
 
-# -- places --------------------------------------------------------------------------------------------------------------
+# -- places
+# --------------------------------------------------------------------------------------------------------------
 
 
 def test_neighbours_are_one_range() -> None:
@@ -95,7 +98,8 @@ def test_what_is_no_place_is_refused(place: str) -> None:
         check_place(place)
 
 
-# -- reading -------------------------------------------------------------------------------------------------------------
+# -- reading
+# -------------------------------------------------------------------------------------------------------------
 
 
 async def test_ranges_of_a_file_are_read_in_order(root: Path, pool: ThreadPoolExecutor) -> None:
@@ -179,7 +183,8 @@ async def test_a_server_that_is_not_there_cannot_be_read(pool: ThreadPoolExecuto
         await DirectReads("http://127.0.0.1:9", pool).read(all_of("http://127.0.0.1:9/object"))
 
 
-# -- a consumer ----------------------------------------------------------------------------------------------------------
+# -- a consumer
+# ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

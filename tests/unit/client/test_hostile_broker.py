@@ -1,4 +1,6 @@
-"""A peer that answers garbage, nonsense or nothing: a typed error in time to whoever is concerned, and to nobody else."""
+"""A peer that answers garbage, nonsense or nothing: a typed error in time to whoever is concerned,
+and to nobody else.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,8 @@ def answers(*results: pb.ProduceResult) -> Callable[[ProduceFrame], pb.ProduceRe
     return lambda frame: pb.ProduceResponse(results=results)
 
 
-# -- silence -------------------------------------------------------------------------------------------------------------
+# -- silence
+# -------------------------------------------------------------------------------------------------------------
 
 
 @scenario
@@ -92,7 +95,8 @@ async def test_a_silent_owner_does_not_keep_fetch_waiting(broker: HostileBroker,
     assert now_s() - begun < 90
 
 
-# -- nonsense to a producer ----------------------------------------------------------------------------------------------
+# -- nonsense to a producer
+# ----------------------------------------------------------------------------------------------
 
 
 @scenario
@@ -215,7 +219,8 @@ async def test_overload_is_answered_with_patience(broker: HostileBroker, client:
     assert now_s() - begun >= 3
 
 
-# -- nonsense to a consumer ----------------------------------------------------------------------------------------------
+# -- nonsense to a consumer
+# ----------------------------------------------------------------------------------------------
 
 
 @scenario
@@ -368,7 +373,9 @@ async def test_a_deletion_whose_answer_was_lost_is_recognized(broker: HostileBro
 async def test_a_program_that_takes_nothing_keeps_no_stream_open(
     broker: HostileBroker, client: ledgermq.Client
 ) -> None:
-    """What a broker has in line for it would take the broker's memory; the stream begins again where it was once there is room."""
+    """What a broker has in line for it would take the broker's memory; the stream begins again
+    where it was once there is room.
+    """
     first, second = (encoded(f"{number}".encode() * 1000) for number in (1, 2))
     broker.fetches = [[fetched(first, count=1)], [fetched(second, count=1, base=1)]]
     consumer = client.consumer("t", start="earliest", partitions=[0], prefetch_bytes_max=100)

@@ -1,4 +1,6 @@
-"""Messages of a batch are made while Python's collector waits; whatever happens, it is afterwards as it was before."""
+"""Messages of a batch are made while Python's collector waits; whatever happens, it is afterwards
+as it was before.
+"""
 
 import gc
 from collections.abc import Iterator

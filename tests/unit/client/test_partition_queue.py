@@ -1,4 +1,6 @@
-"""A producer's partition where batches were numbered before they came: none is sent under another's number, whatever is given up."""
+"""A producer's partition where batches were numbered before they came: none is sent under another's
+number, whatever is given up.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Partitions share a broker that is slower than the producer: none waits until the others have nothing left."""
+"""Partitions share a broker that is slower than the producer: none waits until the others have
+nothing left.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The stream of produce requests: which deadline counts, what ends it. And the outcome that its answers settle."""
+"""The stream of produce requests: which deadline counts, what ends it.
+
+And the outcome that its answers settle.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,9 @@ from tests.virtual_time import run_virtual
 
 
 class AnswersSome:
-    """A broker that answers its first requests a second after each came, then no more, or ends the stream."""
+    """A broker that answers its first requests a second after each came, then no more, or ends the
+    stream.
+    """
 
     address = "a:1"
 
@@ -41,7 +46,9 @@ class AnswersSome:
 
 
 async def answers_to(connection: AnswersSome, deadlines_s: Sequence[float]) -> list[tuple[float, Answer]]:
-    """When each of the frames with these deadlines was answered, and with what; all are sent at time 0."""
+    """When each of the frames with these deadlines was answered, and with what; all are sent at
+    time 0.
+    """
     found: list[tuple[float, Answer]] = []
     loop = asyncio.get_running_loop()
     stream = ProduceStream(cast(Any, connection), lambda address, batches, answer: found.append((loop.time(), answer)))

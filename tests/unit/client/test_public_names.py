@@ -27,7 +27,8 @@ def test_every_public_type_is_in_a_signature_of_another_one() -> None:
     unused = [
         name for name in ledgermq.__all__ if name not in NOT_MADE_BY_CALLS and not re.search(rf"\b{name}\b", signatures)
     ]
-    # What `connect`, awaiting and `client.groups` give; what programs make for a reset, and as a setting.
+    # What `connect`, awaiting and `client.groups` give; what programs make for a reset, and as a
+    # setting.
     assert unused == ["BatchResult", "Client", "GroupAdmin", "Like", "OffsetStore", "Shift"]
 
 

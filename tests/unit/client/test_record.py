@@ -1,4 +1,6 @@
-"""Records and Arrow batches as programs give them: each checked alone, converted without loss, refused with a reason."""
+"""Records and Arrow batches as programs give them: each checked alone, converted without loss,
+refused with a reason.
+"""
 
 from __future__ import annotations
 

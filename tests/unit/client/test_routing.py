@@ -1,4 +1,6 @@
-"""Whom the client asks: any broker, the owner, the one that it is redirected to; never for longer than its deadline."""
+"""Whom the client asks: any broker, the owner, the one that it is redirected to; never for longer
+than its deadline.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,10 @@ Behaviour = Callable[[], Awaitable[None]]
 
 
 class Brokers:
-    """A connector to brokers that behave as told, by address; all others refuse the connection. Counts who is asked."""
+    """A connector to brokers that behave as told, by address; all others refuse the connection.
+
+    Counts who is asked.
+    """
 
     def __init__(self) -> None:
         self.behaviour: dict[str, Behaviour] = {}
@@ -217,7 +222,9 @@ async def test_a_topic_of_another_id_is_another_topic(
 async def test_a_broker_that_lags_takes_no_newer_topic_back(
     brokers: Brokers, connections: Connections, routing: Routing
 ) -> None:
-    """A consumer that was opened after its topic had been created anew once asked for the deleted one, for ever."""
+    """A consumer that was opened after its topic had been created anew once asked for the deleted
+    one, for ever.
+    """
     brokers.behaviour["a:1"] = well
     created = routing.learn(pb.TopicInfo(name="t", topic_id=2, partitions=[pb.PartitionInfo(bundle=1, owner="b:1")]))
     assert await routing.refresh("t", connections.deadline()) == created

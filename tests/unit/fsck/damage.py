@@ -1,4 +1,6 @@
-"""Kinds of damage: a function for each that does it to a root, and returns the key of the object that has to be named."""
+"""Kinds of damage: a function for each that does it to a root, and returns the key of the object
+that has to be named.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,7 @@ from ledger.fsck.problem import Severity
 from ledger.log.checkpoint import encode_checkpoint, newest_checkpoint
 from ledger.log.envelope import ObjectKind, seal, unseal
 from ledger.log.segment import TRAILER, decode_tail
+from ledger.object_store.contract import FENCES
 from ledger.parquet.footer_checksum import footer_bytes
 from ledger.topics.catalog import Topic
 from tests.ledgers import append_and_wait, batch
@@ -294,7 +297,9 @@ async def flip_parquet(root: Root, at: int) -> str:
 
 
 async def break_chain(root: Root) -> str:
-    """A valid segment below the checkpoint that no link leads to: its records are in nobody's ledger any more."""
+    """A valid segment below the checkpoint that no link leads to: its records are in nobody's
+    ledger any more.
+    """
     slot = await slot_before_checkpoint(root)
     await forge(root, slot, lambda index: setattr(index, "put_id", b"?" * 16))
     return keys.segment(1, slot + 1)

@@ -1,4 +1,6 @@
-"""Each kind of damage is made, and found for what it is, at the object that it is in; and nothing else is."""
+"""Each kind of damage is made, and found for what it is, at the object that it is in; and nothing
+else is.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ from tests.unit.fsck.damage import (
 
 @pytest.fixture
 async def root(sources: Sources) -> Root:
-    """Topic flights, two partitions in bundle 1: two Parquet files each; then a checkpoint, and segments before and after it."""
+    """Topic flights, two partitions in bundle 1: two Parquet files each; then a checkpoint, and
+    segments before and after it.
+    """
     root = await Root.open(MemoryStore("fsck", sources), sources, bundles=3)
     await root.create_topic("flights", 2, 1)
     for name in ("planes", "airports"):
@@ -134,7 +138,9 @@ async def test_a_check_writes_nothing(root: Root) -> None:
 
 
 async def test_a_root_that_changes_meanwhile_is_checked_again(root: Root) -> None:
-    """A whole round of compaction happens while the first look is under way: nothing of it looks like damage."""
+    """A whole round of compaction happens while the first look is under way: nothing of it looks
+    like damage.
+    """
 
     class Busy(PassingStore):
         rounds = 0
@@ -170,7 +176,10 @@ async def test_a_checkpoint_that_is_ahead_of_all_slots_is_told_in_one_line(root:
 
 
 async def test_a_deletion_that_was_cut_off_is_no_damage(root: Root) -> None:
-    """A file below the log start was deleted, and no checkpoint says so yet. A power cut after any step found it."""
+    """A file below the log start was deleted, and no checkpoint says so yet.
+
+    A power cut after any step found it.
+    """
     await forge_checkpoint(root, lambda checkpoint: setattr(checkpoint.partitions[0], "log_start", 7))
     await root.store.delete([(await parquet_keys(root.store))[0]])
     assert [p for p in (await check(root)).problems if p.severity is DAMAGE] == []
@@ -179,7 +188,9 @@ async def test_a_deletion_that_was_cut_off_is_no_damage(root: Root) -> None:
 
 
 async def test_what_retention_and_removal_leave_is_no_damage(root: Root) -> None:
-    """The log start is above the oldest files; one topic is on its way out, one is gone and its name is free."""
+    """The log start is above the oldest files; one topic is on its way out, one is gone and its
+    name is free.
+    """
     await forge_checkpoint(root, lambda checkpoint: setattr(checkpoint.partitions[0], "log_start", 7))
     await root.produce("planes", (0, [b"x"] * 3))
     await root.compact()

@@ -1,4 +1,6 @@
-"""Cleaning dies at any store operation, before or after its effect, or meets rivals and a store that fails: each key stays there once."""
+"""Cleaning dies at any store operation, before or after its effect, or meets rivals and a store
+that fails: each key stays there once.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,9 @@ class Filled:
 
 
 async def filled(rounds: int = 3) -> Filled:
-    """A version of several small files, and a log behind it that replaces some of their records; old enough for everything to go."""
+    """A version of several small files, and a log behind it that replaces some of their records;
+    old enough for everything to go.
+    """
     sources = virtual_sources(7)
     store = MemoryStore("keyed", sources)
     root = await Root.open(store, sources)

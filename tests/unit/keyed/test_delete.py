@@ -1,4 +1,6 @@
-"""The log of a keyed partition is deleted only below what the newest checkpoint says, and from below, whoever is at it."""
+"""The log of a keyed partition is deleted only below what the newest checkpoint says, and from
+below, whoever is at it.
+"""
 
 from __future__ import annotations
 

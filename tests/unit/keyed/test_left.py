@@ -1,4 +1,6 @@
-"""After `cleanup.policy` was changed from compact to delete: versions hold what the log does not, until it is below the log start."""
+"""After `cleanup.policy` was changed from compact to delete: versions hold what the log does not,
+until it is below the log start.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Nothing of a keyed topic is cleaned under a legal hold, nor by settings that were replaced, whoever sleeps on them."""
+"""Nothing of a keyed topic is cleaned under a legal hold, nor by settings that were replaced,
+whoever sleeps on them.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +90,9 @@ async def test_a_hold_that_comes_while_files_are_written_is_seen_before_the_vers
 
 
 async def test_under_a_hold_the_version_stays_that_a_sleeper_has_replaced() -> None:
-    """It had looked, and the hold was answered before it put: the newest version lacks keys, the one before holds them."""
+    """It had looked, and the hold was answered before it put: the newest version lacks keys, the
+    one before holds them.
+    """
     keyed = await cleaned()
     old = await keyed.root.catalog()
     keyed.wait(2)

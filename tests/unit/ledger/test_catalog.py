@@ -168,7 +168,9 @@ def test_facts_of_an_older_catalog_are_declined() -> None:
 def test_a_record_that_cannot_be_read_changes_nothing_however_often_it_is_tried(
     value: bytes, error: type[Exception]
 ) -> None:
-    """Were it half taken in, the topic would be below M and not among the living, which means removed: its data would be dropped."""
+    """Were it half taken in, the topic would be below M and not among the living, which means
+    removed: its data would be dropped.
+    """
     catalog = Catalog()
     topic = create(catalog, 5, "t")
     for _ in range(2):

@@ -1,4 +1,6 @@
-"""A damaged `cluster.json`: each bit of a file with a checksum counts, and one without is held against the rest of its root."""
+"""A damaged `cluster.json`: each bit of a file with a checksum counts, and one without is held
+against the rest of its root.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def flipped(data: bytes, bit: int) -> bytes:
 
 
 async def test_every_flipped_bit_is_refused(sources: Sources) -> None:
-    """Those in the name of the checksum's field as well, and those in the version: they name the damage, not a newer format."""
+    """Those in the name of the checksum's field as well, and those in the version: they name the
+    damage, not a newer format.
+    """
     async with memory_store() as store:
         await open_cluster(store, sources)
         data = await store.get(keys.CLUSTER)

@@ -1,4 +1,6 @@
-"""Second copies of what bundle 0 holds: who puts them, when they are read, and what makes two of one again."""
+"""Second copies of what bundle 0 holds: who puts them, when they are read, and what makes two of
+one again.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ def bucket(sources: Sources) -> MemoryStore:
 
 @pytest.fixture
 async def root(bucket: MemoryStore, sources: Sources) -> Root:
-    """Checkpoint, snapshot, an open plan and a tail in bundle 0; topics in the snapshot and behind it."""
+    """Checkpoint, snapshot, an open plan and a tail in bundle 0; topics in the snapshot and behind
+    it.
+    """
     root = await Root.open(CopyingStore(bucket), sources)
     await root.create_topic("early")
     await root.produce("early", (0, [b"0"]))
@@ -221,7 +225,9 @@ async def test_a_loser_puts_no_copy(bucket: MemoryStore, sources: Sources) -> No
 async def test_a_put_counts_only_once_its_copy_is_there(
     root: Root, bucket: MemoryStore, sources: Sources, fault: str
 ) -> None:
-    """The put of the copy fails, with its effect or without: it is tried again before anybody hears that the put has won."""
+    """The put of the copy fails, with its effect or without: it is tried again before anybody hears
+    that the put has won.
+    """
 
     class FailsCopies(FaultyStore):
         async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
@@ -254,7 +260,9 @@ async def test_a_copy_that_cannot_be_put_leaves_the_put_uncertain(root: Root, bu
 async def test_who_comes_late_to_the_place_of_a_lost_object_has_lost(
     root: Root, bucket: MemoryStore, sources: Sources
 ) -> None:
-    """A rival's put was under way when somebody took the original away: it finds the number empty, and the copy taken."""
+    """A rival's put was under way when somebody took the original away: it finds the number empty,
+    and the copy taken.
+    """
     for key in [await last(bucket, folder) for folder in FOLDERS.values()]:
         good = await bucket.get(key)
         await bucket.delete([key])
@@ -266,7 +274,9 @@ async def test_who_comes_late_to_the_place_of_a_lost_object_has_lost(
 async def test_a_put_that_is_made_again_restores_a_damaged_copy(
     root: Root, bucket: MemoryStore, sources: Sources
 ) -> None:
-    """Rivals put the same snapshot: the second finds it there, with a copy that was damaged meanwhile."""
+    """Rivals put the same snapshot: the second finds it there, with a copy that was damaged
+    meanwhile.
+    """
     key = await last(bucket, keys.snapshots(0))
     good = await bucket.get(key)
     await bucket.put(key + keys.COPY, flipped(good, 5))
@@ -305,7 +315,9 @@ async def test_a_writer_that_was_cut_off_and_an_older_release_leave_no_copy_and_
 
 
 async def test_an_older_release_is_not_harmed(root: Root, bucket: MemoryStore) -> None:
-    """It sees objects that have no number, and passes over them; it trims originals, and what is left over goes."""
+    """It sees objects that have no number, and passes over them; it trims originals, and what is
+    left over goes.
+    """
     assert await topics(root, bucket) == {"early", "late", "latest"}
     plain = Root(bucket, root.sources, root.cluster)
     plain.topics, plain.produced = root.topics, root.produced

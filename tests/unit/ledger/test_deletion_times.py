@@ -1,4 +1,6 @@
-"""At which times retention takes effect: cron expressions, time zones, and what is judged as of the last time."""
+"""At which times retention takes effect: cron expressions, time zones, and what is judged as of the
+last time.
+"""
 
 from __future__ import annotations
 

@@ -54,7 +54,9 @@ def test_a_void_segment_is_looked_into_at_once(follower: Follower) -> None:
 def test_what_was_read_since_the_last_look_must_not_be_trimmed(
     follower: Follower, trim_slot: int, goes_on: bool
 ) -> None:
-    """Slot 3 was read first; a trim slot above it means that it, or one after it, may have been deleted and filled again."""
+    """Slot 3 was read first; a trim slot above it means that it, or one after it, may have been
+    deleted and filled again.
+    """
     follower.take(segment(3, previous=2))
     follower.take(segment(4, previous=1))
     assert follower.look(trim_slot, 0) is goes_on

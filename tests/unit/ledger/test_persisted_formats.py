@@ -1,6 +1,8 @@
-"""Every persisted protobuf: a golden file that stays readable for ever, a round trip, and damage that is found.
+"""Every persisted protobuf: a golden file that stays readable for ever, a round trip, and damage
+that is found.
 
-A golden file is never written again: `python -m tests.unit.ledger.test_persisted_formats` creates only those that are missing.
+A golden file is never written again: `python -m tests.unit.ledger.test_persisted_formats` creates
+only those that are missing.
 """
 
 from __future__ import annotations

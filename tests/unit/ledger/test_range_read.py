@@ -199,7 +199,9 @@ async def test_parts_of_a_range_keep_the_batches_that_they_need(root: Root) -> N
 
 
 async def followed(root: Root) -> list[OffsetRange]:
-    """Planned by a reader that was there when segments 3 to 5 came, each with two batches of the partition and one of another."""
+    """Planned by a reader that was there when segments 3 to 5 came, each with two batches of the
+    partition and one of another.
+    """
     reader = await opened_reader(root.store, recent_bytes_max=1 << 20)
     for number in range(3):
         await root.produce("t", (0, [b"%d" % number]), (0, [b"%d/1" % number, b"%d/2" % number]), (1, [b"of another"]))

@@ -1,4 +1,6 @@
-"""A reader without a broker sees every record once, in order, whatever others do to the ledger under it."""
+"""A reader without a broker sees every record once, in order, whatever others do to the ledger
+under it.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,10 @@ Scenario = Callable[[Root, FaultyStore], Awaitable[None]]
 
 
 def on_a_root(scenario: Scenario) -> Callable[[], None]:
-    """The decorated scenario becomes a test in virtual time. Topic "t" has two partitions in bundle 1; `store` is what a reader has."""
+    """The decorated scenario becomes a test in virtual time.
+
+    Topic "t" has two partitions in bundle 1; `store` is what a reader has.
+    """
 
     def test() -> None:
         async def main() -> None:
@@ -145,7 +150,9 @@ async def test_slots_that_were_deleted_before_it_read_them_do_not_hold_it_up(roo
 
 @on_a_root
 async def test_a_zombie_that_fills_a_deleted_slot_deceives_nobody(root: Root, store: FaultyStore) -> None:
-    """The slot that the reader reads next is deleted and filled again: void for its fold, and all that comes after it would be."""
+    """The slot that the reader reads next is deleted and filled again: void for its fold, and all
+    that comes after it would be.
+    """
     await root.produce("t", (0, [b"a"]))
     reader = await opened_reader(store)
     slot = (await root.writer(1)).issued_slot + 1
@@ -186,7 +193,8 @@ async def test_an_index_that_is_too_small_is_looked_up_again(root: Root, store: 
 
 
 async def behind(root: Root, store: FaultyStore, partitions: int = 2) -> tuple[LedgerReader, int]:
-    """A reader with room for the last five segments of 60, each with a record of each partition, and how many GETs it took to open it.
+    """A reader with room for the last five segments of 60, each with a record of each partition,
+    and how many GETs it took to open it.
 
     The time of a record is its offset, in milliseconds.
     """

@@ -10,7 +10,9 @@ from tests.ledgers import batch
 
 
 def an_end(slot: int, *values: bytes) -> SegmentEnd:
-    """A segment that was read whole; its batches are of one record each and of equal length, one a partition."""
+    """A segment that was read whole; its batches are of one record each and of equal length, one a
+    partition.
+    """
     index = fmt.SegmentIndex(slot=slot)
     batches = [batch(value, partition=partition) for partition, value in enumerate(values)]
     position = first_batch_position()

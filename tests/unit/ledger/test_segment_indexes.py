@@ -1,4 +1,6 @@
-"""What is kept of segments that were read: never above its bound, and what is left goes before what is used."""
+"""What is kept of segments that were read: never above its bound, and what is left goes before what
+is used.
+"""
 
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.log.segment import SlotIndex

@@ -1,4 +1,6 @@
-"""A task asks for each segment once, however many of its partitions it reads, and gets what each alone would get."""
+"""A task asks for each segment once, however many of its partitions it reads, and gets what each
+alone would get.
+"""
 
 from __future__ import annotations
 

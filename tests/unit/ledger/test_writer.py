@@ -1,4 +1,6 @@
-"""One term of ownership, and the traps of docs/design.md (L1 to L8): each test here loses or doubles a record without its rule."""
+"""One term of ownership, and the traps of docs/design.md (L1 to L8): each test here loses or
+doubles a record without its rule.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ async def test_a_fenced_writer_never_acknowledges(store: ObjectStore, sources: S
 
 
 async def test_pipelined_puts_behind_a_lost_one_are_void(store: ObjectStore, sources: Sources) -> None:
-    """The link: slot n goes to a late put of a former owner, the owner's own n+1 has landed already; it must not count."""
+    """The link: slot n goes to a late put of a former owner, the owner's own n+1 has landed
+    already; it must not count.
+    """
     former = await own(store, sources, "a")
     held = HeldStore(store)
     owner = await own(held, sources, "b")
@@ -156,7 +160,9 @@ class PausedClaim(PassingStore):
 
 
 async def test_a_claim_that_fills_a_deleted_slot_opens_no_term(store: ObjectStore, sources: Sources) -> None:
-    """The second recovery: the slot for which the claim was meant was written, trimmed and deleted while the claimer slept."""
+    """The second recovery: the slot for which the claim was meant was written, trimmed and deleted
+    while the claimer slept.
+    """
     owner = await own(store, sources, "a")
 
     async def meanwhile() -> None:
@@ -180,7 +186,9 @@ def trim_to(slot: int) -> Move:
 
 
 async def test_a_zombie_that_fills_a_deleted_slot_runs_into_a_kept_claim(store: ObjectStore, sources: Sources) -> None:
-    """Its put of slot n succeeds, for n was deleted; but the claim that ended its term stands below, in a slot that it never won."""
+    """Its put of slot n succeeds, for n was deleted; but the claim that ended its term stands
+    below, in a slot that it never won.
+    """
     held = HeldStore(store)
     zombie = await own(held, sources, "zombie")
     held.hold(keys.segment(1, zombie.issued_slot + 1))
@@ -221,7 +229,9 @@ async def test_the_fence_check_sees_a_claim_without_any_put(store: ObjectStore, 
 
 
 async def test_the_fence_check_looks_beyond_an_own_slot_that_is_gone(store: ObjectStore, sources: Sources) -> None:
-    """A slot that this writer has put and that is absent may have landed and been deleted: the claim stands above it."""
+    """A slot that this writer has put and that is absent may have landed and been deleted: the
+    claim stands above it.
+    """
     faulty = FaultyStore(store, sources)
     first = await own(faulty, sources, "a")
     slot = first.issued_slot + 1

@@ -1,4 +1,6 @@
-"""How a term of ownership ends: nobody waits for ever, nobody is judged by a zombie, and looking for a claim has an end."""
+"""How a term of ownership ends: nobody waits for ever, nobody is judged by a zombie, and looking
+for a claim has an end.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ async def test_a_bug_in_a_listener_leaves_no_waiter_behind(store: ObjectStore, s
 
 
 async def test_a_sequence_is_refused_for_good_only_by_the_current_owner(store: ObjectStore, sources: Sources) -> None:
-    """The producer went on at the next owner; a late request of it reaches the zombie, which knows nothing of that."""
+    """The producer went on at the next owner; a late request of it reaches the zombie, which knows
+    nothing of that.
+    """
     zombie = await own(store, sources, "a")
     await append_and_wait(zombie, batch(b"a", producer=session(0)))
     owner = await own(store, sources, "b")
@@ -72,7 +76,9 @@ async def test_refusals_share_the_fence_check(store: ObjectStore, sources: Sourc
 
 
 class SlowReads(PassingStore):
-    """While it reads one index the writer puts another segment: a look that went on to the last slot would never end."""
+    """While it reads one index the writer puts another segment: a look that went on to the last
+    slot would never end.
+    """
 
     def __init__(self, inner: ObjectStore) -> None:
         super().__init__(inner)
@@ -96,7 +102,9 @@ async def test_the_fence_check_ends_though_the_writer_is_faster(store: ObjectSto
 
 
 async def test_the_fence_check_looks_beyond_void_segments(store: ObjectStore, sources: Sources) -> None:
-    """A late put of a former owner fills the slot after ours, so the claim that fences us stands in the one above."""
+    """A late put of a former owner fills the slot after ours, so the claim that fences us stands in
+    the one above.
+    """
     former = await own(store, sources, "a")
     zombie = await own(store, sources, "b")
     late = fmt.SegmentIndex(

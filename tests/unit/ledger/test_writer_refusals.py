@@ -1,4 +1,6 @@
-"""Puts that the store certainly refuses: the term goes on, nothing is acknowledged that is not stored, and offsets stay dense."""
+"""Puts that the store certainly refuses: the term goes on, nothing is acknowledged that is not
+stored, and offsets stay dense.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +85,9 @@ async def test_only_those_from_the_refused_slot_on_are_told_that_nothing_is_stor
 async def test_what_lands_behind_a_refused_put_is_void(
     store: ObjectStore, sources: Sources, landed_first: bool
 ) -> None:
-    """Two segments behind the refused one are stored, and count for nobody: not here, and not after a takeover."""
+    """Two segments behind the refused one are stored, and count for nobody: not here, and not after
+    a takeover.
+    """
     refusing = Refusing(store)
     writer = await own(refusing, sources)
     first = writer.issued_slot + 1
@@ -144,7 +148,9 @@ async def test_an_unknown_outcome_still_ends_the_term(
 
 
 async def test_a_claim_in_the_refused_slot_is_seen(store: ObjectStore, sources: Sources) -> None:
-    """Its slot is empty for others too: who reads from memory must look there, though own segments stand behind it."""
+    """Its slot is empty for others too: who reads from memory must look there, though own segments
+    stand behind it.
+    """
     refusing = Refusing(store)
     writer = await own(refusing, sources)
     first = writer.issued_slot + 1

@@ -1,4 +1,6 @@
-"""Dashboard, alert rules and the page of metrics name only metrics that there are, and Prometheus understands all of it."""
+"""Dashboard, alert rules and the page of metrics name only metrics that there are, and Prometheus
+understands all of it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The errors of an HDFS, told by its client, as the contract's: by class, else by the Java class in their text."""
+"""The errors of an HDFS, told by its client, as the contract's: by class, else by the Java class in
+their text.
+"""
 
 from __future__ import annotations
 

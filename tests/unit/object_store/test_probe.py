@@ -43,7 +43,9 @@ def test_a_store_that_ignores_create_if_absent_is_refused(kind: type[MemoryStore
 
 @pytest.mark.parametrize("seed", range(30))
 def test_faults_never_make_a_good_store_bad(seed: int) -> None:
-    """A put that landed and then failed sees itself at the second try: the probe must not take that for an answer, nor for a breach."""
+    """A put that landed and then failed sees itself at the second try: the probe must not take that
+    for an answer, nor for a breach.
+    """
 
     async def main() -> None:
         inner = MemoryStore("good", virtual_sources())

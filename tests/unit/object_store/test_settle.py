@@ -1,4 +1,6 @@
-"""`settle_put` tells who won, whatever the store does: no two winners, no winner without its object, no loser with it."""
+"""`settle_put` tells who won, whatever the store does: no two winners, no winner without its
+object, no loser with it.
+"""
 
 from __future__ import annotations
 
@@ -108,7 +110,9 @@ def test_a_final_error_is_raised_at_once(error: type[Exception], hedge_after_s: 
 
 @pytest.mark.parametrize("hedge_after_s", [None, 0.0])
 def test_a_final_error_after_an_uncertain_one_proves_nothing(hedge_after_s: float | None) -> None:
-    """The first try landed and timed out; then the disk is full, or the credentials are over: the put is there all the same."""
+    """The first try landed and timed out; then the disk is full, or the credentials are over: the
+    put is there all the same.
+    """
 
     class Failing(MemoryStore):
         puts = 0
@@ -151,7 +155,9 @@ def test_a_cancelled_settle_leaves_no_task() -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_a_closed_fence_lets_nothing_through_however_late(seed: int) -> None:
-    """On the memory store with late effects: what is not there when the fence has been closed never comes."""
+    """On the memory store with late effects: what is not there when the fence has been closed never
+    comes.
+    """
 
     async def main() -> None:
         store = FaultyStore(MemoryStore("fence", virtual_sources()), virtual_sources(seed))

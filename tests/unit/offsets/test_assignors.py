@@ -98,7 +98,9 @@ def test_uniform_spreads_each_topic(members: int, sizes: list[int]) -> None:
 
 @given(members=st.integers(1, 8), sizes=sizes, data=st.data())
 def test_sticky_moves_as_little_as_can_be(members: int, sizes: list[int], data: st.DataObject) -> None:
-    """Each member gives away only what is above its share: the shares are as large as possible where most is held."""
+    """Each member gives away only what is above its share: the shares are as large as possible
+    where most is held.
+    """
     somebody = st.sampled_from([f"m{number:03}" for number in range(members + 1)])  # one of them has left
     current: dict[Partition, str] = {
         (t.topic_id, p): data.draw(somebody) for t in topics_of(sizes) for p in range(t.partitions)

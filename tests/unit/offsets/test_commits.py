@@ -1,4 +1,6 @@
-"""Commits, resets, deletion and expiry: what may stand, what is refused, and what no delayed message can undo."""
+"""Commits, resets, deletion and expiry: what may stand, what is refused, and what no delayed
+message can undo.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Members, as a coordinator sees them: joining, letting go, time-outs, static members, topics that change, bounds."""
+"""Members, as a coordinator sees them: joining, letting go, time-outs, static members, topics that
+change, bounds.
+"""
 
 from __future__ import annotations
 
@@ -117,7 +119,9 @@ def test_who_was_put_out_hears_it_before_it_comes_back(desk: Desk) -> None:
 
 
 def test_a_member_that_begins_anew_counts_from_one_again(desk: Desk) -> None:
-    """It took itself for put out, but no coordinator did: under the old epoch its next commits would look like delayed ones."""
+    """It took itself for put out, but no coordinator did: under the old epoch its next commits
+    would look like delayed ones.
+    """
     alone = Consumer(desk, "g", "a")
     alone.join()
     for offset in (5, 6, 7):

@@ -1,6 +1,8 @@
-"""The records of `__consumer_offsets`: golden values that stay readable for ever, a round trip, and what is damaged or newer.
+"""The records of `__consumer_offsets`: golden values that stay readable for ever, a round trip, and
+what is damaged or newer.
 
-A golden file is never written again: `python -m tests.unit.offsets.test_records` creates only those that are missing.
+A golden file is never written again: `python -m tests.unit.offsets.test_records` creates only those
+that are missing.
 """
 
 from __future__ import annotations

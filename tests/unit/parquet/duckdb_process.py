@@ -1,4 +1,5 @@
-"""Run DuckDB in a process of its own: its binding reports 45 lines of "leaked instances" when a process ends that ran other tests too.
+"""Run DuckDB in a process of its own: its binding reports 45 lines of "leaked instances" when a
+process ends that ran other tests too.
 
 python -m tests.unit.parquet.duckdb_process < queries      (JSON: a list of SQL texts; answers as a pickle)
 """

@@ -1,4 +1,6 @@
-"""Archives: a file is copied, the copy read back, and only then it goes; whatever breaks, no record is nowhere."""
+"""Archives: a file is copied, the copy read back, and only then it goes; whatever breaks, no record
+is nowhere.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ VALUES = {i: b"%d" % i for i in range(2 * FILES)}
 async def filled(
     store: ObjectStore, clock: Clock, sources: Sources, deleted: int = 0, files: int = FILES, **settings: str
 ) -> Root:
-    """Topic t with some files, all of them below the log start and old enough to go, and the first records deleted on demand."""
+    """Topic t with some files, all of them below the log start and old enough to go, and the first
+    records deleted on demand.
+    """
     root = await Root.open(store, sources)
     await root.create_topic("t", delete_action="archive", retention_ms="1000", **settings)
     for i in range(files):

@@ -1,4 +1,6 @@
-"""An archive belongs to one cluster: the names of its files are the same in every cluster, so a second one is refused."""
+"""An archive belongs to one cluster: the names of its files are the same in every cluster, so a
+second one is refused.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,10 @@ CLUSTER_ID = "00112233445566778899aabbccddeeff"
 
 
 class Vault:
-    """One store that several clusters have for their archive. `sources`: of which the clusters draw their ids."""
+    """One store that several clusters have for their archive.
+
+    `sources`: of which the clusters draw their ids.
+    """
 
     def __init__(self) -> None:
         self.clock = Clock()

@@ -1,4 +1,6 @@
-"""Files go once their commit is old, also where a bundle goes on without new Parquet files: the checkpoint notes when a commit was seen."""
+"""Files go once their commit is old, also where a bundle goes on without new Parquet files: the
+checkpoint notes when a commit was seen.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ MINUTE_US = 60_000_000
 
 
 class _Busy:
-    """A bundle whose user topics are quiet, while something is always committed in its internal partition."""
+    """A bundle whose user topics are quiet, while something is always committed in its internal
+    partition.
+    """
 
     def __init__(self, root: Root, clock: Clock, offsets: Topic) -> None:
         self.root = root

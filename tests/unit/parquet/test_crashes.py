@@ -1,4 +1,6 @@
-"""A process that dies at any store operation, before or after its effect: whoever comes next ends with the same result."""
+"""A process that dies at any store operation, before or after its effect: whoever comes next ends
+with the same result.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ class Crash(BaseException):
 
 
 class DyingStore(PassingStore):
-    """Dies at operation `dies_at`, counted from 1, before its effect or right after it; everything later fails too."""
+    """Dies at operation `dies_at`, counted from 1, before its effect or right after it; everything
+    later fails too.
+    """
 
     def __init__(self, inner: ObjectStore, dies_at: int, after_effect: bool) -> None:
         super().__init__(inner)
@@ -117,7 +121,9 @@ async def _filled(sources: Sources) -> Root:
 
 
 async def _check(root: Root) -> None:
-    """Readers miss nothing; then another process, without faults, ends where a run without the crash ends."""
+    """Readers miss nothing; then another process, without faults, ends where a run without the
+    crash ends.
+    """
     assert await read_everything(root) == root.produced
     await read_parquet_rows(root.store)
     report = await root.compact(sources=seeded_sources(99))

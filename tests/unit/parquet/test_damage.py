@@ -1,4 +1,6 @@
-"""Damage in the bucket: a batch parks its partition and nothing else, an index stops its bundle, what is missing is never empty."""
+"""Damage in the bucket: a batch parks its partition and nothing else, an index stops its bundle,
+what is missing is never empty.
+"""
 
 from __future__ import annotations
 

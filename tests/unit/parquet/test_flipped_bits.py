@@ -1,4 +1,6 @@
-"""Each call that docs/spark.md has under "Damaged bytes" refuses a file with a flipped bit in its pages, or reads the right rows."""
+"""Each call that docs/spark.md has under "Damaged bytes" refuses a file with a flipped bit in its
+pages, or reads the right rows.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def documented() -> tuple[str, dict[str, str]]:
 
 
 def flip(folder: str, every: int) -> dict[str, dict[str, int]]:
-    """Read the only file below `folder`/ledgermq-data/parquet with one bit of its pages flipped, `every` so many bits, by each call."""
+    """Read the only file below `folder`/ledgermq-data/parquet with one bit of its pages flipped,
+    `every` so many bits, by each call.
+    """
     (file,) = Path(folder, "ledgermq-data", "parquet").rglob("*.parquet")
     good = file.read_bytes()
     pages = end_of_pages(file)
@@ -89,7 +93,9 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_no_flipped_bit_gives_wrong_rows_by_the_documented_calls(here: Path) -> None:
-    """In a process of its own: damaged files may end one, and DuckDB has to have one (tests/unit/parquet/duckdb_process.py)."""
+    """In a process of its own: damaged files may end one, and DuckDB has to have one
+    (tests/unit/parquet/duckdb_process.py).
+    """
     environment_path = f"import sys; sys.path.insert(0, {str(CLONE)!r})"
     code = f"{environment_path}; from tests.unit.parquet.test_flipped_bits import flip; import json; print(json.dumps(flip('.', 23)))"
     done = subprocess.run(

@@ -1,4 +1,6 @@
-"""A damaged footer is found before anybody parses it: pyarrow's reader ends the process on some of them."""
+"""A damaged footer is found before anybody parses it: pyarrow's reader ends the process on some of
+them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Compaction and deletion where the store has no room: no begun plan stays behind, and what is deleted makes room."""
+"""Compaction and deletion where the store has no room: no begun plan stays behind, and what is
+deleted makes room.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +99,9 @@ async def test_trying_again_and_again_puts_nothing_that_stays(root: Root) -> Non
 
 
 async def test_a_try_puts_one_plan(root: Root) -> None:
-    """A round is repeated only where the one before has moved something: the first does, past the claim."""
+    """A round is repeated only where the one before has moved something: the first does, past the
+    claim.
+    """
     finished = []
     for _ in range(3):
         with pytest.raises(StoreFull):
@@ -152,7 +156,9 @@ async def test_deleting_a_topic_needs_no_parquet_and_its_segments_go(root: Root,
 
 
 async def test_files_of_a_removed_topic_that_were_never_put_hold_no_segment(root: Root) -> None:
-    """The plan was begun before the topic was removed, and there is no room for a single file: its own segments go all the same."""
+    """The plan was begun before the topic was removed, and there is no room for a single file: its
+    own segments go all the same.
+    """
     await root.compact(NoTasks(root.store))
     before = await segments(root)
     await root.remove_topic("gone")

@@ -1,4 +1,6 @@
-"""Garbage collection deletes what nothing refers to, and nothing else, whatever others do between its steps."""
+"""Garbage collection deletes what nothing refers to, and nothing else, whatever others do between
+its steps.
+"""
 
 from __future__ import annotations
 
@@ -172,7 +174,9 @@ class _OnePut(FencedPuts):
 
 @pytest.mark.parametrize("begun", [False, True])
 def test_whatever_others_do_meanwhile_nothing_live_is_deleted(begun: bool) -> None:
-    """Another process runs rounds, or finishes one that was begun, between any two calls of a collector that then finds all old enough."""
+    """Another process runs rounds, or finishes one that was begun, between any two calls of a
+    collector that then finds all old enough.
+    """
 
     async def run(at: int) -> bool:
         clock = Clock()

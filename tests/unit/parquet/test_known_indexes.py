@@ -1,4 +1,6 @@
-"""A task that was told indexes asks for ranges only, and writes what it would have written without them, whatever is in the slots."""
+"""A task that was told indexes asks for ranges only, and writes what it would have written without
+them, whatever is in the slots.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A fence that is lost from outside while its plan is open: what is there counts, the rest is planned again, nothing is lost or doubled."""
+"""A fence that is lost from outside while its plan is open: what is there counts, the rest is
+planned again, nothing is lost or doubled.
+"""
 
 from __future__ import annotations
 

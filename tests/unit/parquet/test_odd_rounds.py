@@ -1,4 +1,6 @@
-"""Rounds over what is unusual: the largest values, very many tiny batches, names that look like numbers, a store that throttles."""
+"""Rounds over what is unusual: the largest values, very many tiny batches, names that look like
+numbers, a store that throttles.
+"""
 
 from __future__ import annotations
 
@@ -118,7 +120,9 @@ async def test_a_run_by_hand_ends_though_a_topic_is_deleted_meanwhile_and_others
 
 
 async def test_topics_with_names_that_look_like_something_else(tmp_path: Path) -> None:
-    """Readers that take columns from the files see texts; those that take them from folders may not: docs/spark.md says what to do."""
+    """Readers that take columns from the files see texts; those that take them from folders may
+    not: docs/spark.md says what to do.
+    """
     async with file_store(tmp_path / "root") as store:
         root = await Root.open(store, seeded_sources())
         for name in ODD_NAMES:
@@ -141,7 +145,11 @@ async def test_topics_with_names_that_look_like_something_else(tmp_path: Path) -
 
 @pytest.mark.parametrize(("throttle", "runs_max"), [(0.1, 1), (0.6, 100)])
 def test_a_store_that_throttles_delays_rounds_and_nothing_else(throttle: float, runs_max: int) -> None:
-    """Somewhat: no run fails. Badly: runs fail with the store's word, or after so many tries of a put, and the next ones go on."""
+    """Somewhat: no run fails.
+
+    Badly: runs fail with the store's word, or after so many tries of a put, and the next ones go
+    on.
+    """
 
     async def scenario() -> None:
         sources = virtual_sources(1)

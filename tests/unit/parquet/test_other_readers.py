@@ -1,4 +1,6 @@
-"""What the README promises: pandas, pyarrow, DuckDB and polars read the Parquet files as they are, each record once."""
+"""What the README promises: pandas, pyarrow, DuckDB and polars read the Parquet files as they are,
+each record once.
+"""
 
 from __future__ import annotations
 
@@ -71,5 +73,8 @@ def test_each_record_once(parquet: Path, reader: Callable[[Path], Rows]) -> None
 
 
 def test_duckdb_is_not_loaded_beside_other_tests() -> None:
-    """Test modules are all imported before the first test runs. See tests/unit/parquet/duckdb_process.py."""
+    """Test modules are all imported before the first test runs.
+
+    See tests/unit/parquet/duckdb_process.py.
+    """
     assert "duckdb" not in sys.modules

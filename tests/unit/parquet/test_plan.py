@@ -1,4 +1,6 @@
-"""Who joins a plan, up to where, what it names and what it lets be trimmed: decisions by values alone."""
+"""Who joins a plan, up to where, what it names and what it lets be trimmed: decisions by values
+alone.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Files of a task are put side by side, a few at a time and of so many bytes; the first failure ends the others."""
+"""Files of a task are put side by side, a few at a time and of so many bytes; the first failure
+ends the others.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Removed topics leave every bundle, whatever stage of compaction they are in; a name that is created again never sees old data."""
+"""Removed topics leave every bundle, whatever stage of compaction they are in; a name that is
+created again never sees old data.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +100,9 @@ async def test_a_name_that_is_created_again_never_sees_old_data(root: Root) -> N
 
 
 async def removed_behind_an_open_plan(root: Root) -> fmt.CompactionPlan:
-    """A plan that names files of the topic `gone` is put, then the topic is removed, and the bundle's checkpoint says so."""
+    """A plan that names files of the topic `gone` is put, then the topic is removed, and the
+    bundle's checkpoint says so.
+    """
     history = await read_history(root.store, 1, root.cluster.producer_states_max)
     plan = make_plan(
         history, await root.catalog(), everything=True, now_ms=root.sources.now_ms(), put_id=root.sources.new_id()
@@ -113,7 +117,9 @@ async def removed_behind_an_open_plan(root: Root) -> fmt.CompactionPlan:
 
 
 async def test_an_open_plan_that_names_files_of_the_topic_is_finished_first(root: Root) -> None:
-    """The barrier: the plan was frozen before the removal; a rival may run it at any time, so it has to be over before any delete."""
+    """The barrier: the plan was frozen before the removal; a rival may run it at any time, so it
+    has to be over before any delete.
+    """
     plan = await removed_behind_an_open_plan(root)
     assert await removal(root) == ["gone"]
     assert (await newest_checkpoint(root.store, 1)).finished_plan == plan.number
@@ -122,7 +128,9 @@ async def test_an_open_plan_that_names_files_of_the_topic_is_finished_first(root
 
 
 async def test_nothing_is_deleted_while_the_plan_is_open_whatever_its_commit_was_told(root: Root) -> None:
-    """Another process may run the open plan's tasks at any time: its fence is not closed, so a deleted file would come back."""
+    """Another process may run the open plan's tasks at any time: its fence is not closed, so a
+    deleted file would come back.
+    """
     plan = await removed_behind_an_open_plan(root)
     late = LateCheckpoint(root, lambda checkpoint: checkpoint.finished_plan == 1)
     late.fences_close_at_once = False  # else the plan is cut short, and none of its files is ever put
@@ -162,7 +170,9 @@ async def test_where_late_puts_are_refused_by_age_only_files_stay_until_then(roo
 
 @pytest.mark.parametrize("repaired", [False, True])
 async def test_files_that_failed_count_for_late_puts_too(root: Root, repaired: bool) -> None:
-    """A plan named a file of the topic, so that a task that sleeps may still put it, although no list of files has ever named one."""
+    """A plan named a file of the topic, so that a task that sleeps may still put it, although no
+    list of files has ever named one.
+    """
     for partition in range(2):
         await damage_batch(root.store, 1, 2, (root.topics["gone"].id, partition))
     assert len((await root.compact()).parked) == 2
@@ -183,7 +193,9 @@ async def test_files_that_failed_count_for_late_puts_too(root: Root, repaired: b
 
 
 async def test_a_damaged_bundle_keeps_no_topic_in_another(sources: Sources) -> None:
-    """The name of a topic of which nothing is left is free, and those behind the one that has to wait have their turn."""
+    """The name of a topic of which nothing is left is free, and those behind the one that has to
+    wait have their turn.
+    """
     root = await Root.open(MemoryStore("removal", sources), sources, bundles=4)
     for name, bundle in (("before", 1), ("inside", 2), ("behind", 1)):
         await root.create_topic(name, bundle=bundle)

@@ -1,4 +1,6 @@
-"""Parked partitions are taken up again: as they are once their object was put back, or without what somebody has given up."""
+"""Parked partitions are taken up again: as they are once their object was put back, or without what
+somebody has given up.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a look for compaction costs: each segment's index is read once, however many rounds a backlog takes."""
+"""What a look for compaction costs: each segment's index is read once, however many rounds a
+backlog takes.
+"""
 
 from __future__ import annotations
 

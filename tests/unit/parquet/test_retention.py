@@ -1,4 +1,6 @@
-"""Retention moves log starts by whole files, and deleting follows in ascending order once everything is old enough."""
+"""Retention moves log starts by whole files, and deleting follows in ascending order once
+everything is old enough.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Whole rounds on a memory store and on files: what was produced is in Parquet once, and what is not needed is gone."""
+"""Whole rounds on a memory store and on files: what was produced is in Parquet once, and what is
+not needed is gone.
+"""
 
 from __future__ import annotations
 

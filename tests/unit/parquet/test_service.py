@@ -174,7 +174,10 @@ async def made_by_a_run(service: CompactionService, store: Requests) -> dict[tup
 
 
 async def still_root(bundles: int = 2) -> tuple[Root, Requests, Heard, CompactionService]:
-    """Everything in Parquet, and a service that has found it so. Bundle 0 has records for an hour, which no round of it is due for."""
+    """Everything in Parquet, and a service that has found it so.
+
+    Bundle 0 has records for an hour, which no round of it is due for.
+    """
     sources = virtual_sources(1)
     store = Requests(MemoryStore("", sources))
     root = await Root.open(store, sources, bundles)

@@ -1,6 +1,8 @@
-"""A task that sleeps before any two of its store operations brings no deleted file back, whatever kind of fence the store has.
+"""A task that sleeps before any two of its store operations brings no deleted file back, whatever
+kind of fence the store has.
 
-The first sleep is longer than a permission lives, so that the task has to take a new one; the second outlasts the deletion of its file.
+The first sleep is longer than a permission lives, so that the task has to take a new one; the
+second outlasts the deletion of its file.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The engine says what a task of Parquet compaction may take: how much of the plan is in one, and how many rows wait for row groups."""
+"""The engine says what a task of Parquet compaction may take: how much of the plan is in one, and
+how many rows wait for row groups.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The walker of batch headers: every rule refuses what it is for, and what the walker lets pass pyarrow sees in the same way."""
+"""The walker of batch headers: every rule refuses what it is for, and what the walker lets pass
+pyarrow sees in the same way.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ def walk(data: bytes, decoded_bytes_max: int = MIB) -> BatchInfo:
 
 
 def touch(batch: pa.RecordBatch) -> None:
-    """Read every value. Any 64-bit number may stand for a time: Python's datetime does not reach that far."""
+    """Read every value. Any 64-bit number may stand for a time: Python's datetime does not reach
+    that far.
+    """
     for column in batch.columns:
         (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist()
 
@@ -306,7 +310,9 @@ def test_a_buffer_that_claims_a_negative_length_is_refused() -> None:
 
 
 def test_a_codec_named_in_custom_metadata_is_refused() -> None:
-    """Arrow 0.17 named the codec there, and pyarrow still obeys it in version 4: a bomb that the header proper does not show."""
+    """Arrow 0.17 named the codec there, and pyarrow still obeys it in version 4: a bomb that the
+    header proper does not show.
+    """
     hidden = without_field(
         serialize(
             batch_of([{"value": bytes(8 * MIB)}]),

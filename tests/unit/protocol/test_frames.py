@@ -1,4 +1,6 @@
-"""Frames are the protobuf encoding of ProduceRequest and FetchResponse: held to the generated code, both ways."""
+"""Frames are the protobuf encoding of ProduceRequest and FetchResponse: held to the generated code,
+both ways.
+"""
 
 from __future__ import annotations
 

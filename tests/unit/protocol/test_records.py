@@ -1,4 +1,6 @@
-"""Records through their encoding and back: any codec, null columns, headers, slices; and what is refused on either side."""
+"""Records through their encoding and back: any codec, null columns, headers, slices; and what is
+refused on either side.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,9 @@ def test_a_batch_of_plain_values_takes_hardly_more_than_its_data() -> None:
 
 
 def test_nulls_may_have_content_behind_them() -> None:
-    """Arrow allows it, and nobody sees it: null lists with pairs, null pairs with keys, null keys with bytes."""
+    """Arrow allows it, and nobody sees it: null lists with pairs, null pairs with keys, null keys
+    with bytes.
+    """
     batch = nulls_with_content()
     assert batch.column("headers").to_pylist() == [
         [{"key": "h", "value": b"12"}, None],
@@ -101,7 +105,9 @@ def test_records_without_rows_or_of_other_schemas_are_not_encoded() -> None:
     "kind", [pa.large_binary(), pa.int64(), pa.bool_(), pa.timestamp("ns"), pa.list_(pa.binary())], ids=str
 )
 def test_a_batch_of_another_schema_is_refused_or_read_as_ours_without_a_crash(column: str, kind: pa.DataType) -> None:
-    """A message says nothing of its types: where the buffers fit ours by chance, they are read as ours, and validated as such."""
+    """A message says nothing of its types: where the buffers fit ours by chance, they are read as
+    ours, and validated as such.
+    """
     values = batch_of(
         [{"key": b"k", "value": b"v", "tag": "t", "headers": [{"key": "h", "value": b"v"}], "timestamp": 1}] * 5
     )

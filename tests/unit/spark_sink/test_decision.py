@@ -1,4 +1,6 @@
-"""The decision of an epoch: a golden file that stays readable for ever, a round trip, damage that is found, and who is too late."""
+"""The decision of an epoch: a golden file that stays readable for ever, a round trip, damage that
+is found, and who is too late.
+"""
 
 from __future__ import annotations
 

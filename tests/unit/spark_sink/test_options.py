@@ -1,4 +1,6 @@
-"""Options and columns are read strictly, in the driver: what nobody knows, or what cannot be, is refused by name."""
+"""Options and columns are read strictly, in the driver: what nobody knows, or what cannot be, is
+refused by name.
+"""
 
 from __future__ import annotations
 

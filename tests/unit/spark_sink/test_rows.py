@@ -1,4 +1,6 @@
-"""Rows find the partitions that the SDK would give them, whole columns at a time; what cannot be stored is named by its row."""
+"""Rows find the partitions that the SDK would give them, whole columns at a time; what cannot be
+stored is named by its row.
+"""
 
 from __future__ import annotations
 
@@ -158,7 +160,9 @@ def test_small_rows_amid_large_ones_hold_no_more_than_themselves() -> None:
 
 
 def test_what_a_collector_keeps_holds_little_more_than_it_counts() -> None:
-    """Each time nearly all of a batch goes on at once, and one row, or the last piece of one partition, stays."""
+    """Each time nearly all of a batch goes on at once, and one row, or the last piece of one
+    partition, stays.
+    """
     collector, topics = Collector(100_000, 10_000_000), Topics(a=50, b=1)
     before = pa.total_allocated_bytes()
     kept = 0
@@ -200,7 +204,9 @@ def one_row_each(topics: Topics, partitions: int, batches: int) -> list[Routed]:
 
 
 def test_a_part_is_counted_with_what_it_takes_besides_its_rows() -> None:
-    """Each partition has one row: joining frees nothing, so that there are never more parts than there is room for."""
+    """Each partition has one row: joining frees nothing, so that there are never more parts than
+    there is room for.
+    """
     collector = Collector(1_000_000, 100 * PART_BYTES)
     waiting: set[int] = set()
     for part in one_row_each(Topics(t=1000), 1000, 1):

@@ -1,4 +1,6 @@
-"""`includeArchive`: a query reads what retention took, wherever its files are by then; without Spark."""
+"""`includeArchive`: a query reads what retention took, wherever its files are by then; without
+Spark.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ from tests.unit.parquet.test_gc import Clock
 
 
 class Place:
-    """Topic t in a folder: files of two records each, of one second after the other; the log starts at `log_start`."""
+    """Topic t in a folder: files of two records each, of one second after the other; the log starts
+    at `log_start`.
+    """
 
     def __init__(self, folder: Path, archive_url: str = "") -> None:
         self.folder = folder

@@ -1,4 +1,6 @@
-"""What a query reads, task by task, without Spark: the driver's half plans, the executors' half reads."""
+"""What a query reads, task by task, without Spark: the driver's half plans, the executors' half
+reads.
+"""
 
 from __future__ import annotations
 

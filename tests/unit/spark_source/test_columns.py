@@ -1,4 +1,6 @@
-"""A query's own schema says which columns it gets; one that the source cannot give is refused by name, before any task runs."""
+"""A query's own schema says which columns it gets; one that the source cannot give is refused by
+name, before any task runs.
+"""
 
 from __future__ import annotations
 

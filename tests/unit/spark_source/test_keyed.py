@@ -1,4 +1,6 @@
-"""A keyed topic through the source: a reader ends with the latest record of each key, at its own offset, however often it was cleaned."""
+"""A keyed topic through the source: a reader ends with the latest record of each key, at its own
+offset, however often it was cleaned.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ KEYS, ROWS = 20, 60
 
 
 class Keyed:
-    """Topic t of one partition on a local folder; each step opens the root anew, as another process would."""
+    """Topic t of one partition on a local folder; each step opens the root anew, as another process
+    would.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

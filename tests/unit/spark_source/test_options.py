@@ -92,7 +92,9 @@ def test_nonsense_is_refused_by_name(given: dict[str, str], text: str) -> None:
 
 @given(st.dictionaries(st.sampled_from(NAMES) | st.text(max_size=5), st.text(max_size=20)))
 def test_any_options_are_taken_or_refused(given: dict[str, str]) -> None:
-    """A refusal names an option; what is accepted has nothing but options, a place to read and something to read."""
+    """A refusal names an option; what is accepted has nothing but options, a place to read and
+    something to read.
+    """
     try:
         options = parse_options({"root": "/r", "topic": "t", **given})
     except InvalidConfig as error:

@@ -1,4 +1,6 @@
-"""What planning asks of a store: only ledgers that are read, several partitions at a time, and of Parquet files the times alone."""
+"""What planning asks of a store: only ledgers that are read, several partitions at a time, and of
+Parquet files the times alone.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ BATCHES, ROWS = 4, 50
 
 
 class Watched(PassingStore):
-    """`asked`: what was, with the bytes that came; `footers`: those of files. `most`: how many ranges were asked for side by side."""
+    """`asked`: what was, with the bytes that came; `footers`: those of files. `most`: how many
+    ranges were asked for side by side.
+    """
 
     def __init__(self, inner: ObjectStore) -> None:
         super().__init__(inner)
@@ -56,7 +60,8 @@ class Watched(PassingStore):
 
 @pytest.fixture
 async def root(sources: Sources, monkeypatch: pytest.MonkeyPatch) -> Root:
-    """Topic t: partitions 0 to 2 in bundle 1, 3 in bundle 2; four batches of 50 records each, which are row groups in Parquet files.
+    """Topic t: partitions 0 to 2 in bundle 1, 3 in bundle 2; four batches of 50 records each, which
+    are row groups in Parquet files.
 
     The times of a batch are its number and one thousandth for each record, in seconds.
     """
@@ -119,7 +124,9 @@ class Moving(Watched):
 
 
 async def take_all(root: Root, *, moved: bool) -> None:
-    """Retention has taken every record, for the archive; the files are there, or still on their way."""
+    """Retention has taken every record, for the archive; the files are there, or still on their
+    way.
+    """
     await root.alter_topic("t", delete_action="archive")
     topic = root.topics["t"]
     for bundle in (1, 2):

@@ -17,7 +17,11 @@ from tests.virtual_time import run_virtual
 
 
 class Brokers:
-    """`told`: what they took. They answer from the call after `away` on; `refusals`: what the first of these answers say of partition 1."""
+    """`told`: what they took.
+
+    They answer from the call after `away` on; `refusals`: what the first of these answers say of
+    partition 1.
+    """
 
     def __init__(self, away: int, *refusals: LedgerMQError) -> None:
         self.away = away

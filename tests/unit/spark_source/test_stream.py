@@ -1,4 +1,6 @@
-"""What each batch of a stream reads, without Spark: the driver's half says how far, tasks read, and the checkpoint is JSON text."""
+"""What each batch of a stream reads, without Spark: the driver's half says how far, tasks read, and
+the checkpoint is JSON text.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ Row = tuple[str, int, int]
 
 
 class Query:
-    """Asks a reader as Spark does: positions go through JSON, tasks through pickle, to a reader of their own."""
+    """Asks a reader as Spark does: positions go through JSON, tasks through pickle, to a reader of
+    their own.
+    """
 
     def __init__(self, folder: Path, **options: str) -> None:
         named = {} if {"topics", "topicsPattern"} & options.keys() else {"topic": "t"}

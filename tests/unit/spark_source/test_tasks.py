@@ -1,4 +1,6 @@
-"""How ranges are dealt out to tasks: by size, by number of batches, and so that no task is too many places long."""
+"""How ranges are dealt out to tasks: by size, by number of batches, and so that no task is too many
+places long.
+"""
 
 from __future__ import annotations
 
@@ -124,7 +126,9 @@ def test_no_offset_is_left_out_or_dealt_twice(
 
 
 def test_a_task_carries_no_more_bytes_than_a_bound() -> None:
-    """Each range has a quarter of the bound at hand: the first four keep it, the others are read from the store."""
+    """Each range has a quarter of the bound at hand: the first four keep it, the others are read
+    from the store.
+    """
     ranges = [in_segments(10, partition) for partition in range(6)]
     quarter = bytes(planning.AT_HAND_BYTES_MAX // 4)
     carrying = [TopicRange("t", replace(each.range, at_hand={(0, 0): quarter})) for each in ranges]

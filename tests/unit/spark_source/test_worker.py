@@ -1,4 +1,6 @@
-"""What a Python worker of Spark keeps between tasks: a store a root, a few roots, nothing after a failure, nothing over a fork."""
+"""What a Python worker of Spark keeps between tasks: a store a root, a few roots, nothing after a
+failure, nothing over a fork.
+"""
 
 from __future__ import annotations
 

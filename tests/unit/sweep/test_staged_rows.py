@@ -1,4 +1,6 @@
-"""Staged rows of Spark sinks: what is done or too old to be decided goes; what somebody may still publish stays."""
+"""Staged rows of Spark sinks: what is done or too old to be decided goes; what somebody may still
+publish stays.
+"""
 
 from __future__ import annotations
 

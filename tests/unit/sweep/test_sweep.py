@@ -1,4 +1,6 @@
-"""Garbage collection of a whole root: all that is left over goes, once it is old enough; what counts, and what is not ours, stays."""
+"""Garbage collection of a whole root: all that is left over goes, once it is old enough; what
+counts, and what is not ours, stays.
+"""
 
 from __future__ import annotations
 
@@ -246,7 +248,10 @@ async def _keys(store: ObjectStore, prefix: str) -> AsyncIterator[str]:
     ("folder", "where"), [(keys.PARQUET, "garbage"), (keys.KEYED, "keyed topics"), (keys.BROKERS, "heartbeats")]
 )
 async def test_a_chore_that_fails_keeps_no_other_from_being_done(sources: Sources, folder: str, where: str) -> None:
-    """`folder`: where nothing can be deleted. In each of them, and in the ledgers, is something that should go."""
+    """`folder`: where nothing can be deleted.
+
+    In each of them, and in the ledgers, is something that should go.
+    """
     async with memory_store(sources) as store:
         untidied = await Untidied.open(store, sources)
         root = untidied.root

@@ -19,7 +19,9 @@ from ledgermq.hints import nearest
 
 HandlerFunction = Callable[[GroupMessage], Awaitable[object] | object]
 OnFailure = Callable[[GroupMessage, Exception, int], Awaitable[object] | object]
-"""(message, error, attempt): the error that the handler raised, and the number of calls by now, from 1 on."""
+"""(message, error, attempt): the error that the handler raised, and the number of calls by now,
+from 1 on.
+"""
 
 CONCURRENCY_MAX = 100_000
 
@@ -36,19 +38,25 @@ class HandlerSettings:
     concurrency: int = 1
     """Messages that are handled at the same time."""
     ordered_by: Ordering = "partition"
-    """What is handled one by one, the next only after success: a partition, the messages of one key, or nothing (None)."""
+    """What is handled one by one, the next only after success: a partition, the messages of one
+    key, or nothing (None).
+    """
     executor: Executor | None = None
     """Where functions that are not asynchronous run; None: the event loop's own threads."""
     timeout_s: float | None = None
     """An asynchronous call that takes longer has failed."""
     retry_ms_first: int = 200
     retry_ms_max: int = 30_000
-    """Waits before a failed message is handled again double from the first to the largest, with jitter."""
+    """Waits before a failed message is handled again double from the first to the largest, with
+    jitter.
+    """
     waiting_max: int = 256
-    """Messages of a partition that are handed out and wait for their turn; from here on the partition is not read."""
+    """Messages of a partition that are handed out and wait for their turn; from here on the
+    partition is not read.
+    """
     on_failure: OnFailure | None = None
-    """Called, and awaited if asynchronous, after every failed attempt. A message that it acknowledges is finished; any other is handled
-    again, without end. None: a warning is logged."""
+    """Called, and awaited if asynchronous, after every failed attempt. A message that it
+    acknowledges is finished; any other is handled again, without end. None: a warning is logged."""
     consumer: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -74,7 +82,10 @@ NAMES = (*OWN_NAMES, "start", *(field.name for field in fields(GroupSettings)))
 
 
 def handler_settings(topics: Topics, group: str, given: Mapping[str, Any]) -> HandlerSettings:
-    """What is no setting of a handler is one of its consumer. Raises InvalidConfig, InvalidGroupName."""
+    """What is no setting of a handler is one of its consumer.
+
+    Raises InvalidConfig, InvalidGroupName.
+    """
     known = {field.name for field in fields(HandlerSettings)}
     own = {name: value for name, value in given.items() if name in known}
     others = {name: value for name, value in given.items() if name not in known}
@@ -90,7 +101,9 @@ def handler_settings(topics: Topics, group: str, given: Mapping[str, Any]) -> Ha
 
 @dataclass(slots=True, eq=False)
 class Handler:
-    """What `client.handler` leaves in the place of the function, so that it can be called, and looked at."""
+    """What `client.handler` leaves in the place of the function, so that it can be called, and
+    looked at.
+    """
 
     function: HandlerFunction
     settings: HandlerSettings
@@ -107,7 +120,7 @@ class Handler:
     @property
     def is_async(self) -> bool:
         return inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(
-            getattr(self.function, "__call__", None)
+            getattr(self.function, "__call__", None)  # noqa: B004  of an object
         )
 
 

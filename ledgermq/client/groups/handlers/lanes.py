@@ -1,7 +1,8 @@
 """Which message may be handled next. Pure.
 
-A lane is what has to be handled one by one: a partition, a key of a partition, or a single message. Invariants: of a lane at most one
-message is being handled, and no message before the one in front of it has succeeded; lanes do not wait for each other.
+A lane is what has to be handled one by one: a partition, a key of a partition, or a single message.
+Invariants: of a lane at most one message is being handled, and no message before the one in front
+of it has succeeded; lanes do not wait for each other.
 """
 
 from __future__ import annotations
@@ -78,7 +79,9 @@ class Lanes(Generic[M]):
             del self._lanes[lane.name]
 
     def drop_waiting(self, partitions: Iterable[TopicPartition], *, busy_too: Callable[[Lane[M]], bool]) -> list[M]:
-        """Take out all messages of these partitions that are not being handled; `busy_too`: a busy lane that only waits to try again."""
+        """Take out all messages of these partitions that are not being handled; `busy_too`: a busy
+        lane that only waits to try again.
+        """
         gone = set(partitions)
         dropped: list[M] = []
         for lane in list(self._lanes.values()):

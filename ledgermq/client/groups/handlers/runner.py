@@ -1,9 +1,10 @@
-"""Runs one handler on one member of its group: hands it messages in the order that it asked for, acknowledges what succeeded, and tries
-what failed again, itself, so that nobody has to seek.
+"""Runs one handler on one member of its group: hands it messages in the order that it asked for,
+acknowledges what succeeded, and tries what failed again, itself, so that nobody has to seek.
 
-Invariants: of a lane the next message only after the one before it has succeeded; at most `concurrency` calls at a time; at most
-`waiting_max` messages of a partition wait, others are read on; of a partition that is let go nothing more is begun,
-unless it is committed (commit="before"): then it comes to nobody else.
+Invariants: of a lane the next message only after the one before it has succeeded; at most
+`concurrency` calls at a time; at most `waiting_max` messages of a partition wait, others are read
+on; of a partition that is let go nothing more is begun, unless it is committed (commit="before"):
+then it comes to nobody else.
 """
 
 from __future__ import annotations
@@ -47,7 +48,10 @@ class HandlerRunner:
         self._tasks = asyncio.TaskGroup()
 
     async def run(self, stop: asyncio.Event, drain_timeout_s: float) -> None:
-        """Until `stop`, then what is being handled is finished first; cancelled, it is not. Raises what time alone does not cure."""
+        """Until `stop`, then what is being handled is finished first; cancelled, it is not.
+
+        Raises what time alone does not cure.
+        """
         self._member.on_letting_go(self._drop)
         try:
             async with self._consumer, self._tasks:
@@ -88,7 +92,8 @@ class HandlerRunner:
                 f"{count} messages that are committed were not handled within {timeout_s} s"
             ) from None
 
-    # -- reading -------------------------------------------------------------------------------------------------------
+    # -- reading
+    # -------------------------------------------------------------------------------------------------------
 
     async def _read(self) -> None:
         records = min(FETCH_RECORDS_MAX, max(1, self._settings.waiting_max // 2))
@@ -124,7 +129,8 @@ class HandlerRunner:
         for message in self._lanes.drop_waiting(partitions, busy_too=lambda lane: lane in self._retrying):
             message.handout.give_back(message.offset)
 
-    # -- handling ------------------------------------------------------------------------------------------------------
+    # -- handling
+    # ------------------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
         while self._running < self._settings.concurrency and (taken := self._lanes.take()) is not None:

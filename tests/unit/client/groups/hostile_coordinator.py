@@ -19,7 +19,9 @@ def assigned(*partitions: int, epoch: int = 5, group_epoch: int = 10, topic: str
 
 
 class HostileCoordinator(HostileBroker):
-    """`on_heartbeat` makes the answers, or raises; `holds`: as long polls should be, when nothing is new."""
+    """`on_heartbeat` makes the answers, or raises; `holds`: as long polls should be, when nothing
+    is new.
+    """
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,6 @@
-"""Commits go one at a time, those that come meanwhile together, and nobody's cancellation takes another's commit with it."""
+"""Commits go one at a time, those that come meanwhile together, and nobody's cancellation takes
+another's commit with it.
+"""
 
 from __future__ import annotations
 

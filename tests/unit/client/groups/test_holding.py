@@ -1,4 +1,6 @@
-"""What a program says of messages counts as long as the partition is held, and never for more than it said."""
+"""What a program says of messages counts as long as the partition is held, and never for more than
+it said.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A coordinator that answers nonsense, errors or nothing: typed errors in time, bounded requests, and a consumer that goes on."""
+"""A coordinator that answers nonsense, errors or nothing: typed errors in time, bounded requests,
+and a consumer that goes on.
+"""
 
 from __future__ import annotations
 

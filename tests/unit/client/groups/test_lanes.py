@@ -58,7 +58,9 @@ def test_of_a_partition_that_goes_only_what_is_being_handled_stays() -> None:
 
 
 class Model(RuleBasedStateMachine):
-    """Every message is handled in the order of its lane; whatever happens, none is handled beside another of its lane."""
+    """Every message is handled in the order of its lane; whatever happens, none is handled beside
+    another of its lane.
+    """
 
     ordering: Ordering = "key"
 

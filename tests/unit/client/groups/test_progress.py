@@ -1,4 +1,6 @@
-"""What may be committed is the contiguous prefix of what was finished, against a model that remembers every single message."""
+"""What may be committed is the contiguous prefix of what was finished, against a model that
+remembers every single message.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +98,9 @@ def test_endless_roll_backs_are_remembered_in_bounded_space() -> None:
 
 
 class Model(RuleBasedStateMachine):
-    """`current`: what the program has, and whether it is done; `ever`: all that was ever handed out, as (offset, generation)."""
+    """`current`: what the program has, and whether it is done; `ever`: all that was ever handed
+    out, as (offset, generation).
+    """
 
     def __init__(self) -> None:
         super().__init__()
