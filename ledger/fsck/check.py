@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from ledger import keys
 from ledger.blocking import RunBlocking
+from ledger.cluster import BUNDLES_AT_ONCE, ClusterSettings
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.fsck.catalog_check import check_catalog, check_partitions, removed_ids
 from ledger.fsck.cluster_fit import contradictions
@@ -25,7 +26,6 @@ from ledger.fsck.problem import Problem, Problems, Severity
 from ledger.fsck.round_check import check_rounds
 from ledger.log.checkpoint import newest_checkpoint
 from ledger.object_store.contract import ObjectMissing, ObjectStore
-from ledger.root.cluster import BUNDLES_AT_ONCE, ClusterSettings
 from ledger.root.copies import CopyingStore
 from ledgermq.errors import DataDamaged, FormatNotSupported
 from ledgermq.tasks import all_of
