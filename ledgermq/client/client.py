@@ -49,8 +49,8 @@ from ledgermq.client.tables.table import Table
 from ledgermq.client.target import is_root_url, open_embedded, parse_addresses
 from ledgermq.errors import InvalidConfig, LedgerMQError, ResourceExhausted
 from ledgermq.protocol.api import Connector
+from ledgermq.runtime.tasks import first_of
 from ledgermq.sources import Sources
-from ledgermq.tasks import first_of
 
 READ_BYTES_MAX = 2**30
 
