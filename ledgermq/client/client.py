@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from ledgermq.client.admin import Admin
 from ledgermq.client.connections import Connections
+from ledgermq.client.context import ClientContext
 from ledgermq.client.consuming.consumer import Consumer
 from ledgermq.client.consuming.message import TABLE_SCHEMA
 from ledgermq.client.consuming.start import Start
@@ -76,9 +77,10 @@ class Client:
         self._sources = sources or Sources()
         self._connections = Connections(connector, addresses, self.settings, self._sources, threads)
         self._routing = Routing(self._connections, self.settings.metadata_age_s_max)
-        self._admin = Admin(self._connections, self._routing)
         self._offsets = Offsets(self._connections, self._routing)
-        self._deletion = Deletion(self._connections, self._routing)
+        self._context = ClientContext(self._connections, self._routing, self._offsets, self._sources)
+        self._admin = Admin(self._context)
+        self._deletion = Deletion(self._context)
         self.groups = GroupAdmin(self._connections, self._routing, self._offsets, self._sources)
         """Administration of consumer groups: list, describe, reset, delete."""
         self._handlers: list[Handler] = []
