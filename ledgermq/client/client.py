@@ -20,10 +20,10 @@ import pyarrow as pa
 
 from ledgermq.client.admin import Admin
 from ledgermq.client.connections import Connections
-from ledgermq.client.context import ClientContext
 from ledgermq.client.consuming.consumer import Consumer
 from ledgermq.client.consuming.message import TABLE_SCHEMA
 from ledgermq.client.consuming.start import Start
+from ledgermq.client.context import ClientContext
 from ledgermq.client.deletion import Before, DeletedRecords, Deletion, chosen_befores
 from ledgermq.client.descriptions import ClusterDescription, TopicDescription, TopicPartition
 from ledgermq.client.groups.admin import GroupAdmin
