@@ -27,7 +27,7 @@ from ledger.log.plan_chain import read_plan
 from ledger.object_store.contract import FENCES, ObjectInfo, ObjectMissing, ObjectStore
 from ledger.topics.catalog import Catalog
 from ledgermq.errors import LedgerMQError
-from ledgermq.tasks import all_of
+from ledgermq.runtime.tasks import all_of
 
 HEARTBEAT_AGE_MS = 60 * 60 * 1000
 """As brokers have it: who was silent for so long is no member any more."""

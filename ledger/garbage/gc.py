@@ -32,7 +32,7 @@ from ledger.parquet.pages import PageReader
 from ledger.parquet.stored_file import read_footer
 from ledger.topics.facts import is_held
 from ledgermq.errors import DataDamaged, LedgerMQError, Unavailable
-from ledgermq.tasks import all_of
+from ledgermq.runtime.tasks import all_of
 
 ATTEMPTS_MAX = 10
 

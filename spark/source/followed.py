@@ -17,8 +17,8 @@ from ledger.log.ledger_ref import LedgerRef
 from ledger.object_store.contract import ObjectStore
 from ledger.topics.catalog import Catalog, Topic, read_catalog
 from ledger.view.reader import LedgerReader
+from ledgermq.runtime.tasks import all_of
 from ledgermq.sources import Sources
-from ledgermq.tasks import all_of
 from spark.source.options import SourceOptions
 from spark.source.planning import BUNDLES_AT_ONCE, INDEX_BATCHES_MAX
 
