@@ -15,13 +15,13 @@ from crc32c import crc32c
 
 import ledgermq
 from ledgermq import errors
-from ledgermq.client.backoff import Backoff
 from ledgermq.client.consuming.decode_ahead import DATA_BYTES_MIN, DECODED_BYTES_MAX, RUNS_MAX, DecodeAhead
 from ledgermq.client.consuming.prefetch import Prefetch
 from ledgermq.client.consuming.reading import FetchedRun, Reading
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.settings import ClientSettings
 from ledgermq.protocol.records import decode_batch, encode_batch
+from ledgermq.runtime.backoff import Backoff
 from ledgermq.sources import Sources
 from tests.batches import batch_of
 from tests.unit.client.hostile import ADDRESS, HostileBroker, fetched
@@ -66,7 +66,7 @@ class Fetched:
     def __init__(self, count: int = 0, decoded_bytes_max: int = 256 * MIB) -> None:
         self.threads = Stepwise()
         self.prefetch = Prefetch(64 * MIB, DecodeAhead(self.threads, decoded_bytes_max))
-        self.reading = Reading(TopicPartition("t", 0), 1, 0, Backoff(Sources(), 1, 1))
+        self.reading = Reading(TopicPartition("t", 0), 1, 0, Backoff(Sources(), 0.001, 0.001))
         for number in range(count):
             self.add(large(number))
 

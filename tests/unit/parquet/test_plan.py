@@ -221,9 +221,7 @@ def test_a_plan_of_internal_topics_alone_goes_on_where_the_last_plan_ended_and_u
     for _ in range(INTERNAL_SEGMENTS):
         ledger.segment((3, 0, 1), bytes_each=1)
     assert ledger.plan(catalog, only_internal=True) is not None
-    ledger.checkpoint.MergeFrom(
-        fmt.Checkpoint(finished_plan=1, planned_slot=ledger.slot, snapshot_plan=1, number=1)
-    )
+    ledger.checkpoint.MergeFrom(fmt.Checkpoint(finished_plan=1, planned_slot=ledger.slot, snapshot_plan=1, number=1))
     ledger.part(3, parquet_end=INTERNAL_SEGMENTS)
     ledger.segment((1, 0, 5), bytes_each=2000).segment((3, 0, 1), bytes_each=INTERNAL_TARGET_BYTES)
     alone = ledger.plan(catalog, only_internal=True)

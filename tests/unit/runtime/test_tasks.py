@@ -9,7 +9,7 @@ import inspect
 
 import pytest
 
-from ledgermq.tasks import all_of, end
+from ledgermq.runtime.tasks import all_of, end
 from tests.virtual_time import virtual
 
 
