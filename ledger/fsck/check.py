@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from ledger import keys
 from ledger.blocking import RunBlocking
+from ledger.cluster import BUNDLES_AT_ONCE, ClusterSettings
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.fsck.archive_check import check_archive
 from ledger.fsck.catalog_check import check_catalog, check_partitions, removed_ids
@@ -27,10 +28,9 @@ from ledger.fsck.round_check import check_rounds
 from ledger.fsck.sinks_check import check_sinks
 from ledger.log.checkpoint import newest_checkpoint
 from ledger.object_store.contract import ObjectMissing, ObjectStore
-from ledger.root.cluster import BUNDLES_AT_ONCE, ClusterSettings
 from ledger.root.copies import CopyingStore
 from ledgermq.errors import DataDamaged, FormatNotSupported
-from ledgermq.tasks import all_of
+from ledgermq.runtime.tasks import all_of
 
 ATTEMPTS_MAX = 3
 

@@ -31,7 +31,7 @@ from stateless_broker.bundle.context import BundleContext, BundleLimits, BundleM
 from stateless_broker.bundle.owner import BundleOwner
 from tests.bundles import QUIET, TOPIC, bundle_context, fetch_values, opened, produce
 from tests.faulty_store import Faults, FaultyStore
-from tests.ledgers import STATES_MAX, TOPIC_ID, batch
+from tests.ledgers import TOPIC_ID, batch, ledger_of
 from tests.virtual_time import run_virtual, virtual_sources
 
 
@@ -91,7 +91,7 @@ def test_a_checkpoint_every_so_many_segments_and_older_ones_go() -> None:
             assert await fetch_values(owner, 0) == [b"%d" % i for i in range(95)]
         assert counts.checkpoints >= 8
         assert len(await checkpoints(store.inner)) == 1
-        found = await recover(store.inner, 1, STATES_MAX)
+        found = await recover(ledger_of(store.inner, 1))
         assert len(found.tail) <= 11
         assert found.state.end(TOPIC_ID, 0) == 95
 
@@ -123,7 +123,7 @@ def test_a_hand_over_leaves_a_short_tail_if_the_store_allows(faults: Faults) -> 
         store.operations, store.faults = frozenset({"list"}), faults
         await owner.release("b")
         store.faults = Faults()
-        found = await recover(store, 1, STATES_MAX)
+        found = await recover(ledger_of(store, 1))
         assert found.state.released
         assert found.state.end(TOPIC_ID, 0) == 100
         assert len(found.tail) == (1 if faults == Faults() else 102)
@@ -219,12 +219,12 @@ def test_a_look_that_finds_nothing_new_reads_no_checkpoint() -> None:
     async def test(store: FaultyStore, sources: Sources, counts: Counts) -> None:
         async with opened(context_of(store, sources, QUIET, counts)) as owner:
             await produce(owner, batch(b"a"))
-            await advance_checkpoint(store, 1, sources, STATES_MAX)
+            await advance_checkpoint(ledger_of(store, 1, sources=sources))
             assert await owner._reads.look()
             gets = store.calls["get"]
             assert not await owner._reads.look()
             assert store.calls["get"] == gets
-            await advance_checkpoint(store, 1, sources, STATES_MAX)
+            await advance_checkpoint(ledger_of(store, 1, sources=sources))
             gets = store.calls["get"]
             assert await owner._reads.look()
             assert store.calls["get"] == gets + 1
@@ -275,7 +275,7 @@ def test_a_new_owner_compacts_what_the_former_one_left() -> None:
         context = context_of(store, sources, BundleLimits(), counts, quick())
         async with opened(context) as owner:
             await produce(owner, *[batch(b"%d" % i) for i in range(5)])
-        await advance_checkpoint(store, 1, sources, STATES_MAX)
+        await advance_checkpoint(ledger_of(store, 1, sources=sources))
         async with opened(context) as owner:
             await asyncio.sleep(120)
             assert owner._reads.parquet_end((TOPIC_ID, 0)) == 5
@@ -331,7 +331,7 @@ def test_a_parked_partition_in_the_way_is_named_when_produce_is_refused() -> Non
                 part.parked.plan, part.parked.first_slot, part.parked.object_key = 1, 2, keys.segment(1, 2)
                 return True
 
-            await advance_checkpoint(store, 1, sources, STATES_MAX, park)
+            await advance_checkpoint(ledger_of(store, 1, sources=sources), park)
             await owner._reads.look()
             for _ in range(18):
                 await produce(owner, batch(b"a"))
