@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 
 from ledger.topics import settings as topic_settings
 from ledgermq.client.groups.handlers.handler import HandlerSettings
-from ledgermq.client.settings import ClientSettings, ConsumerSettings, GroupSettings, ProducerSettings
+from ledgermq.client.settings import ClientSettings, ConsumerSettings, GroupSettings, ProducerSettings, TableSettings
 from stateless_broker.settings import LIVE, BrokerSettings, CompactionSettings, ProcessSettings
 
 INTRODUCTION = """\
@@ -85,6 +85,7 @@ CLIENTS: tuple[tuple[str, str, type, frozenset[str]], ...] = (
     ("Clients", OF_CLIENTS, ClientSettings, frozenset()),
     ("Producers", "", ProducerSettings, frozenset()),
     ("Consumers", "", ConsumerSettings, frozenset()),
+    ("Tables", "`client.table(…)`: this, and those of consumers.", TableSettings, _names(ConsumerSettings)),
     (
         "Members of groups",
         "`client.consumer(…, group=…)`: these, and those of consumers.",
@@ -179,7 +180,7 @@ def _meanings(kind: type) -> dict[str, str]:
 
 
 def _shown(value: Any) -> str:
-    if value is None:
+    if value is None or value == "":
         return "not set"
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
