@@ -28,7 +28,7 @@ from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.root.cluster import BUNDLES_AT_ONCE, ClusterSettings
 from ledger.root.copies import CopyingStore
 from ledgermq.errors import DataDamaged, FormatNotSupported
-from ledgermq.tasks import all_of
+from ledgermq.runtime.tasks import all_of
 
 ATTEMPTS_MAX = 3
 

@@ -24,7 +24,7 @@ from ledger.parquet.pages import PageReader
 from ledger.parquet.stored_file import read_footer
 from ledger.root.cluster import BUNDLES_AT_ONCE, ClusterSettings
 from ledgermq.errors import DataDamaged, FormatNotSupported
-from ledgermq.tasks import all_of
+from ledgermq.runtime.tasks import all_of
 
 YOUNG_SLOTS = 8
 """A ledger that has gone beyond them is no ledger of a cluster that begins just now: all bundles

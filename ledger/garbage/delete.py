@@ -38,8 +38,8 @@ from ledger.topics.catalog import Catalog, Topic
 from ledger.topics.facts import is_held, may_remove, refuse_held
 from ledger.topics.removal import note_of
 from ledgermq.errors import LedgerMQError, StoreError, UnknownTopic
+from ledgermq.runtime.tasks import all_of
 from ledgermq.sources import Sources
-from ledgermq.tasks import all_of
 
 DELETE_BATCH = 500
 

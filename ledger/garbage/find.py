@@ -27,7 +27,7 @@ from ledger.object_store.contract import FENCES, ObjectInfo, ObjectMissing, Obje
 from ledger.root.cluster import BUNDLES_AT_ONCE, ClusterSettings
 from ledger.topics.catalog import Catalog
 from ledgermq.errors import LedgerMQError
-from ledgermq.tasks import all_of
+from ledgermq.runtime.tasks import all_of
 
 HEARTBEAT_AGE_MS = 60 * 60 * 1000
 """As brokers have it: who was silent for so long is no member any more."""

@@ -32,7 +32,7 @@ from ledger.parquet.stored_file import read_footer
 from ledger.root.cluster import BUNDLES_AT_ONCE, ClusterSettings
 from ledger.topics.facts import is_held
 from ledgermq.errors import DataDamaged, LedgerMQError, Unavailable
-from ledgermq.tasks import all_of
+from ledgermq.runtime.tasks import all_of
 
 ATTEMPTS_MAX = 10
 

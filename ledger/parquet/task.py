@@ -34,8 +34,8 @@ from ledger.parquet.new_file import NewFile
 from ledger.parquet.stored_file import StoredFile, describe, parse_footer, read_stored_file
 from ledger.root.cluster import ClusterSettings
 from ledgermq.errors import Unavailable
+from ledgermq.runtime.tasks import all_of, end
 from ledgermq.sources import Sources
-from ledgermq.tasks import all_of, end
 
 GROUP_FILES_MAX = 64
 INDEX_BYTES_MAX = 512 * 1024

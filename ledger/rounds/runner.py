@@ -25,8 +25,8 @@ from ledger.rounds.lag import lag_of
 from ledger.topics.catalog import Catalog, read_catalog
 from ledger.topics.removal import take_in_facts
 from ledgermq.errors import InvalidConfig, LedgerMQError, StoreFull
+from ledgermq.runtime.tasks import all_of
 from ledgermq.sources import Sources
-from ledgermq.tasks import all_of
 
 
 async def compact_root(

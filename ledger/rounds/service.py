@@ -24,8 +24,8 @@ from ledger.rounds.runner import lag_of_bundle, round_of_bundle, try_to_tidy
 from ledger.rounds.stillness import Stillness, find_stillness, lasts
 from ledger.topics.catalog import Catalog, read_catalog
 from ledgermq.errors import LedgerMQError
+from ledgermq.runtime.tasks import all_of
 from ledgermq.sources import Sources
-from ledgermq.tasks import all_of
 
 GARBAGE_EVERY_RUNS = 60
 ROUNDS_MAX = 100

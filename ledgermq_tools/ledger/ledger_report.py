@@ -17,7 +17,7 @@ from ledger.log.history import History, read_history
 from ledger.log.segment import SlotIndex, decode_tail, read_index
 from ledger.object_store.contract import ObjectInfo, ObjectMissing, ObjectStore
 from ledgermq.cli.report import Report, Rows
-from ledgermq.tasks import all_of
+from ledgermq.runtime.tasks import all_of
 from ledgermq_tools.ledger.findings import Findings
 from ledgermq_tools.ledger.segment_report import check_batches, kind_name
 from ledgermq_tools.ledger.timestamps import from_ms

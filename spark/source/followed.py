@@ -16,7 +16,7 @@ from ledger.object_store.contract import ObjectStore
 from ledger.root.cluster import ClusterSettings
 from ledger.topics.catalog import Catalog, Topic, read_catalog
 from ledger.view.reader import LedgerReader
-from ledgermq.tasks import all_of
+from ledgermq.runtime.tasks import all_of
 from spark.source.options import SourceOptions
 from spark.source.planning import BUNDLES_AT_ONCE, INDEX_BATCHES_MAX
 

@@ -20,8 +20,8 @@ from ledger.view.fetch_index import Span
 from ledger.view.range_read import OffsetRange, plan_ranges, split
 from ledger.view.reader import LedgerReader
 from ledgermq.errors import InvalidConfig, OffsetOutOfRange, UnknownPartition
+from ledgermq.runtime.tasks import all_of
 from ledgermq.sources import Sources
-from ledgermq.tasks import all_of
 from spark.shared_root import cluster_of
 from spark.source.archived_log import ArchivedLog
 from spark.source.options import EARLIEST, LATEST, AtTime, Offsets, SourceOptions

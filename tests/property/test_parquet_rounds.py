@@ -27,7 +27,7 @@ from ledgermq.sources import Sources
 from tests.roots import Root, parquet_keys, read_parquet_rows
 from tests.stores import seeded_sources
 from tests.unit.parquet.test_crashes import Crash, DyingStore
-from tests.virtual_time import run_virtual
+from tests.virtual_time import virtual
 
 PARTITIONS = 3
 
@@ -147,23 +147,21 @@ class World:
 
 @settings(max_examples=60, deadline=None)
 @given(drawn=st.lists(steps(), max_size=25), seed=st.integers(0, 2**32))
-def test_each_kept_record_is_there_exactly_once(drawn: list[Step], seed: int) -> None:
-    async def run() -> None:
-        clock = WorldClock()
-        sources = Sources(clock, seeded_sources(seed).random)
-        root = await Root.open(MemoryStore("test", sources), sources)
-        await root.create_topic("t", partitions=PARTITIONS, parquet_target_bytes="2048", parquet_max_lag_ms="20000")
-        world = World(root, clock)
-        for what, detail in drawn:
-            await world.step(what, detail)
-            await world.check()
-        await world.step("round", True)
-        report = await root.compact()
-        assert not report.failures
+@virtual
+async def test_each_kept_record_is_there_exactly_once(drawn: list[Step], seed: int) -> None:
+    clock = WorldClock()
+    sources = Sources(clock, seeded_sources(seed).random)
+    root = await Root.open(MemoryStore("test", sources), sources)
+    await root.create_topic("t", partitions=PARTITIONS, parquet_target_bytes="2048", parquet_max_lag_ms="20000")
+    world = World(root, clock)
+    for what, detail in drawn:
+        await world.step(what, detail)
         await world.check()
-        checkpoint = await root.newest()
-        for partition in range(PARTITIONS):
-            counters = partition_of(checkpoint, root.topics["t"].id, partition)
-            assert counters.parquet_end == len(root.produced.get(("t", partition), []))
-
-    run_virtual(run)
+    await world.step("round", True)
+    report = await root.compact()
+    assert not report.failures
+    await world.check()
+    checkpoint = await root.newest()
+    for partition in range(PARTITIONS):
+        counters = partition_of(checkpoint, root.topics["t"].id, partition)
+        assert counters.parquet_end == len(root.produced.get(("t", partition), []))

@@ -34,7 +34,7 @@ from tests.faulty_store import Faults, FaultyStore
 from tests.ledgers import append_and_wait, batch
 from tests.roots import Root, read_parquet_rows, read_segments
 from tests.url_store import UrlStore
-from tests.virtual_time import run_virtual, virtual_sources
+from tests.virtual_time import virtual, virtual_sources
 
 SEEDS = int(os.environ.get("LEDGERMQ_SEEDS", "3"))
 DURATION_S = 120.0
@@ -192,24 +192,22 @@ async def _one(world: _World, store: ObjectStore, sources: Sources, step: Step) 
 
 @pytest.mark.parametrize("mode", ["fence", "url"])
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_no_reader_ever_sees_a_gap_a_double_or_a_loss(seed: int, mode: str) -> None:
-    async def run() -> None:
-        world = _World(seed, mode)
-        await world.prepare()
-        async with asyncio.TaskGroup() as group:
-            for step, pause_s in (
-                (_compact, 15.0),
-                (_compact, 15.0),
-                (_produce, 8.0),
-                (_retain, 20.0),
-                (_collect, 30.0),
-            ):
-                group.create_task(_again_and_again(world, pause_s, step))
-        await asyncio.sleep(100)
-        assert not (await world.root.compact(world.shared)).failures
-        await world.check_records()
-        await world.look()
-        assert world.rounds > 1
-        assert list(await world.objects.list_fences()) == []
-
-    run_virtual(run)
+@virtual
+async def test_no_reader_ever_sees_a_gap_a_double_or_a_loss(seed: int, mode: str) -> None:
+    world = _World(seed, mode)
+    await world.prepare()
+    async with asyncio.TaskGroup() as group:
+        for step, pause_s in (
+            (_compact, 15.0),
+            (_compact, 15.0),
+            (_produce, 8.0),
+            (_retain, 20.0),
+            (_collect, 30.0),
+        ):
+            group.create_task(_again_and_again(world, pause_s, step))
+    await asyncio.sleep(100)
+    assert not (await world.root.compact(world.shared)).failures
+    await world.check_records()
+    await world.look()
+    assert world.rounds > 1
+    assert list(await world.objects.list_fences()) == []

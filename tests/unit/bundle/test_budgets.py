@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from stateless_broker.bundle.answer_pace import FAST_AFTER_BYTES, FIRST_BYTES, KIB, MIB, SLOW_S, Standing
 from stateless_broker.bundle.budgets import CALLER, COPIES, AnswerBudget, AnswerReader, Caller
-from tests.virtual_time import run_virtual
+from tests.virtual_time import run_virtual, virtual
 
 BYTES_MAX = 64 * MIB
 ANSWER = MIB
@@ -88,7 +88,8 @@ def test_readers_that_take_nothing_hold_no_more_than_the_budget() -> None:
     in_budget(test)
 
 
-def test_a_fast_reader_keeps_its_rate_beside_a_thousand_that_take_nothing() -> None:
+@virtual
+async def test_a_fast_reader_keeps_its_rate_beside_a_thousand_that_take_nothing() -> None:
     async def rate(slow: int) -> int:
         budget = AnswerBudget(BYTES_MAX)
         fast = Line(budget, "fast")
@@ -101,10 +102,7 @@ def test_a_fast_reader_keeps_its_rate_beside_a_thousand_that_take_nothing() -> N
             await fast.answer(0.01)
         return fast.answers
 
-    async def main() -> None:
-        assert await rate(1000) == await rate(0)
-
-    run_virtual(main)
+    assert await rate(1000) == await rate(0)
 
 
 def test_answers_become_smaller_the_more_readers_there_are() -> None:
@@ -306,46 +304,43 @@ def test_a_reader_that_goes_away_gives_everything_back(where: str) -> None:
 
 @settings(max_examples=20)
 @given(st.integers(0, 2**32), st.integers(16, 64))
-def test_whatever_readers_do_the_bound_holds_and_all_comes_back(seed: int, mebibytes: int) -> None:
+@virtual
+async def test_whatever_readers_do_the_bound_holds_and_all_comes_back(seed: int, mebibytes: int) -> None:
     """Readers of all speeds, some cancelled at any moment: never above the bound, every one that
     stays is served, nothing is left.
     """
     chance = random.Random(
         seed
     )  # not hypothesis' own: it ends an example by an exception, which one of the tasks would take
+    budget = AnswerBudget(mebibytes * MIB)
+    largest = budget.bytes_max // 8 // COPIES
 
-    async def main() -> None:
-        budget = AnswerBudget(mebibytes * MIB)
-        largest = budget.bytes_max // 8 // COPIES
+    async def read(line: Line, count: int) -> None:
+        with line.reader:
+            for _ in range(count):
+                asked = chance.randint(1, largest)
+                while not await line.reader.take(asked, now_s() + chance.random()):
+                    pass
+                found = chance.randint(0, largest)
+                if line.reader.fit(found):
+                    with line.reader.sent():
+                        await asyncio.sleep(chance.choice((0.0, 0.01, 0.5, 1.5, 4.0)))
+                assert budget.taken == sum(budget.held.values()) <= budget.bytes_max
+                line.reader.rest()
+                line.answers += 1
 
-        async def read(line: Line, count: int) -> None:
-            with line.reader:
-                for _ in range(count):
-                    asked = chance.randint(1, largest)
-                    while not await line.reader.take(asked, now_s() + chance.random()):
-                        pass
-                    found = chance.randint(0, largest)
-                    if line.reader.fit(found):
-                        with line.reader.sent():
-                            await asyncio.sleep(chance.choice((0.0, 0.01, 0.5, 1.5, 4.0)))
-                    assert budget.taken == sum(budget.held.values()) <= budget.bytes_max
-                    line.reader.rest()
-                    line.answers += 1
-
-        lines = [Line(budget, f"line {chance.randint(0, 9)}") for _ in range(30)]
-        tasks = [asyncio.create_task(read(line, 6)) for line in lines]
-        leaving = chance.sample(range(30), 10)
-        for number in leaving:
-            await asyncio.sleep(chance.random())
-            tasks[number].cancel()
-        async with asyncio.timeout(3600):
-            ended = await asyncio.gather(*tasks, return_exceptions=True)
-        assert [result for result in ended if isinstance(result, Exception)] == []
-        stayed = [line for number, line in enumerate(lines) if number not in leaving and line.cut_at_s is None]
-        assert all(line.answers == 6 for line in stayed), "an answer that stands for four seconds may be cut, no other"
-        assert len(stayed) >= 10
-        assert (budget.taken, budget.waiting, budget.in_line_bytes) == (0, 0, 0)
-        assert not any(budget._at_work.values())
-        assert not budget._of_connection
-
-    run_virtual(main)
+    lines = [Line(budget, f"line {chance.randint(0, 9)}") for _ in range(30)]
+    tasks = [asyncio.create_task(read(line, 6)) for line in lines]
+    leaving = chance.sample(range(30), 10)
+    for number in leaving:
+        await asyncio.sleep(chance.random())
+        tasks[number].cancel()
+    async with asyncio.timeout(3600):
+        ended = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [result for result in ended if isinstance(result, Exception)] == []
+    stayed = [line for number, line in enumerate(lines) if number not in leaving and line.cut_at_s is None]
+    assert all(line.answers == 6 for line in stayed), "an answer that stands for four seconds may be cut, no other"
+    assert len(stayed) >= 10
+    assert (budget.taken, budget.waiting, budget.in_line_bytes) == (0, 0, 0)
+    assert not any(budget._at_work.values())
+    assert not budget._of_connection

@@ -30,7 +30,7 @@ from tests.roots import Root, read_parquet_rows
 from tests.stores import memory_store, seeded_sources
 from tests.unit.parquet.test_crashes import Crash, DyingStore
 from tests.unit.parquet.test_gc import Clock
-from tests.virtual_time import run_virtual
+from tests.virtual_time import virtual
 
 FILES = 3
 VALUES = {i: b"%d" % i for i in range(2 * FILES)}
@@ -152,7 +152,8 @@ async def test_a_page_that_is_lost_keeps_retention_from_going_and_nothing_else(s
 
 
 @pytest.mark.parametrize("after_effect", [False, True])
-def test_a_process_may_die_at_every_operation(after_effect: bool) -> None:
+@virtual
+async def test_a_process_may_die_at_every_operation(after_effect: bool) -> None:
     async def lives(dies_at: int) -> int:
         """How many operations a whole run takes; 0: it died."""
         clock = Clock()
@@ -174,13 +175,10 @@ def test_a_process_may_die_at_every_operation(after_effect: bool) -> None:
             assert (await live_rows(store), await archived_rows(store)) == ({}, values)
             return 0 if died else dying.calls
 
-    async def main() -> None:
-        dies_at = 1
-        while not await lives(dies_at):
-            dies_at += 1
-        assert dies_at > 30
-
-    run_virtual(main)
+    dies_at = 1
+    while not await lives(dies_at):
+        dies_at += 1
+    assert dies_at > 30
 
 
 class _BadArchive(PassingStore):

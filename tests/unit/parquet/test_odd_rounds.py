@@ -35,7 +35,7 @@ from tests.passing_store import PassingStore
 from tests.roots import Root, parquet_keys, read_everything, read_parquet_rows
 from tests.stores import file_store, seeded_sources
 from tests.unit.parquet.duckdb_process import answers
-from tests.virtual_time import run_virtual, virtual_sources
+from tests.virtual_time import virtual, virtual_sources
 
 ODD_NAMES = ["2024-01-01", "123", "1e5", "true", "null"]
 
@@ -144,38 +144,36 @@ async def test_topics_with_names_that_look_like_something_else(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(("throttle", "runs_max"), [(0.1, 1), (0.6, 100)])
-def test_a_store_that_throttles_delays_rounds_and_nothing_else(throttle: float, runs_max: int) -> None:
+@virtual
+async def test_a_store_that_throttles_delays_rounds_and_nothing_else(throttle: float, runs_max: int) -> None:
     """Somewhat: no run fails.
 
     Badly: runs fail with the store's word, or after so many tries of a put, and the next ones go
     on.
     """
 
-    async def scenario() -> None:
-        sources = virtual_sources(1)
-        inner = MemoryStore("", sources)
-        root = await Root.open(inner, sources, bundles=3)
-        await root.create_topic("t", 3, parquet_target_bytes="1024")
-        await root.create_topic("u", 1, bundle=2)
-        for number in range(8):
-            await root.produce("t", *((p, [b"%d" % number] * 20) for p in range(3)))
-            await root.produce("u", (0, [b"%d" % number]))
-        store = ResilientStore(FaultyStore(inner, sources, Faults(throttle=throttle, delay_s_max=0.1)), sources)
-        begun_s = asyncio.get_running_loop().time()
-        failed = 0
-        for _ in range(runs_max):
-            report = await compact_root(store, sources, LocalEngine(sources, run_inline))
-            assert {type(error) for error in report.failures.values()} <= {StoreThrottled, Unavailable}
-            if not report.failures:
-                break
-            failed += 1
-        assert not report.failures
-        assert (failed > 0) == (throttle > 0.5)
-        assert asyncio.get_running_loop().time() - begun_s > 1.0
-        assert await read_everything(root) == root.produced
-        assert {part: list(rows.values()) for part, rows in (await read_parquet_rows(inner)).items()} == root.produced
-
-    run_virtual(scenario)
+    sources = virtual_sources(1)
+    inner = MemoryStore("", sources)
+    root = await Root.open(inner, sources, bundles=3)
+    await root.create_topic("t", 3, parquet_target_bytes="1024")
+    await root.create_topic("u", 1, bundle=2)
+    for number in range(8):
+        await root.produce("t", *((p, [b"%d" % number] * 20) for p in range(3)))
+        await root.produce("u", (0, [b"%d" % number]))
+    store = ResilientStore(FaultyStore(inner, sources, Faults(throttle=throttle, delay_s_max=0.1)), sources)
+    begun_s = asyncio.get_running_loop().time()
+    failed = 0
+    for _ in range(runs_max):
+        report = await compact_root(store, sources, LocalEngine(sources, run_inline))
+        assert {type(error) for error in report.failures.values()} <= {StoreThrottled, Unavailable}
+        if not report.failures:
+            break
+        failed += 1
+    assert not report.failures
+    assert (failed > 0) == (throttle > 0.5)
+    assert asyncio.get_running_loop().time() - begun_s > 1.0
+    assert await read_everything(root) == root.produced
+    assert {part: list(rows.values()) for part, rows in (await read_parquet_rows(inner)).items()} == root.produced
 
 
 @pytest.mark.parametrize("bloom", ["true", "false"])
