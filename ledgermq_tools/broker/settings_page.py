@@ -15,7 +15,7 @@ from typing import Any, get_args
 
 from pydantic.fields import FieldInfo
 
-from ledger.topics import settings as topic_settings
+from ledger.topics.settings import TopicSettings
 from ledgermq.client.groups.handlers.handler import HandlerSettings
 from ledgermq.client.settings import ClientSettings, ConsumerSettings, GroupSettings, ProducerSettings, TableSettings
 from stateless_broker.settings import LIVE, BrokerSettings, CompactionSettings, ProcessSettings
@@ -147,12 +147,9 @@ def range_of(field: FieldInfo) -> str:
 
 
 def _topic_rows() -> Iterable[tuple[str, ...]]:
-    """The table that `ledger.topics.settings` is documented by: name, default, meaning."""
-    for line in (topic_settings.__doc__ or "").splitlines():
-        name, _, rest = line.partition(" ")
-        if name in topic_settings.NAMES:
-            default, _, meaning = rest.strip().partition(" ")
-            yield f"`{name}`", unit_of(name), f"`{default}`", meaning.strip()
+    for name, unit, default, meaning in _client_rows(TopicSettings, frozenset()):
+        dotted = name.replace("_", ".")
+        yield dotted, unit, default, meaning
 
 
 def _client_rows(kind: type, elsewhere: frozenset[str]) -> Iterable[tuple[str, ...]]:
