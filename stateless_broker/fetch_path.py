@@ -18,7 +18,7 @@ from ledgermq.errors import CorruptFrame, InvalidRequest, LedgerMQError, Subscri
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.batch_header import Buffer
 from ledgermq.protocol.frames import FetchFrame, Frame
-from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
+from ledgermq.protocol.limits import BATCH_BYTES_TYPICAL, FRAME_PAYLOAD_BYTES_MAX
 from ledgermq.runtime.tasks import end
 from stateless_broker.bundle.budgets import AnswerBudget, AnswerReader
 from stateless_broker.bundle.context import BundleMetrics
@@ -94,7 +94,6 @@ class FetchPath:
         self,
         topics: Topics,
         ownership: Ownership,
-        bytes_default: int,
         wait_s_max: float,
         metrics: BundleMetrics,
         answers: AnswerBudget,
@@ -103,7 +102,6 @@ class FetchPath:
     ) -> None:
         self._topics = topics
         self._ownership = ownership
-        self.bytes_default = bytes_default
         self.wait_s_max = wait_s_max
         self._metrics = metrics
         self._answers = answers
@@ -169,7 +167,7 @@ class FetchPath:
         """What the first of the cursors have; (without their batches, False) where there was no
         room for them until then.
         """
-        asked = min(request.max_bytes or self.bytes_default, FRAME_PAYLOAD_BYTES_MAX)
+        asked = min(request.max_bytes or BATCH_BYTES_TYPICAL, FRAME_PAYLOAD_BYTES_MAX)
         direct = self._direct and request.direct
         least = 0
         while True:
