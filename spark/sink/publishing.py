@@ -18,8 +18,8 @@ from ledger.object_store.settle import PutOutcome, settle_put
 from ledgermq.client.client import Client
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.producing.delivery import Outcome
-from ledgermq.client.producing.partition_queue import Session
 from ledgermq.client.producing.producer import Producer
+from ledgermq.client.producing.sessions import Session
 from ledgermq.errors import (
     DataDamaged,
     LedgerMQError,

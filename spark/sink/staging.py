@@ -21,7 +21,7 @@ from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.log.segment import decode_tail, encode_segment, first_batch_position
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.settle import PutOutcome, settle_put
-from ledgermq.client.producing.given_sessions import EncodedBatch
+from ledgermq.client.producing.sessions import EncodedBatch
 from ledgermq.errors import DataDamaged, FormatNotSupported, LedgerMQError, MessageTooLarge, Unavailable
 from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
 from ledgermq.protocol.records import Compression, encode_batch, timestamps_of
