@@ -12,7 +12,7 @@ from ledger.log.recovery import advance_checkpoint
 from ledger.log.segment import Batch
 from ledger.log.writer import LedgerWriter
 from ledger.object_store.contract import ObjectMissing
-from ledgermq.client.producing.partition_queue import PartitionQueue
+from ledgermq.client.producing.partition_queue import PartitionQueue, Phase
 from ledgermq.errors import DataDamaged
 from stateless_broker import produce_path
 from stateless_broker.bundle.budgets import AnswerReader
@@ -88,7 +88,7 @@ def new_session_after_every_failure(patch: Patch) -> None:
     real = PartitionQueue.failed
 
     def failed(self: PartitionQueue, batch: Any, error: Any, now_s: float) -> Any:
-        self._session_over = True
+        self.phase = Phase.ENDING
         batch.in_doubt = False
         found = real(self, batch, error, now_s)
         batch.in_doubt = False
