@@ -18,7 +18,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from ledgermq.tasks import end
+from ledgermq.runtime.tasks import end
 
 MEDIAN_S, P99_S = 0.100, 0.195
 Z99 = 2.326

@@ -19,7 +19,7 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.batch_header import Buffer
 from ledgermq.protocol.frames import FetchFrame, Frame
 from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
-from ledgermq.tasks import end
+from ledgermq.runtime.tasks import end
 from stateless_broker.bundle.budgets import AnswerBudget, AnswerReader
 from stateless_broker.bundle.context import BundleMetrics
 from stateless_broker.bundle.owner import BundleOwner

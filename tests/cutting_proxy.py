@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
 
-from ledgermq.tasks import end
+from ledgermq.runtime.tasks import end
 from tests.loopback_server import serving
 
 NEVER = 1 << 40

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from ledgermq.tasks import end
+from ledgermq.runtime.tasks import end
 
 LINE_BYTES_MAX = 1 << 20
 

@@ -11,7 +11,7 @@ from ledger.object_store.contract import ObjectStore
 from ledger.root.copies import CopyingStore, fault_of, read_or_none
 from ledger.root.mend import PAIRS_AT_ONCE, is_needed, list_pairs
 from ledgermq.errors import DataDamaged, FormatNotSupported
-from ledgermq.tasks import all_of
+from ledgermq.runtime.tasks import all_of
 
 MEND = "a broker or `ledgermq repair` restores it"
 

@@ -18,7 +18,7 @@ from ledger.log.checkpoint import check_successor, decode_checkpoint, newest_che
 from ledger.log.fold import PartitionKey
 from ledger.log.numbered import list_numbered
 from ledger.object_store.contract import ObjectMissing, ObjectStore
-from ledgermq.tasks import all_of
+from ledgermq.runtime.tasks import all_of
 
 PARALLEL_READS = 8
 

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from ledger.blocking import RunBlocking
 from ledger.object_store.contract import ObjectStore
+from ledgermq.runtime.tasks import all_of
 from ledgermq.sources import Sources
-from ledgermq.tasks import all_of
 
 
 class StoreTask(Protocol):

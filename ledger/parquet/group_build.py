@@ -30,7 +30,7 @@ from ledger.parquet.columns import ParquetBuilder
 from ledger.parquet.lost import decode_stored, is_lost, rows_in_place
 from ledger.parquet.plan import end_of
 from ledgermq.errors import CorruptFrame, DataDamaged, MessageTooLarge
-from ledgermq.tasks import end
+from ledgermq.runtime.tasks import end
 
 AHEAD_BYTES = 32 * 1024 * 1024
 """What is being read while batches are decoded, by the largest read so far."""

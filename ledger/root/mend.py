@@ -24,7 +24,7 @@ from ledger.log.segment import decode_tail
 from ledger.object_store.contract import AlreadyExists, ObjectStore
 from ledger.root.copies import LOST, MENDED, CopyingStore, fault_of, read_or_none, replace_damaged
 from ledgermq.errors import DataDamaged, FormatNotSupported
-from ledgermq.tasks import all_of
+from ledgermq.runtime.tasks import all_of
 
 PAIRS_AT_ONCE = 8
 

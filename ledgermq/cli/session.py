@@ -19,7 +19,7 @@ from rich.console import Console
 import ledgermq
 from ledgermq.cli.terminal import notes
 from ledgermq.errors import InvalidConfig, LedgerMQError, Unavailable
-from ledgermq.tasks import end
+from ledgermq.runtime.tasks import end
 
 TOLD_AFTER_S = 0.7
 SILENCE_TOLD_AFTER_S = 2.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
-from ledgermq.client.connections import Connections
+from ledgermq.client.context import ClientContext
 from ledgermq.client.descriptions import (
     ClusterDescription,
     TopicDescription,
@@ -16,7 +16,6 @@ from ledgermq.client.descriptions import (
     cluster_description,
     topic_description,
 )
-from ledgermq.client.routing import Routing
 from ledgermq.durations import find_duration_ms
 from ledgermq.errors import InvalidConfig, TopicExists, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
@@ -25,9 +24,9 @@ from ledgermq.protocol.status import error_from_proto
 
 
 class Admin:
-    def __init__(self, connections: Connections, routing: Routing) -> None:
-        self._connections = connections
-        self._routing = routing
+    def __init__(self, context: ClientContext) -> None:
+        self._connections = context.connections
+        self._routing = context.routing
 
     async def create_topic(
         self, name: str, partitions: int, settings: Mapping[str, object], *, if_not_exists: bool = False

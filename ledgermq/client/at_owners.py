@@ -15,7 +15,7 @@ from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.routing import Routing
 from ledgermq.errors import InvalidRequest, LedgerMQError, NotOwner, Unavailable, UnknownPartition
 from ledgermq.protocol.api import BrokerApi
-from ledgermq.tasks import all_of
+from ledgermq.runtime.tasks import all_of
 
 A = TypeVar("A")
 

@@ -23,6 +23,7 @@ from ledgermq.client.connections import Connections
 from ledgermq.client.consuming.consumer import Consumer
 from ledgermq.client.consuming.message import TABLE_SCHEMA
 from ledgermq.client.consuming.start import Start
+from ledgermq.client.context import ClientContext
 from ledgermq.client.deletion import Before, DeletedRecords, Deletion, chosen_befores
 from ledgermq.client.descriptions import ClusterDescription, TopicDescription, TopicPartition
 from ledgermq.client.groups.admin import GroupAdmin
@@ -49,8 +50,8 @@ from ledgermq.client.tables.table import Table
 from ledgermq.client.target import is_root_url, open_embedded, parse_addresses
 from ledgermq.errors import InvalidConfig, LedgerMQError, ResourceExhausted
 from ledgermq.protocol.api import Connector
+from ledgermq.runtime.tasks import first_of
 from ledgermq.sources import Sources
-from ledgermq.tasks import first_of
 
 READ_BYTES_MAX = 2**30
 
@@ -76,9 +77,10 @@ class Client:
         self._sources = sources or Sources()
         self._connections = Connections(connector, addresses, self.settings, self._sources, threads)
         self._routing = Routing(self._connections, self.settings.metadata_age_s_max)
-        self._admin = Admin(self._connections, self._routing)
         self._offsets = Offsets(self._connections, self._routing)
-        self._deletion = Deletion(self._connections, self._routing)
+        self._context = ClientContext(self._connections, self._routing, self._offsets, self._sources)
+        self._admin = Admin(self._context)
+        self._deletion = Deletion(self._context)
         self.groups = GroupAdmin(self._connections, self._routing, self._offsets, self._sources)
         """Administration of consumer groups: list, describe, reset, delete."""
         self._handlers: list[Handler] = []

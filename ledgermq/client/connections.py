@@ -12,7 +12,6 @@ from concurrent.futures import Executor
 from datetime import datetime
 from typing import TypeVar
 
-from ledgermq.client.backoff import Backoff
 from ledgermq.client.home import Home
 from ledgermq.client.record import datetime_of
 from ledgermq.client.settings import ClientSettings
@@ -26,6 +25,7 @@ from ledgermq.errors import (
     Unavailable,
 )
 from ledgermq.protocol.api import Connection, Connector
+from ledgermq.runtime.backoff import Backoff
 from ledgermq.sources import Sources
 
 T = TypeVar("T")
@@ -84,7 +84,7 @@ class Connections:
         return datetime_of(self._sources.now_us())
 
     def backoff(self) -> Backoff:
-        return Backoff(self._sources, self._settings.backoff_ms_first, self._settings.backoff_ms_max)
+        return Backoff(self._sources, self._settings.backoff_ms_first / 1000, self._settings.backoff_ms_max / 1000)
 
     def deadline(self, timeout_s: float | None = None) -> float:
         """A moment of the loop's clock.

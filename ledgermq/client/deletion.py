@@ -1,4 +1,4 @@
-"""Deletion of records on demand: tells partitions' owners where their logs are to begin.
+"""Delete records on demand: ask the owner of each partition to move the start of its log.
 
 A repeated call does no harm.
 """
@@ -11,10 +11,9 @@ from datetime import datetime
 from typing import Literal
 
 from ledgermq.client.at_owners import AtOwners
-from ledgermq.client.connections import Connections
+from ledgermq.client.context import ClientContext
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.record import microseconds_of
-from ledgermq.client.routing import Routing
 from ledgermq.errors import InvalidRequest, LedgerMQError, UnknownPartition
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
@@ -36,9 +35,8 @@ class DeletedRecords:
 
 
 class Deletion:
-    def __init__(self, connections: Connections, routing: Routing) -> None:
-        self._connections = connections
-        self._routing = routing
+    def __init__(self, context: ClientContext) -> None:
+        self._context = context
 
     async def delete(
         self, topic: str, befores: Mapping[int, Before], *, dry_run: bool, deadline: float
@@ -51,9 +49,9 @@ class Deletion:
         async def ask(at: BrokerApi, partitions: Sequence[TopicPartition]) -> list[DeletedRecords | LedgerMQError]:
             chosen = [wanted[each.partition] for each in partitions]
             answer = await at.delete_records(pb.DeleteRecordsRequest(topic=topic, partitions=chosen, dry_run=dry_run))
-            return [_told(result) for result in answer.results]
+            return [_deleted_from(result) for result in answer.results]
 
-        owners = AtOwners(self._connections, self._routing, ask)
+        owners = AtOwners(self._context.connections, self._context.routing, ask)
         found = await owners.find([TopicPartition(topic, partition) for partition in befores], deadline)
         return {partition: found[TopicPartition(topic, partition)] for partition in befores}
 
@@ -90,7 +88,7 @@ def _wanted(partition: int, before: Before) -> pb.RecordsToDelete:
     return pb.RecordsToDelete(partition=partition, offset=before)
 
 
-def _told(result: pb.DeletedRecords) -> DeletedRecords | LedgerMQError:
+def _deleted_from(result: pb.DeletedRecords) -> DeletedRecords | LedgerMQError:
     return (
         error_from_proto(result.error)
         if result.HasField("error")

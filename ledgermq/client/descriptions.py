@@ -12,8 +12,13 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 
 
 class TopicPartition(NamedTuple):
+    """One partition of a topic, by the topic's name; printed as "orders/0"."""
+
     topic: str
     partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
 from ledgermq.protocol.records import Compression
 from ledgermq.protocol.status import error_from_proto
-from ledgermq.tasks import end
+from ledgermq.runtime.tasks import end
 
 UNKNOWN_TOPIC_GRACE_S = 1.0
 """A topic that was created a moment ago may not be known to every broker: ask again for this time

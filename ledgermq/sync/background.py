@@ -1,31 +1,28 @@
-"""The thread on which a client of `ledgermq.sync` really lives."""
+"""The thread in which a client of `ledgermq.sync` runs."""
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError
 from typing import Any, TypeVar
 
 from ledgermq.client.home import Home
 from ledgermq.errors import LedgerMQError, Unavailable, UsedElsewhere
-from ledgermq.tasks import end
+from ledgermq.runtime.loop_thread import LoopThread
 
 T = TypeVar("T")
 
 
 class Background:
-    """A thread that runs one event loop until `stop`."""
+    """A thread that runs one event loop until `stop`; it refuses calls that would wait for ever."""
 
     def __init__(self) -> None:
         self.home = Home()
-        self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self.loop.run_forever, name="ledgermq", daemon=True)
-        self._thread.start()
+        self._thread = LoopThread("ledgermq")
+        self.loop = self._thread.loop
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for a coroutine of the other thread; interrupted, it is cancelled.
+        """Run a coroutine in the thread and return its result; interrupted, it is cancelled.
 
         Raises UsedElsewhere, Unavailable (closed).
         """
@@ -34,18 +31,14 @@ class Background:
         except LedgerMQError:
             work.close()
             raise
-        future = asyncio.run_coroutine_threadsafe(work, self.loop)
         try:
-            return future.result()
+            return self._thread.run(work)
         except CancelledError as error:
             raise Unavailable("the client was closed meanwhile") from error
-        except BaseException:
-            future.cancel()
-            raise
 
     def _check(self) -> None:
         self.home.check_process()
-        if threading.get_ident() == self._thread.ident:
+        if self._thread.is_current:
             raise UsedElsewhere(
                 "an asynchronous function of this client's own event loop cannot wait for the client: use a plain function"
             )
@@ -53,17 +46,11 @@ class Background:
             raise Unavailable("the client is closed")
 
     def stop(self) -> None:
-        self.run(_end_all())
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join()
-        self.loop.close()
-
-
-async def _end_all() -> None:
-    await end(*(task for task in asyncio.all_tasks() if task is not asyncio.current_task()))
-    await asyncio.get_running_loop().shutdown_asyncgens()
+        """End the thread. Raises as `run` does."""
+        self._check()
+        self._thread.close()
 
 
 async def as_coroutine(work: Callable[[], T]) -> T:
-    """To run in the background thread what has to be made or called there."""
+    """Run a plain function as a coroutine: what it makes belongs to the background thread."""
     return work()

@@ -15,10 +15,10 @@ from typing import TypeVar
 from ledger.object_store.contract import ObjectStore
 from ledger.root.open import open_store
 from ledgermq.errors import RetriableError
+from ledgermq.runtime.loop_thread import LoopThread
 from ledgermq.sources import Sources
 from spark.shared_root import cluster_of
 from spark.source.followed import FollowedTopics
-from spark.source.loop_thread import LoopThread
 from spark.source.options import SourceOptions
 from spark.source.planning import TopicRange
 from spark.source.positions import Position
@@ -42,7 +42,7 @@ class Driver:
         self._options = options
         self._first: Position | None = None
         self._warned: set[str] = set()
-        self._loop = LoopThread()
+        self._loop = LoopThread("ledgermq-source")
         self._progress: Progress | None = None
         try:
             self._store, self._followed, self._tracker = self._loop.run(patiently(self._open))

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from ledger.topics.catalog import Topic
 from ledgermq.errors import InvalidConfig, LedgerMQError, OffsetOutOfRange, UnknownTopic
-from ledgermq.tasks import all_of
+from ledgermq.runtime.tasks import all_of
 from spark.source.followed import FollowedTopics
 from spark.source.options import SourceOptions
 from spark.source.planning import (

@@ -31,7 +31,7 @@ from tests.passing_store import PassingStore
 from tests.reading import opened_reader
 from tests.roots import Root
 from tests.unit.parquet.test_crashes import Crash, DyingStore
-from tests.virtual_time import run_virtual
+from tests.virtual_time import virtual
 
 _pairs = st.lists(
     st.tuples(st.sampled_from([b"a", b"b", b"c", b"dd", b""]), st.sampled_from([b"1", b"22", b"x" * 300, None])),
@@ -158,31 +158,31 @@ class _World:
 @pytest.mark.parametrize("retention_ms", ["0", "20000", "86400000"])
 @settings(max_examples=40, deadline=None)
 @given(steps=_steps)
-def test_a_plain_reader_sees_each_key_once_at_every_instant(retention_ms: str, steps: list[tuple[str, object]]) -> None:
-    async def main() -> None:
-        clock = _Clock()
-        sources = Sources(clock, random.Random(1))
-        memory = MemoryStore("test", sources)
-        store = WatchedStore(memory)
-        root = await Root.open(store, sources)
-        topic = await root.create_topic(
-            "t", cleanup_policy="compact", parquet_target_bytes="4000", delete_retention_ms=retention_ms
-        )
-        world = _World(root, topic, store, clock)
-        store.world = world
-        for step, value in [
-            *steps,
-            ("compact", None),
-            ("clean", True),
-            ("wait", 4000),
-            ("clean", True),
-            ("collect", None),
-            ("read", None),
-        ]:
-            await _do(world, step, value)
-        assert await judge_plain(memory, topic, world.written) == len(world.written.rows)
-
-    run_virtual(main)
+@virtual
+async def test_a_plain_reader_sees_each_key_once_at_every_instant(
+    retention_ms: str, steps: list[tuple[str, object]]
+) -> None:
+    clock = _Clock()
+    sources = Sources(clock, random.Random(1))
+    memory = MemoryStore("test", sources)
+    store = WatchedStore(memory)
+    root = await Root.open(store, sources)
+    topic = await root.create_topic(
+        "t", cleanup_policy="compact", parquet_target_bytes="4000", delete_retention_ms=retention_ms
+    )
+    world = _World(root, topic, store, clock)
+    store.world = world
+    for step, value in [
+        *steps,
+        ("compact", None),
+        ("clean", True),
+        ("wait", 4000),
+        ("clean", True),
+        ("collect", None),
+        ("read", None),
+    ]:
+        await _do(world, step, value)
+    assert await judge_plain(memory, topic, world.written) == len(world.written.rows)
 
 
 async def _rows_by_reader(reader: LedgerReader, key: tuple[int, int]) -> list[Row]:

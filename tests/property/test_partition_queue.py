@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.log.producers import Producers, ProducerSession
-from ledgermq.client.backoff import Backoff
 from ledgermq.client.producing.batch import Batch
 from ledgermq.client.producing.compressor import Compressor
 from ledgermq.client.producing.partition_queue import Failure, PartitionQueue, Session
 from ledgermq.errors import LedgerMQError, NotOwner, OutcomeUnknown, ResourceExhausted, Unavailable, UnknownTopic
+from ledgermq.runtime.backoff import Backoff
 from ledgermq.sources import Sources
 
 
@@ -71,7 +71,9 @@ class Run:
         self.broker = ModelBroker()
         sources = Sources(now_us=lambda: 0, random=self.random)
         self.sources = sources
-        self.queue = PartitionQueue("t", 1, 0, idempotent=True, window_batches=5, backoff=Backoff(sources, 1, 4))
+        self.queue = PartitionQueue(
+            "t", 1, 0, idempotent=True, window_batches=5, backoff=Backoff(sources, 0.001, 0.004)
+        )
         self.line: deque[tuple[Session, Batch, list[int]]] = deque()
         self.records: dict[int, list[int]] = {}
         self.acknowledged: dict[int, int] = {}

@@ -25,7 +25,7 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
 from ledgermq.protocol.frames import FetchFrame
 from ledgermq.protocol.status import error_from_proto
-from ledgermq.tasks import end
+from ledgermq.runtime.tasks import end
 
 FIRST_FRAME_S = 10.0
 IDLE_S = 10.0

@@ -26,7 +26,7 @@ from ledgermq.client.offsets import At, Offsets
 from ledgermq.client.routing import Routing
 from ledgermq.client.settings import ConsumerSettings
 from ledgermq.errors import InvalidConfig, LedgerMQError, Unavailable
-from ledgermq.tasks import end
+from ledgermq.runtime.tasks import end
 
 
 class Reader(Generic[M]):

@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from ledgermq.client.backoff import Backoff
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.errors import LedgerMQError
 from ledgermq.protocol.batch_header import Buffer
+from ledgermq.runtime.backoff import Backoff
 
 
 @dataclass(slots=True, eq=False)

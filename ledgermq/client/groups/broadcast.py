@@ -12,13 +12,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from ledgermq.client.backoff import Backoff
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.holdings import Holdings
 from ledgermq.client.groups.offset_store import GivenPartition
 from ledgermq.client.groups.standing import Standing
 from ledgermq.client.routing import Routing
 from ledgermq.errors import LedgerMQError, RetriableError, StaleAssignment, UnknownTopic
+from ledgermq.runtime.backoff import Backoff
 from ledgermq.sources import Sources
 
 ASK_S = 10.0

@@ -16,7 +16,7 @@ from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.holding import Holding
 from ledgermq.client.groups.offset_store import OffsetStore
 from ledgermq.errors import GroupError, LedgerMQError, Unavailable
-from ledgermq.tasks import end
+from ledgermq.runtime.tasks import end
 
 Refused = dict[TopicPartition, LedgerMQError]
 

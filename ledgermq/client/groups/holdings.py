@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from ledgermq.client.backoff import Backoff
 from ledgermq.client.consuming.reader import Reader
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.callbacks import Callbacks
@@ -24,6 +23,7 @@ from ledgermq.client.groups.offset_store import GivenPartition
 from ledgermq.client.groups.reconcile import reconcile
 from ledgermq.client.settings import GroupSettings
 from ledgermq.errors import GroupError, LedgerMQError, Unavailable
+from ledgermq.runtime.backoff import Backoff
 
 
 class Holdings:

@@ -20,8 +20,8 @@ from ledgermq.errors import LedgerMQError, NotOwner, OffsetOutOfRange, Unavailab
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import FetchFrame
 from ledgermq.protocol.status import error_from_proto
+from ledgermq.runtime.tasks import all_of
 from ledgermq.sources import Sources
-from ledgermq.tasks import all_of
 
 AT_ONCE = 16
 """Partitions that are looked at side by side."""

@@ -33,8 +33,8 @@ from ledgermq.client.settings import GroupSettings
 from ledgermq.errors import DeadlineExceeded, LedgerMQError, OffsetOutOfRange, Unavailable
 from ledgermq.offset_stores.memory import MemoryOffsetStore
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.runtime.tasks import end
 from ledgermq.sources import Sources
-from ledgermq.tasks import end
 
 
 class Member:

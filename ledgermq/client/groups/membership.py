@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from ledgermq.client.backoff import Backoff
 from ledgermq.client.groups.coordinator import Coordinator
 from ledgermq.client.groups.holdings import Holdings
 from ledgermq.client.groups.polling import Polling
@@ -18,7 +17,8 @@ from ledgermq.client.groups.reconcile import given_from_proto, given_to_proto
 from ledgermq.client.groups.standing import Standing
 from ledgermq.errors import LedgerMQError, RetriableError, Unavailable, UnknownMember
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.tasks import end
+from ledgermq.runtime.backoff import Backoff
+from ledgermq.runtime.tasks import end
 
 ATTEMPT_S = 10.0
 """Time for an answer, on top of the time for which the coordinator holds it."""

@@ -21,7 +21,6 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ledgermq.client.backoff import Backoff
 from ledgermq.client.producing.batch import Batch
 from ledgermq.errors import (
     DeadlineExceeded,
@@ -34,6 +33,7 @@ from ledgermq.errors import (
     Unavailable,
     UnknownProducer,
 )
+from ledgermq.runtime.backoff import Backoff
 
 
 @dataclass(slots=True)

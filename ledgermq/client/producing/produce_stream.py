@@ -20,7 +20,7 @@ from ledgermq.errors import DeadlineExceeded, LedgerMQError, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
 from ledgermq.protocol.frames import ProduceFrame
-from ledgermq.tasks import end
+from ledgermq.runtime.tasks import end
 
 FRAMES_IN_FLIGHT_MAX = 8
 

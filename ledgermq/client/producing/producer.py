@@ -33,8 +33,8 @@ from ledgermq.client.record import ROW_OVERHEAD_BYTES, Bytes, Headers, Record, R
 from ledgermq.client.routing import Routing
 from ledgermq.client.settings import ProducerSettings
 from ledgermq.errors import DeadlineExceeded, LedgerMQError, Unavailable, UnknownPartition, UnknownTopic
+from ledgermq.runtime.tasks import end
 from ledgermq.sources import Sources
-from ledgermq.tasks import end
 
 RECORDS_PER_STEP = 1000
 """`send_many` lets the background work after this many records."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 
-from ledgermq.client.backoff import Backoff
 from ledgermq.client.connections import Connections
 from ledgermq.client.descriptions import check_topic_name
 from ledgermq.client.producing.batch import Batch
@@ -21,6 +20,7 @@ from ledgermq.client.producing.unrouted import Unrouted
 from ledgermq.client.routing import Routing, TopicRoute
 from ledgermq.client.settings import ProducerSettings
 from ledgermq.errors import InvalidRequest, LedgerMQError, NotOwner, ResourceExhausted, UnknownTopic
+from ledgermq.runtime.backoff import Backoff
 from ledgermq.sources import Sources
 
 

@@ -22,7 +22,7 @@ from ledgermq.client.home import Home
 from ledgermq.client.record import as_bytes
 from ledgermq.client.tables.rows import Change, Rows
 from ledgermq.errors import DeadlineExceeded, LedgerMQError, OffsetOutOfRange, Unavailable
-from ledgermq.tasks import end
+from ledgermq.runtime.tasks import end
 
 FETCH_RECORDS = 5000
 FETCH_WAIT_S = 1.0

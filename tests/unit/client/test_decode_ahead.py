@@ -15,17 +15,17 @@ from crc32c import crc32c
 
 import ledgermq
 from ledgermq import errors
-from ledgermq.client.backoff import Backoff
 from ledgermq.client.consuming.decode_ahead import DATA_BYTES_MIN, DECODED_BYTES_MAX, RUNS_MAX, DecodeAhead
 from ledgermq.client.consuming.prefetch import Prefetch
 from ledgermq.client.consuming.reading import FetchedRun, Reading
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.settings import ClientSettings
 from ledgermq.protocol.records import decode_batch, encode_batch
+from ledgermq.runtime.backoff import Backoff
 from ledgermq.sources import Sources
 from tests.batches import batch_of
 from tests.unit.client.hostile import ADDRESS, HostileBroker, fetched
-from tests.virtual_time import run_virtual, virtual_sources
+from tests.virtual_time import virtual, virtual_sources
 
 MIB = 1024 * 1024
 
@@ -66,7 +66,7 @@ class Fetched:
     def __init__(self, count: int = 0, decoded_bytes_max: int = 256 * MIB) -> None:
         self.threads = Stepwise()
         self.prefetch = Prefetch(64 * MIB, DecodeAhead(self.threads, decoded_bytes_max))
-        self.reading = Reading(TopicPartition("t", 0), 1, 0, Backoff(Sources(), 1, 1))
+        self.reading = Reading(TopicPartition("t", 0), 1, 0, Backoff(Sources(), 0.001, 0.001))
         for number in range(count):
             self.add(large(number))
 
@@ -193,14 +193,12 @@ async def _consumed(client: ledgermq.Client, broker: HostileBroker) -> None:
 
 
 @pytest.mark.parametrize("threads", [0, 1, 2])
-def test_a_consumer_hands_out_and_refuses_the_same_with_threads_and_without(threads: int) -> None:
-    async def main() -> None:
-        broker = HostileBroker()
-        settings = ClientSettings(timeout_s=5, attempt_timeout_s=2)
-        with ThreadPoolExecutor(max(1, threads)) as pool:
-            async with ledgermq.Client(
-                broker, [ADDRESS], settings, virtual_sources(5), pool if threads else None
-            ) as client:
-                await _consumed(client, broker)
-
-    run_virtual(main)
+@virtual
+async def test_a_consumer_hands_out_and_refuses_the_same_with_threads_and_without(threads: int) -> None:
+    broker = HostileBroker()
+    settings = ClientSettings(timeout_s=5, attempt_timeout_s=2)
+    with ThreadPoolExecutor(max(1, threads)) as pool:
+        async with ledgermq.Client(
+            broker, [ADDRESS], settings, virtual_sources(5), pool if threads else None
+        ) as client:
+            await _consumed(client, broker)

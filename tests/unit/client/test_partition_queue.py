@@ -8,17 +8,17 @@ import random
 
 import pytest
 
-from ledgermq.client.backoff import Backoff
 from ledgermq.client.producing.batch import Batch
 from ledgermq.client.producing.compressor import Compressor
 from ledgermq.client.producing.partition_queue import PartitionQueue, Session
 from ledgermq.errors import DeadlineExceeded, OutOfOrderSequence, Unavailable
+from ledgermq.runtime.backoff import Backoff
 from ledgermq.sources import Sources
 
 
 def queue_of(*batches: Batch, idempotent: bool = True) -> PartitionQueue:
     sources = Sources(now_us=lambda: 0, random=random.Random(1))
-    queue = PartitionQueue("t", 1, 0, idempotent=idempotent, window_batches=5, backoff=Backoff(sources, 1, 4))
+    queue = PartitionQueue("t", 1, 0, idempotent=idempotent, window_batches=5, backoff=Backoff(sources, 0.001, 0.004))
     for batch in batches:
         queue.add_sealed(batch)
     return queue

@@ -20,7 +20,7 @@ from ledger.parquet.columns import close_writer, open_writer
 from ledger.parquet.new_file import FileSink
 from ledger.parquet.stored_file import parse_footer
 from tests.unit.keyed.test_cleaning_faults import AGE_S, Filled, filled
-from tests.virtual_time import run_virtual
+from tests.virtual_time import virtual
 
 
 async def problems(made: Filled, *, quick: bool = False) -> set[tuple[str, str]]:
@@ -138,23 +138,19 @@ DAMAGE: list[Callable[[Filled], Awaitable[tuple[str, str]]]] = [
 ]
 
 
-def test_a_healthy_root_is_clean_and_each_damage_is_found() -> None:
-    async def main() -> None:
-        whole = await healthy()
-        assert await problems(whole) == set()
-        for damage in DAMAGE:
-            made = whole.fork()
-            expected = await damage(made)
-            assert expected in await problems(made), damage.__name__
-
-    run_virtual(main)
+@virtual
+async def test_a_healthy_root_is_clean_and_each_damage_is_found() -> None:
+    whole = await healthy()
+    assert await problems(whole) == set()
+    for damage in DAMAGE:
+        made = whole.fork()
+        expected = await damage(made)
+        assert expected in await problems(made), damage.__name__
 
 
 @pytest.mark.parametrize("quick", [True, False])
-def test_a_removed_topic_leaves_versions_that_may_go(quick: bool) -> None:
-    async def main() -> None:
-        made = await filled(2)
-        await made.root.remove_topic("t")
-        assert ("REMOVED_TOPIC", KeyedPlace(made.topic.id, 0).folder) in await problems(made, quick=quick)
-
-    run_virtual(main)
+@virtual
+async def test_a_removed_topic_leaves_versions_that_may_go(quick: bool) -> None:
+    made = await filled(2)
+    await made.root.remove_topic("t")
+    assert ("REMOVED_TOPIC", KeyedPlace(made.topic.id, 0).folder) in await problems(made, quick=quick)

@@ -25,12 +25,13 @@ from ledger.parquet.engine import LocalEngine
 from ledger.parquet.round import run_round
 from ledgermq.errors import DataDamaged, LedgerMQError, StoreUnusable
 from ledgermq.sources import Sources
+from tests.ledgers import ledger_of
 from tests.passing_store import PassingStore
 from tests.roots import Root, read_parquet_rows
 from tests.stores import memory_store, seeded_sources
 from tests.unit.parquet.test_crashes import Crash, DyingStore
 from tests.unit.parquet.test_gc import Clock
-from tests.virtual_time import run_virtual
+from tests.virtual_time import virtual
 
 FILES = 3
 VALUES = {i: b"%d" % i for i in range(2 * FILES)}
@@ -50,8 +51,8 @@ async def filled(
     clock.now_us += 10**9
     if deleted:
         move = deletion_move(root.topics["t"], {0: deleted})
-        await advance_checkpoint(store, 1, sources, root.cluster.producer_states_max, move)
-    await apply_retention(store, 1, root.cluster, await root.catalog(), sources)
+        await advance_checkpoint(ledger_of(store, 1, cluster=root.cluster, sources=sources), move)
+    await apply_retention(ledger_of(store, 1, cluster=root.cluster, sources=sources), await root.catalog())
     clock.now_us += 10**9
     return root
 
@@ -76,7 +77,7 @@ async def live_rows(store: ObjectStore) -> dict[int, bytes]:
 
 
 async def tidy(root: Root, store: ObjectStore, sources: Sources) -> None:
-    await tidy_bundle(store, 1, root.cluster, await root.catalog(), sources)
+    await tidy_bundle(ledger_of(store, 1, cluster=root.cluster, sources=sources), await root.catalog())
 
 
 async def test_what_retention_takes_is_in_the_archive_and_nowhere_else(sources: Sources) -> None:
@@ -105,7 +106,9 @@ async def test_another_store_may_be_the_archive(sources: Sources) -> None:
 
     async with memory_store(sources) as store:
         root = await filled(store, clock, sources, archive_url="memory://vault")
-        await delete_expired_parquet(store, 1, root.cluster, await root.catalog(), sources, open_archive)
+        await delete_expired_parquet(
+            ledger_of(store, 1, cluster=root.cluster, sources=sources), await root.catalog(), open_archive
+        )
         assert await live_rows(store) == {}
         assert (await archived_rows(other), await archived_rows(store)) == (VALUES, {})
 
@@ -152,7 +155,8 @@ async def test_a_page_that_is_lost_keeps_retention_from_going_and_nothing_else(s
 
 
 @pytest.mark.parametrize("after_effect", [False, True])
-def test_a_process_may_die_at_every_operation(after_effect: bool) -> None:
+@virtual
+async def test_a_process_may_die_at_every_operation(after_effect: bool) -> None:
     async def lives(dies_at: int) -> int:
         """How many operations a whole run takes; 0: it died."""
         clock = Clock()
@@ -174,13 +178,10 @@ def test_a_process_may_die_at_every_operation(after_effect: bool) -> None:
             assert (await live_rows(store), await archived_rows(store)) == ({}, values)
             return 0 if died else dying.calls
 
-    async def main() -> None:
-        dies_at = 1
-        while not await lives(dies_at):
-            dies_at += 1
-        assert dies_at > 30
-
-    run_virtual(main)
+    dies_at = 1
+    while not await lives(dies_at):
+        dies_at += 1
+    assert dies_at > 30
 
 
 class _BadArchive(PassingStore):

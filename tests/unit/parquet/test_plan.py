@@ -105,7 +105,7 @@ def test_a_partition_joins_at_its_target_size_and_the_others_wait() -> None:
     plan = ledger.plan(catalog_of(topic(1, parquet_target_bytes="1024")))
     assert plan is None
     for _ in range(8):
-        ledger.log.segment((1, 0, 1))
+        ledger.segment((1, 0, 1))
     plan = ledger.plan(catalog_of(topic(1, parquet_target_bytes="1024")))
     assert _ranges(plan) == [(1, 0, 0, 13)]
     assert plan is not None
@@ -127,15 +127,15 @@ def test_a_partition_joins_when_its_oldest_record_lags() -> None:
 def test_a_file_is_capped_at_the_target_size_and_the_rest_follows_from_older_slots() -> None:
     ledger = Ledger()
     for _ in range(5):
-        ledger.log.segment((1, 0, 10), bytes_each=600)
+        ledger.segment((1, 0, 10), bytes_each=600)
     catalog = catalog_of(topic(1, parquet_target_bytes="1024"))
     plan = ledger.plan(catalog)
     assert _ranges(plan) == [(1, 0, 0, 19)]
     assert plan is not None
     assert (plan.files[0].first_slot_after, plan.trim_slot, list(plan.files[0].slots)) == (3, 3, [1, 2])
-    ledger.log.checkpoint.MergeFrom(fmt.Checkpoint(finished_plan=1, planned_slot=5, trim_slot=3, number=1))
+    ledger.checkpoint.MergeFrom(fmt.Checkpoint(finished_plan=1, planned_slot=5, trim_slot=3, number=1))
     ledger.part(1, parquet_end=20, newest_page=1)
-    plan = ledger.log.segment((1, 0, 1), bytes_each=600).plan(catalog)
+    plan = ledger.segment((1, 0, 1), bytes_each=600).plan(catalog)
     assert _ranges(plan) == [(1, 0, 20, 39)]
     assert plan is not None
     assert [slot.slot for slot in plan.lagging] == [3, 4]
@@ -184,20 +184,20 @@ def test_internal_topics_join_every_plan_and_make_one_when_they_are_large_or_old
 
     ledger = Ledger().segment((3, 2, 4))
     assert ledger.plan(catalog) is None
-    assert ledger.log.segment((3, 2, 4), bytes_each=INTERNAL_TARGET_BYTES).plan(catalog) is not None
+    assert ledger.segment((3, 2, 4), bytes_each=INTERNAL_TARGET_BYTES).plan(catalog) is not None
     ledger = Ledger().segment((3, 2, 4))
     for _ in range(INTERNAL_LAG_MS // 60_000):
         assert ledger.plan(catalog) is None
-        ledger.log.segment(kind=fmt.CLAIM)
+        ledger.segment(kind=fmt.CLAIM)
     assert ledger.plan(catalog) is not None
 
 
 def test_many_small_segments_of_internal_topics_make_a_plan_of_these_alone() -> None:
     ledger, catalog = Ledger().segment((1, 0, 5)), catalog_of(topic(1), topic(3, "__internal"))
     for _ in range(INTERNAL_SEGMENTS - 1):
-        ledger.log.segment((3, 0, 1), (3, 1, 1), bytes_each=1)
+        ledger.segment((3, 0, 1), (3, 1, 1), bytes_each=1)
     assert ledger.plan(catalog, only_internal=True) is None, "two partitions in one segment are one GET"
-    ledger.log.segment((1, 0, 1)).segment((3, 1, 1))
+    ledger.segment((1, 0, 1)).segment((3, 1, 1))
     plan = ledger.plan(catalog, only_internal=True)
     assert plan is not None
     assert (list(plan.files), plan.trim_slot, plan.last_slot) == ([], 1, INTERNAL_SEGMENTS + 2), (
@@ -207,9 +207,9 @@ def test_many_small_segments_of_internal_topics_make_a_plan_of_these_alone() -> 
         (0, INTERNAL_SEGMENTS - 1),
         (1, INTERNAL_SEGMENTS),
     ]
-    ledger.log.checkpoint.snapshot_bytes = 3 * SNAPSHOT_BYTES_PER_SEGMENT
+    ledger.checkpoint.snapshot_bytes = 3 * SNAPSHOT_BYTES_PER_SEGMENT
     assert ledger.plan(catalog, only_internal=True) is None, "a large snapshot is worth a longer tail"
-    ledger.log.segment((3, 0, 1)).segment((3, 0, 1)).segment((3, 0, 1))
+    ledger.segment((3, 0, 1)).segment((3, 0, 1)).segment((3, 0, 1))
     assert ledger.plan(catalog, only_internal=True) is not None
 
 
@@ -219,13 +219,11 @@ def test_a_plan_of_internal_topics_alone_goes_on_where_the_last_plan_ended_and_u
         catalog_of(topic(1, parquet_target_bytes="1024"), topic(3, "__internal")),
     )
     for _ in range(INTERNAL_SEGMENTS):
-        ledger.log.segment((3, 0, 1), bytes_each=1)
+        ledger.segment((3, 0, 1), bytes_each=1)
     assert ledger.plan(catalog, only_internal=True) is not None
-    ledger.log.checkpoint.MergeFrom(
-        fmt.Checkpoint(finished_plan=1, planned_slot=ledger.slot, snapshot_plan=1, number=1)
-    )
+    ledger.checkpoint.MergeFrom(fmt.Checkpoint(finished_plan=1, planned_slot=ledger.slot, snapshot_plan=1, number=1))
     ledger.part(3, parquet_end=INTERNAL_SEGMENTS)
-    ledger.log.segment((1, 0, 5), bytes_each=2000).segment((3, 0, 1), bytes_each=INTERNAL_TARGET_BYTES)
+    ledger.segment((1, 0, 5), bytes_each=2000).segment((3, 0, 1), bytes_each=INTERNAL_TARGET_BYTES)
     alone = ledger.plan(catalog, only_internal=True)
     assert alone is not None
     assert ([s.slot for s in alone.slots], [list(p.slots) for p in alone.internal]) == (
@@ -241,16 +239,16 @@ def test_a_plan_of_internal_topics_alone_goes_on_where_the_last_plan_ended_and_u
 def test_a_plan_that_would_lose_internal_records_is_a_bug() -> None:
     ledger, catalog = Ledger(), catalog_of(topic(3, "__internal"))
     for _ in range(INTERNAL_SEGMENTS + 1):
-        ledger.log.segment((3, 0, 1))
-    ledger.log.checkpoint.planned_slot = 1
+        ledger.segment((3, 0, 1))
+    ledger.checkpoint.planned_slot = 1
     with pytest.raises(AssertionError, match="would lose records"):
         ledger.plan(catalog, only_internal=True)
 
 
 def test_a_topic_that_the_checkpoint_names_as_removed_is_left_out() -> None:
     ledger = Ledger().segment((1, 0, 1), (2, 0, 1)).segment((2, 0, 1))
-    ledger.log.checkpoint.metadata_offset = 50
-    ledger.log.checkpoint.removed_topics.add(topic_id=2)
+    ledger.checkpoint.metadata_offset = 50
+    ledger.checkpoint.removed_topics.add(topic_id=2)
     for catalog in (catalog_of(topic(1), removed(topic(2))), catalog_of(topic(1))):
         plan = ledger.plan(catalog, everything=True)
         assert _ranges(plan) == [(1, 0, 0, 0)]
@@ -269,7 +267,7 @@ def test_a_removed_topic_that_the_checkpoint_does_not_name_yet_waits() -> None:
 def test_a_topic_that_the_catalog_does_not_know_yet_waits_and_asks_for_a_newer_catalog() -> None:
     ledger = Ledger().segment((1, 0, 1), (200, 0, 1)).segment((1, 0, 1))
     catalog = catalog_of(topic(1))
-    assert needs_newer_catalog(ledger.log.history(), catalog)
+    assert needs_newer_catalog(ledger.history(), catalog)
     plan = ledger.plan(catalog, everything=True)
     assert _ranges(plan) == [(1, 0, 0, 1)]
     assert plan is not None
@@ -281,7 +279,7 @@ def test_a_topic_that_is_gone_from_the_catalog_counts_as_removed_only_below_the_
     plan = ledger.plan(catalog_of(topic(1)), everything=True)
     assert plan is not None
     assert plan.trim_slot == 1
-    ledger.log.checkpoint.metadata_offset = 3
+    ledger.checkpoint.metadata_offset = 3
     plan = ledger.plan(catalog_of(topic(1)), everything=True)
     assert plan is not None
     assert plan.trim_slot == 3
@@ -289,8 +287,8 @@ def test_a_topic_that_is_gone_from_the_catalog_counts_as_removed_only_below_the_
 
 def test_an_older_catalog_than_the_checkpoints_is_refused() -> None:
     ledger = Ledger().segment((1, 0, 1))
-    ledger.log.checkpoint.metadata_offset = 101
-    assert needs_newer_catalog(ledger.log.history(), catalog_of(topic(1)))
+    ledger.checkpoint.metadata_offset = 101
+    assert needs_newer_catalog(ledger.history(), catalog_of(topic(1)))
     with pytest.raises(Unavailable, match="older"):
         ledger.plan(catalog_of(topic(1)), everything=True)
 

@@ -21,8 +21,8 @@ from ledgermq.client.groups.handlers.handler import Handler
 from ledgermq.client.groups.handlers.lanes import Lane, Lanes
 from ledgermq.client.groups.message import GroupMessage
 from ledgermq.errors import DeadlineExceeded, GroupError, LedgerMQError, RetriableError
+from ledgermq.runtime.tasks import end, first_of
 from ledgermq.sources import Sources
-from ledgermq.tasks import end, first_of
 
 FETCH_WAIT_S = 1.0
 FETCH_RECORDS_MAX = 500

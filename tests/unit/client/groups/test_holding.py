@@ -4,11 +4,11 @@ it said.
 
 from __future__ import annotations
 
-from ledgermq.client.backoff import Backoff
 from ledgermq.client.consuming.reading import Reading
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.holding import Holding
 from ledgermq.client.groups.offset_store import GivenPartition
+from ledgermq.runtime.backoff import Backoff
 from ledgermq.sources import Sources
 
 
@@ -16,7 +16,7 @@ def held(sought: list[int]) -> Holding:
     at = TopicPartition("t", 0)
     holding = Holding(GivenPartition(at, 1, 7), lambda _: None, lambda _, offset, delay_s: sought.append(offset))
     holding.begin(0, None)
-    holding.reading = Reading(at, 1, 0, Backoff(Sources(), 1, 1))
+    holding.reading = Reading(at, 1, 0, Backoff(Sources(), 0.001, 0.001))
     holding.progress.hand_out(0, 10)
     return holding
 

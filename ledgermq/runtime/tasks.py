@@ -1,6 +1,4 @@
-"""Tasks of asyncio: several at once until one fails, ended so that none outlives who made it; and
-what groups of them raise.
-"""
+"""Run tasks side by side, cancel the rest when one fails, and leave none running behind its owner."""
 
 from __future__ import annotations
 
@@ -12,10 +10,11 @@ T = TypeVar("T")
 
 
 async def all_of(works: Iterable[Coroutine[Any, Any, T]], at_once: int | None = None) -> list[T]:
-    """What they return, in their order. The first error ends the others and is raised as it is.
-    `at_once`: how many run side by side.
+    """Run coroutines side by side and return their results, in their order.
 
-    Who is cancelled meanwhile is cancelled, whatever a task raises at that time: an
+    The first error cancels the others and is raised as it is. `at_once`: how many run at a time.
+
+    A caller that is cancelled meanwhile is cancelled, whatever a task raises at that time. An
     `asyncio.TaskGroup` would raise the task's error instead, and a loop that goes on after errors
     would never end.
     """
@@ -52,9 +51,9 @@ async def all_of(works: Iterable[Coroutine[Any, Any, T]], at_once: int | None = 
 
 
 async def end(*tasks: asyncio.Task[Any] | None) -> None:
-    """Cancel and wait; what the tasks raised is dropped.
+    """Cancel the tasks and wait until all have ended; what they raise is dropped.
 
-    Whoever is cancelled meanwhile, even again, still waits: none is left running.
+    A caller that is cancelled meanwhile, even twice, still waits: no task is left running.
     """
     given = [task for task in tasks if task is not None]
     living = [task for task in given if not task.done()]
@@ -68,12 +67,12 @@ async def end(*tasks: asyncio.Task[Any] | None) -> None:
             interrupted = error
     for task in given:
         if not task.cancelled():
-            task.exception()  # looked at, so that asyncio does not complain that nobody did
+            task.exception()  # fetched, or asyncio would log that it never was
     if interrupted is not None:
         raise interrupted
 
 
 def first_of(failures: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The first that is not a group itself."""
+    """Return the first error of a group that is not a group itself."""
     first = failures.exceptions[0]
     return first_of(first) if isinstance(first, BaseExceptionGroup) else first

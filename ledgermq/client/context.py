@@ -1,0 +1,27 @@
+"""What the parts of one client share: how to reach the cluster, and the injected sources.
+
+Made once, by `Client`, and handed to everything that a client makes: producers, consumers, members
+of groups, administration.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ledgermq.client.connections import Connections
+from ledgermq.client.offsets import Offsets
+from ledgermq.client.routing import Routing
+from ledgermq.sources import Sources
+
+
+@dataclass(frozen=True, slots=True)
+class ClientContext:
+    """`connections`: to brokers, and calls that any broker may answer. `routing`: topics,
+    partitions and their owners. `offsets`: look-ups of offsets at those owners. `sources`: wall
+    clock, randomness, ids.
+    """
+
+    connections: Connections
+    routing: Routing
+    offsets: Offsets
+    sources: Sources
