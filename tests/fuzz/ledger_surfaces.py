@@ -31,11 +31,11 @@ from ledger.log.snapshot import decode_snapshot, encode_snapshot, records_of
 from ledger.object_store.memory import MemoryStore
 from ledger.root.cluster import ClusterDefaults, open_cluster, read_cluster
 from ledger.topics.catalog import Catalog, Topic, encode_topic_record, read_catalog, topic_key
-from tests.batches import mutate
 from tests.fuzz.mutation import mutate_fields, mutate_sealed
 from tests.fuzz.surface import Surface
-from tests.ledgers import STATES_MAX, append_and_wait, batch, encode_values, own, session
-from tests.stores import seeded_sources
+from tests.stores.backends import seeded_sources
+from tests.worlds.batches import mutate
+from tests.worlds.ledgers import STATES_MAX, append_and_wait, batch, encode_values, own, session
 
 BUNDLE = 1
 _runner = asyncio.Runner()

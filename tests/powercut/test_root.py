@@ -23,12 +23,12 @@ from ledger.object_store.file import FileStore
 from ledger.parquet.round import cut_open_plan_short
 from ledger.root.cluster import read_cluster
 from stateless_broker.heartbeat import Heartbeat, decode_heartbeat, encode_heartbeat
-from tests.full_store import FullStore
 from tests.powercut.cutting import CUTS, check_cuts
 from tests.powercut.disk_model import NEWEST, OLDEST, DiskModel, at_random
 from tests.powercut.recording import Killed, Recording, Step
-from tests.roots import Root, parquet_keys, read_rows
-from tests.stores import seeded_sources
+from tests.stores.backends import seeded_sources
+from tests.stores.full import FullStore
+from tests.worlds.roots import Root, parquet_keys, read_rows
 
 TOPICS = ("flights", "planes")
 TURNS = 16

@@ -7,8 +7,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from tests.faulty_store import Faults
 from tests.simulation.ambush import NO_AMBUSH, Ambush, draw_ambush
+from tests.stores.faulty import Faults
 
 
 @dataclass(frozen=True, slots=True)

@@ -229,7 +229,7 @@ async def _leave_unfinished(store: ObjectStore, cluster: ClusterSettings) -> Non
 
 
 def _void_batch(index: fmt.SegmentIndex, topic_id: int) -> bytes:
-    from tests.ledgers import batch
+    from tests.worlds.ledgers import batch
 
     made = batch(b"void: nobody may ever see this", topic_id=topic_id)
     index.batches.append(made.entry(0, first_batch_position()))

@@ -23,7 +23,7 @@ from ledger.log.snapshot import decode_snapshot, encode_snapshot
 from ledger.object_store.memory import MemoryStore
 from ledger.root.cluster import CHECKSUM, ClusterSettings, checksum_of, read_cluster
 from ledgermq.errors import DataDamaged, FormatNotSupported, LedgerMQError
-from tests.stores import seeded_sources
+from tests.stores.backends import seeded_sources
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 

@@ -12,6 +12,7 @@ from ledger.blocking import run_inline
 from ledger.garbage.delete import log_start_move
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.memory import MemoryStore
+from ledger.object_store.wrapper import StoreWrapper
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.keyed_report import CleaningReport
 from ledger.parquet.report import Lag, RoundReport
@@ -19,11 +20,10 @@ from ledger.rounds.service import CompactionService, ServiceEvents
 from ledger.rounds.stillness import STILL_S_MAX
 from ledgermq.errors import InvalidRequest, LedgerMQError, Unavailable
 from ledgermq_tools.ledger.compaction_service import parse_interval_s
-from tests.keyed_topics import Written, put_pairs
-from tests.passing_store import PassingStore
-from tests.requests_made import LateLists, Requests
-from tests.roots import Root, parquet_keys, read_everything
+from tests.stores.requests_made import LateLists, Requests
 from tests.virtual_time import virtual, virtual_sources
+from tests.worlds.keyed_topics import Written, put_pairs
+from tests.worlds.roots import Root, parquet_keys, read_everything
 
 VALUES = [b"x" * 50] * 4
 
@@ -48,7 +48,7 @@ class Heard(ServiceEvents):
         self.failed.append((bundle, error))
 
 
-class NoDeletes(PassingStore):
+class NoDeletes(StoreWrapper):
     """Segments of bundle 1 cannot be deleted. `tries`: how often it was tried."""
 
     tries = 0
@@ -61,7 +61,7 @@ class NoDeletes(PassingStore):
         await self.inner.delete(keys_of)
 
 
-class SlowStore(PassingStore):
+class SlowStore(StoreWrapper):
     """Each range of a segment of bundle 1 takes its time."""
 
     def __init__(self, inner: MemoryStore, seconds: float) -> None:

@@ -32,10 +32,10 @@ from ledgermq.errors import (
 )
 from ledgermq.sources import Sources
 from spark.source.stream import StreamReader
-from tests.ledgers import STATES_MAX
-from tests.roots import Root
-from tests.source_readers import stream_reader
-from tests.source_root import ALL, DAY, compact, fill
+from tests.worlds.ledgers import STATES_MAX
+from tests.worlds.roots import Root
+from tests.worlds.source_readers import stream_reader
+from tests.worlds.source_root import ALL, DAY, compact, fill
 
 Row = tuple[str, int, int]
 
