@@ -12,9 +12,10 @@ from importlib.metadata import version
 
 from ledger import keys
 from ledger.blocking import RunBlocking
+from ledger.cluster import ClusterSettings, open_cluster
 from ledger.fsck.cluster_fit import check_fit
+from ledger.log.ledger_ref import LedgerRef
 from ledger.object_store.contract import ObjectStore
-from ledger.root.cluster import ClusterSettings, open_cluster
 from ledger.root.copies import copies_of
 from ledger.root.two_clocks import TwoClocks
 from ledgermq.protocol.api import BrokerApi, Connector
@@ -73,7 +74,9 @@ class Broker:
         self.membership.alarms = self.alarms.now
         self.directory = Directory(cluster.bundles)
         self._peers = Peers(connector, interval_s, self._peer_lost)
-        self.metadata = Metadata(store, cluster, sources, self._metadata_source, self._peers.connection)
+        self.metadata = Metadata(
+            LedgerRef(store, keys.METADATA_BUNDLE, cluster, sources), self._metadata_source, self._peers.connection
+        )
         context = self.context = BundleContext(
             store,
             sources,
@@ -92,9 +95,7 @@ class Broker:
         self.alarms.add(self._takes_no_records)
         if (copies := copies_of(store)) is not None:
             self.alarms.add(lambda: sorted(copies.damaged.values()))
-        self.controller = Controller(
-            store, cluster, self.metadata, self.ownership, sources, _topic_limits(settings), context.compaction.engine
-        )
+        self.controller = Controller(context.compaction, self.metadata, self.ownership, _topic_limits(settings))
         self.service = self._put_service_together(cluster, store.url, run_blocking)
         self._run: asyncio.Task[None] | None = None
 

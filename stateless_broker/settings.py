@@ -15,7 +15,7 @@ from typing import Any, Literal
 from pydantic import Field
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from ledger.root.cluster import BUNDLES_MAX, ClusterDefaults
+from ledger.cluster import BUNDLES_MAX, ClusterDefaults
 from stateless_broker.settings_sources import names_of, read_sources, settle
 
 PORT = 9650

@@ -19,7 +19,7 @@ from ledgermq.errors import NotOwner, RetriableError
 from ledgermq.sources import Sources
 from tests.servers.cutting_proxy import cutting_proxy
 from tests.stores.backends import seeded_sources
-from tests.worlds.ledgers import STATES_MAX, TOPIC_ID, append, batch, own, read_values
+from tests.worlds.ledgers import TOPIC_ID, append, batch, ledger_of, own, read_values
 from tests.worlds.reading import rows_of
 
 BROKERS = 3
@@ -46,7 +46,7 @@ async def open_one(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
 
 async def follow(store: ObjectStore, seen: dict[int, bytes]) -> None:
     """Until the last record."""
-    reader = LedgerReader(store, 1, STATES_MAX)
+    reader = LedgerReader(ledger_of(store, 1))
     while b"last" not in seen.values():
         try:
             await reader.open()

@@ -13,7 +13,7 @@ from ledger.object_store.memory import MemoryStore
 from ledgermq.errors import LedgerMQError, NotOwner
 from tests.stores.faulty import Faults, FaultyStore
 from tests.virtual_time import virtual, virtual_sources
-from tests.worlds.ledgers import STATES_MAX, append, batch, read_values
+from tests.worlds.ledgers import append, batch, ledger_of, read_values
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -42,7 +42,7 @@ async def test_acknowledged_records_are_kept_once_and_in_order(seed: int) -> Non
             faults = Faults(before=0.05, after=0.05, late=0.1, throttle=0.02, delay_s_max=draw.choice([0.01, 0.3, 2.0]))
             try:
                 writer, _ = await claim(
-                    FaultyStore(store, sources, faults), 1, f"b{draw.randrange(3)}", sources, STATES_MAX
+                    ledger_of(FaultyStore(store, sources, faults), 1, sources=sources), f"b{draw.randrange(3)}"
                 )
                 writers.append(writer)
             except LedgerMQError:
@@ -56,11 +56,11 @@ async def test_acknowledged_records_are_kept_once_and_in_order(seed: int) -> Non
             await asyncio.sleep(draw.choice([0.01, 1.0, 20.0]))
         else:
             try:
-                await advance_checkpoint(store, 1, virtual_sources(draw.getrandbits(32)), STATES_MAX)
+                await advance_checkpoint(ledger_of(store, 1, sources=virtual_sources(draw.getrandbits(32))))
             except NotOwner:
                 pass
     await collect(waiting)
-    state = (await recover(store, 1, STATES_MAX)).state
+    state = (await recover(ledger_of(store, 1))).state
     for partition in range(2):
         values = await read_values(store, partition)
         assert sorted(values) == list(range(len(values))) == list(range(state.end(7, partition)))

@@ -20,11 +20,11 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from ledger.object_store.contract import ObjectStore
+from ledger.sinks import Decision
 from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
 from spark.sink import driver, publishing
 from spark.sink.cluster import Place
-from spark.sink.decision import Decision
 from spark.sink.driver import commit_epoch
 from spark.sink.publishing import publish
 from spark.sink.staged import Staged

@@ -27,6 +27,7 @@ from ledger.rounds.stillness import STILL_S_MAX
 from ledgermq.errors import DataDamaged, LedgerMQError
 from tests.stores.requests_made import LateLists, Requests
 from tests.virtual_time import run_virtual, virtual, virtual_sources
+from tests.worlds.ledgers import ledger_of
 from tests.worlds.roots import NoTasks, Root, read_everything
 
 SEEDS = int(os.environ.get("LEDGERMQ_SEEDS", "12"))
@@ -107,7 +108,9 @@ class _World:
     async def delete(self) -> None:
         topic = self.root.topics[self._random.choice([*self.root.topics])]
         try:
-            await advance_checkpoint(self.store, topic.bundles[0], self.root.sources, 100, deletion_move(topic, {0: 2}))
+            await advance_checkpoint(
+                ledger_of(self.store, topic.bundles[0], sources=self.root.sources), deletion_move(topic, {0: 2})
+            )
             self.taken_from.add(topic.name)
         except (AssertionError, LedgerMQError):
             return  # less is there, or the topic is held

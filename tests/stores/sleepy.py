@@ -9,6 +9,8 @@ from ledger.object_store.contract import ObjectStore
 from ledgermq.sources import Sources
 from tests.stores.faulty import Faults, FaultyStore
 
+CALM = Faults()
+
 
 class SleepyStore(FaultyStore):
     """Before or after a share of its operations, `naps`, it sleeps for up to one of `naps_s_max`
@@ -19,7 +21,7 @@ class SleepyStore(FaultyStore):
         self,
         inner: ObjectStore,
         sources: Sources,
-        faults: Faults = Faults(),
+        faults: Faults = CALM,
         *,
         naps: float = 0.01,
         naps_s_max: Sequence[float] = (2, 10, 40),

@@ -33,7 +33,7 @@ from stateless_broker.bundle.owner import BundleOwner
 from tests.stores.faulty import Faults, FaultyStore
 from tests.virtual_time import virtual_in, virtual_sources
 from tests.worlds.bundles import QUIET, TOPIC, bundle_context, fetch_values, opened, produce
-from tests.worlds.ledgers import STATES_MAX, TOPIC_ID, batch
+from tests.worlds.ledgers import TOPIC_ID, batch, ledger_of
 
 
 class Counts(BundleMetrics):
@@ -91,7 +91,7 @@ async def test_a_checkpoint_every_so_many_segments_and_older_ones_go(
         assert await fetch_values(owner, 0) == [b"%d" % i for i in range(95)]
     assert counts.checkpoints >= 8
     assert len(await checkpoints(store.inner)) == 1
-    found = await recover(store.inner, 1, STATES_MAX)
+    found = await recover(ledger_of(store.inner, 1))
     assert len(found.tail) <= 11
     assert found.state.end(TOPIC_ID, 0) == 95
 
@@ -121,7 +121,7 @@ async def test_a_hand_over_leaves_a_short_tail_if_the_store_allows(
     store.operations, store.faults = frozenset({"list"}), faults
     await owner.release("b")
     store.faults = Faults()
-    found = await recover(store, 1, STATES_MAX)
+    found = await recover(ledger_of(store, 1))
     assert found.state.released
     assert found.state.end(TOPIC_ID, 0) == 100
     assert len(found.tail) == (1 if faults == Faults() else 102)
@@ -214,12 +214,12 @@ async def test_a_look_that_finds_nothing_new_reads_no_checkpoint(
     """A checkpoint may be megabytes, and bundles look every few seconds."""
     async with opened(context_of(store, sources, QUIET, counts)) as owner:
         await produce(owner, batch(b"a"))
-        await advance_checkpoint(store, 1, sources, STATES_MAX)
+        await advance_checkpoint(ledger_of(store, 1, sources=sources))
         assert await owner._reads.look()
         gets = store.calls["get"]
         assert not await owner._reads.look()
         assert store.calls["get"] == gets
-        await advance_checkpoint(store, 1, sources, STATES_MAX)
+        await advance_checkpoint(ledger_of(store, 1, sources=sources))
         gets = store.calls["get"]
         assert await owner._reads.look()
         assert store.calls["get"] == gets + 1
@@ -268,7 +268,7 @@ async def test_a_new_owner_compacts_what_the_former_one_left(
     context = context_of(store, sources, BundleLimits(), counts, quick())
     async with opened(context) as owner:
         await produce(owner, *[batch(b"%d" % i) for i in range(5)])
-    await advance_checkpoint(store, 1, sources, STATES_MAX)
+    await advance_checkpoint(ledger_of(store, 1, sources=sources))
     async with opened(context) as owner:
         await asyncio.sleep(120)
         assert owner._reads.parquet_end((TOPIC_ID, 0)) == 5
@@ -324,7 +324,7 @@ async def test_a_parked_partition_in_the_way_is_named_when_produce_is_refused(
             part.parked.plan, part.parked.first_slot, part.parked.object_key = 1, 2, keys.segment(1, 2)
             return True
 
-        await advance_checkpoint(store, 1, sources, STATES_MAX, park)
+        await advance_checkpoint(ledger_of(store, 1, sources=sources), park)
         await owner._reads.look()
         for _ in range(18):
             await produce(owner, batch(b"a"))

@@ -19,6 +19,7 @@ from ledgermq.sources import Sources
 from tests.stores.one_put import OnePut
 from tests.stores.requests_made import Requests
 from tests.worlds.keyed_root import HOUR_MS, Keyed
+from tests.worlds.ledgers import ledger_of
 from tests.worlds.reading import opened_reader
 from tests.worlds.roots import parquet_keys
 
@@ -39,7 +40,7 @@ async def left(**settings: str) -> Keyed:
 async def delete_before(keyed: Keyed, offset: int) -> None:
     root = keyed.root
     await advance_checkpoint(
-        root.store, 1, root.sources, root.cluster.producer_states_max, deletion_move(keyed.topic, {0: offset})
+        ledger_of(root.store, 1, cluster=root.cluster, sources=root.sources), deletion_move(keyed.topic, {0: offset})
     )
 
 

@@ -14,6 +14,7 @@ from ledger.object_store.wrapper import StoreWrapper
 from tests.stores.one_put import OnePut
 from tests.worlds.keyed_root import Keyed
 from tests.worlds.keyed_topics import Pair
+from tests.worlds.ledgers import ledger_of
 from tests.worlds.roots import parquet_keys
 
 PAIRS: list[Pair] = [(b"a", b"1"), (b"b", b"2"), (b"c", b"3")]
@@ -124,7 +125,14 @@ async def test_a_hold_is_looked_at_just_before_versions_go() -> None:
     assert await keyed.clean() == 1
     keyed.wait(0.02)
     before, root = await keyed.objects(), keyed.root
-    assert await tidy_partition(HeldMeanwhile(keyed), root.cluster, keyed.topic, 0, root.sources) == []
+    assert (
+        await tidy_partition(
+            ledger_of(HeldMeanwhile(keyed), keyed.topic.bundles[0], cluster=root.cluster, sources=root.sources),
+            keyed.topic,
+            0,
+        )
+        == []
+    )
     assert await keyed.objects() == before
     await keyed.alter(legal_hold="false")
     await keyed.clean()

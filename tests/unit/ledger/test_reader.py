@@ -22,7 +22,7 @@ from ledger.view.reader import LedgerReader
 from ledgermq.errors import DataDamaged, OffsetOutOfRange
 from tests.stores.faulty import FaultyStore
 from tests.virtual_time import virtual_in, virtual_sources
-from tests.worlds.ledgers import STATES_MAX
+from tests.worlds.ledgers import ledger_of
 from tests.worlds.reading import opened_reader, read_to_end, rows_of
 from tests.worlds.roots import Root, parquet_keys
 
@@ -161,7 +161,7 @@ async def test_records_below_the_log_start_are_refused(root: Root, store: Faulty
     await root.produce("t", (0, [b"a", b"b"]))
     await root.compact()
     reader = await opened_reader(store)
-    await advance_checkpoint(root.store, 1, root.sources, STATES_MAX, log_start_move({part(root): 1}))
+    await advance_checkpoint(ledger_of(root.store, 1, sources=root.sources), log_start_move({part(root): 1}))
     await asyncio.sleep(2)
     for _ in range(2):
         await reader.refresh()
@@ -316,7 +316,7 @@ async def test_following_shows_each_record_once_as_it_comes(root: Root, store: F
 @on_a_root
 async def test_only_what_is_wanted_takes_memory(root: Root, store: FaultyStore) -> None:
     await root.produce("t", (0, [b"a"]), (1, [b"x"]))
-    reader = LedgerReader(store, 1, STATES_MAX, wanted=lambda key: key[1] == 1, run_blocking=run_inline)
+    reader = LedgerReader(ledger_of(store, 1), wanted=lambda key: key[1] == 1, run_blocking=run_inline)
     await reader.open()
     assert reader.partitions() == [part(root, 1)]
     assert await read_to_end(reader, part(root, 1)) == written(root, 1)
@@ -371,13 +371,13 @@ async def test_a_time_is_looked_for_where_the_log_starts_by_now(root: Root, stor
         await root.produce("t", (0, [b"a", b"b"]), timestamp_ms=10 + number)
         await root.compact()
     reader = await opened_reader(store)
-    await advance_checkpoint(root.store, 1, root.sources, STATES_MAX, log_start_move({part(root): 3}))
+    await advance_checkpoint(ledger_of(root.store, 1, sources=root.sources), log_start_move({part(root): 3}))
 
     def forget(draft: fmt.Checkpoint) -> bool:
         draft.partitions[0].parquet_start = 2
         return True
 
-    await advance_checkpoint(root.store, 1, root.sources, STATES_MAX, forget)
+    await advance_checkpoint(ledger_of(root.store, 1, sources=root.sources), forget)
     await root.store.delete((await parquet_keys(root.store))[:1])
     assert await reader.offset_at(part(root), 0) == 3
     assert await reader.offset_at(part(root), 12_000) == 4

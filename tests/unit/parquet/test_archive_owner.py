@@ -24,6 +24,7 @@ from ledgermq.sources import Sources
 from tests.stores.one_put import OnePut
 from tests.unit.parquet.test_archive import VALUES, archived_rows, filled, live_rows
 from tests.unit.parquet.test_gc import Clock
+from tests.worlds.ledgers import ledger_of
 from tests.worlds.roots import Root, parquet_keys
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "archive-owner-v1.json"
@@ -47,7 +48,9 @@ class Vault:
         return await filled(store, self.clock, self.sources, archive_url="memory://vault")
 
     async def expire(self, root: Root) -> int:
-        return await delete_expired_parquet(root.store, 1, root.cluster, await root.catalog(), self.sources, self.open)
+        return await delete_expired_parquet(
+            ledger_of(root.store, 1, cluster=root.cluster, sources=self.sources), await root.catalog(), self.open
+        )
 
     async def open(self, url: str) -> ObjectStore:
         return self.store

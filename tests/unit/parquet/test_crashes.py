@@ -20,6 +20,7 @@ from ledgermq.sources import Sources
 from tests.stores.backends import seeded_sources
 from tests.stores.one_put import OnePut
 from tests.virtual_time import run_virtual, virtual, virtual_sources
+from tests.worlds.ledgers import ledger_of
 from tests.worlds.roots import Root, read_everything, read_parquet_rows
 
 
@@ -136,7 +137,7 @@ async def _check(root: Root) -> None:
     assert not [key for key in left if "/compactions/" in key]
     assert len([key for key in left if "/checkpoints/" in key]) == 2
     assert list(await root.store.list_fences()) == []
-    history = await read_history(root.store, 0, 100)
+    history = await read_history(ledger_of(root.store, 0))
     assert [r.key for r in await read_internal(root.store, history, 0, 0)] == [
         topic_key(name) for name in ("__metadata", "t", "later")
     ]
