@@ -241,7 +241,7 @@ class FetchPath:
             )
             found.urls.append(located.url)
         if header.batches and logs_debug(__name__):
-            self._tell(cursor, header)
+            self._log_sent(cursor, header)
         return found
 
     def _frame(self, found: Sequence[_Found]) -> FetchFrame:
@@ -256,7 +256,7 @@ class FetchPath:
         return Frame(header, [piece for part in found for piece in part.data])
 
     @staticmethod
-    def _tell(cursor: _Cursor, header: pb.FetchedPartition) -> None:
+    def _log_sent(cursor: _Cursor, header: pb.FetchedPartition) -> None:
         end = header.batches[-1].base_offset + header.batches[-1].record_count
         log.debug(
             "batches sent",

@@ -34,11 +34,11 @@ from ledger.view.range_read import RangeReader, plan_ranges, split
 from ledger.view.reader import LedgerReader
 from ledgermq.errors import DataDamaged, LedgerMQError, OffsetOutOfRange
 from ledgermq.sources import Sources
-from tests.faulty_store import Faults, FaultyStore
-from tests.ledgers import append, batch, ledger_of, take_over
-from tests.reading import rows_of
-from tests.roots import Root, read_rows
+from tests.stores.faulty import Faults, FaultyStore
 from tests.virtual_time import run_virtual, virtual, virtual_sources
+from tests.worlds.ledgers import append, batch, ledger_of, take_over
+from tests.worlds.reading import rows_of
+from tests.worlds.roots import Root, read_rows
 
 SEEDS = int(os.environ.get("LEDGERMQ_SEEDS", "4"))
 FAILED_ONCE = (79, 297)

@@ -30,11 +30,11 @@ from ledger.rounds.runner import compact_bundle
 from ledger.topics.catalog import read_catalog
 from ledgermq.errors import DataDamaged, LedgerMQError
 from ledgermq.sources import Sources
-from tests.faulty_store import Faults, FaultyStore
-from tests.ledgers import append_and_wait, batch, ledger_of, take_over
-from tests.roots import Root, read_parquet_rows, read_segments
-from tests.url_store import UrlStore
+from tests.stores.faulty import Faults, FaultyStore
+from tests.stores.url import UrlStore
 from tests.virtual_time import virtual, virtual_sources
+from tests.worlds.ledgers import append_and_wait, batch, ledger_of, take_over
+from tests.worlds.roots import Root, read_parquet_rows, read_segments
 
 SEEDS = int(os.environ.get("LEDGERMQ_SEEDS", "3"))
 DURATION_S = 120.0
