@@ -16,11 +16,11 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from ledger.cluster import BUNDLES_MAX, ClusterDefaults
+from ledgermq.buffers import KIB, MIB
 from stateless_broker.settings_sources import names_of, read_sources, settle
 
 PORT = 9650
 ADMIN_PORT = 9651
-KIB, MIB = 1024, 1024 * 1024
 
 
 class ProcessSettings(BaseSettings):

@@ -9,28 +9,26 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, fields
 from math import inf
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
+from ledgermq.buffers import MIB
 from ledgermq.client.consuming.direct_reads import check_place
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.offset_store import OffsetStore
 from ledgermq.errors import InvalidConfig, LedgerMQError
 from ledgermq.hints import did_you_mean
-from ledgermq.protocol.limits import BATCH_BYTES_TYPICAL, FRAME_PAYLOAD_BYTES_MAX
+from ledgermq.protocol.limits import BATCH_BYTES_TYPICAL, FRAME_PAYLOAD_BYTES_MAX, WINDOW_BATCHES
+from ledgermq.protocol.names import NAME_CHARS_MAX
+from ledgermq.protocol.records import Compression
 
-MIB = 1024 * 1024
 MEMBER_TIMEOUT_S_MAX = 24 * 3600.0
-NAME_CHARS_MAX = 249
 HEARTBEAT_WAIT_S, REVOKE_WAIT_S = 3.0, 30.0
 HEARTBEATS_PER_SESSION = 3
 
+ChosenCompression = Literal["auto", Compression]
+
 Partitioner = Callable[[str, bytes | None, int], int]
 """(topic, key, number of partitions) -> partition."""
-
-WINDOW_BATCHES = 5
-"""Batches of one producer and partition that may be unacknowledged at once: as many as brokers
-remember (design P2).
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +83,7 @@ class ProducerSettings:
     """Size of a batch of one partition, before compression; a larger record travels alone."""
     request_bytes_max: int = BATCH_BYTES_TYPICAL
     """Size of a request to one broker, all partitions together."""
-    compression: Literal["auto", "none", "lz4", "zstd"] = "auto"
+    compression: ChosenCompression = "auto"
     """Unless the topic's own setting names one. auto: lz4, as long as a partition's batches become
     smaller by it.
     """
@@ -115,7 +113,7 @@ class ProducerSettings:
             self, "delivery_timeout_s", "request_timeout_s", "batch_bytes_max", "request_bytes_max", "buffer_bytes_max"
         )
         _one_of(self, "acks", "durable", "received")
-        _one_of(self, "compression", "auto", "none", "lz4", "zstd")
+        _one_of(self, "compression", "auto", *get_args(Compression))
         _one_of(self, "when_full", "wait", "fail")
         if self.linger_ms is not None:
             _between(self, "linger_ms", 0, 60_000)
