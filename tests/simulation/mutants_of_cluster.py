@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.keys import PartitionId
 from ledger.log.recovery import advance_checkpoint
 from ledger.log.segment import Batch
 from ledger.log.writer import LedgerWriter
@@ -123,7 +124,7 @@ def trimmed_fetch_goes_on_behind_it(patch: Patch) -> None:
     real = BundleReads._read
 
     async def read(self: BundleReads, topic: Any, partition: int, offset: int, bytes_max: int) -> Any:
-        known = self.index.partitions.get((topic.id, partition))
+        known = self.index.partitions.get(PartitionId(topic.id, partition))
         if known is not None and len(known) and offset < known.begin:
             offset = known.begin
         return await real(self, topic, partition, offset, bytes_max)
@@ -131,7 +132,7 @@ def trimmed_fetch_goes_on_behind_it(patch: Patch) -> None:
     async def fetch(
         self: BundleReads, topic: Any, partition: int, offset: int, bytes_max: int, *, direct: bool = False
     ) -> PartitionFetch:
-        high = self.high_watermark((topic.id, partition))
+        high = self.high_watermark(PartitionId(topic.id, partition))
         if offset >= high:
             return PartitionFetch(high, 0, [])
         return PartitionFetch(high, 0, await self._read(topic, partition, offset, bytes_max))

@@ -27,9 +27,7 @@ class SendBuffer:
     def __init__(self, settings: ProducerSettings) -> None:
         self.held_bytes = 0
         self.full_bytes = settings.buffer_bytes_max
-        self.limit_bytes = settings.buffer_bytes_max + (
-            settings.waiting_bytes_max if settings.when_full == "wait" else 0
-        )
+        self.limit_bytes = settings.buffer_bytes_max * (2 if settings.when_full == "wait" else 1)
         self._fails = settings.when_full == "fail"
         self._timeout_s = settings.delivery_timeout_s
         self._released: asyncio.Future[None] | None = None
