@@ -13,8 +13,7 @@ from math import inf
 from typing import Any, Literal, TypeVar
 
 from ledgermq.buffers import MIB
-from ledgermq.client.consuming.direct_reads import check_place
-from ledgermq.client.declared import above_zero, between, check_fields, function, switch, text
+from ledgermq.client.declared import above_zero, between, check_fields, function, place, switch, text
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.offset_store import OffsetStore
 from ledgermq.errors import InvalidConfig, LedgerMQError
@@ -129,14 +128,13 @@ class ConsumerSettings:
     """
     decoded_bytes_max: int = above_zero(256 * MIB)
     """Largest size of a decoded batch; one that claims to be larger is refused as damaged."""
-    direct_reads: str = ""
+    direct_reads: str = place()
     """URL (file:///root/of/the/cluster, https://bucket.host/) below which this consumer may read
     segments from the store if brokers return their locations; it takes the rest from brokers. Not
     set: brokers send everything. Set it to take load off the brokers when reading old data.
     """
 
     def __post_init__(self) -> None:
-        check_place(self.direct_reads)
         check_fields(self)
 
 
