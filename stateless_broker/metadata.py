@@ -16,10 +16,11 @@ from ledger.keys import PartitionId
 from ledger.log.ledger_ref import LedgerRef
 from ledger.log.shared_run import SharedRun
 from ledger.topics.catalog import METADATA, Catalog, read_catalog
+from ledgermq.buffers import Buffer
 from ledgermq.errors import LedgerMQError, OffsetOutOfRange, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
-from ledgermq.protocol.batch_header import Buffer, check_crc
+from ledgermq.protocol.batch_header import check_crc
 from ledgermq.protocol.frames import FetchFrame
 from ledgermq.protocol.records import decode_batch
 from ledgermq.protocol.status import error_from_proto
