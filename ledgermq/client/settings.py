@@ -13,9 +13,9 @@ from typing import Any, Literal, TypeVar
 
 from ledgermq.client.consuming.direct_reads import check_place
 from ledgermq.client.descriptions import TopicPartition
-from ledgermq.client.groups.offset_store import OffsetStore
 from ledgermq.errors import InvalidConfig, LedgerMQError
 from ledgermq.hints import did_you_mean
+from ledgermq.offset_stores.contract import OffsetStore
 from ledgermq.protocol.limits import BATCH_BYTES_TYPICAL, FRAME_PAYLOAD_BYTES_MAX
 
 MIB = 1024 * 1024

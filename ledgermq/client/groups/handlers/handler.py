@@ -1,4 +1,4 @@
-"""A handler as a program declares it, and what became of it so far."""
+"""A handler as a program declares it, and its counts."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any
 
+from ledgermq.client.groups.assignment import Topics, check_group, check_rule, topics_of
 from ledgermq.client.groups.handlers.lanes import Ordering
 from ledgermq.client.groups.message import GroupMessage
-from ledgermq.client.groups.start_rule import check_rule
-from ledgermq.client.groups.subscription import Topics, check_group, topics_of
 from ledgermq.client.settings import GroupSettings, settings_from
 from ledgermq.errors import InvalidConfig
 from ledgermq.hints import nearest
@@ -38,11 +37,11 @@ class HandlerSettings:
     concurrency: int = 1
     """Messages that are handled at the same time."""
     ordered_by: Ordering = "partition"
-    """What is handled one by one, the next only after success: a partition, the messages of one
-    key, or nothing (None).
+    """What is handled one by one, each after the one before has succeeded: the messages of a
+    partition, those of one key, or nothing (None).
     """
     executor: Executor | None = None
-    """Where functions that are not asynchronous run; None: the event loop's own threads."""
+    """Runs functions that are not asynchronous; None: the event loop's default threads."""
     timeout_s: float | None = None
     """An asynchronous call that takes longer has failed."""
     retry_ms_first: int = 200
@@ -101,9 +100,7 @@ def handler_settings(topics: Topics, group: str, given: Mapping[str, Any]) -> Ha
 
 @dataclass(slots=True, eq=False)
 class Handler:
-    """What `client.handler` leaves in the place of the function, so that it can be called, and
-    looked at.
-    """
+    """What `client.handler` returns in place of the function. Calling it calls the function."""
 
     function: HandlerFunction
     settings: HandlerSettings
