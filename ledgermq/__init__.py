@@ -41,9 +41,8 @@ from ledgermq.client.groups.group_consumer import GroupConsumer
 from ledgermq.client.groups.handlers.handler import Handler
 from ledgermq.client.groups.lag import Lag
 from ledgermq.client.groups.message import GroupMessage
-from ledgermq.client.producing.delivery import BatchResult, Deliveries, Delivery, SendResult
+from ledgermq.client.producing.delivery import BatchDelivery, BatchResult, Deliveries, Delivery, SendResult
 from ledgermq.client.producing.producer import Producer
-from ledgermq.client.producing.unrouted import BatchDelivery
 from ledgermq.client.record import Record
 from ledgermq.client.tables.rows import Change
 from ledgermq.client.tables.table import Table

@@ -11,6 +11,9 @@ import asyncio
 import random
 import selectors
 from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
+from functools import wraps
+from inspect import signature
 from typing import Any, TypeVar
 
 from ledgermq.sources import Sources
@@ -56,6 +59,47 @@ def virtual_sources(seed: int = 0, skew_us: int = 0) -> Sources:
 
 
 def run_virtual(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """The result of `main()`, run to its end in virtual time."""
+    """Return the result of `main()`, run to its end in virtual time."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(main())
+
+
+VirtualTest = Callable[[Callable[..., Coroutine[Any, Any, None]]], Callable[..., None]]
+"""A decorator of coroutine functions that are tests."""
+
+
+def virtual(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run the decorated coroutine function as a test in virtual time.
+
+    Its parameters are fixtures and parameters of `parametrize`, as those of any test. What a
+    fixture makes is made outside the loop.
+    """
+
+    @wraps(test)
+    def run(*args: Any, **named: Any) -> None:
+        run_virtual(lambda: test(*args, **named))
+
+    return run
+
+
+def virtual_in(world: Callable[[], AbstractAsyncContextManager[Any]], *names: str) -> VirtualTest:
+    """Run the decorated test in virtual time, within `world()`.
+
+    The world's value is the test's argument `names[0]`; with several names it is a tuple of as many
+    values. The test's other parameters are fixtures.
+    """
+
+    def decorate(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+        @wraps(test)
+        async def within(*args: Any, **named: Any) -> None:
+            async with world() as found:
+                values = found if len(names) > 1 else (found,)
+                await test(*args, **dict(zip(names, values, strict=True)), **named)
+
+        run = virtual(within)
+        shown = signature(test)
+        others = [parameter for name, parameter in shown.parameters.items() if name not in names]
+        run.__signature__ = shown.replace(parameters=others)  # type: ignore[attr-defined]
+        return run
+
+    return decorate

@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ledger import keys
+from ledger.cluster import ClusterSettings
 from ledger.fsck.ledger_check import LedgerView
 from ledger.fsck.problem import Problems
+from ledger.keys import PartitionId
+from ledger.log.ledger_ref import LedgerRef
 from ledger.object_store.contract import ObjectStore
-from ledger.root.cluster import ClusterSettings
 from ledger.topics.catalog import Catalog, read_catalog
+from ledgermq.sources import Sources
 
 
 async def check_catalog(store: ObjectStore, cluster: ClusterSettings, problems: Problems) -> Catalog | None:
     """None where it cannot be read."""
     catalog = None
     with problems.collecting(keys.ledger(keys.METADATA_BUNDLE)):
-        catalog = await read_catalog(store, cluster.producer_states_max)
+        catalog = await read_catalog(LedgerRef(store, keys.METADATA_BUNDLE, cluster, Sources()))
     for topic in catalog.topics_by_id.values() if catalog is not None else ():
         wrong = [bundle for bundle in topic.bundles if bundle >= cluster.bundles]
         if wrong:
@@ -34,7 +37,7 @@ def check_partitions(catalog: Catalog, views: Sequence[LedgerView], problems: Pr
     """A partition's records lie in the bundle that its topic names, and nowhere else."""
     for view in views:
         for topic_id, partition in sorted(
-            view.ends.keys() | {(e.topic_id, e.partition) for index in view.valid for e in index.batches}
+            view.ends.keys() | {PartitionId(e.topic_id, e.partition) for index in view.valid for e in index.batches}
         ):
             topic = catalog.topics_by_id.get(topic_id)
             where = f"topic id {topic_id} partition {partition}"

@@ -18,6 +18,7 @@ from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.garbage.commit_age import note_finished
 from ledger.garbage.retention import new_log_starts
+from ledger.keys import PartitionId
 from ledger.log.checkpoint import (
     Move,
     delete_older_checkpoints,
@@ -25,33 +26,30 @@ from ledger.log.checkpoint import (
     partitions_by_key,
     replace_partitions,
 )
-from ledger.log.fold import PartitionKey
+from ledger.log.ledger_ref import LedgerRef
 from ledger.log.numbered import list_numbered
 from ledger.log.plan_chain import read_plan
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.parquet.archive import Archives, OpenArchive
 from ledger.parquet.pages import PageReader
-from ledger.root.cluster import ClusterSettings
 from ledger.root.two_clocks import TwoClocks
 from ledger.topics.catalog import Catalog, Topic
 from ledger.topics.facts import is_held, may_remove, refuse_held
 from ledger.topics.removal import note_of
 from ledgermq.errors import LedgerMQError, StoreError, UnknownTopic
 from ledgermq.runtime.tasks import all_of
-from ledgermq.sources import Sources
 
 DELETE_BATCH = 500
 
 
-async def tidy_bundle(
-    store: ObjectStore, bundle: int, cluster: ClusterSettings, catalog: Catalog, sources: Sources
-) -> None:
+async def tidy_bundle(ledger: LedgerRef, catalog: Catalog) -> None:
     """Everything that may be deleted in a bundle now. Safe to be cut off anywhere and to be run by
     several at once.
 
     What fails keeps none of the rest from going; then its error is raised, the first of several.
     """
+    store, bundle = ledger.store, ledger.bundle
     failures: list[LedgerMQError] = []
 
     async def tried(chore: Callable[[], Awaitable[object]]) -> None:
@@ -61,13 +59,13 @@ async def tidy_bundle(
             failures.append(error)
 
     async def retain() -> None:
-        await tried(partial(apply_retention, store, bundle, cluster, catalog, sources))
-        await tried(partial(delete_expired_parquet, store, bundle, cluster, catalog, sources))
+        await tried(partial(apply_retention, ledger, catalog))
+        await tried(partial(delete_expired_parquet, ledger, catalog))
 
     await all_of(
         (tried(partial(delete_segments, store, bundle)), tried(partial(close_finished_fences, store, bundle)), retain())
     )
-    await tried(partial(_let_cleaned_logs_age, store, bundle, cluster, catalog, sources))
+    await tried(partial(_let_cleaned_logs_age, ledger, catalog))
     await tried(partial(delete_replaced, store, bundle))
     if failures:
         raise failures[0]
@@ -151,29 +149,28 @@ async def close_finished_fences(store: ObjectStore, bundle: int) -> None:
             await store.close_fence(keys.fence(fence.bundle, fence.plan, fence.put_id))
 
 
-async def apply_retention(
-    store: ObjectStore, bundle: int, cluster: ClusterSettings, catalog: Catalog, sources: Sources
-) -> None:
+async def apply_retention(ledger: LedgerRef, catalog: Catalog) -> None:
     """Move log starts where the retention settings of topics say so, by both clocks: a log start
     never goes back.
 
     Partitions whose file list cannot be read stay as they are, the others go on; then the first
     error is raised.
     """
-    checkpoint = await newest_checkpoint(store, bundle)
-    pages = PageReader(store, bundle)
+    store = ledger.store
+    checkpoint = await newest_checkpoint(store, ledger.bundle)
+    pages = PageReader(store, ledger.bundle)
     failed: StoreError | ObjectMissing | None = None
 
-    async def starts_by(now_ms: int) -> dict[PartitionKey, int]:
+    async def starts_by(now_ms: int) -> dict[PartitionId, int]:
         nonlocal failed
         found, failed = await new_log_starts(pages, checkpoint, catalog, now_ms)
         return found
 
-    starts = await TwoClocks(store, sources).due(starts_by)
+    starts = await TwoClocks(store, ledger.sources).due(starts_by)
     if failed is not None and await _is_replaced(store, checkpoint, failed):
         failed = None
     if starts:
-        await advance_checkpoint(store, bundle, sources, cluster.producer_states_max, log_start_move(starts, catalog))
+        await advance_checkpoint(ledger, log_start_move(starts, catalog))
     if failed is not None:
         raise failed
 
@@ -188,7 +185,7 @@ async def _is_replaced(store: ObjectStore, checkpoint: fmt.Checkpoint, error: Le
     )
 
 
-def log_start_move(starts: dict[PartitionKey, int], catalog: Catalog | None = None) -> Move:
+def log_start_move(starts: dict[PartitionId, int], catalog: Catalog | None = None) -> Move:
     """Raise the log start of partitions of living topics that are not held; declines where none
     would move.
 
@@ -198,19 +195,19 @@ def log_start_move(starts: dict[PartitionKey, int], catalog: Catalog | None = No
 
     def move(draft: fmt.Checkpoint) -> bool:
         parts = partitions_by_key(draft)
-        ends = {(end.topic_id, end.partition): end.end for end in draft.state.ends}
+        ends = {PartitionId(end.topic_id, end.partition): end.end for end in draft.state.ends}
         moved = False
         removed = {topic.topic_id for topic in draft.removed_topics}
         for key, start in starts.items():
-            if key[0] in removed or is_held(draft, key[0]):
+            if key.topic_id in removed or is_held(draft, key.topic_id):
                 continue
-            if catalog is not None and not may_remove(draft, catalog.topics_by_id[key[0]]):
+            if catalog is not None and not may_remove(draft, catalog.topics_by_id[key.topic_id]):
                 continue
             if start > ends.get(key, 0):
                 raise AssertionError(
                     f"bundle {draft.bundle}: the log of {key} would start at {start}, it ends at {ends.get(key, 0)}"
                 )
-            part = parts.setdefault(key, fmt.PartitionCheckpoint(topic_id=key[0], partition=key[1]))
+            part = parts.setdefault(key, fmt.PartitionCheckpoint(topic_id=key.topic_id, partition=key.partition))
             if start > part.log_start:
                 part.log_start = start
                 moved = True
@@ -226,7 +223,9 @@ def deletion_move(topic: Topic, befores: Mapping[int, int]) -> Move:
 
     Raises LegalHold, UnknownTopic (it was removed meanwhile) when it is applied.
     """
-    raise_log_starts = log_start_move({(topic.id, partition): before for partition, before in befores.items()})
+    raise_log_starts = log_start_move(
+        {PartitionId(topic.id, partition): before for partition, before in befores.items()}
+    )
 
     def move(draft: fmt.Checkpoint) -> bool:
         refuse_held(draft, topic)
@@ -268,27 +267,21 @@ async def expired_files(
             yield topic, file, topic.settings.delete_action == "archive" and file.last_offset >= part.deleted_to
 
 
-async def delete_expired_parquet(
-    store: ObjectStore,
-    bundle: int,
-    cluster: ClusterSettings,
-    catalog: Catalog,
-    sources: Sources,
-    open_archive: OpenArchive | None = None,
-) -> int:
+async def delete_expired_parquet(ledger: LedgerRef, catalog: Catalog, open_archive: OpenArchive | None = None) -> int:
     """Delete whole files below the log start that are old enough, write down from where Parquet now
     begins; how many were deleted.
 
     A partition of which a file cannot be archived, or the file list not be read, stays as it is,
     the others go on; then the first error is raised.
     """
+    store, bundle = ledger.store, ledger.bundle
     checkpoint = await newest_checkpoint(store, bundle)
     expired = [part for part in checkpoint.partitions if part.parquet_start < min(part.log_start, part.parquet_end)]
     if not expired:
         return 0
-    old_enough = await finished_long_ago(store, bundle, cluster.parquet_min_age_ms)
+    old_enough = await finished_long_ago(store, bundle, ledger.cluster.parquet_min_age_ms)
     await close_finished_fences(store, bundle)
-    async with Archives(store, sources, open_archive) as archives:
+    async with Archives(store, ledger.sources, open_archive) as archives:
         expiry = _Expiry(store, checkpoint, old_enough, catalog, archives)
         for part in expired:
             try:
@@ -297,13 +290,9 @@ async def delete_expired_parquet(
                 if not await _is_replaced(store, checkpoint, error):
                     expiry.failed = expiry.failed or error
     if expiry.starts:
-        await advance_checkpoint(
-            store, bundle, sources, cluster.producer_states_max, _parquet_start_move(expiry.starts)
-        )
+        await advance_checkpoint(ledger, _parquet_start_move(expiry.starts))
     if expiry.young:
-        await note_finished(
-            store, bundle, cluster.parquet_min_age_ms, sources, cluster.producer_states_max, expiry.young
-        )
+        await note_finished(ledger, expiry.young)
     if expiry.failed is not None:
         raise expiry.failed
     return expiry.deleted
@@ -318,7 +307,7 @@ class _Expiry:
     def __init__(
         self, store: ObjectStore, checkpoint: fmt.Checkpoint, old_enough: int, catalog: Catalog, archives: Archives
     ) -> None:
-        self.starts: dict[PartitionKey, int] = {}
+        self.starts: dict[PartitionId, int] = {}
         self.deleted = 0
         self.young = 0
         self.failed: LedgerMQError | None = None
@@ -332,7 +321,7 @@ class _Expiry:
         """In ascending order, each archived before it goes where the topic wants that, and gone
         before the next.
         """
-        key = (part.topic_id, part.partition)
+        key = PartitionId(part.topic_id, part.partition)
         async for topic, file, archives in expired_files(self._store, self._checkpoint, self._catalog, [part]):
             if file.plan > self._old_enough:
                 self.young = max(self.young, file.plan)
@@ -357,11 +346,11 @@ class _Expiry:
         return may_remove(self._checkpoint, topic)
 
 
-def _parquet_start_move(starts: dict[PartitionKey, int]) -> Move:
+def _parquet_start_move(starts: dict[PartitionId, int]) -> Move:
     def move(draft: fmt.Checkpoint) -> bool:
         moved = False
         for part in draft.partitions:
-            start = starts.get((part.topic_id, part.partition), 0)
+            start = starts.get(PartitionId(part.topic_id, part.partition), 0)
             if start > part.log_start:
                 raise AssertionError(
                     f"{part.topic_id}/{part.partition}: Parquet would begin at {start}, the log at {part.log_start}"
@@ -395,20 +384,18 @@ async def finished_long_ago(store: ObjectStore, bundle: int, age_ms: int) -> int
     return min(witnessed, checkpoint.finished_plan)
 
 
-async def _let_cleaned_logs_age(
-    store: ObjectStore, bundle: int, cluster: ClusterSettings, catalog: Catalog, sources: Sources
-) -> None:
+async def _let_cleaned_logs_age(ledger: LedgerRef, catalog: Catalog) -> None:
     """The files that cleaning will replace wait for their age as those that have expired do."""
-    keyed = {topic.id for topic in catalog.living_topics() if topic.settings.keyed and bundle in topic.bundles}
+    keyed = {topic.id for topic in catalog.living_topics() if topic.settings.keyed and ledger.bundle in topic.bundles}
     if not keyed:
         return
-    parts = (await newest_checkpoint(store, bundle)).partitions
+    parts = (await newest_checkpoint(ledger.store, ledger.bundle)).partitions
     waits_for = max(
         (part.newest_page for part in parts if part.topic_id in keyed and part.parquet_start < part.parquet_end),
         default=0,
     )
     if waits_for:
-        await note_finished(store, bundle, cluster.parquet_min_age_ms, sources, cluster.producer_states_max, waits_for)
+        await note_finished(ledger, waits_for)
 
 
 async def delete_replaced(store: ObjectStore, bundle: int) -> None:

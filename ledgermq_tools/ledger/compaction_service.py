@@ -14,11 +14,11 @@ import signal
 import sys
 from collections.abc import Sequence
 
+from ledger.cluster import ClusterSettings
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.engine import Engine
 from ledger.parquet.keyed_report import CleaningReport
 from ledger.parquet.report import Lag, RoundReport
-from ledger.root.cluster import ClusterSettings
 from ledger.rounds.service import CompactionService, ServiceEvents
 from ledgermq.cli.options import OutputFormat
 from ledgermq.cli.terminal import notes, progress_of_bytes, results
@@ -85,7 +85,7 @@ class _Printed(ServiceEvents):
         self._print({"event": "round", **round_row(report)}, round_line(report))
         for parked in report.parked:
             notes().print(
-                f"parked: {parked.topic}-{parked.partition}: {parked.object_key}: {parked.reason}", markup=False
+                f"parked: {parked.topic}/{parked.partition}: {parked.object_key}: {parked.reason}", markup=False
             )
 
     def bundle_done(self, bundle: int, left: Lag) -> None:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ledger import keys
+from ledger.log.ledger_ref import LedgerRef
 from ledger.object_store.contract import ObjectStore
 from ledger.open_root import fitting_cluster_of, opened
 from ledger.topics.catalog import read_catalog
@@ -74,7 +76,9 @@ async def repair(
         copies = await _mend(store, dry_run=dry_run)
         names = {
             each.id: each.name
-            for each in (await read_catalog(store, cluster.producer_states_max)).topics_by_id.values()
+            for each in (
+                await read_catalog(LedgerRef(store, keys.METADATA_BUNDLE, cluster, sources))
+            ).topics_by_id.values()
         }
         rows, still_damaged = [], False
         for found in await find_parked(store, cluster, asyncio.to_thread):
@@ -85,12 +89,12 @@ async def repair(
             if not dry_run and (skip or not found.damaged):
                 if found.damaged and not yes:
                     typer.confirm(
-                        f"Give up {found.records} records of {name}-{found.part.partition} for ever?",
+                        f"Give up {found.records} records of {name}/{found.part.partition} for ever?",
                         abort=True,
                         err=True,
                     )
                 if not await repair_partition(store, cluster, found, sources, decided_by=by or _whoever()):
-                    raise Unavailable(f"{name}-{found.part.partition} has changed meanwhile; look again")
+                    raise Unavailable(f"{name}/{found.part.partition} has changed meanwhile; look again")
                 outcome = "given up, and taken up again" if found.damaged else "taken up again"
             still_damaged |= outcome == "damaged"
             rows += _rows(name, found, outcome)

@@ -11,7 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from ledger.log.fold import PartitionKey
+from ledger import keys
+from ledger.keys import PartitionId
+from ledger.log.ledger_ref import LedgerRef
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.archive import Archives
 from ledger.parquet.archive_read import ArchiveReader
@@ -42,11 +44,11 @@ planned, at the price of a recovery for all its partitions."""
 class Log(Protocol):
     """What offsets are resolved against."""
 
-    def log_start(self, key: PartitionKey) -> int: ...
+    def log_start(self, key: PartitionId) -> int: ...
 
-    def end(self, key: PartitionKey) -> int: ...
+    def end(self, key: PartitionId) -> int: ...
 
-    async def offset_at(self, key: PartitionKey, timestamp_us: int) -> int | None: ...
+    async def offset_at(self, key: PartitionId, timestamp_us: int) -> int | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +64,16 @@ async def plan_query(store: ObjectStore, options: SourceOptions) -> list[list[To
     DataDamaged, the store's errors.
     """
     cluster = await cluster_of(store)
-    topics = topics_of(await read_catalog(store, cluster.producer_states_max), options)
+    sources = Sources()
+    catalog = await read_catalog(LedgerRef(store, keys.METADATA_BUNDLE, cluster, sources))
+    topics = topics_of(catalog, options)
     chosen = [(topic, partition) for topic in topics for partition in partitions_of(topic, options)]
-    readers = await _readers(store, chosen, cluster.producer_states_max)
-    async with Archives(store, Sources()) as archives:
+    ledgers = {
+        bundle: LedgerRef(store, bundle, cluster, sources)
+        for bundle in sorted({topic.bundles[partition] for topic, partition in chosen})
+    }
+    readers = await _readers(ledgers, chosen)
+    async with Archives(store, sources) as archives:
         for url in {topic.settings.archive_url for topic in topics if options.include_archive}:
             await archives.store(url)  # so that they are not opened side by side
         archive = ArchiveReader(store, archives.store)
@@ -82,7 +90,7 @@ class Part:
     """What is read of one partition: these offsets of its log, and before them what is archived."""
 
     topic: str
-    key: PartitionKey
+    key: PartitionId
     reader: LedgerReader
     span: Span
     archived: Sequence[OffsetRange] = ()
@@ -96,7 +104,7 @@ async def _part(
     partition: int,
     options: SourceOptions,
 ) -> Part:
-    key = (topic.id, partition)
+    key = PartitionId(topic.id, partition)
     if not options.include_archive:
         return Part(topic.name, key, reader, await _offsets(reader, topic.name, key, options))
     log = await ArchivedLog.open(store, archive, reader, topic, partition)
@@ -184,16 +192,12 @@ def topics_of(catalog: Catalog, options: SourceOptions) -> list[Topic]:
     return topics
 
 
-async def _readers(
-    store: ObjectStore, chosen: Sequence[tuple[Topic, int]], producer_states_max: int
-) -> dict[int, LedgerReader]:
+async def _readers(ledgers: Mapping[int, LedgerRef], chosen: Sequence[tuple[Topic, int]]) -> dict[int, LedgerReader]:
     """Of each bundle that holds some of these partitions, open."""
-    wanted = {(topic.id, partition) for topic, partition in chosen}
+    wanted = {PartitionId(topic.id, partition) for topic, partition in chosen}
     readers = {
-        bundle: LedgerReader(
-            store, bundle, producer_states_max, wanted=wanted.__contains__, index_batches_max=INDEX_BATCHES_MAX
-        )
-        for bundle in sorted({topic.bundles[partition] for topic, partition in chosen})
+        bundle: LedgerReader(ledger, wanted=wanted.__contains__, index_batches_max=INDEX_BATCHES_MAX)
+        for bundle, ledger in ledgers.items()
     }
     await all_of((reader.open() for reader in readers.values()), BUNDLES_AT_ONCE)
     return readers
@@ -212,7 +216,7 @@ def partitions_of(topic: Topic, options: SourceOptions) -> list[int]:
     return sorted(options.partitions) if options.partitions is not None else list(range(topic.partitions))
 
 
-async def _offsets(reader: Log, topic: str, key: PartitionKey, options: SourceOptions) -> tuple[int, int]:
+async def _offsets(reader: Log, topic: str, key: PartitionId, options: SourceOptions) -> tuple[int, int]:
     """First and end, within what there is; where that is less than was asked for, `failOnDataLoss`
     decides.
     """
@@ -220,7 +224,7 @@ async def _offsets(reader: Log, topic: str, key: PartitionKey, options: SourceOp
     first = await resolve(reader, options.starting_offsets, topic, key, start)
     last = await resolve(reader, options.ending_offsets, topic, key, end)
     if options.fail_on_data_loss and (lost := _lost(first, last, start, end)):
-        text = f"{topic}-{key[1]}: {lost}; with failOnDataLoss=false what is left is read"
+        text = f"{topic}/{key.partition}: {lost}; with failOnDataLoss=false what is left is read"
         raise OffsetOutOfRange(text)
     first = min(max(first, start), end)
     return first, min(max(last, first), end)
@@ -233,7 +237,7 @@ def _lost(first: int, last: int, start: int, end: int) -> str:
     return next((f"offset {offset} is asked for, the log ends at {end}" for offset in beyond), "")
 
 
-async def resolve(reader: Log, offsets: Offsets, topic: str, key: PartitionKey, default: int) -> int:
+async def resolve(reader: Log, offsets: Offsets, topic: str, key: PartitionId, default: int) -> int:
     """A partition that a mapping does not name is read from its begin, or to its end."""
     start, end = reader.log_start(key), reader.end(key)
     if isinstance(offsets, AtTime):
@@ -241,5 +245,5 @@ async def resolve(reader: Log, offsets: Offsets, topic: str, key: PartitionKey, 
         return end if found is None else found
     if not isinstance(offsets, Mapping):
         return start if offsets == "earliest" else end
-    named = offsets.get(topic, {}).get(key[1], default)
+    named = offsets.get(topic, {}).get(key.partition, default)
     return {EARLIEST: start, LATEST: end}.get(named, named)

@@ -85,7 +85,7 @@ class Upkeep:
         if untrimmed <= self._limits.parked_slots_max or not self._reads.parked:
             return
         named = ", ".join(
-            f"{self._name(part.topic_id)}-{part.partition} ({part.parked.object_key})"
+            f"{self._name(part.topic_id)}/{part.partition} ({part.parked.object_key})"
             for part in self._reads.parked[:3]
         )
         raise ResourceExhausted(
@@ -96,7 +96,7 @@ class Upkeep:
 
     def parked(self) -> list[str]:
         return [
-            f"partition {self._name(part.topic_id)}-{part.partition} of bundle {self.bundle} is parked, for {part.parked.object_key} "
+            f"partition {self._name(part.topic_id)}/{part.partition} of bundle {self.bundle} is parked, for {part.parked.object_key} "
             "cannot be read: its records no longer become Parquet; `ledgermq repair ROOT --dry-run` shows what is damaged, and how to go on"
             for part in self._reads.parked
         ]
@@ -136,13 +136,7 @@ class Upkeep:
 
     async def _checkpoint(self) -> None:
         context = self._context
-        await advance_checkpoint(
-            context.store,
-            self.bundle,
-            context.sources,
-            context.cluster.producer_states_max,
-            durable=self._writer.durable,
-        )
+        await advance_checkpoint(context.ledger(self.bundle), durable=self._writer.durable)
         await self._reads.look()  # what was put need not be the newest
         await delete_older_checkpoints(context.store, self.bundle, self._reads.checkpoint.number)
         context.metrics.checkpointed(self.bundle, self._reads.checkpoint.number)

@@ -8,15 +8,15 @@ import asyncio
 
 from ledger import keys
 from ledger.blocking import run_inline
+from ledger.cluster import read_cluster
 from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.engine import LocalEngine
-from ledger.root.cluster import read_cluster
 from ledger.rounds.runner import compact_root
 from tests.broker.cluster import Cluster, cluster_of
-from tests.virtual_time import run_virtual, virtual_sources
+from tests.virtual_time import virtual, virtual_sources
 
 
 async def copy(source: ObjectStore, target: ObjectStore, *, checkpoints: bool) -> bool:
@@ -37,32 +37,30 @@ async def copy(source: ObjectStore, target: ObjectStore, *, checkpoints: bool) -
     return complete
 
 
-def test_a_copy_that_is_taken_under_load_is_a_whole_cluster() -> None:
-    async def scenario() -> None:
-        target = MemoryStore("", virtual_sources(2))
-        async with cluster_of("a:1", "b:1", checkpoint_slots=8) as cluster:
-            await cluster.create("t", 4)
-            stored = await _fill(cluster, 0, 20)
-            await compact_root(cluster.store, virtual_sources(3), LocalEngine(virtual_sources(3), run_inline))
-            stored = await _fill(cluster, stored, 40)
-            writing = asyncio.create_task(_fill(cluster, stored, 400))
-            while not await copy(cluster.store, target, checkpoints=True):
-                pass
-            while not await copy(cluster.store, target, checkpoints=False):
-                pass
-            assert not writing.done(), "it was taken under load"
-            writing.cancel()
-            await asyncio.wait([writing])
-        checked = await check_root(target, await read_cluster(target), run_blocking=run_inline)
-        assert checked.worst in (None, Severity.NOTE), checked.problems
-        async with cluster_of("c:1", store=target) as restored:
-            for partition in range(4):
-                values = await restored.read_all("t", partition)
-                assert values[:40] == [b"%d" % i for i in range(40)]
-                assert values == [b"%d" % i for i in range(len(values))]
-                assert (await restored.produce("t", partition, b"new"))[0] == len(values)
-
-    run_virtual(scenario)
+@virtual
+async def test_a_copy_that_is_taken_under_load_is_a_whole_cluster() -> None:
+    target = MemoryStore("", virtual_sources(2))
+    async with cluster_of("a:1", "b:1", checkpoint_slots=8) as cluster:
+        await cluster.create("t", 4)
+        stored = await _fill(cluster, 0, 20)
+        await compact_root(cluster.store, virtual_sources(3), LocalEngine(virtual_sources(3), run_inline))
+        stored = await _fill(cluster, stored, 40)
+        writing = asyncio.create_task(_fill(cluster, stored, 400))
+        while not await copy(cluster.store, target, checkpoints=True):
+            pass
+        while not await copy(cluster.store, target, checkpoints=False):
+            pass
+        assert not writing.done(), "it was taken under load"
+        writing.cancel()
+        await asyncio.wait([writing])
+    checked = await check_root(target, await read_cluster(target), run_blocking=run_inline)
+    assert checked.worst in (None, Severity.NOTE), checked.problems
+    async with cluster_of("c:1", store=target) as restored:
+        for partition in range(4):
+            values = await restored.read_all("t", partition)
+            assert values[:40] == [b"%d" % i for i in range(40)]
+            assert values == [b"%d" % i for i in range(len(values))]
+            assert (await restored.produce("t", partition, b"new"))[0] == len(values)
 
 
 async def _fill(cluster: Cluster, first: int, last: int) -> int:

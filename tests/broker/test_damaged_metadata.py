@@ -11,20 +11,20 @@ import pytest
 
 from ledger import keys
 from ledger.blocking import run_inline
+from ledger.cluster import read_cluster
 from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
 from ledger.log.checkpoint import newest_checkpoint
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.engine import LocalEngine
-from ledger.root.cluster import read_cluster
 from ledger.root.copies import CopyingStore
 from ledger.rounds.runner import compact_root
 from ledgermq.errors import DataDamaged, LedgerMQError, RetriableError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from stateless_broker.bundle import upkeep
 from tests.broker.cluster import Cluster, cluster_of, read_all
-from tests.virtual_time import run_virtual, virtual_sources
+from tests.virtual_time import virtual, virtual_sources
 
 Find = Callable[[CopyingStore], Awaitable[str]]
 Harm = Callable[[ObjectStore, str], Awaitable[None]]
@@ -91,27 +91,25 @@ def over_copies() -> CopyingStore:
 @pytest.mark.parametrize("harm", [flip, cut, take_away])
 @pytest.mark.parametrize("what", OBJECTS)
 @pytest.mark.parametrize("copy", ["", keys.COPY])
-def test_one_damaged_object_of_bundle_0_stops_nothing_and_is_mended(what: str, harm: Harm, copy: str) -> None:
-    async def scenario() -> None:
-        store = over_copies()
-        async with cluster_of("a:1", "b:1", store=store) as cluster:
-            await grow(cluster)
-            for address in ("a:1", "b:1"):
-                await cluster.stop(address, graceful=False)
-            await harm(store.inner, await OBJECTS[what](store) + copy)
-            for address in ("c:1", "d:1"):
-                await cluster.start(address)
-            await cluster.settled()
-            await _everything_works(cluster, "after")
-            await cluster.stop("c:1", graceful=False)
-            await cluster.settled()
-            await _everything_works(cluster, "later")
-            await cluster.stop("d:1")
-            checked = await check_root(store, await read_cluster(store), run_blocking=run_inline)
-        assert [problem for problem in checked.problems if problem.severity is Severity.DAMAGE] == []
-        assert store.damaged == {}
-
-    run_virtual(scenario)
+@virtual
+async def test_one_damaged_object_of_bundle_0_stops_nothing_and_is_mended(what: str, harm: Harm, copy: str) -> None:
+    store = over_copies()
+    async with cluster_of("a:1", "b:1", store=store) as cluster:
+        await grow(cluster)
+        for address in ("a:1", "b:1"):
+            await cluster.stop(address, graceful=False)
+        await harm(store.inner, await OBJECTS[what](store) + copy)
+        for address in ("c:1", "d:1"):
+            await cluster.start(address)
+        await cluster.settled()
+        await _everything_works(cluster, "after")
+        await cluster.stop("c:1", graceful=False)
+        await cluster.settled()
+        await _everything_works(cluster, "later")
+        await cluster.stop("d:1")
+        checked = await check_root(store, await read_cluster(store), run_blocking=run_inline)
+    assert [problem for problem in checked.problems if problem.severity is Severity.DAMAGE] == []
+    assert store.damaged == {}
 
 
 async def _everything_works(cluster: Cluster, new: str) -> None:
@@ -125,49 +123,45 @@ async def _everything_works(cluster: Cluster, new: str) -> None:
 
 
 @pytest.mark.parametrize("what", OBJECTS)
-def test_brokers_that_know_the_topics_serve_them_while_bundle_0_cannot_be_read_at_all(what: str) -> None:
+@virtual
+async def test_brokers_that_know_the_topics_serve_them_while_bundle_0_cannot_be_read_at_all(what: str) -> None:
     """Both of a pair are damaged, and nobody owns bundle 0: records go in and out, changes of
     topics wait, and new brokers refuse.
     """
 
-    async def scenario() -> None:
-        store = over_copies()
-        async with cluster_of("a:1", "b:1", "c:1", store=store) as cluster:
-            await grow(cluster)
-            key = await OBJECTS[what](store)
-            good = await store.inner.get(key)
-            for each in (key, key + keys.COPY):
-                await store.inner.put(
-                    each, good[:-30] + bytes([good[-30] ^ 1]) + good[-29:]
-                )  # the index of a segment, too
-            owner = next(address for address, broker in cluster.brokers.items() if 0 in broker.ownership.terms.opened)
-            await cluster.stop(owner, graceful=False)
-            await asyncio.sleep(20)
-            others = list(cluster.brokers)
-            assert len(others) == 2
-            for i in range(1, 4):
-                assert (await cluster.produce("early", 0, b"%d" % i))[0] == i
-            assert await cluster.read_all("early", 0) == [b"0", b"1", b"2", b"3"]
-            for address in others:
-                line = cluster.line(address)
-                [found] = (await line.describe_topics(pb.DescribeTopicsRequest(topics=["late"]))).topics
-                assert not found.HasField("error"), found
-            assert await read_all(cluster.line(await cluster.owner_of("late", 1)), "late", 1) == [b"1"]
-            if what == "snapshot":  # who knows the topics needs none, even as the controller
-                await cluster.create("unhindered")
-            else:
-                with pytest.raises((DataDamaged, RetriableError)):
-                    await cluster.line(others[0]).create_topic(pb.CreateTopicRequest(name="waits", partitions=1))
-            await cluster.start("new:1")
-            assert cluster.brokers["new:1"].metadata.catalog.offset == 0, "it does not serve half of the topics"
-            assert store.damaged[key]
-            await store.inner.put(key, good)
-            await asyncio.sleep(10)
-            await cluster.settled()
-            await _until_created(cluster, "waits")
-            assert (await cluster.produce("waits", 0, b"at last"))[0] == 0
-
-    run_virtual(scenario)
+    store = over_copies()
+    async with cluster_of("a:1", "b:1", "c:1", store=store) as cluster:
+        await grow(cluster)
+        key = await OBJECTS[what](store)
+        good = await store.inner.get(key)
+        for each in (key, key + keys.COPY):
+            await store.inner.put(each, good[:-30] + bytes([good[-30] ^ 1]) + good[-29:])  # the index of a segment, too
+        owner = next(address for address, broker in cluster.brokers.items() if 0 in broker.ownership.terms.opened)
+        await cluster.stop(owner, graceful=False)
+        await asyncio.sleep(20)
+        others = list(cluster.brokers)
+        assert len(others) == 2
+        for i in range(1, 4):
+            assert (await cluster.produce("early", 0, b"%d" % i))[0] == i
+        assert await cluster.read_all("early", 0) == [b"0", b"1", b"2", b"3"]
+        for address in others:
+            line = cluster.line(address)
+            [found] = (await line.describe_topics(pb.DescribeTopicsRequest(topics=["late"]))).topics
+            assert not found.HasField("error"), found
+        assert await read_all(cluster.line(await cluster.owner_of("late", 1)), "late", 1) == [b"1"]
+        if what == "snapshot":  # who knows the topics needs none, even as the controller
+            await cluster.create("unhindered")
+        else:
+            with pytest.raises((DataDamaged, RetriableError)):
+                await cluster.line(others[0]).create_topic(pb.CreateTopicRequest(name="waits", partitions=1))
+        await cluster.start("new:1")
+        assert cluster.brokers["new:1"].metadata.catalog.offset == 0, "it does not serve half of the topics"
+        assert store.damaged[key]
+        await store.inner.put(key, good)
+        await asyncio.sleep(10)
+        await cluster.settled()
+        await _until_created(cluster, "waits")
+        assert (await cluster.produce("waits", 0, b"at last"))[0] == 0
 
 
 async def _until_created(cluster: Cluster, name: str) -> None:
@@ -180,25 +174,22 @@ async def _until_created(cluster: Cluster, name: str) -> None:
                 await asyncio.sleep(0.5)
 
 
-def test_the_owner_of_bundle_0_mends_what_nobody_reads_and_puts_back_what_was_taken_away(
+@virtual
+async def test_the_owner_of_bundle_0_mends_what_nobody_reads_and_puts_back_what_was_taken_away(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(upkeep, "MEND_EVERY_S", 30.0)
-
-    async def scenario() -> None:
-        store = over_copies()
-        async with cluster_of("a:1", "b:1", store=store) as cluster:
-            await grow(cluster)
-            key = await snapshot(store)
-            good = await store.inner.get(key)
-            for harm, victim in ((flip, key + keys.COPY), (flip, key), (take_away, key + keys.COPY), (take_away, key)):
-                await harm(store.inner, victim)
-                await asyncio.sleep(35)
-                assert await store.inner.get(victim) == good, (harm, victim)
-            await take_away(store.inner, key)
-            assert await store.get(key) == good
-            await asyncio.sleep(3)
-            assert await store.inner.get(key) == good, "a reader had noticed"
-            assert store.damaged == {}
-
-    run_virtual(scenario)
+    store = over_copies()
+    async with cluster_of("a:1", "b:1", store=store) as cluster:
+        await grow(cluster)
+        key = await snapshot(store)
+        good = await store.inner.get(key)
+        for harm, victim in ((flip, key + keys.COPY), (flip, key), (take_away, key + keys.COPY), (take_away, key)):
+            await harm(store.inner, victim)
+            await asyncio.sleep(35)
+            assert await store.inner.get(victim) == good, (harm, victim)
+        await take_away(store.inner, key)
+        assert await store.get(key) == good
+        await asyncio.sleep(3)
+        assert await store.inner.get(key) == good, "a reader had noticed"
+        assert store.damaged == {}

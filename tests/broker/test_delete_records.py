@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 import pytest
 
 from ledger.blocking import run_inline
+from ledger.cluster import read_cluster
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.log.checkpoint import newest_checkpoint, partition_of
 from ledger.parquet.engine import LocalEngine
-from ledger.root.cluster import read_cluster
 from ledger.rounds.runner import compact_root
 from ledger.topics.facts import fact_of
 from ledgermq.client.client import Client
@@ -29,9 +29,9 @@ from ledgermq.errors import (
 from ledgermq.protocol import ledgermq_pb2 as pb
 from stateless_broker.in_process import InProcessConnector
 from tests.broker.cluster import TIMESTAMP_US, Cluster, fetch_of, in_cluster, until, values_of
-from tests.late_checkpoint import LateCheckpoint
-from tests.roots import Root
+from tests.stores.late_checkpoint import LateCheckpoint
 from tests.virtual_time import virtual_sources
+from tests.worlds.roots import Root
 
 AT = datetime.fromtimestamp(TIMESTAMP_US / 1e6, UTC)
 

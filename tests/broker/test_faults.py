@@ -20,10 +20,10 @@ from stateless_broker.broker import Broker
 from stateless_broker.in_process import InProcessConnector
 from stateless_broker.membership import Superseded
 from tests.broker.cluster import Cluster, cluster_of, frame_of, in_cluster, until
-from tests.faulty_store import Faults, FaultyStore
-from tests.passing_store import PassingStore
-from tests.roots import cluster_with
-from tests.virtual_time import EPOCH_US, run_virtual, virtual_sources
+from tests.stores.faulty import Faults, FaultyStore
+from tests.stores.one_put import OnePut
+from tests.virtual_time import EPOCH_US, virtual, virtual_sources
+from tests.worlds.roots import cluster_with
 
 
 async def overwrite(store: ObjectStore, key: str, change: int = 20) -> None:
@@ -78,109 +78,98 @@ async def test_everybody_knows_of_a_bundles_trouble(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b'{"format": "other"}', b'{"format": "ledgermq"}'])
-def test_a_root_that_is_not_ours_is_refused(damage: bytes) -> None:
-    async def scenario() -> None:
-        store = MemoryStore("", virtual_sources())
-        await store.put(keys.CLUSTER, damage)
-        with pytest.raises(DataDamaged) as refused:
-            async with cluster_of("a:1", store=store):
-                pass
-        assert refused.value.object_key == keys.CLUSTER
-
-    run_virtual(scenario)
-
-
-def test_a_root_of_another_format_version_is_refused_and_left_alone() -> None:
-    async def scenario() -> None:
-        store = MemoryStore("", virtual_sources())
+@virtual
+async def test_a_root_that_is_not_ours_is_refused(damage: bytes) -> None:
+    store = MemoryStore("", virtual_sources())
+    await store.put(keys.CLUSTER, damage)
+    with pytest.raises(DataDamaged) as refused:
         async with cluster_of("a:1", store=store):
             pass
-        await store.put(keys.CLUSTER, cluster_with(await store.get(keys.CLUSTER), format_version=2))
-        before = [info async for info in store.list("")]
-        with pytest.raises(FormatNotSupported, match="version 2"):
-            async with cluster_of("b:1", store=store):
-                pass
-        assert [info async for info in store.list("")] == before
+    assert refused.value.object_key == keys.CLUSTER
 
-    run_virtual(scenario)
+
+@virtual
+async def test_a_root_of_another_format_version_is_refused_and_left_alone() -> None:
+    store = MemoryStore("", virtual_sources())
+    async with cluster_of("a:1", store=store):
+        pass
+    await store.put(keys.CLUSTER, cluster_with(await store.get(keys.CLUSTER), format_version=2))
+    before = [info async for info in store.list("")]
+    with pytest.raises(FormatNotSupported, match="version 2"):
+        async with cluster_of("b:1", store=store):
+            pass
+    assert [info async for info in store.list("")] == before
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_store_that_fails_now_and_then_loses_and_doubles_nothing(seed: int) -> None:
-    async def scenario() -> None:
-        store = FaultyStore(MemoryStore("", virtual_sources()), virtual_sources(seed))
-        async with cluster_of("a:1", "b:1", store=store) as cluster:
-            await cluster.create("t", 2)
-            store.faults = Faults(before=0.03, after=0.03, late=0.02, throttle=0.03, delay_s_max=0.02)
-            produced: dict[int, list[bytes]] = {0: [], 1: []}
-            sessions = {}
-            for partition in produced:
-                line = cluster.line(await cluster.owner_of("t", partition))
-                wanted = pb.OpenProducerRequest(partitions=[pb.TopicPartition(topic="t", partition=partition)])
-                [opened] = (await line.open_producer(wanted)).partitions
-                sessions[partition] = pb.ProducerSession(id=bytes([partition]) * 16, opened_slot=opened.opened_slot)
-            for i in range(60):
-                for partition, session in sessions.items():
-                    offset, _ = await cluster.produce("t", partition, b"%d" % i, session=session)
-                    assert offset == i
-                    session.sequence += 1
-                    produced[partition].append(b"%d" % i)
-            store.faults = Faults()
-            await store.settled()
-            await cluster.settled()
-            for partition, values in produced.items():
-                assert await cluster.read_all("t", partition) == values
-
-    run_virtual(scenario)
+@virtual
+async def test_a_store_that_fails_now_and_then_loses_and_doubles_nothing(seed: int) -> None:
+    store = FaultyStore(MemoryStore("", virtual_sources()), virtual_sources(seed))
+    async with cluster_of("a:1", "b:1", store=store) as cluster:
+        await cluster.create("t", 2)
+        store.faults = Faults(before=0.03, after=0.03, late=0.02, throttle=0.03, delay_s_max=0.02)
+        produced: dict[int, list[bytes]] = {0: [], 1: []}
+        sessions = {}
+        for partition in produced:
+            line = cluster.line(await cluster.owner_of("t", partition))
+            wanted = pb.OpenProducerRequest(partitions=[pb.TopicPartition(topic="t", partition=partition)])
+            [opened] = (await line.open_producer(wanted)).partitions
+            sessions[partition] = pb.ProducerSession(id=bytes([partition]) * 16, opened_slot=opened.opened_slot)
+        for i in range(60):
+            for partition, session in sessions.items():
+                offset, _ = await cluster.produce("t", partition, b"%d" % i, session=session)
+                assert offset == i
+                session.sequence += 1
+                produced[partition].append(b"%d" % i)
+        store.faults = Faults()
+        await store.settled()
+        await cluster.settled()
+        for partition, values in produced.items():
+            assert await cluster.read_all("t", partition) == values
 
 
-def test_an_outage_of_the_store_kills_no_broker() -> None:
-    async def scenario() -> None:
-        store = FaultyStore(MemoryStore("", virtual_sources()), virtual_sources(3))
-        async with cluster_of("a:1", "b:1", store=store) as cluster:
-            await cluster.create("t", 2)
-            await cluster.produce("t", 0, b"before")
-            store.faults = Faults(before=1.0)
-            waiting = asyncio.create_task(cluster.produce("t", 1, b"during"))
-            await asyncio.sleep(40)
-            assert not waiting.done()
-            store.faults = Faults()
-            await waiting
-            assert await cluster.read_all("t", 0) == [b"before"]
-            assert not any(broker.failed.done() for broker in cluster.brokers.values())
-
-    run_virtual(scenario)
+@virtual
+async def test_an_outage_of_the_store_kills_no_broker() -> None:
+    store = FaultyStore(MemoryStore("", virtual_sources()), virtual_sources(3))
+    async with cluster_of("a:1", "b:1", store=store) as cluster:
+        await cluster.create("t", 2)
+        await cluster.produce("t", 0, b"before")
+        store.faults = Faults(before=1.0)
+        waiting = asyncio.create_task(cluster.produce("t", 1, b"during"))
+        await asyncio.sleep(40)
+        assert not waiting.done()
+        store.faults = Faults()
+        await waiting
+        assert await cluster.read_all("t", 0) == [b"before"]
+        assert not any(broker.failed.done() for broker in cluster.brokers.values())
 
 
-def test_wrong_clocks_change_nothing() -> None:
+@virtual
+async def test_wrong_clocks_change_nothing() -> None:
     """One broker lives a day ahead, and its clock jumps back by two days in the middle."""
+    shift_us = 86_400_000_000
 
-    async def scenario() -> None:
-        shift_us = 86_400_000_000
+    def now_us() -> int:
+        return EPOCH_US + shift_us + round(asyncio.get_running_loop().time() * 1e6)
 
-        def now_us() -> int:
-            return EPOCH_US + shift_us + round(asyncio.get_running_loop().time() * 1e6)
-
-        async with cluster_of("a:1") as cluster:
-            sources = Sources(now_us, virtual_sources(9).random)
-            connector = InProcessConnector(cluster.network)
-            broker = await Broker.start(cluster.store, sources, cluster.settings, "ahead:1", connector)
-            cluster.network.listen("ahead:1", broker.service)
-            cluster.brokers["ahead:1"] = broker
-            await cluster.create("t", 2)
-            await asyncio.sleep(10)
-            assert {len(cluster.serving("t", 0)), len(cluster.serving("t", 1))} == {1}
-            assert cluster.serving("t", 0) != cluster.serving("t", 1), "both brokers have their share"
-            for i in range(20):
-                if i == 10:
-                    shift_us = -86_400_000_000
-                for partition in (0, 1):
-                    assert (await cluster.produce("t", partition, b"%d" % i))[0] == i
-                await asyncio.sleep(1)
-            assert await cluster.read_all("t", 0) == await cluster.read_all("t", 1) == [b"%d" % i for i in range(20)]
-            assert all(len(b.membership.live()) == 2 for b in cluster.brokers.values())
-
-    run_virtual(scenario)
+    async with cluster_of("a:1") as cluster:
+        sources = Sources(now_us, virtual_sources(9).random)
+        connector = InProcessConnector(cluster.network)
+        broker = await Broker.start(cluster.store, sources, cluster.settings, "ahead:1", connector)
+        cluster.network.listen("ahead:1", broker.service)
+        cluster.brokers["ahead:1"] = broker
+        await cluster.create("t", 2)
+        await asyncio.sleep(10)
+        assert {len(cluster.serving("t", 0)), len(cluster.serving("t", 1))} == {1}
+        assert cluster.serving("t", 0) != cluster.serving("t", 1), "both brokers have their share"
+        for i in range(20):
+            if i == 10:
+                shift_us = -86_400_000_000
+            for partition in (0, 1):
+                assert (await cluster.produce("t", partition, b"%d" % i))[0] == i
+            await asyncio.sleep(1)
+        assert await cluster.read_all("t", 0) == await cluster.read_all("t", 1) == [b"%d" % i for i in range(20)]
+        assert all(len(b.membership.live()) == 2 for b in cluster.brokers.values())
 
 
 @in_cluster("a:1")
@@ -210,7 +199,7 @@ async def test_the_catalog_is_followed_without_the_controller(cluster: Cluster) 
     assert await cluster.read_all("last", 1) == [b"x"]
 
 
-class FullStore(PassingStore):
+class FullStore(OnePut):
     """No room for segments of bundle 1 while `full`."""
 
     full = False
@@ -221,25 +210,23 @@ class FullStore(PassingStore):
         await super().put_if_absent(key, buffers)
 
 
-def test_a_full_disk_is_told_to_producers_and_forgotten_once_there_is_room() -> None:
-    async def scenario() -> None:
-        store = FullStore(MemoryStore("", virtual_sources()))
-        async with cluster_of("a:1", store=store) as cluster:
-            await cluster.create("t", 2)
-            await cluster.produce("t", 0, b"0")
-            store.full = True
-            for _ in range(3):
-                [result] = (await cluster.line("a:1").produce_once(frame_of("t", 0, b"lost"))).results
-                assert result.error.code == "STORE_UNUSABLE", result.error
-                assert (await cluster.produce("t", 1, b"x"))[1] == 0, "no other bundle is disturbed"
-                assert await cluster.read_all("t", 0) == [b"0"], "only writing is impossible"
-                await asyncio.sleep(0.5)
-                described = await cluster.line("a:1").describe_cluster(pb.DescribeClusterRequest())
-                assert [info.bundle for info in described.bundles if "no space" in info.trouble] == [1]
-                await asyncio.sleep(1)
-            store.full = False
-            await until(lambda: cluster.brokers["a:1"].ownership.write_refusal is None, 10)
-            assert (await cluster.produce("t", 0, b"1"))[0] == 1
-            assert await cluster.read_all("t", 0) == [b"0", b"1"]
-
-    run_virtual(scenario)
+@virtual
+async def test_a_full_disk_is_told_to_producers_and_forgotten_once_there_is_room() -> None:
+    store = FullStore(MemoryStore("", virtual_sources()))
+    async with cluster_of("a:1", store=store) as cluster:
+        await cluster.create("t", 2)
+        await cluster.produce("t", 0, b"0")
+        store.full = True
+        for _ in range(3):
+            [result] = (await cluster.line("a:1").produce_once(frame_of("t", 0, b"lost"))).results
+            assert result.error.code == "STORE_UNUSABLE", result.error
+            assert (await cluster.produce("t", 1, b"x"))[1] == 0, "no other bundle is disturbed"
+            assert await cluster.read_all("t", 0) == [b"0"], "only writing is impossible"
+            await asyncio.sleep(0.5)
+            described = await cluster.line("a:1").describe_cluster(pb.DescribeClusterRequest())
+            assert [info.bundle for info in described.bundles if "no space" in info.trouble] == [1]
+            await asyncio.sleep(1)
+        store.full = False
+        await until(lambda: cluster.brokers["a:1"].ownership.write_refusal is None, 10)
+        assert (await cluster.produce("t", 0, b"1"))[0] == 1
+        assert await cluster.read_all("t", 0) == [b"0", b"1"]

@@ -7,19 +7,19 @@ from collections import Counter
 from collections.abc import Sequence
 
 from ledger.blocking import run_inline
+from ledger.cluster import read_cluster
 from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.plan import INTERNAL_SEGMENTS
-from ledger.root.cluster import read_cluster
 from ledger.rounds.runner import compact_root
 from ledgermq.protocol import ledgermq_pb2 as pb
 from tests.broker.cluster import Cluster, cluster_of, in_cluster, until
-from tests.broker.counting_store import CountingStore
 from tests.broker.groups import Member, Outsider, ask, committed, coordinator_of
-from tests.virtual_time import run_virtual, virtual_sources
+from tests.stores.counting import CountingStore
+from tests.virtual_time import virtual, virtual_sources
 
 
 async def take_over(cluster: Cluster, store: CountingStore, groups: Sequence[str]) -> dict[str, list[int | None]]:
@@ -34,29 +34,27 @@ async def take_over(cluster: Cluster, store: CountingStore, groups: Sequence[str
     return {group: [part.offset for part in await committed(cluster, group)] for group in groups}
 
 
-def test_a_takeover_reads_what_is_alive_and_not_what_was_ever_committed() -> None:
-    async def main() -> None:
-        store = CountingStore(MemoryStore("", virtual_sources(1000)))
-        async with cluster_of("a:1", store=store, background_compaction=True, bundles=2) as cluster:
-            await cluster.create("t", 10)
-            for partition in range(10):
-                await cluster.produce("t", partition, *[b"x"] * 1000)
-            groups = [Outsider(cluster, f"g{i}") for i in range(3)]
-            rounds = 3 * INTERNAL_SEGMENTS
-            for i in range(rounds):  # each round is one segment with thirty commits
-                await asyncio.gather(*(group.commit(*(("t", p, i // 2) for p in range(10))) for group in groups))
-                await asyncio.sleep(0.1)
-            found = await take_over(cluster, store, [group.group for group in groups])
-            assert found == {group.group: [(rounds - 1) // 2] * 10 for group in groups}
-            # The owner looks every ten seconds, a hundred segments, whether a snapshot is due, and
-            # making one takes a moment.
-            assert store.reads["get_range"] <= INTERNAL_SEGMENTS + 130, store.reads
-            assert sum(store.reads.values()) < 3 * INTERNAL_SEGMENTS, (rounds, store.reads)
-            assert store.bytes < 5 * 1024 * 1024
-            await _go_to_parquet(cluster, store)
-            assert [part.offset for part in await committed(cluster, "g0")] == [(rounds - 1) // 2] * 10
-
-    run_virtual(main)
+@virtual
+async def test_a_takeover_reads_what_is_alive_and_not_what_was_ever_committed() -> None:
+    store = CountingStore(MemoryStore("", virtual_sources(1000)))
+    async with cluster_of("a:1", store=store, background_compaction=True, bundles=2) as cluster:
+        await cluster.create("t", 10)
+        for partition in range(10):
+            await cluster.produce("t", partition, *[b"x"] * 1000)
+        groups = [Outsider(cluster, f"g{i}") for i in range(3)]
+        rounds = 3 * INTERNAL_SEGMENTS
+        for i in range(rounds):  # each round is one segment with thirty commits
+            await asyncio.gather(*(group.commit(*(("t", p, i // 2) for p in range(10))) for group in groups))
+            await asyncio.sleep(0.1)
+        found = await take_over(cluster, store, [group.group for group in groups])
+        assert found == {group.group: [(rounds - 1) // 2] * 10 for group in groups}
+        # The owner looks every ten seconds, a hundred segments, whether a snapshot is due, and
+        # making one takes a moment.
+        assert store.reads["get_range"] <= INTERNAL_SEGMENTS + 130, store.reads
+        assert sum(store.reads.values()) < 3 * INTERNAL_SEGMENTS, (rounds, store.reads)
+        assert store.bytes < 5 * 1024 * 1024
+        await _go_to_parquet(cluster, store)
+        assert [part.offset for part in await committed(cluster, "g0")] == [(rounds - 1) // 2] * 10
 
 
 async def _go_to_parquet(cluster: Cluster, store: ObjectStore) -> None:
@@ -75,31 +73,29 @@ async def _go_to_parquet(cluster: Cluster, store: ObjectStore) -> None:
     assert await cluster.read_all("t", 3) == [b"x"] * 1000
 
 
-def test_half_a_thousand_members_share_five_thousand_partitions() -> None:
-    async def main() -> None:
-        async with cluster_of("a:1", "b:1") as cluster:
-            for i in range(5):
-                await cluster.create(f"t{i}", 1000)
-            members = [Member(cluster, "g", f"m{i:03}", [f"t{j}" for j in range(5)]) for i in range(500)]
-            begun = asyncio.get_running_loop().time()
-            await asyncio.gather(*(member.join() for member in members))
-            await _beat_until(members, lambda: all(len(member.owned) == 10 for member in members))
-            _check(members, 5000)
-            for member in members[:50]:
-                await member.leave()
-            rest = members[50:]
-            await _beat_until(rest, lambda: sum(len(member.owned) for member in rest) == 5000)
-            _check(rest, 5000)
-            assert {len(member.owned) for member in rest} <= {11, 12}
-            await cluster.stop(await coordinator_of(cluster, "g"), graceful=False)
-            before = [dict(member.owned) for member in rest]
-            await asyncio.gather(*(member.beat() for member in rest))
-            assert [member.owned for member in rest] == before
-            assert asyncio.get_running_loop().time() - begun < 60
-            described = await ask(cluster, lambda line: line.describe_group(pb.DescribeGroupRequest(group="g")))
-            assert described.group.member_count == 450
-
-    run_virtual(main)
+@virtual
+async def test_half_a_thousand_members_share_five_thousand_partitions() -> None:
+    async with cluster_of("a:1", "b:1") as cluster:
+        for i in range(5):
+            await cluster.create(f"t{i}", 1000)
+        members = [Member(cluster, "g", f"m{i:03}", [f"t{j}" for j in range(5)]) for i in range(500)]
+        begun = asyncio.get_running_loop().time()
+        await asyncio.gather(*(member.join() for member in members))
+        await _beat_until(members, lambda: all(len(member.owned) == 10 for member in members))
+        _check(members, 5000)
+        for member in members[:50]:
+            await member.leave()
+        rest = members[50:]
+        await _beat_until(rest, lambda: sum(len(member.owned) for member in rest) == 5000)
+        _check(rest, 5000)
+        assert {len(member.owned) for member in rest} <= {11, 12}
+        await cluster.stop(await coordinator_of(cluster, "g"), graceful=False)
+        before = [dict(member.owned) for member in rest]
+        await asyncio.gather(*(member.beat() for member in rest))
+        assert [member.owned for member in rest] == before
+        assert asyncio.get_running_loop().time() - begun < 60
+        described = await ask(cluster, lambda line: line.describe_group(pb.DescribeGroupRequest(group="g")))
+        assert described.group.member_count == 450
 
 
 async def _beat_until(members: Sequence[Member], condition) -> None:  # type: ignore[no-untyped-def]

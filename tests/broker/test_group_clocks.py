@@ -10,12 +10,12 @@ from collections.abc import Callable
 import pytest
 
 from ledger.object_store.memory import MemoryStore
+from ledger.object_store.wrapper import StoreWrapper
 from ledger.root.two_clocks import TwoClocks
 from ledgermq.errors import Unavailable
 from tests.broker.cluster import Cluster, cluster_of
 from tests.broker.groups import Member, Outsider, committed_offset, settled
-from tests.passing_store import PassingStore
-from tests.virtual_time import EPOCH_US, run_virtual, virtual_sources
+from tests.virtual_time import EPOCH_US, run_virtual, virtual, virtual_sources
 
 HOUR_S = 3600.0
 RETENTION_S = 1.5 * HOUR_S
@@ -53,44 +53,40 @@ async def take_over(cluster: Cluster, skew_s: float) -> None:
 
 @pytest.mark.parametrize("first_s", [-HOUR_S, 0.0])
 @pytest.mark.parametrize("second_s", [HOUR_S, 1000 * HOUR_S])
-def test_no_clock_takes_offsets_early(first_s: float, second_s: float) -> None:
+@virtual
+async def test_no_clock_takes_offsets_early(first_s: float, second_s: float) -> None:
     """One is behind when the group becomes empty, the next is ahead: every one of their 90 minutes
     counts.
     """
 
-    async def main() -> None:
-        async with cluster_of(**SETTINGS) as cluster:
-            await group_that_is_empty(cluster, first_s)
-            emptied_s = asyncio.get_running_loop().time()
-            await take_over(cluster, second_s)
-            for left_s in (RETENTION_S - 200, 60):
-                await asyncio.sleep(emptied_s + RETENTION_S - left_s - asyncio.get_running_loop().time())
-                assert await committed_offset(cluster, "g", "t", 0) == 5
-            await asyncio.sleep(60 + 2 * LOOK_S)
-            assert await committed_offset(cluster, "g", "t", 0) is None, "by the store's clock it is time"
-
-    run_virtual(main)
-
-
-def test_what_is_committed_without_members_is_stamped_alike() -> None:
-    async def main() -> None:
-        async with cluster_of(**SETTINGS) as cluster:
-            await cluster.start("a:1", -HOUR_S)
-            await cluster.settled()
-            await cluster.create("t", 1)
-            await cluster.produce("t", 0, *[b"x"] * 9)
-            assert await Outsider(cluster, "g").commit(("t", 0, 5)) == [""]
-            await cluster.stop("a:1")
-            await take_over(cluster, HOUR_S)
-            await asyncio.sleep(RETENTION_S - 120)
+    async with cluster_of(**SETTINGS) as cluster:
+        await group_that_is_empty(cluster, first_s)
+        emptied_s = asyncio.get_running_loop().time()
+        await take_over(cluster, second_s)
+        for left_s in (RETENTION_S - 200, 60):
+            await asyncio.sleep(emptied_s + RETENTION_S - left_s - asyncio.get_running_loop().time())
             assert await committed_offset(cluster, "g", "t", 0) == 5
-            await asyncio.sleep(120 + 2 * LOOK_S)
-            assert await committed_offset(cluster, "g", "t", 0) is None
-
-    run_virtual(main)
+        await asyncio.sleep(60 + 2 * LOOK_S)
+        assert await committed_offset(cluster, "g", "t", 0) is None, "by the store's clock it is time"
 
 
-class TimelessStore(PassingStore):
+@virtual
+async def test_what_is_committed_without_members_is_stamped_alike() -> None:
+    async with cluster_of(**SETTINGS) as cluster:
+        await cluster.start("a:1", -HOUR_S)
+        await cluster.settled()
+        await cluster.create("t", 1)
+        await cluster.produce("t", 0, *[b"x"] * 9)
+        assert await Outsider(cluster, "g").commit(("t", 0, 5)) == [""]
+        await cluster.stop("a:1")
+        await take_over(cluster, HOUR_S)
+        await asyncio.sleep(RETENTION_S - 120)
+        assert await committed_offset(cluster, "g", "t", 0) == 5
+        await asyncio.sleep(120 + 2 * LOOK_S)
+        assert await committed_offset(cluster, "g", "t", 0) is None
+
+
+class TimelessStore(StoreWrapper):
     """While `silent` nobody is told the time."""
 
     silent = True
@@ -101,19 +97,17 @@ class TimelessStore(PassingStore):
         return await self.inner.store_time_ms()
 
 
-def test_nothing_is_forgotten_while_the_store_does_not_tell_the_time() -> None:
-    async def main() -> None:
-        store = TimelessStore(MemoryStore("", virtual_sources(1000)))
-        async with cluster_of(store=store, **SETTINGS) as cluster:
-            await group_that_is_empty(cluster, 0.0)
-            await take_over(cluster, HOUR_S)
-            await asyncio.sleep(2 * RETENTION_S)
-            assert await committed_offset(cluster, "g", "t", 0) == 5
-            store.silent = False
-            await asyncio.sleep(2 * LOOK_S)
-            assert await committed_offset(cluster, "g", "t", 0) is None
-
-    run_virtual(main)
+@virtual
+async def test_nothing_is_forgotten_while_the_store_does_not_tell_the_time() -> None:
+    store = TimelessStore(MemoryStore("", virtual_sources(1000)))
+    async with cluster_of(store=store, **SETTINGS) as cluster:
+        await group_that_is_empty(cluster, 0.0)
+        await take_over(cluster, HOUR_S)
+        await asyncio.sleep(2 * RETENTION_S)
+        assert await committed_offset(cluster, "g", "t", 0) == 5
+        store.silent = False
+        await asyncio.sleep(2 * LOOK_S)
+        assert await committed_offset(cluster, "g", "t", 0) is None
 
 
 def in_virtual_time(skew_s: float, check: Callable[[TwoClocks, int], None], learned: bool = True) -> None:

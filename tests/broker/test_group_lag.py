@@ -14,8 +14,8 @@ from stateless_broker.metrics.group_lag import PAIRS_MAX, GroupLagMetrics
 from stateless_broker.metrics.topic_totals import OTHER
 from tests.broker.cluster import Cluster, cluster_of, in_cluster
 from tests.broker.groups import Outsider, coordinator_of
-from tests.faulty_store import FaultyStore
-from tests.virtual_time import run_virtual, virtual_sources
+from tests.stores.faulty import FaultyStore
+from tests.virtual_time import virtual, virtual_sources
 
 
 async def told(cluster: Cluster) -> dict[str, dict[tuple[str, str], int]]:
@@ -26,30 +26,25 @@ async def told(cluster: Cluster) -> dict[str, dict[tuple[str, str], int]]:
     return found
 
 
-def test_lag_is_told_by_the_coordinator_with_everybodys_ends() -> None:
-    async def scenario() -> None:
-        store = FaultyStore(MemoryStore("", virtual_sources(1000)), virtual_sources(1))
-        async with cluster_of("a:1", "b:1", store=store, bundles=5) as cluster:
-            await cluster.create("t", 4)
-            for partition in range(4):
-                await cluster.produce("t", partition, b"1", b"2", b"3", b"4")
-            assert (
-                await Outsider(cluster, "g").commit(*[("t", partition, partition) for partition in range(4)])
-                == [""] * 4
-            )
-            assert await Outsider(cluster, "h").commit(("t", 2, 4)) == [""]
-            assert len({await cluster.owner_of("t", partition) for partition in range(4)}) == 2, "both own some"
-            asked = store.calls.total() - store.calls["put"] - store.calls["list"]
-            found = await told(cluster)
-            assert store.calls.total() - store.calls["put"] - store.calls["list"] == asked, (
-                "but for heartbeats, nothing was asked of the store"
-            )
-            expected: dict[str, dict[tuple[str, str], int]] = {address: {} for address in cluster.brokers}
-            expected[await coordinator_of(cluster, "g")]["g", "t"] = 4 + 3 + 2 + 1
-            expected[await coordinator_of(cluster, "h")]["h", "t"] = 0
-            assert found == expected
-
-    run_virtual(scenario)
+@virtual
+async def test_lag_is_told_by_the_coordinator_with_everybodys_ends() -> None:
+    store = FaultyStore(MemoryStore("", virtual_sources(1000)), virtual_sources(1))
+    async with cluster_of("a:1", "b:1", store=store, bundles=5) as cluster:
+        await cluster.create("t", 4)
+        for partition in range(4):
+            await cluster.produce("t", partition, b"1", b"2", b"3", b"4")
+        assert await Outsider(cluster, "g").commit(*[("t", partition, partition) for partition in range(4)]) == [""] * 4
+        assert await Outsider(cluster, "h").commit(("t", 2, 4)) == [""]
+        assert len({await cluster.owner_of("t", partition) for partition in range(4)}) == 2, "both own some"
+        asked = store.calls.total() - store.calls["put"] - store.calls["list"]
+        found = await told(cluster)
+        assert store.calls.total() - store.calls["put"] - store.calls["list"] == asked, (
+            "but for heartbeats, nothing was asked of the store"
+        )
+        expected: dict[str, dict[tuple[str, str], int]] = {address: {} for address in cluster.brokers}
+        expected[await coordinator_of(cluster, "g")]["g", "t"] = 4 + 3 + 2 + 1
+        expected[await coordinator_of(cluster, "h")]["h", "t"] = 0
+        assert found == expected
 
 
 @in_cluster("a:1")

@@ -11,6 +11,7 @@ from ledger import keys
 from ledger.log.segment import read_index
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
+from ledger.object_store.wrapper import StoreWrapper
 from ledgermq.errors import DataDamaged, LedgerMQError, NotOwner, RetriableError, StaleAssignment, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
@@ -27,8 +28,7 @@ from tests.broker.groups import (
     coordinator_of,
     settled,
 )
-from tests.passing_store import PassingStore
-from tests.virtual_time import run_virtual, virtual_sources
+from tests.virtual_time import virtual, virtual_sources
 
 
 def bundle_of(cluster: Cluster, group: str) -> int:
@@ -289,7 +289,7 @@ async def _damage_a_batch(cluster: Cluster, bundle: int, topic_id: int, partitio
         slot += 1
 
 
-class GatedStore(PassingStore):
+class GatedStore(StoreWrapper):
     """Data of segments can be read only while the gate is open; their indexes always."""
 
     def __init__(self, inner: ObjectStore) -> None:
@@ -302,27 +302,25 @@ class GatedStore(PassingStore):
         return await super().get_range(key, start, length)
 
 
-def test_while_groups_are_loaded_callers_hear_when_to_come_back() -> None:
-    async def main() -> None:
-        store = GatedStore(MemoryStore("", virtual_sources(1000)))
-        async with cluster_of("a:1", "b:1", store=store) as cluster:
-            await cluster.create("t", 1)
-            await cluster.produce("t", 0, b"x")
-            assert await Outsider(cluster, "g").commit(("t", 0, 1)) == [""]
-            dying = await coordinator_of(cluster, "g")
-            other = next(address for address in cluster.brokers if address != dying)
-            bundle = bundle_of(cluster, "g")
-            store.gate.clear()
-            await cluster.stop(dying, graceful=False)
-            await until(lambda: bundle in cluster.brokers[other].ownership.terms.opened)
-            for _ in range(2):
-                with pytest.raises(Unavailable) as error:
-                    await fetch_committed(cluster.line(other), "g")
-                assert error.value.retry_after_ms
-            store.gate.set()
-            assert await committed_offset(cluster, "g", "t", 0) == 1
-
-    run_virtual(main)
+@virtual
+async def test_while_groups_are_loaded_callers_hear_when_to_come_back() -> None:
+    store = GatedStore(MemoryStore("", virtual_sources(1000)))
+    async with cluster_of("a:1", "b:1", store=store) as cluster:
+        await cluster.create("t", 1)
+        await cluster.produce("t", 0, b"x")
+        assert await Outsider(cluster, "g").commit(("t", 0, 1)) == [""]
+        dying = await coordinator_of(cluster, "g")
+        other = next(address for address in cluster.brokers if address != dying)
+        bundle = bundle_of(cluster, "g")
+        store.gate.clear()
+        await cluster.stop(dying, graceful=False)
+        await until(lambda: bundle in cluster.brokers[other].ownership.terms.opened)
+        for _ in range(2):
+            with pytest.raises(Unavailable) as error:
+                await fetch_committed(cluster.line(other), "g")
+            assert error.value.retry_after_ms
+        store.gate.set()
+        assert await committed_offset(cluster, "g", "t", 0) == 1
 
 
 @in_cluster("a:1", produce_memory_bytes_max=1024 * 1024)

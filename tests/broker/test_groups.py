@@ -36,8 +36,8 @@ from tests.broker.groups import (
     coordinator_of,
     settled,
 )
-from tests.passing_store import PassingStore
-from tests.virtual_time import run_virtual, virtual_sources
+from tests.stores.one_put import OnePut
+from tests.virtual_time import virtual, virtual_sources
 
 
 @in_cluster("a:1", "b:1")
@@ -96,7 +96,7 @@ async def test_users_leave_the_topic_of_offsets_alone(cluster: Cluster) -> None:
     assert [topic.name for topic in described.topics] == ["t"]
 
 
-class SlowStore(PassingStore):
+class SlowStore(OnePut):
     """A put takes fifty milliseconds, so that what comes meanwhile gathers; counts segments,
     however often each is tried (hedges).
     """
@@ -112,21 +112,18 @@ class SlowStore(PassingStore):
         await super().put_if_absent(key, buffers)
 
 
-def test_commits_ride_in_the_segments_of_data() -> None:
+@virtual
+async def test_commits_ride_in_the_segments_of_data() -> None:
     """Rounds of produce with and without commits beside them: as many puts."""
-
-    async def main() -> None:
-        store = SlowStore(MemoryStore("", virtual_sources(1000)))
-        async with cluster_of("a:1", store=store, flush_spacing_ms=100) as cluster:
-            await cluster.create("t", 2)
-            groups = [Outsider(cluster, f"g{i}") for i in range(16)]
-            await cluster.produce("t", 0, b"x")
-            assert [await group.commit(("t", 0, 0)) for group in groups] == [[""]] * 16
-            without = await _rounds(cluster, store, [])
-            assert await _rounds(cluster, store, groups) == without == 40, "two bundles, two puts a round"
-            assert [await committed_offset(cluster, f"g{i}", "t", 0) for i in range(16)] == [1] * 16
-
-    run_virtual(main)
+    store = SlowStore(MemoryStore("", virtual_sources(1000)))
+    async with cluster_of("a:1", store=store, flush_spacing_ms=100) as cluster:
+        await cluster.create("t", 2)
+        groups = [Outsider(cluster, f"g{i}") for i in range(16)]
+        await cluster.produce("t", 0, b"x")
+        assert [await group.commit(("t", 0, 0)) for group in groups] == [[""]] * 16
+        without = await _rounds(cluster, store, [])
+        assert await _rounds(cluster, store, groups) == without == 40, "two bundles, two puts a round"
+        assert [await committed_offset(cluster, f"g{i}", "t", 0) for i in range(16)] == [1] * 16
 
 
 async def _rounds(cluster: Cluster, store: SlowStore, groups: Sequence[Outsider]) -> int:
@@ -226,6 +223,26 @@ async def test_a_member_that_stops_is_put_out_and_its_partitions_go_to_the_other
     assert len(one.owned) + len(two.owned) == 4
 
 
+@virtual
+async def test_members_get_the_partitions_of_the_brokers_in_their_rack() -> None:
+    async with cluster_of() as cluster:
+        racks = {"a:1": "east", "b:1": "west"}
+        for address, rack in racks.items():
+            cluster.settings = cluster.settings.model_copy(update={"rack": rack})
+            await cluster.start(address)
+        await cluster.settled()
+        await cluster.create("t", 4)
+        near = {partition: racks[await cluster.owner_of("t", partition)] for partition in range(4)}
+        assert sorted(near.values()) == ["east", "east", "west", "west"]
+        members = {rack: Member(cluster, "g", rack, ["t"], more={"rack": rack}) for rack in ("east", "west")}
+        for member in members.values():
+            await member.join()
+            await settled(list(members.values())[: 1 + (member is members["west"])])
+        for rack, member in members.items():
+            assert {near[partition] for _, partition in member.owned} == {rack}
+            assert len(member.owned) == 2
+
+
 @in_cluster("a:1", "b:1")
 async def test_a_held_heartbeat_is_answered_when_there_is_something_to_say(cluster: Cluster) -> None:
     await cluster.create("t", 4)
@@ -271,13 +288,11 @@ async def test_topics_that_grow_or_vanish_are_noticed_while_heartbeats_are_held(
     assert sorted(member.owned) == [("t", p) for p in range(5)]
 
 
-def test_two_clusters_at_once_know_nothing_of_each_other() -> None:
-    async def main() -> None:
-        async with cluster_of("a:1", "b:1") as one, cluster_of("a:1", "b:1") as two:
-            for cluster, offset in ((one, 1), (two, 2)):
-                await cluster.create("t", 2)
-                await cluster.produce("t", 0, b"a", b"b")
-                assert await Outsider(cluster, "g").commit(("t", 0, offset)) == [""]
-            assert [await committed_offset(cluster, "g", "t", 0) for cluster in (one, two)] == [1, 2]
-
-    run_virtual(main)
+@virtual
+async def test_two_clusters_at_once_know_nothing_of_each_other() -> None:
+    async with cluster_of("a:1", "b:1") as one, cluster_of("a:1", "b:1") as two:
+        for cluster, offset in ((one, 1), (two, 2)):
+            await cluster.create("t", 2)
+            await cluster.produce("t", 0, b"a", b"b")
+            assert await Outsider(cluster, "g").commit(("t", 0, offset)) == [""]
+        assert [await committed_offset(cluster, "g", "t", 0) for cluster in (one, two)] == [1, 2]

@@ -12,29 +12,26 @@ from ledger.object_store.memory import MemoryStore
 from ledgermq.client.descriptions import ClusterDescription, cluster_description
 from ledgermq.protocol import ledgermq_pb2 as pb
 from tests.broker.cluster import Cluster, in_cluster
-from tests.virtual_time import run_virtual, virtual_sources
+from tests.virtual_time import virtual, virtual_sources
+from tests.worlds.ledgers import ledger_of
 
 
 async def described(cluster: Cluster, address: str) -> ClusterDescription:
     return cluster_description(await cluster.line(address).describe_cluster(pb.DescribeClusterRequest()))
 
 
-def test_a_cluster_is_well_once_all_its_bundles_have_owners() -> None:
-    async def main() -> None:
-        cluster = Cluster(MemoryStore("", virtual_sources(1000)))
-        try:
-            await cluster.start("a:1")
-            said = (await described(cluster, "a:1")).problems
-            assert [problem.split(",")[0] for problem in said] == [
-                f"bundle {bundle} has no owner" for bundle in range(3)
-            ]
-            await cluster.settled()
-            await asyncio.sleep(1)
-            assert (await described(cluster, "a:1")).problems == ()
-        finally:
-            await cluster.close()
-
-    run_virtual(main)
+@virtual
+async def test_a_cluster_is_well_once_all_its_bundles_have_owners() -> None:
+    cluster = Cluster(MemoryStore("", virtual_sources(1000)))
+    try:
+        await cluster.start("a:1")
+        said = (await described(cluster, "a:1")).problems
+        assert [problem.split(",")[0] for problem in said] == [f"bundle {bundle} has no owner" for bundle in range(3)]
+        await cluster.settled()
+        await asyncio.sleep(1)
+        assert (await described(cluster, "a:1")).problems == ()
+    finally:
+        await cluster.close()
 
 
 @in_cluster("a:1", "b:1")
@@ -47,7 +44,7 @@ async def test_a_parked_partition_is_named_by_every_broker_until_it_is_repaired(
 
     async def park(draft_of: Callable[[fmt.Checkpoint], bool]) -> list[tuple[str, ...]]:
         await advance_checkpoint(
-            cluster.store, bundle, virtual_sources(7), cluster.settings.producer_states_max, draft_of
+            ledger_of(cluster.store, bundle, cluster=cluster.settings, sources=virtual_sources(7)), draft_of
         )
         await cluster.produce("t", 1, b"y")  # a bundle that is used looks at its checkpoints
         await asyncio.sleep(30)
@@ -66,7 +63,7 @@ async def test_a_parked_partition_is_named_by_every_broker_until_it_is_repaired(
 
     for said in await park(parked):
         [problem] = said
-        assert problem.startswith(f"partition t-1 of bundle {bundle} is parked, for {damaged} cannot be read: ")
+        assert problem.startswith(f"partition t/1 of bundle {bundle} is parked, for {damaged} cannot be read: ")
         assert "ledgermq repair" in problem
     assert await park(repaired) == [(), ()]
 

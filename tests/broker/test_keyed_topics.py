@@ -18,10 +18,11 @@ from ledgermq.client.client import Client
 from ledgermq.client.consuming.message import Message
 from ledgermq.client.settings import ClientSettings
 from stateless_broker.in_process import InProcessConnector
+from stateless_broker.settings import BrokerConstants
 from tests.broker.cluster import Cluster, cluster_of
-from tests.virtual_time import run_virtual, virtual_sources
+from tests.virtual_time import virtual, virtual_sources
 
-AGES = {"url_life_ms": 1000, "parquet_min_age_ms": 4000, "bundles": 2}
+AGES = BrokerConstants(damaged_retry_s=5, url_life_ms=1000, parquet_min_age_ms=4000)
 KEYED = {"cleanup.policy": "compact", "delete.retention.ms": 60_000}
 
 
@@ -70,119 +71,109 @@ async def parquet_files(cluster: Cluster) -> list[str]:
     return [info.key async for info in cluster.store.list(keys.PARQUET)]
 
 
-def test_a_consumer_reads_what_was_cleaned_with_gaps_and_then_the_log() -> None:
-    async def main() -> None:
-        async with (
-            cluster_of("a:1", store=MemoryStore("", virtual_sources(1000)), **AGES) as cluster,
-            client_of(cluster) as client,
-        ):
-            await client.create_topic("t", 1, KEYED)
-            await put(client, ("a", "1"), ("b", "2"), ("a", "3"), ("c", "4"), ("c", None), ("d", "5"), ("e", "6"))
-            await clean(cluster)
-            assert await parquet_files(cluster) == []
-            await restart(cluster)
-            assert [(m.offset, m.value) for m in await read_all(client)] == [
-                (1, b"2"),
-                (2, b"3"),
-                (4, None),
-                (5, b"5"),
-                (6, b"6"),
-            ]
-            await put(client, ("b", None), ("f", "7"))
-            assert [m.offset for m in await read_all(client)] == [1, 2, 4, 5, 6, 7, 8]
-            assert [m.offset for m in await read_all(client, start={0: 3})] == [4, 5, 6, 7, 8]
-            await asyncio.sleep(90)  # the tombstone of c is old now
-            await clean(cluster)
-            await restart(cluster)
-            assert [m.offset for m in await read_all(client)] == [2, 5, 6, 7, 8]
-            assert await client.list_offsets("t", "earliest") == {0: 0}
-
-    run_virtual(main)
+@virtual
+async def test_a_consumer_reads_what_was_cleaned_with_gaps_and_then_the_log() -> None:
+    async with (
+        cluster_of("a:1", store=MemoryStore("", virtual_sources(1000)), constants=AGES, bundles=2) as cluster,
+        client_of(cluster) as client,
+    ):
+        await client.create_topic("t", 1, KEYED)
+        await put(client, ("a", "1"), ("b", "2"), ("a", "3"), ("c", "4"), ("c", None), ("d", "5"), ("e", "6"))
+        await clean(cluster)
+        assert await parquet_files(cluster) == []
+        await restart(cluster)
+        assert [(m.offset, m.value) for m in await read_all(client)] == [
+            (1, b"2"),
+            (2, b"3"),
+            (4, None),
+            (5, b"5"),
+            (6, b"6"),
+        ]
+        await put(client, ("b", None), ("f", "7"))
+        assert [m.offset for m in await read_all(client)] == [1, 2, 4, 5, 6, 7, 8]
+        assert [m.offset for m in await read_all(client, start={0: 3})] == [4, 5, 6, 7, 8]
+        await asyncio.sleep(90)  # the tombstone of c is old now
+        await clean(cluster)
+        await restart(cluster)
+        assert [m.offset for m in await read_all(client)] == [2, 5, 6, 7, 8]
+        assert await client.list_offsets("t", "earliest") == {0: 0}
 
 
-def test_the_last_tombstone_stays_so_that_readers_come_to_the_end() -> None:
-    async def main() -> None:
-        async with (
-            cluster_of("a:1", store=MemoryStore("", virtual_sources(1000)), **AGES) as cluster,
-            client_of(cluster) as client,
-        ):
-            await client.create_topic("t", 1, KEYED | {"delete.retention.ms": 0})
-            await put(client, ("a", "1"), ("b", "2"), ("a", None), ("b", None))
-            await clean(cluster)
-            await clean(cluster)
-            await restart(cluster)
-            assert [m.offset for m in await read_all(client)] == [3]
-
-    run_virtual(main)
+@virtual
+async def test_the_last_tombstone_stays_so_that_readers_come_to_the_end() -> None:
+    async with (
+        cluster_of("a:1", store=MemoryStore("", virtual_sources(1000)), constants=AGES, bundles=2) as cluster,
+        client_of(cluster) as client,
+    ):
+        await client.create_topic("t", 1, KEYED | {"delete.retention.ms": 0})
+        await put(client, ("a", "1"), ("b", "2"), ("a", None), ("b", None))
+        await clean(cluster)
+        await clean(cluster)
+        await restart(cluster)
+        assert [m.offset for m in await read_all(client)] == [3]
 
 
-def test_a_search_by_time_finds_cleaned_records() -> None:
-    async def main() -> None:
-        async with (
-            cluster_of("a:1", store=MemoryStore("", virtual_sources(1000)), **AGES) as cluster,
-            client_of(cluster) as client,
-        ):
-            await client.create_topic("t", 1, KEYED)
-            async with client.producer() as producer:
-                for n, key in enumerate("abacabad"):
-                    await producer.send("t", str(n), key=key, timestamp=n * 1_000_000)
-            await clean(cluster)
-            await restart(cluster)
-            assert [m.offset for m in await read_all(client)] == [3, 5, 6, 7]
-            for second, offset in ((0, 3), (3, 3), (4, 5), (6, 6), (7, 7)):
-                moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=second)
-                assert await client.list_offsets("t", moment) == {0: offset}, second
-
-    run_virtual(main)
+@virtual
+async def test_a_search_by_time_finds_cleaned_records() -> None:
+    async with (
+        cluster_of("a:1", store=MemoryStore("", virtual_sources(1000)), constants=AGES, bundles=2) as cluster,
+        client_of(cluster) as client,
+    ):
+        await client.create_topic("t", 1, KEYED)
+        async with client.producer() as producer:
+            for n, key in enumerate("abacabad"):
+                await producer.send("t", str(n), key=key, timestamp=n * 1_000_000)
+        await clean(cluster)
+        await restart(cluster)
+        assert [m.offset for m in await read_all(client)] == [3, 5, 6, 7]
+        for second, offset in ((0, 3), (3, 3), (4, 5), (6, 6), (7, 7)):
+            moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=second)
+            assert await client.list_offsets("t", moment) == {0: offset}, second
 
 
-def test_a_table_survives_takeovers_and_cleaning() -> None:
-    async def main() -> None:
-        async with (
-            cluster_of("a:1", store=MemoryStore("", virtual_sources(1000)), **AGES) as cluster,
-            client_of(cluster) as client,
-        ):
-            await client.create_topic("t", 3, KEYED)
-            truth: dict[bytes, bytes] = {}
-            async with client.table("t") as table:
-                for life in range(4):
-                    for n in range(40):
-                        key, value = f"k{(n * 7 + life) % 13}", None if n % 5 == 0 else f"{life}-{n}"
-                        await put(client, (key, value))
-                        if value is None:
-                            truth.pop(key.encode(), None)
-                        else:
-                            truth[key.encode()] = value.encode()
-                    await table.wait_caught_up()
-                    assert dict(table.items()) == truth
-                    await clean(cluster)
-                    await restart(cluster)
-                    async with client.table("t") as fresh:
-                        assert dict(fresh.items()) == truth
-                await put(client, ("last", "1"))
+@virtual
+async def test_a_table_survives_takeovers_and_cleaning() -> None:
+    async with (
+        cluster_of("a:1", store=MemoryStore("", virtual_sources(1000)), constants=AGES, bundles=2) as cluster,
+        client_of(cluster) as client,
+    ):
+        await client.create_topic("t", 3, KEYED)
+        truth: dict[bytes, bytes] = {}
+        async with client.table("t") as table:
+            for life in range(4):
+                for n in range(40):
+                    key, value = f"k{(n * 7 + life) % 13}", None if n % 5 == 0 else f"{life}-{n}"
+                    await put(client, (key, value))
+                    if value is None:
+                        truth.pop(key.encode(), None)
+                    else:
+                        truth[key.encode()] = value.encode()
                 await table.wait_caught_up()
-                assert (table["last"], table.state) == (b"1", "following")
+                assert dict(table.items()) == truth
+                await clean(cluster)
+                await restart(cluster)
+                async with client.table("t") as fresh:
+                    assert dict(fresh.items()) == truth
+            await put(client, ("last", "1"))
+            await table.wait_caught_up()
+            assert (table["last"], table.state) == (b"1", "following")
 
-    run_virtual(main)
 
-
-def test_a_group_reads_and_commits_over_gaps() -> None:
-    async def main() -> None:
-        async with (
-            cluster_of("a:1", store=MemoryStore("", virtual_sources(1000)), **AGES) as cluster,
-            client_of(cluster) as client,
-        ):
-            await client.create_topic("t", 1, KEYED)
-            await put(client, *[(key, str(n)) for n, key in enumerate("abacabadabacabae")])
-            await clean(cluster)
-            await restart(cluster)
-            async with client.consumer("t", group="g") as consumer:
-                messages: list[Message] = []
-                while len(messages) < 5:
-                    messages += await consumer.fetch(timeout=10)
-                assert [m.offset for m in messages] == [7, 11, 13, 14, 15]
-                assert await consumer.fetch(timeout=0.1) == []  # whoever asks for more has finished what came before
-                await consumer.commit()
-                assert list((await consumer.committed()).values()) == [16]
-
-    run_virtual(main)
+@virtual
+async def test_a_group_reads_and_commits_over_gaps() -> None:
+    async with (
+        cluster_of("a:1", store=MemoryStore("", virtual_sources(1000)), constants=AGES, bundles=2) as cluster,
+        client_of(cluster) as client,
+    ):
+        await client.create_topic("t", 1, KEYED)
+        await put(client, *[(key, str(n)) for n, key in enumerate("abacabadabacabae")])
+        await clean(cluster)
+        await restart(cluster)
+        async with client.consumer("t", group="g") as consumer:
+            messages: list[Message] = []
+            while len(messages) < 5:
+                messages += await consumer.fetch(timeout=10)
+            assert [m.offset for m in messages] == [7, 11, 13, 14, 15]
+            assert await consumer.fetch(timeout=0.1) == []  # whoever asks for more has finished what came before
+            await consumer.commit()
+            assert list((await consumer.committed()).values()) == [16]

@@ -8,13 +8,15 @@ from contextlib import suppress
 from ledger.log.writer import claim
 from ledgermq.errors import NotOwner
 from tests.broker.cluster import cluster_of
-from tests.virtual_time import run_virtual, virtual_sources
+from tests.virtual_time import virtual, virtual_sources
+from tests.worlds.ledgers import ledger_of
 
 STEPS = 40
 """Turns of the event loop that pass between the first end of a term and the second, at most."""
 
 
-def test_terms_that_end_while_a_broker_hands_over_do_not_stop_it() -> None:
+@virtual
+async def test_terms_that_end_while_a_broker_hands_over_do_not_stop_it() -> None:
     """One is being dropped when the broker begins to leave, another one ends a few turns of the
     loop later.
     """
@@ -25,7 +27,7 @@ def test_terms_that_end_while_a_broker_hands_over_do_not_stop_it() -> None:
             terms = cluster.brokers["a:1"].ownership.terms
             first, second = (terms.opened[bundle] for bundle in (1, 2))
             for bundle in (1, 2):
-                await claim(cluster.store, bundle, "rival", virtual_sources(50), 100)
+                await claim(ledger_of(cluster.store, bundle, sources=virtual_sources(50)), "rival")
 
             async def look(turns: int, owner: object) -> None:
                 for _ in range(turns):
@@ -39,8 +41,5 @@ def test_terms_that_end_while_a_broker_hands_over_do_not_stop_it() -> None:
             await asyncio.gather(*looks, return_exceptions=True)
             assert not terms.opened
 
-    async def scenario() -> None:
-        for steps in range(STEPS):
-            await leave_after(steps)
-
-    run_virtual(scenario)
+    for steps in range(STEPS):
+        await leave_after(steps)

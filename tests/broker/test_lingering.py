@@ -18,7 +18,7 @@ from ledgermq.client.producing.producer import Producer
 from ledgermq.client.settings import ClientSettings
 from stateless_broker.in_process import InProcessConnector
 from tests.broker.cluster import cluster_of
-from tests.virtual_time import run_virtual, virtual_sources
+from tests.virtual_time import virtual, virtual_sources
 
 PUT_S = 0.03
 T = TypeVar("T")
@@ -31,7 +31,7 @@ class SlowStore(StoreWrapper):
         super().__init__(MemoryStore("", virtual_sources(1000)))
         self.puts = 0
 
-    async def run(self, operation: str, bytes_known: int, step: Callable[[], Awaitable[T]]) -> T:
+    async def run(self, operation: str, what: str, bytes_known: int, step: Callable[[], Awaitable[T]]) -> T:
         if operation in PUTS:
             self.puts += operation == "put_if_absent"
             await asyncio.sleep(PUT_S)
@@ -53,38 +53,34 @@ async def after_the_first() -> AsyncIterator[tuple[SlowStore, Producer]]:
 
 
 @pytest.mark.parametrize("apart_s", [0.008, 0.010, 0.1])
-def test_records_that_come_apart_wait_for_one_put_only(apart_s: float) -> None:
+@virtual
+async def test_records_that_come_apart_wait_for_one_put_only(apart_s: float) -> None:
     """Though the one before is still on its way: 5 ms more would be a third of the time to a near
     store.
     """
 
-    async def main() -> None:
-        async with after_the_first() as (_, producer):
-            loop = asyncio.get_running_loop()
+    async with after_the_first() as (_, producer):
+        loop = asyncio.get_running_loop()
 
-            async def wait_of_one() -> float:
-                begun_s = loop.time()
-                await producer.send("t", "x")
-                return loop.time() - begun_s
+        async def wait_of_one() -> float:
+            begun_s = loop.time()
+            await producer.send("t", "x")
+            return loop.time() - begun_s
 
-            async with asyncio.TaskGroup() as group:
-                waits = []
-                for _ in range(20):
-                    waits.append(group.create_task(wait_of_one()))
-                    await asyncio.sleep(apart_s)
-            assert max(wait.result() for wait in waits) < PUT_S + 0.002
-
-    run_virtual(main)
+        async with asyncio.TaskGroup() as group:
+            waits = []
+            for _ in range(20):
+                waits.append(group.create_task(wait_of_one()))
+                await asyncio.sleep(apart_s)
+        assert max(wait.result() for wait in waits) < PUT_S + 0.002
 
 
-def test_a_stream_of_records_becomes_few_batches() -> None:
-    async def main() -> None:
-        async with after_the_first() as (store, producer):
-            before = store.puts
-            for _ in range(1000):
-                producer.send("t", "x")
-                await asyncio.sleep(0.0001)
-            await producer.flush()
-            assert store.puts - before <= 0.1 / 0.005 + 3, "more than one batch in 5 ms"
-
-    run_virtual(main)
+@virtual
+async def test_a_stream_of_records_becomes_few_batches() -> None:
+    async with after_the_first() as (store, producer):
+        before = store.puts
+        for _ in range(1000):
+            producer.send("t", "x")
+            await asyncio.sleep(0.0001)
+        await producer.flush()
+        assert store.puts - before <= 0.1 / 0.005 + 3, "more than one batch in 5 ms"

@@ -17,8 +17,8 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from stateless_broker.health import DRAINING, STARTING, Health
 from stateless_broker.store_wait import when_store_answers
 from tests.broker.cluster import Cluster, cluster_of
-from tests.faulty_store import Faults, FaultyStore
-from tests.virtual_time import run_virtual, virtual_sources
+from tests.stores.faulty import Faults, FaultyStore
+from tests.virtual_time import run_virtual, virtual, virtual_sources
 
 MINUTE_S = 60.0
 
@@ -64,26 +64,24 @@ def test_a_minute_of_refusals_loses_nothing(faults: Faults) -> None:
     assert sum(through) > 3 * 3, "the storms slowed it down and did not stop it"
 
 
-def test_a_minute_without_the_store_delays_and_loses_nothing() -> None:
-    async def scenario() -> None:
-        sources = virtual_sources(2)
-        store = FaultyStore(MemoryStore("", sources), sources)
-        async with cluster_of("a:1", "b:1", store=ResilientStore(store, sources)) as cluster:
-            await cluster.create("t", 4)
-            for partition in range(4):
-                await produced(cluster, partition, 0, 1)
-            ages = [broker.ownership.heartbeat_age_s() for broker in cluster.brokers.values()]
-            assert max(ages) < 2
-            store.faults = Faults(before=1.0)
-            await asyncio.sleep(MINUTE_S)
-            assert min(broker.ownership.heartbeat_age_s() for broker in cluster.brokers.values()) > MINUTE_S - 5
-            store.faults = Faults()
-            for partition in range(4):
-                await produced(cluster, partition, 1, 3)
-                assert await cluster.read_all("t", partition) == [b"0", b"1", b"2"]
-            assert not any(broker.failed.done() for broker in cluster.brokers.values())
-
-    run_virtual(scenario)
+@virtual
+async def test_a_minute_without_the_store_delays_and_loses_nothing() -> None:
+    sources = virtual_sources(2)
+    store = FaultyStore(MemoryStore("", sources), sources)
+    async with cluster_of("a:1", "b:1", store=ResilientStore(store, sources)) as cluster:
+        await cluster.create("t", 4)
+        for partition in range(4):
+            await produced(cluster, partition, 0, 1)
+        ages = [broker.ownership.heartbeat_age_s() for broker in cluster.brokers.values()]
+        assert max(ages) < 2
+        store.faults = Faults(before=1.0)
+        await asyncio.sleep(MINUTE_S)
+        assert min(broker.ownership.heartbeat_age_s() for broker in cluster.brokers.values()) > MINUTE_S - 5
+        store.faults = Faults()
+        for partition in range(4):
+            await produced(cluster, partition, 1, 3)
+            assert await cluster.read_all("t", partition) == [b"0", b"1", b"2"]
+        assert not any(broker.failed.done() for broker in cluster.brokers.values())
 
 
 async def opened(cluster: Cluster, partition: int) -> pb.ProducerSession:
@@ -100,39 +98,35 @@ async def _calm_after(store: FaultyStore, seconds: float) -> None:
     store.faults = Faults()
 
 
-def test_a_start_without_the_store_waits_and_tells_why() -> None:
-    async def scenario() -> None:
-        sources = virtual_sources(3)
-        store = FaultyStore(MemoryStore("", sources), sources, Faults(before=1.0))
-        health = Health()
-        assert health.why_not == STARTING
+@virtual
+async def test_a_start_without_the_store_waits_and_tells_why() -> None:
+    sources = virtual_sources(3)
+    store = FaultyStore(MemoryStore("", sources), sources, Faults(before=1.0))
+    health = Health()
+    assert health.why_not == STARTING
 
-        async def step() -> str:
-            await probe_store(ResilientStore(store, sources), sources, attempts_max=1)
-            return "joined"
+    async def step() -> str:
+        await probe_store(ResilientStore(store, sources), sources, attempts_max=1)
+        return "joined"
 
-        joining = asyncio.create_task(when_store_answers(step, "memory://x", health, sources))
-        await asyncio.sleep(MINUTE_S)
-        assert not joining.done()
-        assert "waiting for the object store memory://x" in health.why_not
-        asked = store.calls["put_if_absent"]
-        assert 5 <= asked <= 30, "it backs off, and goes on"
-        store.faults = Faults()
-        assert await asyncio.wait_for(joining, 20) == "joined"
-
-    run_virtual(scenario)
+    joining = asyncio.create_task(when_store_answers(step, "memory://x", health, sources))
+    await asyncio.sleep(MINUTE_S)
+    assert not joining.done()
+    assert "waiting for the object store memory://x" in health.why_not
+    asked = store.calls["put_if_absent"]
+    assert 5 <= asked <= 30, "it backs off, and goes on"
+    store.faults = Faults()
+    assert await asyncio.wait_for(joining, 20) == "joined"
 
 
 @pytest.mark.parametrize("error", [Unauthorized("wrong credentials"), StoreUnusable("no such bucket")])
-def test_what_waiting_cannot_mend_ends_the_start(error: Exception) -> None:
-    async def scenario() -> None:
-        async def step() -> None:
-            raise error
+@virtual
+async def test_what_waiting_cannot_mend_ends_the_start(error: Exception) -> None:
+    async def step() -> None:
+        raise error
 
-        with pytest.raises(type(error)):
-            await when_store_answers(step, "memory://x", Health(), virtual_sources())
-
-    run_virtual(scenario)
+    with pytest.raises(type(error)):
+        await when_store_answers(step, "memory://x", Health(), virtual_sources())
 
 
 def test_a_process_that_drains_is_not_ready_again() -> None:

@@ -23,8 +23,8 @@ from spark.sink.publishing import ATTEMPTS_MAX
 from spark.sink.staged import Staged
 from spark.sink.task import stage_rows
 from tests.broker.cluster import Cluster, cluster_of, in_cluster
-from tests.sink_places import BetweenReads, Step, place_of, rows_of
-from tests.virtual_time import run_virtual, virtual_sources
+from tests.virtual_time import virtual, virtual_sources
+from tests.worlds.sink_places import BetweenReads, Step, place_of, rows_of
 
 T = TypeVar("T")
 
@@ -79,39 +79,35 @@ class SlowPuts(StoreWrapper):
         super().__init__(MemoryStore("", virtual_sources(1000)))
         self.put_s = 0.0
 
-    async def run(self, operation: str, bytes_known: int, step: Callable[[], Awaitable[T]]) -> T:
+    async def run(self, operation: str, what: str, bytes_known: int, step: Callable[[], Awaitable[T]]) -> T:
         if operation == "put_if_absent":
             await asyncio.sleep(self.put_s)
         return await step()
 
 
-def test_an_epoch_that_takes_longer_than_any_of_its_rows_may_is_stored_as_long_as_it_gets_on() -> None:
-    async def main() -> None:
-        store = SlowPuts()
-        async with cluster_of("a:1", store=store) as cluster, place_of(cluster) as place:
-            await cluster.create("t", 2)
-            values = [f"v{number:04}" + "-" * 200 for number in range(120)]
-            messages = await staged(place, rows(0, *values))
-            store.put_s = 5.0
-            place = replace(place, options=replace(place.options, buffer_bytes_max=1_000_000))
-            began_s = asyncio.get_running_loop().time()
-            await commit_epoch(place, "q", 0, messages, repeatable=True)
-            assert asyncio.get_running_loop().time() - began_s > (ATTEMPTS_MAX + 1) * place.options.delivery_timeout_s
-            assert await cluster.read_all("t", 0) == [value.encode() for value in values]
-
-    run_virtual(main)
+@virtual
+async def test_an_epoch_that_takes_longer_than_any_of_its_rows_may_is_stored_as_long_as_it_gets_on() -> None:
+    store = SlowPuts()
+    async with cluster_of("a:1", store=store) as cluster, place_of(cluster) as place:
+        await cluster.create("t", 2)
+        values = [f"v{number:04}" + "-" * 200 for number in range(120)]
+        messages = await staged(place, rows(0, *values))
+        store.put_s = 5.0
+        place = replace(place, options=replace(place.options, buffer_bytes_max=1_000_000))
+        began_s = asyncio.get_running_loop().time()
+        await commit_epoch(place, "q", 0, messages, repeatable=True)
+        assert asyncio.get_running_loop().time() - began_s > (ATTEMPTS_MAX + 1) * place.options.delivery_timeout_s
+        assert await cluster.read_all("t", 0) == [value.encode() for value in values]
 
 
-def test_an_epoch_that_does_not_get_on_fails() -> None:
-    async def main() -> None:
-        store = SlowPuts()
-        async with cluster_of("a:1", store=store) as cluster, place_of(cluster) as place:
-            await cluster.create("t", 2)
-            messages = await staged(place, rows(0, "a"))
-            await decide(store, place.sources, "q", 0, await wanted_decision(place, messages))
-            store.put_s = 1e9
-            with pytest.raises((DeadlineExceeded, OutcomeUnknown)):
-                await commit_epoch(place, "q", 0, [], repeatable=True)
-            assert asyncio.get_running_loop().time() < (ATTEMPTS_MAX + 1) * place.options.delivery_timeout_s
-
-    run_virtual(main)
+@virtual
+async def test_an_epoch_that_does_not_get_on_fails() -> None:
+    store = SlowPuts()
+    async with cluster_of("a:1", store=store) as cluster, place_of(cluster) as place:
+        await cluster.create("t", 2)
+        messages = await staged(place, rows(0, "a"))
+        await decide(store, place.sources, "q", 0, await wanted_decision(place, messages))
+        store.put_s = 1e9
+        with pytest.raises((DeadlineExceeded, OutcomeUnknown)):
+            await commit_epoch(place, "q", 0, [], repeatable=True)
+        assert asyncio.get_running_loop().time() < (ATTEMPTS_MAX + 1) * place.options.delivery_timeout_s

@@ -20,8 +20,8 @@ from ledgermq.errors import LedgerMQError, NotOwner, RetriableError, UnknownProd
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.status import error_from_proto
 from tests.broker.cluster import Cluster, cluster_of, fetch_of, until, values_of
-from tests.faulty_store import Faults, FaultyStore
-from tests.virtual_time import run_virtual, virtual_sources
+from tests.stores.faulty import Faults, FaultyStore
+from tests.virtual_time import virtual, virtual_sources
 
 PARTITIONS = 3
 DAY_S = 60.0
@@ -150,30 +150,28 @@ class Day:
 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("compaction", [False, True], ids=["segments", "parquet"])
-def test_a_bad_day(seed: int, compaction: bool) -> None:
-    async def scenario() -> None:
-        store = FaultyStore(MemoryStore("", virtual_sources()), virtual_sources(seed))
-        settings = {"background_compaction": compaction, "checkpoint_slots": 8 if compaction else 256}
-        resilient = ResilientStore(store, virtual_sources(seed + 500))
-        async with cluster_of("a:1", "b:1", "c:1", store=resilient, bundles=4, **settings) as cluster:
-            await cluster.create("t", PARTITIONS, parquet_max_lag_ms="4000", parquet_target_bytes="3000")
-            day = Day(cluster, store, seed)
-            async with asyncio.TaskGroup() as group:
-                for partition in range(PARTITIONS):
-                    group.create_task(day.produce(partition))
-                    group.create_task(day.read(partition))
-                group.create_task(day.chaos())
-                await asyncio.sleep(DAY_S)
-                day.over = True
-            store.faults = Faults()
-            for view in cluster.views.values():
-                view.resume()
-            await store.settled()
-            await until(lambda: all(len(cluster.serving("t", p)) == 1 for p in range(PARTITIONS)), CALM_S)
-            await day.check()
-            assert sum(map(len, day.acknowledged)) > 30, "the day was too bad to prove anything"
-            assert not any(broker.failed.done() for broker in cluster.brokers.values())
-            if compaction:
-                assert len([info async for info in store.inner.list(keys.parquet_topic("t"))]) > PARTITIONS
-
-    run_virtual(scenario)
+@virtual
+async def test_a_bad_day(seed: int, compaction: bool) -> None:
+    store = FaultyStore(MemoryStore("", virtual_sources()), virtual_sources(seed))
+    settings = {"background_compaction": compaction, "checkpoint_slots": 8 if compaction else 256}
+    resilient = ResilientStore(store, virtual_sources(seed + 500))
+    async with cluster_of("a:1", "b:1", "c:1", store=resilient, bundles=4, **settings) as cluster:
+        await cluster.create("t", PARTITIONS, parquet_max_lag_ms="4000", parquet_target_bytes="3000")
+        day = Day(cluster, store, seed)
+        async with asyncio.TaskGroup() as group:
+            for partition in range(PARTITIONS):
+                group.create_task(day.produce(partition))
+                group.create_task(day.read(partition))
+            group.create_task(day.chaos())
+            await asyncio.sleep(DAY_S)
+            day.over = True
+        store.faults = Faults()
+        for view in cluster.views.values():
+            view.resume()
+        await store.settled()
+        await until(lambda: all(len(cluster.serving("t", p)) == 1 for p in range(PARTITIONS)), CALM_S)
+        await day.check()
+        assert sum(map(len, day.acknowledged)) > 30, "the day was too bad to prove anything"
+        assert not any(broker.failed.done() for broker in cluster.brokers.values())
+        if compaction:
+            assert len([info async for info in store.inner.list(keys.parquet_topic("t"))]) > PARTITIONS

@@ -18,8 +18,8 @@ from ledgermq.client.settings import ClientSettings
 from ledgermq.errors import LedgerMQError, OutcomeUnknown
 from stateless_broker.in_process import InProcessConnector
 from tests.broker.cluster import Cluster, cluster_of
-from tests.faulty_store import Faults, FaultyStore
-from tests.virtual_time import run_virtual, virtual_sources
+from tests.stores.faulty import Faults, FaultyStore
+from tests.virtual_time import virtual, virtual_sources
 
 PARTITIONS = 4
 SLOW = Faults(delay_s_max=0.1)
@@ -120,14 +120,12 @@ class Chaos:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_whatever_happens_each_record_is_there_once_in_order(seed: int) -> None:
-    async def main() -> None:
-        store = FaultyStore(MemoryStore("", virtual_sources(1000 + seed)), virtual_sources(2000 + seed), SLOW)
-        async with cluster_of("a:1", "b:1", "c:1", store=store) as cluster:
-            chaos = Chaos(cluster, store, seed)
-            async with asyncio.timeout(3600):
-                await chaos.run()
-            chaos.check()
-            assert len(chaos.sent) > 100
-
-    run_virtual(main)
+@virtual
+async def test_whatever_happens_each_record_is_there_once_in_order(seed: int) -> None:
+    store = FaultyStore(MemoryStore("", virtual_sources(1000 + seed)), virtual_sources(2000 + seed), SLOW)
+    async with cluster_of("a:1", "b:1", "c:1", store=store) as cluster:
+        chaos = Chaos(cluster, store, seed)
+        async with asyncio.timeout(3600):
+            await chaos.run()
+        chaos.check()
+        assert len(chaos.sent) > 100

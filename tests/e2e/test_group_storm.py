@@ -18,7 +18,7 @@ from ledgermq import TopicPartition, errors
 from tests.broker.cluster import Cluster, cluster_of
 from tests.e2e.group_clients import drop, fill
 from tests.e2e.test_client_takeover import client_of
-from tests.virtual_time import run_virtual
+from tests.virtual_time import virtual
 
 PARTITIONS = 5
 MESSAGES = 400
@@ -189,9 +189,7 @@ class Work:
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_members_in_a_storm(seed: int) -> None:
-    async def main() -> None:
-        async with cluster_of("b1:1", "b2:1", "b3:1") as cluster:
-            await Storm(cluster, seed).run()
-
-    run_virtual(main)
+@virtual
+async def test_members_in_a_storm(seed: int) -> None:
+    async with cluster_of("b1:1", "b2:1", "b3:1") as cluster:
+        await Storm(cluster, seed).run()

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from ledger.log.checkpoint import partition_of
 from ledger.topics.deletion_times import last_time_ms
-from tests.keyed_root import HOUR_MS, Keyed
-from tests.keyed_topics import Pair, Row, read_plain_version
-from tests.virtual_time import run_virtual
+from tests.virtual_time import virtual
+from tests.worlds.keyed_root import HOUR_MS, Keyed
+from tests.worlds.keyed_topics import Pair, Row, read_plain_version
 
 EVERY_THREE_HOURS = "0 */3 * * *"
 
@@ -81,19 +81,17 @@ class _Life:
 @pytest.mark.parametrize("delete_when", ["", EVERY_THREE_HOURS])
 @settings(max_examples=40, deadline=None)
 @given(steps=_steps)
-def test_old_keys_go_and_then_there_is_quiet(delete_when: str, steps: list[tuple[object, ...]]) -> None:
-    async def main() -> None:
-        keyed = await Keyed.open(delete_when=delete_when, parquet_target_bytes="4000")
-        life = _Life(keyed, delete_when)
-        for step, *values in [*steps, ("compact",), ("clean",), ("wait", 30.0), ("clean",), ("wait", 30.0), ("clean",)]:
-            if step == "put":
-                await life.put(*values)  # type: ignore[arg-type]
-            elif step == "compact":
-                await keyed.compact()
-            elif step == "clean":
-                await life.clean()
-            else:
-                keyed.wait(float(values[0]))  # type: ignore[arg-type]
-        assert not life.seen
-
-    run_virtual(main)
+@virtual
+async def test_old_keys_go_and_then_there_is_quiet(delete_when: str, steps: list[tuple[object, ...]]) -> None:
+    keyed = await Keyed.open(delete_when=delete_when, parquet_target_bytes="4000")
+    life = _Life(keyed, delete_when)
+    for step, *values in [*steps, ("compact",), ("clean",), ("wait", 30.0), ("clean",), ("wait", 30.0), ("clean",)]:
+        if step == "put":
+            await life.put(*values)  # type: ignore[arg-type]
+        elif step == "compact":
+            await keyed.compact()
+        elif step == "clean":
+            await life.clean()
+        else:
+            keyed.wait(float(values[0]))  # type: ignore[arg-type]
+    assert not life.seen

@@ -14,6 +14,7 @@ from ledger import keys
 from ledger.blocking import run_inline
 from ledger.garbage.delete import log_start_move, tidy_bundle
 from ledger.garbage.gc import collect_garbage
+from ledger.keys import PartitionId
 from ledger.log.checkpoint import partition_of
 from ledger.log.history import read_history
 from ledger.log.recovery import advance_checkpoint
@@ -24,10 +25,11 @@ from ledger.parquet.pages import PageReader
 from ledger.rounds.runner import compact_bundle
 from ledgermq.protocol.records import decode_batch
 from ledgermq.sources import Sources
-from tests.roots import Root, parquet_keys, read_parquet_rows
-from tests.stores import seeded_sources
+from tests.stores.backends import seeded_sources
 from tests.unit.parquet.test_crashes import Crash, DyingStore
-from tests.virtual_time import run_virtual
+from tests.virtual_time import virtual
+from tests.worlds.ledgers import ledger_of
+from tests.worlds.roots import Root, parquet_keys, read_parquet_rows
 
 PARTITIONS = 3
 
@@ -93,7 +95,9 @@ class World:
             assert isinstance(detail, int)
             self.clock.now_us += detail * 1_000_000
         else:
-            await tidy_bundle(root.store, 1, root.cluster, await root.catalog(), root.sources)
+            await tidy_bundle(
+                ledger_of(root.store, 1, cluster=root.cluster, sources=root.sources), await root.catalog()
+            )
             assert not (await collect_garbage(root.store, root.cluster)).failures
 
     def _value(self, size: int) -> bytes:
@@ -111,15 +115,17 @@ class World:
         """Somewhere in the kept records, in Parquet or behind it."""
         end = len(self.root.produced.get(("t", partition), []))
         start = min(end, self.log_starts.get(partition, 0) + by)
-        move = log_start_move({(self.root.topics["t"].id, partition): start})
-        if await advance_checkpoint(self.root.store, 1, self.root.sources, self.root.cluster.producer_states_max, move):
+        move = log_start_move({PartitionId(self.root.topics["t"].id, partition): start})
+        if await advance_checkpoint(
+            ledger_of(self.root.store, 1, cluster=self.root.cluster, sources=self.root.sources), move
+        ):
             self.log_starts[partition] = start
 
     async def check(self) -> None:
         root = self.root
         topic = root.topics["t"]
         parquet = await read_parquet_rows(root.store)  # asserts: once each, no gap
-        history = await read_history(root.store, 1, root.cluster.producer_states_max)
+        history = await read_history(ledger_of(root.store, 1, cluster=root.cluster))
         pages = PageReader(root.store, 1)
         for partition in range(PARTITIONS):
             produced = root.produced.get(("t", partition), [])
@@ -147,23 +153,21 @@ class World:
 
 @settings(max_examples=60, deadline=None)
 @given(drawn=st.lists(steps(), max_size=25), seed=st.integers(0, 2**32))
-def test_each_kept_record_is_there_exactly_once(drawn: list[Step], seed: int) -> None:
-    async def run() -> None:
-        clock = WorldClock()
-        sources = Sources(clock, seeded_sources(seed).random)
-        root = await Root.open(MemoryStore("test", sources), sources)
-        await root.create_topic("t", partitions=PARTITIONS, parquet_target_bytes="2048", parquet_max_lag_ms="20000")
-        world = World(root, clock)
-        for what, detail in drawn:
-            await world.step(what, detail)
-            await world.check()
-        await world.step("round", True)
-        report = await root.compact()
-        assert not report.failures
+@virtual
+async def test_each_kept_record_is_there_exactly_once(drawn: list[Step], seed: int) -> None:
+    clock = WorldClock()
+    sources = Sources(clock, seeded_sources(seed).random)
+    root = await Root.open(MemoryStore("test", sources), sources)
+    await root.create_topic("t", partitions=PARTITIONS, parquet_target_bytes="2048", parquet_max_lag_ms="20000")
+    world = World(root, clock)
+    for what, detail in drawn:
+        await world.step(what, detail)
         await world.check()
-        checkpoint = await root.newest()
-        for partition in range(PARTITIONS):
-            counters = partition_of(checkpoint, root.topics["t"].id, partition)
-            assert counters.parquet_end == len(root.produced.get(("t", partition), []))
-
-    run_virtual(run)
+    await world.step("round", True)
+    report = await root.compact()
+    assert not report.failures
+    await world.check()
+    checkpoint = await root.newest()
+    for partition in range(PARTITIONS):
+        counters = partition_of(checkpoint, root.topics["t"].id, partition)
+        assert counters.parquet_end == len(root.produced.get(("t", partition), []))

@@ -19,6 +19,7 @@ from ledger import keys
 from ledger.blocking import run_inline
 from ledger.garbage.delete import log_start_move, tidy_bundle
 from ledger.garbage.gc import collect_garbage
+from ledger.keys import PartitionId
 from ledger.log.checkpoint import newest_checkpoint, partition_of
 from ledger.log.recovery import advance_checkpoint
 from ledger.log.writer import claim
@@ -30,11 +31,11 @@ from ledger.rounds.runner import compact_bundle
 from ledger.topics.catalog import read_catalog
 from ledgermq.errors import DataDamaged, LedgerMQError
 from ledgermq.sources import Sources
-from tests.faulty_store import Faults, FaultyStore
-from tests.ledgers import append_and_wait, batch
-from tests.roots import Root, read_parquet_rows, read_segments
-from tests.url_store import UrlStore
-from tests.virtual_time import run_virtual, virtual_sources
+from tests.stores.faulty import Faults, FaultyStore
+from tests.stores.url import UrlStore
+from tests.virtual_time import virtual, virtual_sources
+from tests.worlds.ledgers import append_and_wait, batch, ledger_of
+from tests.worlds.roots import Root, read_parquet_rows, read_segments
 
 SEEDS = int(os.environ.get("LEDGERMQ_SEEDS", "3"))
 DURATION_S = 120.0
@@ -129,7 +130,7 @@ Step = Callable[[_World, ObjectStore, Sources], Awaitable[None]]
 
 async def _compact(world: _World, store: ObjectStore, sources: Sources) -> None:
     engine = LocalEngine(sources, run_inline, 1)
-    catalog = await read_catalog(world.objects, world.root.cluster.producer_states_max)
+    catalog = await read_catalog(ledger_of(world.objects, 0, cluster=world.root.cluster))
     everything = sources.random.random() < 0.7
     if await compact_bundle(Compaction(store, world.root.cluster, sources, engine), 1, catalog, everything=everything):
         world.rounds += 1
@@ -144,10 +145,12 @@ async def _retain(world: _World, store: ObjectStore, sources: Sources) -> None:
     ends = {part.partition: part.end for part in checkpoint.state.ends}
     end = counters.parquet_end if sources.random.random() < 0.8 else ends.get(partition, 0)
     start = sources.random.randint(counters.log_start, max(counters.log_start, end))
-    states_max = world.root.cluster.producer_states_max
-    await advance_checkpoint(store, 1, sources, states_max, log_start_move({(topic.id, partition): start}))
-    catalog = await read_catalog(world.objects, states_max)
-    await tidy_bundle(store, 1, world.root.cluster, catalog, sources)
+    await advance_checkpoint(
+        ledger_of(store, 1, cluster=world.root.cluster, sources=sources),
+        log_start_move({PartitionId(topic.id, partition): start}),
+    )
+    catalog = await read_catalog(ledger_of(world.objects, 0, cluster=world.root.cluster))
+    await tidy_bundle(ledger_of(store, 1, cluster=world.root.cluster, sources=sources), catalog)
 
 
 async def _collect(world: _World, store: ObjectStore, sources: Sources) -> None:
@@ -158,7 +161,7 @@ async def _collect(world: _World, store: ObjectStore, sources: Sources) -> None:
 
 async def _produce(world: _World, store: ObjectStore, sources: Sources) -> None:
     """A term of ownership: claims, appends, may be fenced at any time."""
-    writer, _ = await claim(store, 1, "b", sources, world.root.cluster.producer_states_max)
+    writer, _ = await claim(ledger_of(store, 1, cluster=world.root.cluster, sources=sources), "b")
     topic = world.root.topics["t"]
     for _ in range(sources.random.randrange(1, 12)):
         partition = sources.random.randrange(PARTITIONS)
@@ -192,24 +195,22 @@ async def _one(world: _World, store: ObjectStore, sources: Sources, step: Step) 
 
 @pytest.mark.parametrize("mode", ["fence", "url"])
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_no_reader_ever_sees_a_gap_a_double_or_a_loss(seed: int, mode: str) -> None:
-    async def run() -> None:
-        world = _World(seed, mode)
-        await world.prepare()
-        async with asyncio.TaskGroup() as group:
-            for step, pause_s in (
-                (_compact, 15.0),
-                (_compact, 15.0),
-                (_produce, 8.0),
-                (_retain, 20.0),
-                (_collect, 30.0),
-            ):
-                group.create_task(_again_and_again(world, pause_s, step))
-        await asyncio.sleep(100)
-        assert not (await world.root.compact(world.shared)).failures
-        await world.check_records()
-        await world.look()
-        assert world.rounds > 1
-        assert list(await world.objects.list_fences()) == []
-
-    run_virtual(run)
+@virtual
+async def test_no_reader_ever_sees_a_gap_a_double_or_a_loss(seed: int, mode: str) -> None:
+    world = _World(seed, mode)
+    await world.prepare()
+    async with asyncio.TaskGroup() as group:
+        for step, pause_s in (
+            (_compact, 15.0),
+            (_compact, 15.0),
+            (_produce, 8.0),
+            (_retain, 20.0),
+            (_collect, 30.0),
+        ):
+            group.create_task(_again_and_again(world, pause_s, step))
+    await asyncio.sleep(100)
+    assert not (await world.root.compact(world.shared)).failures
+    await world.check_records()
+    await world.look()
+    assert world.rounds > 1
+    assert list(await world.objects.list_fences()) == []

@@ -18,18 +18,19 @@ from ledger.garbage.removable import Kind
 from ledger.garbage.sweep import sweep
 from ledger.object_store.contract import ObjectInfo, ObjectStore
 from ledger.object_store.memory import MemoryStore
+from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledgermq.sources import Sources
-from tests.passing_store import PassingStore
 from tests.property.test_parquet_rounds import PARTITIONS, Step, World, WorldClock, steps
-from tests.roots import Root
-from tests.stores import seeded_sources
-from tests.virtual_time import run_virtual
+from tests.stores.backends import seeded_sources
+from tests.stores.one_put import OnePut
+from tests.virtual_time import virtual
+from tests.worlds.roots import Root
 
 STRANGERS = ("archive/half.parquet", "notes.txt", "brokers/readme", "ledgers/0001/segments/copy-of-7")
 
 
-class BusyStore(PassingStore):
+class BusyStore(OnePut):
     """Before call n of the sweep others make the steps that are drawn for n."""
 
     def __init__(self, inner: ObjectStore, world: World, meanwhile: dict[int, list[Step]]) -> None:
@@ -70,7 +71,8 @@ class BusyStore(PassingStore):
 
 async def swept(world: World, store: ObjectStore, grace_ms: int) -> None:
     done = await sweep(
-        store, world.root.cluster, world.root.sources, LocalEngine(world.root.sources, run_inline, 1), grace_ms=grace_ms
+        Compaction(store, world.root.cluster, world.root.sources, LocalEngine(world.root.sources, run_inline, 1)),
+        grace_ms=grace_ms,
     )
     assert not done.failures
 
@@ -89,35 +91,33 @@ _meanwhile = st.dictionaries(
     seed=st.integers(0, 2**32),
     grace_s=st.sampled_from([0, 0, 20, 3600]),
 )
-def test_nothing_that_counts_goes(
+@virtual
+async def test_nothing_that_counts_goes(
     before: list[Step], meanwhile: dict[int, list[Step]], seed: int, grace_s: int
 ) -> None:
-    async def run() -> None:
-        clock = WorldClock()
-        sources = Sources(clock, seeded_sources(seed).random)
-        root = await Root.open(MemoryStore("test", sources), sources)
-        await root.create_topic("t", partitions=PARTITIONS, parquet_target_bytes="2048", parquet_max_lag_ms="20000")
-        world = World(root, clock)
-        for what, detail in before:
-            await world.step(what, detail)
-        for key in STRANGERS:
-            await root.store.put_if_absent(key, [b"not ours"])
-        claims = [
-            info.key async for info in root.store.list(keys.segments(1)) if keys.is_numbered(info.key, keys.segments(1))
-        ][:1]
-        await swept(world, BusyStore(root.store, world, meanwhile), grace_s * 1000)
-        await world.check()
-        there = {info.key async for info in root.store.list("")}
-        assert there >= {*STRANGERS, *claims}
-        checked = await check_root(root.store, root.cluster, run_blocking=run_inline)
-        assert [problem for problem in checked.problems if problem.severity is Severity.DAMAGE] == []
-        clock.now_us += 10**10
-        await world.step("round", True)
-        await swept(world, root.store, 0)
-        await world.check()
-        left = await find_removable(root.store, root.cluster, await root.catalog(), 0)
-        assert [each for each in left.removable if each.kind is not Kind.PARQUET] == [], (
-            "of Parquet files some may have to wait"
-        )
-
-    run_virtual(run)
+    clock = WorldClock()
+    sources = Sources(clock, seeded_sources(seed).random)
+    root = await Root.open(MemoryStore("test", sources), sources)
+    await root.create_topic("t", partitions=PARTITIONS, parquet_target_bytes="2048", parquet_max_lag_ms="20000")
+    world = World(root, clock)
+    for what, detail in before:
+        await world.step(what, detail)
+    for key in STRANGERS:
+        await root.store.put_if_absent(key, [b"not ours"])
+    claims = [
+        info.key async for info in root.store.list(keys.segments(1)) if keys.is_numbered(info.key, keys.segments(1))
+    ][:1]
+    await swept(world, BusyStore(root.store, world, meanwhile), grace_s * 1000)
+    await world.check()
+    there = {info.key async for info in root.store.list("")}
+    assert there >= {*STRANGERS, *claims}
+    checked = await check_root(root.store, root.cluster, run_blocking=run_inline)
+    assert [problem for problem in checked.problems if problem.severity is Severity.DAMAGE] == []
+    clock.now_us += 10**10
+    await world.step("round", True)
+    await swept(world, root.store, 0)
+    await world.check()
+    left = await find_removable(root.store, root.cluster, await root.catalog(), 0)
+    assert [each for each in left.removable if each.kind is not Kind.PARQUET] == [], (
+        "of Parquet files some may have to wait"
+    )

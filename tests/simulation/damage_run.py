@@ -19,7 +19,9 @@ from ledger.blocking import run_inline
 from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
 from ledger.garbage.removal import remove_topics
+from ledger.keys import PartitionId
 from ledger.log.segment import decode_tail
+from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.root.copies import copies_of, fault_of
 from ledger.root.mend import is_needed, mend_copies
@@ -32,6 +34,7 @@ from tests.simulation.model import Violation
 from tests.simulation.rounds_plan import BUNDLES
 from tests.simulation.rounds_processes import bundle_of
 from tests.simulation.rounds_run import STRANGER, RoundsRun
+from tests.worlds.ledgers import ledger_of
 
 KINDS = ("batch", "index", "checkpoint", "plan", "page", "snapshot", "parquet", "metadata", "metadata")
 LAST_ROUNDS = 12
@@ -204,8 +207,8 @@ class DamageRun(RoundsRun):
                 self._refused = set(report.failures)
                 for error in report.failures.values():
                     world.judge_error(error)
-                catalog = await read_catalog(store, self.cluster.producer_states_max)
-                removals = await remove_topics(store, self.cluster, catalog, sources, engine)
+                catalog = await read_catalog(ledger_of(store, 0, cluster=self.cluster))
+                removals = await remove_topics(Compaction(store, self.cluster, sources, engine), catalog)
                 for error in removals.failures.values():
                     world.judge_error(error)
             except LedgerMQError as error:
@@ -237,7 +240,7 @@ class DamageRun(RoundsRun):
             return {}
         store = self.world.store
         parked = {
-            (part.topic_id, part.partition): part.parked.object_key
+            PartitionId(part.topic_id, part.partition): part.parked.object_key
             for bundle in range(BUNDLES)
             for part in store.newest_checkpoint(bundle).partitions
             if part.HasField("parked")

@@ -22,6 +22,7 @@ from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
 from tests.simulation.ledger_broker import BUNDLE, LedgerBroker
 from tests.simulation.mutants import mutant
+from tests.worlds.ledgers import ledger_of
 
 LOADED = True
 Patch = pytest.MonkeyPatch
@@ -55,7 +56,8 @@ def checkpoint_of_what_is_not_durable(patch: Patch) -> None:
     async def upkeep(self: LedgerBroker, writer: LedgerWriter) -> None:
         try:
             await ledger.log.recovery.advance_checkpoint(
-                self._store, BUNDLE, self._sources, self._plan.producer_states_max, durable=writer._issued
+                ledger_of(self._store, BUNDLE, cluster=self._plan.cluster, sources=self._sources),
+                durable=writer._issued,
             )
         except LedgerMQError:
             pass

@@ -14,6 +14,7 @@ from crc32c import crc32c
 
 import ledgermq
 from ledger import keys
+from ledger.cluster import read_cluster
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
@@ -22,16 +23,15 @@ from ledger.log.envelope import ObjectKind
 from ledger.log.segment import TRAILER
 from ledger.object_store.file import FileStore
 from ledger.parquet.engine import LocalEngine
-from ledger.root.cluster import read_cluster
 from ledger.rounds.runner import compact_root
 from ledgermq.protocol.limits import GRPC_OPTIONS
 from ledgermq.protocol.methods import PRODUCE, PRODUCE_ONCE
 from ledgermq.sources import Sources
 from tests.e2e.processes import BrokerProcesses
-from tests.roots import cluster_with
 from tests.upgrades.calls import Call, base_offsets, errors_in, load, records_in, repeat, wait_settled
 from tests.upgrades.golden import ROOTS, VERSIONS, Expected, contents, copy_root
 from tests.upgrades.test_golden_roots import consume
+from tests.worlds.roots import cluster_with
 
 UNKNOWN = b"\x82\xf4\x03\x05later"
 """Field 8000, five bytes."""

@@ -12,20 +12,20 @@ import pyarrow.dataset
 import pytest
 
 import ledgermq
+from ledger.cluster import read_cluster
 from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
 from ledger.object_store.file import FileStore
 from ledger.parquet.engine import LocalEngine
-from ledger.root.cluster import read_cluster
 from ledger.rounds.runner import compact_root
 from ledgermq.errors import TopicBeingDeleted, UnknownTopic
 from ledgermq.protocol.limits import GRPC_OPTIONS
 from ledgermq.protocol.methods import METHODS
 from ledgermq.sources import Sources
 from tests.e2e.processes import BrokerProcesses
-from tests.source_readers import batch_reader
 from tests.upgrades.calls import base_offsets, errors_in, load, records_in, repeat, wait_settled
 from tests.upgrades.golden import ROOTS, VERSIONS, Expected, Row, contents, copy_root, row_of
+from tests.worlds.source_readers import batch_reader
 
 KINDS = (
     "cluster.json",

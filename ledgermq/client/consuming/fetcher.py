@@ -19,6 +19,7 @@ from ledgermq.client.consuming.prefetch import Prefetch
 from ledgermq.client.consuming.reading import Reading
 from ledgermq.client.context import ClientContext
 from ledgermq.client.offsets import At
+from ledgermq.client.routing import UNKNOWN_TOPIC_GRACE_S
 from ledgermq.client.settings import ConsumerSettings
 from ledgermq.errors import LedgerMQError, NotOwner, OffsetOutOfRange, Unavailable, UnknownPartition, UnknownTopic
 from ledgermq.runtime.wait import wait_until
@@ -31,8 +32,6 @@ BYTES_S = 60.0
 
 Mostly the place was trimmed; soon everything of that age comes from elsewhere.
 """
-UNKNOWN_TOPIC_GRACE_S = 5.0
-"""How long a broker may not know a topic that another one knows."""
 
 
 class Fetcher:

@@ -10,13 +10,13 @@ import pytest
 
 from ledger.log.checkpoint import newest_checkpoint, partition_of
 from ledger.object_store.memory import MemoryStore
+from ledger.object_store.wrapper import StoreWrapper
 from ledgermq.errors import LedgerMQError, NotOwner, OffsetOutOfRange
 from stateless_broker.bundle.deletion import Deleted
-from tests.bundles import TOPIC, bundle_context, fetch_values, opened, produce
-from tests.ledgers import batch
-from tests.passing_store import PassingStore
 from tests.unit.parquet.test_crashes import Crash, DyingStore
-from tests.virtual_time import run_virtual, virtual_sources
+from tests.virtual_time import run_virtual, virtual, virtual_sources
+from tests.worlds.bundles import TOPIC, bundle_context, fetch_values, opened, produce
+from tests.worlds.ledgers import batch
 
 VALUES = [b"%d" % i for i in range(6)]
 
@@ -56,39 +56,34 @@ def test_an_owner_may_die_at_every_operation(after_effect: bool) -> None:
     assert at > 5
 
 
-class _Switched(PassingStore):
+class _Switched(StoreWrapper):
     """`inner` may be replaced."""
 
 
-def test_an_owner_that_was_fenced_meanwhile_does_not_answer() -> None:
+@virtual
+async def test_an_owner_that_was_fenced_meanwhile_does_not_answer() -> None:
     """The log begins there all the same, and a repetition at the successor says so."""
-
-    async def main() -> None:
-        sources = virtual_sources(1)
-        store = MemoryStore("test", sources)
-        async with opened(bundle_context(store, sources)) as zombie:
-            for value in VALUES:
-                await produce(zombie, batch(value, topic_id=TOPIC.id, partition=0))
-            async with opened(bundle_context(store, virtual_sources(2), broker="b")) as heir:
-                with pytest.raises(NotOwner):
-                    await zombie.delete_records(TOPIC, {0: 2}, dry_run=False)
-                assert await heir.delete_records(TOPIC, {0: 2}, dry_run=False) in (
-                    {0: Deleted(0, 2)},
-                    {0: Deleted(2, 2)},
-                )
-                assert await fetch_values(heir, 0, 2) == VALUES[2:]
-
-    run_virtual(main)
+    sources = virtual_sources(1)
+    store = MemoryStore("test", sources)
+    async with opened(bundle_context(store, sources)) as zombie:
+        for value in VALUES:
+            await produce(zombie, batch(value, topic_id=TOPIC.id, partition=0))
+        async with opened(bundle_context(store, virtual_sources(2), broker="b")) as heir:
+            with pytest.raises(NotOwner):
+                await zombie.delete_records(TOPIC, {0: 2}, dry_run=False)
+            assert await heir.delete_records(TOPIC, {0: 2}, dry_run=False) in (
+                {0: Deleted(0, 2)},
+                {0: Deleted(2, 2)},
+            )
+            assert await fetch_values(heir, 0, 2) == VALUES[2:]
 
 
-def test_one_offset_that_is_too_high_stops_no_other_partition() -> None:
-    async def main() -> None:
-        sources = virtual_sources(1)
-        async with opened(bundle_context(MemoryStore("test", sources), sources)) as owner:
-            await produce(owner, batch(b"a", b"b", topic_id=TOPIC.id, partition=0))
-            told = await owner.delete_records(TOPIC, {0: 1, 1: 1}, dry_run=False)
-            assert told[0] == Deleted(0, 1)
-            assert isinstance(told[1], LedgerMQError)
-            assert told[1].code == "OFFSET_OUT_OF_RANGE"
-
-    run_virtual(main)
+@virtual
+async def test_one_offset_that_is_too_high_stops_no_other_partition() -> None:
+    sources = virtual_sources(1)
+    async with opened(bundle_context(MemoryStore("test", sources), sources)) as owner:
+        await produce(owner, batch(b"a", b"b", topic_id=TOPIC.id, partition=0))
+        told = await owner.delete_records(TOPIC, {0: 1, 1: 1}, dry_run=False)
+        assert told[0] == Deleted(0, 1)
+        assert isinstance(told[1], LedgerMQError)
+        assert told[1].code == "OFFSET_OUT_OF_RANGE"

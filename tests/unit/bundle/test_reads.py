@@ -16,15 +16,16 @@ from ledger.log.checkpoint import newest_checkpoint
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import Buffer, ObjectStore
 from ledger.object_store.memory import MemoryStore
+from ledger.object_store.wrapper import StoreWrapper
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.rounds.runner import compact_bundle
 from ledgermq.errors import DataDamaged, NotOwner, OffsetOutOfRange, Unavailable
 from ledgermq.sources import Sources
 from stateless_broker.bundle.context import BundleContext, BundleLimits, BundleMetrics
-from tests.bundles import TOPIC, bundle_context, fetch_values, opened, produce
-from tests.ledgers import STATES_MAX, batch
-from tests.passing_store import PassingStore
+from tests.stores.one_put import OnePut
+from tests.worlds.bundles import TOPIC, bundle_context, fetch_values, opened, produce
+from tests.worlds.ledgers import batch, ledger_of
 
 NO_CACHE = BundleLimits(cache_bytes_max=0, background_compaction=False)
 
@@ -39,7 +40,7 @@ class Sums(BundleMetrics):
         self.sources[source] += size_bytes
 
 
-class CountingStore(PassingStore):
+class CountingStore(StoreWrapper):
     """`ranges`: (key, length) of each range GET. `gate`: while closed, range GETs wait."""
 
     def __init__(self, inner: ObjectStore) -> None:
@@ -136,7 +137,7 @@ async def test_segments_before_the_checkpoint_are_found_when_somebody_asks(
     async with opened(context) as owner:
         for i in range(10):
             await produce(owner, batch(b"%d" % i))
-    await advance_checkpoint(store, 1, sources, STATES_MAX)
+    await advance_checkpoint(ledger_of(store, 1, sources=sources))
     async with opened(context) as owner:
         await produce(owner, batch(b"10"))
         assert await fetch_values(owner, 0, 10) == [b"10"]
@@ -150,7 +151,7 @@ async def test_older_segments_are_looked_up_once_for_all_who_ask(store: Counting
     async with opened(context) as owner:
         for i in range(10):
             await produce(owner, batch(b"%d" % i), batch(b"x", partition=1))
-    await advance_checkpoint(store, 1, sources, STATES_MAX)
+    await advance_checkpoint(ledger_of(store, 1, sources=sources))
     counting = _Lists(store)
     async with opened(bundle_context(counting, sources)) as owner:
         before = counting.lists
@@ -165,7 +166,7 @@ async def test_what_one_term_learned_of_older_segments_serves_the_next(store: Co
     async with opened(bundle_context(store, sources)) as owner:
         for i in range(10):
             await produce(owner, batch(b"%d" % i))
-    await advance_checkpoint(store, 1, sources, STATES_MAX)
+    await advance_checkpoint(ledger_of(store, 1, sources=sources))
     counting = _Suffixes(store)
     context = bundle_context(counting, sources)
     read = []
@@ -177,7 +178,7 @@ async def test_what_one_term_learned_of_older_segments_serves_the_next(store: Co
     assert read[0] >= 10 > read[1], read
 
 
-class _Suffixes(PassingStore):
+class _Suffixes(StoreWrapper):
     def __init__(self, inner: ObjectStore) -> None:
         super().__init__(inner)
         self.suffixes: list[str] = []
@@ -187,7 +188,7 @@ class _Suffixes(PassingStore):
         return await self.inner.get_suffix(key, length)
 
 
-class _Lists(PassingStore):
+class _Lists(StoreWrapper):
     lists = 0
 
     def list(self, prefix: str, start_after: str = ""):  # type: ignore[no-untyped-def]
@@ -298,7 +299,7 @@ async def test_below_the_log_start_is_out_of_range(store: CountingStore, sources
             draft.partitions[0].log_start = 3
             return True
 
-        await advance_checkpoint(store, 1, sources, STATES_MAX, move)
+        await advance_checkpoint(ledger_of(store, 1, sources=sources), move)
         await owner._reads.look()
         assert await owner.list_offset(TOPIC, 0, "earliest") == 3
         with pytest.raises(OffsetOutOfRange, match="offset 2 is not within log start 3 and end 5"):
@@ -372,7 +373,7 @@ async def test_a_fetch_that_outlives_its_term_tells_nothing(store: CountingStore
 async def test_a_checkpoint_of_a_later_epoch_ends_the_term(store: CountingStore, sources: Sources) -> None:
     context = bundle_context(store, sources)
     async with opened(context) as first, opened(context):
-        await advance_checkpoint(store, 1, sources, STATES_MAX)
+        await advance_checkpoint(ledger_of(store, 1, sources=sources))
         assert (await newest_checkpoint(store, 1)).state.epoch == first.epoch + 1
         await first._reads.look()
         await first.ended.wait()
@@ -380,7 +381,7 @@ async def test_a_checkpoint_of_a_later_epoch_ends_the_term(store: CountingStore,
             await first.fetch(TOPIC, 0, 0, 100)
 
 
-class HeldAnswers(PassingStore):
+class HeldAnswers(OnePut):
     """Puts of segments happen at once; while `gate` is closed their answers wait."""
 
     def __init__(self, inner: ObjectStore) -> None:

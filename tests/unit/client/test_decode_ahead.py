@@ -22,9 +22,9 @@ from ledgermq.client.settings import ClientSettings
 from ledgermq.protocol.records import decode_batch, encode_batch
 from ledgermq.runtime.backoff import Backoff
 from ledgermq.sources import Sources
-from tests.batches import batch_of
 from tests.unit.client.hostile import ADDRESS, HostileBroker, fetched
-from tests.virtual_time import run_virtual, virtual_sources
+from tests.virtual_time import virtual, virtual_sources
+from tests.worlds.batches import batch_of
 
 MIB = 1024 * 1024
 
@@ -192,14 +192,12 @@ async def _consumed(client: ledgermq.Client, broker: HostileBroker) -> None:
 
 
 @pytest.mark.parametrize("threads", [0, 1, 2])
-def test_a_consumer_hands_out_and_refuses_the_same_with_threads_and_without(threads: int) -> None:
-    async def main() -> None:
-        broker = HostileBroker()
-        settings = ClientSettings(timeout_s=5, attempt_timeout_s=2)
-        with ThreadPoolExecutor(max(1, threads)) as pool:
-            async with ledgermq.Client(
-                broker, [ADDRESS], settings, virtual_sources(5), pool if threads else None
-            ) as client:
-                await _consumed(client, broker)
-
-    run_virtual(main)
+@virtual
+async def test_a_consumer_hands_out_and_refuses_the_same_with_threads_and_without(threads: int) -> None:
+    broker = HostileBroker()
+    settings = ClientSettings(timeout_s=5, attempt_timeout_s=2)
+    with ThreadPoolExecutor(max(1, threads)) as pool:
+        async with ledgermq.Client(
+            broker, [ADDRESS], settings, virtual_sources(5), pool if threads else None
+        ) as client:
+            await _consumed(client, broker)

@@ -10,7 +10,7 @@ import ledgermq
 from ledgermq.client.settings import ClientSettings
 from ledgermq.protocol import ledgermq_pb2 as pb
 from tests.unit.client.hostile import ADDRESS, HostileBroker
-from tests.virtual_time import run_virtual, virtual_sources
+from tests.virtual_time import virtual, virtual_sources
 
 PARTITIONS, BATCHES = 6, 30
 
@@ -26,20 +26,18 @@ class SlowBroker(HostileBroker):
         return pb.DescribeTopicsResponse(topics=[pb.TopicInfo(name="t", topic_id=1, partitions=partitions)])
 
 
-def test_partitions_take_turns_at_a_slow_broker() -> None:
-    async def main() -> None:
-        broker = SlowBroker()
-        async with (
-            ledgermq.Client(broker, [ADDRESS], ClientSettings(), virtual_sources(5)) as client,
-            client.producer(request_bytes_max=1, batch_bytes_max=1, delivery_timeout_s=1000) as producer,
-        ):
-            for _ in range(BATCHES):
-                for partition in range(PARTITIONS):
-                    producer.send("t", b"a batch of its own", partition=partition)
-            await producer.flush()
-        order = [batch.partition for frame in broker.produced for batch in frame.header.batches]
-        assert len(order) == PARTITIONS * BATCHES
-        half = order[: len(order) // 2]
-        assert min(half.count(partition) for partition in range(PARTITIONS)) >= BATCHES // 3
-
-    run_virtual(main)
+@virtual
+async def test_partitions_take_turns_at_a_slow_broker() -> None:
+    broker = SlowBroker()
+    async with (
+        ledgermq.Client(broker, [ADDRESS], ClientSettings(), virtual_sources(5)) as client,
+        client.producer(request_bytes_max=1, batch_bytes_max=1, delivery_timeout_s=1000) as producer,
+    ):
+        for _ in range(BATCHES):
+            for partition in range(PARTITIONS):
+                producer.send("t", b"a batch of its own", partition=partition)
+        await producer.flush()
+    order = [batch.partition for frame in broker.produced for batch in frame.header.batches]
+    assert len(order) == PARTITIONS * BATCHES
+    half = order[: len(order) // 2]
+    assert min(half.count(partition) for partition in range(PARTITIONS)) >= BATCHES // 3

@@ -16,7 +16,7 @@ from ledgermq.client.producing.produce_stream import Answer, ProduceStream, Sent
 from ledgermq.errors import DeadlineExceeded, LedgerMQError, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import Frame, ProduceFrame
-from tests.virtual_time import run_virtual
+from tests.virtual_time import run_virtual, virtual
 
 
 class AnswersSome:
@@ -91,17 +91,15 @@ def test_an_answer_that_nobody_asked_for_ends_the_stream() -> None:
     assert answers == [(0.0, pb.ProduceResponse())]
 
 
-def test_whoever_gives_up_waiting_for_an_outcome_disturbs_nobody_else() -> None:
-    async def main() -> None:
-        outcome = Outcome()
-        gone, first, second = (asyncio.create_task(outcome.wait()) for _ in range(3))
-        await asyncio.sleep(0)
-        gone.cancel()
-        await asyncio.wait([gone])
-        assert not first.done()
-        assert not second.done()
-        outcome.settle(LedgerMQError("told by raise_error only"))
-        await asyncio.gather(first, second, outcome.wait())
-        assert gone.cancelled()
-
-    run_virtual(main)
+@virtual
+async def test_whoever_gives_up_waiting_for_an_outcome_disturbs_nobody_else() -> None:
+    outcome = Outcome()
+    gone, first, second = (asyncio.create_task(outcome.wait()) for _ in range(3))
+    await asyncio.sleep(0)
+    gone.cancel()
+    await asyncio.wait([gone])
+    assert not first.done()
+    assert not second.done()
+    outcome.settle(LedgerMQError("told by raise_error only"))
+    await asyncio.gather(first, second, outcome.wait())
+    assert gone.cancelled()

@@ -16,12 +16,12 @@ from ledger.log.recovery import advance_checkpoint
 from ledger.log.segment import decode_tail
 from ledger.object_store.contract import Buffer, ObjectInfo
 from ledger.object_store.memory import MemoryStore
+from ledger.object_store.wrapper import StoreWrapper
+from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.topics.catalog import METADATA, topic_key
 from ledgermq.sources import Sources
-from tests.ledgers import append_and_wait, batch, session
-from tests.passing_store import PassingStore
-from tests.roots import Root, parquet_keys
+from tests.stores.one_put import OnePut
 from tests.unit.fsck.damage import (
     DAMAGE,
     KINDS,
@@ -37,6 +37,8 @@ from tests.unit.fsck.damage import (
     put,
     set_sequence,
 )
+from tests.worlds.ledgers import append_and_wait, batch, ledger_of, session
+from tests.worlds.roots import Root, parquet_keys
 
 
 @pytest.fixture
@@ -51,7 +53,7 @@ async def root(sources: Sources) -> Root:
         await root.create_topic(name, 1, 2)
         await root.compact()
     await root.produce("flights", (0, [b"kept"] * 2))
-    await advance_checkpoint(root.store, 1, sources, root.cluster.producer_states_max)
+    await advance_checkpoint(ledger_of(root.store, 1, cluster=root.cluster, sources=sources))
     writer = await root.writer(1)
     topic_id = root.topics["flights"].id
     for sequence in (0, 1, 2):
@@ -116,7 +118,7 @@ async def test_one_damaged_bundle_does_not_hide_what_is_wrong_in_another(root: R
 
 
 async def test_a_check_writes_nothing(root: Root) -> None:
-    class ReadOnly(PassingStore):
+    class ReadOnly(OnePut):
         async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
             raise AssertionError(key)
 
@@ -142,7 +144,7 @@ async def test_a_root_that_changes_meanwhile_is_checked_again(root: Root) -> Non
     like damage.
     """
 
-    class Busy(PassingStore):
+    class Busy(StoreWrapper):
         rounds = 0
 
         async def list(self, prefix: str, start_after: str = "") -> AsyncIterator[ObjectInfo]:
@@ -207,7 +209,9 @@ async def test_a_topic_that_is_long_gone_is_no_gap_though_nobody_can_read_the_ca
     await root.compact()
     await root.remove_topic("gone")
     engine = LocalEngine(root.sources, run_inline)
-    [topic] = (await remove_topics(root.store, root.cluster, await root.catalog(), root.sources, engine)).free
+    [topic] = (
+        await remove_topics(Compaction(root.store, root.cluster, root.sources, engine), await root.catalog())
+    ).free
     await root.put_internal(METADATA, topic_key(topic.name), None)
     await root.compact()
     await root.compact()

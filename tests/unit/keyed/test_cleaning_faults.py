@@ -13,7 +13,7 @@ import pytest
 from ledger import keys
 from ledger.blocking import run_inline
 from ledger.keyed.version import newest_version
-from ledger.keys import KeyedPlace
+from ledger.keys import PartitionId
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.compaction import Compaction
@@ -23,11 +23,11 @@ from ledger.rounds.runner import compact_bundle
 from ledger.topics.catalog import Topic
 from ledgermq.errors import DataDamaged, LedgerMQError
 from ledgermq.sources import Sources
-from tests.faulty_store import Faults, FaultyStore
-from tests.keyed_topics import Written, judge_plain, put_pairs, read_plain_version
-from tests.roots import Root
+from tests.stores.faulty import Faults, FaultyStore
 from tests.unit.parquet.test_crashes import Crash, DyingStore
-from tests.virtual_time import run_virtual, virtual_sources
+from tests.virtual_time import run_virtual, virtual, virtual_sources
+from tests.worlds.keyed_topics import Written, judge_plain, put_pairs, read_plain_version
+from tests.worlds.roots import Root
 
 AGE_S = 21
 
@@ -70,7 +70,7 @@ class Filled:
         return replace(self, store=store)
 
     async def newest(self) -> tuple[int, int]:
-        published = await newest_version(self.store, KeyedPlace(self.topic.id, 0))
+        published = await newest_version(self.store, PartitionId(self.topic.id, 0))
         assert published is not None
         return published.version.number, published.version.end
 
@@ -141,76 +141,71 @@ def test_a_cleaner_that_dies_anywhere_leaves_each_key_there_once() -> None:
 
 async def _is_tidy(made: Filled) -> bool:
     """One version, and the files that it names."""
-    published = await newest_version(made.store, KeyedPlace(made.topic.id, 0))
+    published = await newest_version(made.store, PartitionId(made.topic.id, 0))
     assert published is not None
     return set(await made.names()) == {published.version.key, *(file.key for file in published.version.files)}
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_rivals_on_a_store_that_fails(seed: int) -> None:
-    async def main() -> None:
-        made = await filled(2)
+@virtual
+async def test_rivals_on_a_store_that_fails(seed: int) -> None:
+    made = await filled(2)
 
-        async def rival(number: int) -> None:
-            sources = virtual_sources(100 * seed + number)
-            store = FaultyStore(
-                made.store, sources, Faults(before=0.05, after=0.05, late=0.05, throttle=0.02, delay_s_max=3.0)
-            )
-            for _ in range(3):
-                try:
-                    await made.clean(store, sources)
-                except DataDamaged:
-                    raise
-                except LedgerMQError:
-                    pass  # the store failed for too long
-            await store.settled()
-
-        async def look() -> None:
-            while True:
-                await judge_plain(made.store, made.topic, made.written)
-                await asyncio.sleep(2.0)
-
-        looking = asyncio.create_task(look())
-        async with asyncio.TaskGroup() as group:
-            for number in range(3):
-                group.create_task(rival(number))
-        assert not looking.done(), looking.exception()
-        looking.cancel()
-        await made.clean()
-        assert await judge_plain(made.store, made.topic, made.written) == len(made.written.rows)
-        await asyncio.sleep(AGE_S)
-        await made.clean()
-        assert await _is_tidy(made)
-
-    run_virtual(main)
-
-
-def test_a_round_that_slept_through_others_changes_nothing() -> None:
-    """Its number may be free again: what it puts there is not the highest, and goes."""
-
-    async def main() -> None:
-        made = await filled(2)
-        sleeper = virtual_sources(50)
-        slow = _Sleeper(made.store)
-        late = asyncio.create_task(made.clean(slow, sleeper))
-        await slow.asleep.wait()
+    async def rival(number: int) -> None:
+        sources = virtual_sources(100 * seed + number)
+        store = FaultyStore(
+            made.store, sources, Faults(before=0.05, after=0.05, late=0.05, throttle=0.02, delay_s_max=3.0)
+        )
         for _ in range(3):
-            await made.clean()
-            await put_pairs(made.root, made.topic, made.written, [(b"k1", b"new"), (b"k2", None)])
-            await made.compact()
-            await asyncio.sleep(2 * AGE_S)
-        newest = await made.newest()
-        slow.wake.set()
-        await late
-        assert await judge_plain(made.store, made.topic, made.written) == len(made.written.rows)
-        assert (await made.newest())[0] >= newest[0]
-        await asyncio.sleep(AGE_S)
-        await made.clean()
-        await asyncio.sleep(AGE_S)
-        await made.clean()
-        assert await _is_tidy(made)
+            try:
+                await made.clean(store, sources)
+            except DataDamaged:
+                raise
+            except LedgerMQError:
+                pass  # the store failed for too long
+        await store.settled()
 
-    run_virtual(main)
+    async def look() -> None:
+        while True:
+            await judge_plain(made.store, made.topic, made.written)
+            await asyncio.sleep(2.0)
+
+    looking = asyncio.create_task(look())
+    async with asyncio.TaskGroup() as group:
+        for number in range(3):
+            group.create_task(rival(number))
+    assert not looking.done(), looking.exception()
+    looking.cancel()
+    await made.clean()
+    assert await judge_plain(made.store, made.topic, made.written) == len(made.written.rows)
+    await asyncio.sleep(AGE_S)
+    await made.clean()
+    assert await _is_tidy(made)
+
+
+@virtual
+async def test_a_round_that_slept_through_others_changes_nothing() -> None:
+    """Its number may be free again: what it puts there is not the highest, and goes."""
+    made = await filled(2)
+    sleeper = virtual_sources(50)
+    slow = _Sleeper(made.store)
+    late = asyncio.create_task(made.clean(slow, sleeper))
+    await slow.asleep.wait()
+    for _ in range(3):
+        await made.clean()
+        await put_pairs(made.root, made.topic, made.written, [(b"k1", b"new"), (b"k2", None)])
+        await made.compact()
+        await asyncio.sleep(2 * AGE_S)
+    newest = await made.newest()
+    slow.wake.set()
+    await late
+    assert await judge_plain(made.store, made.topic, made.written) == len(made.written.rows)
+    assert (await made.newest())[0] >= newest[0]
+    await asyncio.sleep(AGE_S)
+    await made.clean()
+    await asyncio.sleep(AGE_S)
+    await made.clean()
+    assert await _is_tidy(made)
 
 
 class _Sleeper(DyingStore):
@@ -228,34 +223,30 @@ class _Sleeper(DyingStore):
         await self.inner.put_if_absent(key, buffers)  # type: ignore[arg-type]
 
 
-def test_a_damaged_file_stops_its_partition_and_is_named() -> None:
-    async def main() -> None:
-        made = await filled()
-        published = await newest_version(made.store, KeyedPlace(made.topic.id, 0))
-        assert published is not None
-        key = published.version.files[0].key
-        data = bytearray(await made.store.get(key))
-        data[len(data) // 2] ^= 1
-        await made.store.delete([key])
-        await made.store.put_if_absent(key, [bytes(data)])
-        with pytest.raises(DataDamaged) as caught:
-            await made.clean()
-        assert caught.value.object_key == key
-        found = await read_plain_version(MemoryStore("other", virtual_sources(1)), made.topic)
-        assert found is None
-
-    run_virtual(main)
+@virtual
+async def test_a_damaged_file_stops_its_partition_and_is_named() -> None:
+    made = await filled()
+    published = await newest_version(made.store, PartitionId(made.topic.id, 0))
+    assert published is not None
+    key = published.version.files[0].key
+    data = bytearray(await made.store.get(key))
+    data[len(data) // 2] ^= 1
+    await made.store.delete([key])
+    await made.store.put_if_absent(key, [bytes(data)])
+    with pytest.raises(DataDamaged) as caught:
+        await made.clean()
+    assert caught.value.object_key == key
+    found = await read_plain_version(MemoryStore("other", virtual_sources(1)), made.topic)
+    assert found is None
 
 
-def test_a_file_that_a_version_names_and_that_is_gone_is_damage() -> None:
-    async def main() -> None:
-        made = await filled()
-        published = await newest_version(made.store, KeyedPlace(made.topic.id, 0))
-        assert published is not None
-        key = published.version.files[0].key
-        await made.store.delete([key])
-        with pytest.raises(DataDamaged, match="still the newest version") as caught:
-            await made.clean()
-        assert caught.value.object_key == key
-
-    run_virtual(main)
+@virtual
+async def test_a_file_that_a_version_names_and_that_is_gone_is_damage() -> None:
+    made = await filled()
+    published = await newest_version(made.store, PartitionId(made.topic.id, 0))
+    assert published is not None
+    key = published.version.files[0].key
+    await made.store.delete([key])
+    with pytest.raises(DataDamaged, match="still the newest version") as caught:
+        await made.clean()
+    assert caught.value.object_key == key

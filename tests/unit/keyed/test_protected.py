@@ -10,10 +10,12 @@ import pytest
 
 from ledger.garbage.keyed_delete import tidy_partition
 from ledger.object_store.contract import Buffer
-from tests.keyed_root import Keyed
-from tests.keyed_topics import Pair
-from tests.passing_store import PassingStore
-from tests.roots import parquet_keys
+from ledger.object_store.wrapper import StoreWrapper
+from tests.stores.one_put import OnePut
+from tests.worlds.keyed_root import Keyed
+from tests.worlds.keyed_topics import Pair
+from tests.worlds.ledgers import ledger_of
+from tests.worlds.roots import parquet_keys
 
 PAIRS: list[Pair] = [(b"a", b"1"), (b"b", b"2"), (b"c", b"3")]
 
@@ -67,7 +69,7 @@ async def test_who_knows_settings_of_before_cleans_nothing(settings: dict[str, s
     assert await keyed.offsets() == [0, 1, 2]
 
 
-class AlteredMeanwhile(PassingStore):
+class AlteredMeanwhile(OnePut):
     """A hold comes just before an object below this folder is put."""
 
     def __init__(self, keyed: Keyed, folder: str) -> None:
@@ -104,7 +106,7 @@ async def test_under_a_hold_the_version_stays_that_a_sleeper_has_replaced() -> N
     assert set(before) <= set(await keyed.objects())
 
 
-class HeldMeanwhile(PassingStore):
+class HeldMeanwhile(StoreWrapper):
     """A hold comes when a version is read."""
 
     def __init__(self, keyed: Keyed) -> None:
@@ -123,7 +125,14 @@ async def test_a_hold_is_looked_at_just_before_versions_go() -> None:
     assert await keyed.clean() == 1
     keyed.wait(0.02)
     before, root = await keyed.objects(), keyed.root
-    assert await tidy_partition(HeldMeanwhile(keyed), root.cluster, keyed.topic, 0, root.sources) == []
+    assert (
+        await tidy_partition(
+            ledger_of(HeldMeanwhile(keyed), keyed.topic.bundles[0], cluster=root.cluster, sources=root.sources),
+            keyed.topic,
+            0,
+        )
+        == []
+    )
     assert await keyed.objects() == before
     await keyed.alter(legal_hold="false")
     await keyed.clean()

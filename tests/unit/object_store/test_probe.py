@@ -10,8 +10,8 @@ from ledger.object_store.contract import AlreadyExists, Buffer
 from ledger.object_store.memory import MemoryStore
 from ledger.object_store.probe import probe_store
 from ledgermq.errors import StoreUnusable, Unavailable
-from tests.faulty_store import Faults, FaultyStore
-from tests.virtual_time import run_virtual, virtual_sources
+from tests.stores.faulty import Faults, FaultyStore
+from tests.virtual_time import virtual, virtual_sources
 
 
 class IgnoresTheCondition(MemoryStore):
@@ -31,49 +31,41 @@ class SaysNoButOverwrites(MemoryStore):
 
 
 @pytest.mark.parametrize("kind", [IgnoresTheCondition, SaysNoButOverwrites])
-def test_a_store_that_ignores_create_if_absent_is_refused(kind: type[MemoryStore]) -> None:
-    async def main() -> None:
-        store = kind("bad", virtual_sources())
-        with pytest.raises(StoreUnusable, match="If-None-Match"):
-            await probe_store(store, virtual_sources())
-        assert store._keys == []
-
-    run_virtual(main)
+@virtual
+async def test_a_store_that_ignores_create_if_absent_is_refused(kind: type[MemoryStore]) -> None:
+    store = kind("bad", virtual_sources())
+    with pytest.raises(StoreUnusable, match="If-None-Match"):
+        await probe_store(store, virtual_sources())
+    assert store._keys == []
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_faults_never_make_a_good_store_bad(seed: int) -> None:
+@virtual
+async def test_faults_never_make_a_good_store_bad(seed: int) -> None:
     """A put that landed and then failed sees itself at the second try: the probe must not take that
     for an answer, nor for a breach.
     """
 
-    async def main() -> None:
-        inner = MemoryStore("good", virtual_sources())
-        store = FaultyStore(
-            inner, virtual_sources(seed), Faults(before=0.1, after=0.1, late=0.1, throttle=0.1, delay_s_max=0.5)
-        )
-        try:
-            await probe_store(store, virtual_sources(seed))
-        except Unavailable:
-            assert store.calls["put_if_absent"] >= 5
-        await store.settled()
-
-    run_virtual(main)
+    inner = MemoryStore("good", virtual_sources())
+    store = FaultyStore(
+        inner, virtual_sources(seed), Faults(before=0.1, after=0.1, late=0.1, throttle=0.1, delay_s_max=0.5)
+    )
+    try:
+        await probe_store(store, virtual_sources(seed))
+    except Unavailable:
+        assert store.calls["put_if_absent"] >= 5
+    await store.settled()
 
 
-def test_a_store_that_does_not_answer_is_unavailable() -> None:
-    async def main() -> None:
-        store = FaultyStore(MemoryStore("down", virtual_sources()), virtual_sources(), Faults(before=1.0))
-        with pytest.raises(Unavailable, match="does not answer"):
-            await probe_store(store, virtual_sources())
-
-    run_virtual(main)
-
-
-def test_it_leaves_nothing() -> None:
-    async def main() -> None:
-        store = MemoryStore("good", virtual_sources())
+@virtual
+async def test_a_store_that_does_not_answer_is_unavailable() -> None:
+    store = FaultyStore(MemoryStore("down", virtual_sources()), virtual_sources(), Faults(before=1.0))
+    with pytest.raises(Unavailable, match="does not answer"):
         await probe_store(store, virtual_sources())
-        assert store._keys == []
 
-    run_virtual(main)
+
+@virtual
+async def test_it_leaves_nothing() -> None:
+    store = MemoryStore("good", virtual_sources())
+    await probe_store(store, virtual_sources())
+    assert store._keys == []

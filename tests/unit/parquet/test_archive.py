@@ -19,18 +19,20 @@ from ledger.log.checkpoint import partition_of
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import ObjectInfo, ObjectStore
 from ledger.object_store.memory import MemoryStore
+from ledger.object_store.wrapper import StoreWrapper
 from ledger.parquet.archive import archived_files
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.round import run_round
 from ledgermq.errors import DataDamaged, LedgerMQError, StoreUnusable
 from ledgermq.sources import Sources
-from tests.passing_store import PassingStore
-from tests.roots import Root, read_parquet_rows
-from tests.stores import memory_store, seeded_sources
+from tests.stores.backends import memory_store, seeded_sources
+from tests.stores.one_put import OnePut
 from tests.unit.parquet.test_crashes import Crash, DyingStore
 from tests.unit.parquet.test_gc import Clock
-from tests.virtual_time import run_virtual
+from tests.virtual_time import virtual
+from tests.worlds.ledgers import ledger_of
+from tests.worlds.roots import Root, read_parquet_rows
 
 FILES = 3
 VALUES = {i: b"%d" % i for i in range(2 * FILES)}
@@ -50,8 +52,8 @@ async def filled(
     clock.now_us += 10**9
     if deleted:
         move = deletion_move(root.topics["t"], {0: deleted})
-        await advance_checkpoint(store, 1, sources, root.cluster.producer_states_max, move)
-    await apply_retention(store, 1, root.cluster, await root.catalog(), sources)
+        await advance_checkpoint(ledger_of(store, 1, cluster=root.cluster, sources=sources), move)
+    await apply_retention(ledger_of(store, 1, cluster=root.cluster, sources=sources), await root.catalog())
     clock.now_us += 10**9
     return root
 
@@ -76,7 +78,7 @@ async def live_rows(store: ObjectStore) -> dict[int, bytes]:
 
 
 async def tidy(root: Root, store: ObjectStore, sources: Sources) -> None:
-    await tidy_bundle(store, 1, root.cluster, await root.catalog(), sources)
+    await tidy_bundle(ledger_of(store, 1, cluster=root.cluster, sources=sources), await root.catalog())
 
 
 async def test_what_retention_takes_is_in_the_archive_and_nowhere_else(sources: Sources) -> None:
@@ -105,12 +107,14 @@ async def test_another_store_may_be_the_archive(sources: Sources) -> None:
 
     async with memory_store(sources) as store:
         root = await filled(store, clock, sources, archive_url="memory://vault")
-        await delete_expired_parquet(store, 1, root.cluster, await root.catalog(), sources, open_archive)
+        await delete_expired_parquet(
+            ledger_of(store, 1, cluster=root.cluster, sources=sources), await root.catalog(), open_archive
+        )
         assert await live_rows(store) == {}
         assert (await archived_rows(other), await archived_rows(store)) == (VALUES, {})
 
 
-class _LateSegments(PassingStore):
+class _LateSegments(StoreWrapper):
     """What is read of segments and plans comes late, so that everything else is over before."""
 
     async def list(self, prefix: str, start_after: str = "") -> AsyncIterator[ObjectInfo]:
@@ -152,7 +156,8 @@ async def test_a_page_that_is_lost_keeps_retention_from_going_and_nothing_else(s
 
 
 @pytest.mark.parametrize("after_effect", [False, True])
-def test_a_process_may_die_at_every_operation(after_effect: bool) -> None:
+@virtual
+async def test_a_process_may_die_at_every_operation(after_effect: bool) -> None:
     async def lives(dies_at: int) -> int:
         """How many operations a whole run takes; 0: it died."""
         clock = Clock()
@@ -174,16 +179,13 @@ def test_a_process_may_die_at_every_operation(after_effect: bool) -> None:
             assert (await live_rows(store), await archived_rows(store)) == ({}, values)
             return 0 if died else dying.calls
 
-    async def main() -> None:
-        dies_at = 1
-        while not await lives(dies_at):
-            dies_at += 1
-        assert dies_at > 30
-
-    run_virtual(main)
+    dies_at = 1
+    while not await lives(dies_at):
+        dies_at += 1
+    assert dies_at > 30
 
 
-class _BadArchive(PassingStore):
+class _BadArchive(StoreWrapper):
     """What is put below archive/ is not what is read there."""
 
     async def get_range(self, key: str, start: int, length: int) -> bytes:
@@ -191,13 +193,13 @@ class _BadArchive(PassingStore):
         return data[:-1] + b"?" if key.startswith(keys.ARCHIVE) else data
 
 
-class _ShortArchive(PassingStore):
+class _ShortArchive(StoreWrapper):
     async def head(self, key: str) -> ObjectInfo:
         info = await self.inner.head(key)
         return replace(info, size=info.size - 1) if key.startswith(keys.ARCHIVE) else info
 
 
-class _FullArchive(PassingStore):
+class _FullArchive(OnePut):
     async def put_if_absent(self, key: str, buffers: object) -> None:
         if key.startswith(keys.ARCHIVE):
             raise StoreUnusable("the disk is full")
@@ -208,7 +210,7 @@ class _FullArchive(PassingStore):
     ("broken", "error"), [(_BadArchive, DataDamaged), (_ShortArchive, DataDamaged), (_FullArchive, StoreUnusable)]
 )
 async def test_without_a_good_copy_nothing_goes(
-    sources: Sources, broken: type[PassingStore], error: type[LedgerMQError]
+    sources: Sources, broken: type[StoreWrapper], error: type[LedgerMQError]
 ) -> None:
     clock = Clock()
     sources = Sources(clock, sources.random)

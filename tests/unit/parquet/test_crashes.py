@@ -17,17 +17,18 @@ from ledger.object_store.contract import Buffer, FencedPuts, ObjectInfo, ObjectS
 from ledger.object_store.memory import MemoryStore
 from ledger.topics.catalog import topic_key
 from ledgermq.sources import Sources
-from tests.passing_store import PassingStore
-from tests.roots import Root, read_everything, read_parquet_rows
-from tests.stores import seeded_sources
-from tests.virtual_time import run_virtual, virtual_sources
+from tests.stores.backends import seeded_sources
+from tests.stores.one_put import OnePut
+from tests.virtual_time import run_virtual, virtual, virtual_sources
+from tests.worlds.ledgers import ledger_of
+from tests.worlds.roots import Root, read_everything, read_parquet_rows
 
 
 class Crash(BaseException):
     """The end of a process: nothing in the program may catch it."""
 
 
-class DyingStore(PassingStore):
+class DyingStore(OnePut):
     """Dies at operation `dies_at`, counted from 1, before its effect or right after it; everything
     later fails too.
     """
@@ -136,7 +137,7 @@ async def _check(root: Root) -> None:
     assert not [key for key in left if "/compactions/" in key]
     assert len([key for key in left if "/checkpoints/" in key]) == 2
     assert list(await root.store.list_fences()) == []
-    history = await read_history(root.store, 0, 100)
+    history = await read_history(ledger_of(root.store, 0))
     assert [r.key for r in await read_internal(root.store, history, 0, 0)] == [
         topic_key(name) for name in ("__metadata", "t", "later")
     ]
@@ -167,34 +168,29 @@ def test_any_process_finishes_what_a_crashed_one_began(after_effect: bool) -> No
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_many_crashes_one_after_another(seed: int) -> None:
-    async def run() -> None:
-        sources = virtual_sources(seed)
-        root = await _filled(sources)
-        for _ in range(6):
-            await _run_until_crash(root, sources.random.randrange(1, 120), sources.random.random() < 0.5)
-            await root.produce("t", (1, [b"g"]))
-            assert await read_everything(root) == root.produced
-        await _check(root)
-
-    run_virtual(run)
+@virtual
+async def test_many_crashes_one_after_another(seed: int) -> None:
+    sources = virtual_sources(seed)
+    root = await _filled(sources)
+    for _ in range(6):
+        await _run_until_crash(root, sources.random.randrange(1, 120), sources.random.random() < 0.5)
+        await root.produce("t", (1, [b"g"]))
+        assert await read_everything(root) == root.produced
+    await _check(root)
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_rivals_end_with_one_result(seed: int) -> None:
+@virtual
+async def test_rivals_end_with_one_result(seed: int) -> None:
     """Three processes at once, which a seed lets sleep between operations; one of them may die."""
-
-    async def run() -> None:
-        sources = virtual_sources(seed)
-        root = await _filled(sources)
-        stores = [_SlowStore(root.store, virtual_sources(seed * 10 + i)) for i in range(3)]
-        reports = await asyncio.gather(
-            *(root.compact(slow, virtual_sources(seed * 10 + i)) for i, slow in enumerate(stores))
-        )
-        assert not [report.failures for report in reports if report.failures]
-        await _check(root)
-
-    run_virtual(run)
+    sources = virtual_sources(seed)
+    root = await _filled(sources)
+    stores = [_SlowStore(root.store, virtual_sources(seed * 10 + i)) for i in range(3)]
+    reports = await asyncio.gather(
+        *(root.compact(slow, virtual_sources(seed * 10 + i)) for i, slow in enumerate(stores))
+    )
+    assert not [report.failures for report in reports if report.failures]
+    await _check(root)
 
 
 class _SlowStore(DyingStore):

@@ -22,20 +22,21 @@ from ledger.log.segment import Batch
 from ledger.object_store.contract import Buffer, StoreThrottled
 from ledger.object_store.memory import MemoryStore
 from ledger.object_store.resilient import ResilientStore
+from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.rounds.runner import bring_facts_into_force, compact_root
 from ledger.topics.catalog import METADATA, topic_key
 from ledgermq.errors import Unavailable
 from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
 from ledgermq.protocol.records import encode_batch
-from tests.batches import batch_of
-from tests.faulty_store import Faults, FaultyStore
-from tests.ledgers import append_and_wait, encode_values
-from tests.passing_store import PassingStore
-from tests.roots import Root, parquet_keys, read_everything, read_parquet_rows
-from tests.stores import file_store, seeded_sources
+from tests.stores.backends import file_store, seeded_sources
+from tests.stores.faulty import Faults, FaultyStore
+from tests.stores.one_put import OnePut
 from tests.unit.parquet.duckdb_process import answers
-from tests.virtual_time import run_virtual, virtual_sources
+from tests.virtual_time import virtual, virtual_sources
+from tests.worlds.batches import batch_of
+from tests.worlds.ledgers import append_and_wait, encode_values, ledger_of
+from tests.worlds.roots import Root, parquet_keys, read_everything, read_parquet_rows
 
 ODD_NAMES = ["2024-01-01", "123", "1e5", "true", "null"]
 
@@ -72,7 +73,7 @@ async def test_very_many_batches_of_one_record() -> None:
         assert pq.read_metadata(pa.BufferReader(await store.get(key))).num_row_groups == 1
 
 
-class _Busy(PassingStore):
+class _Busy(OnePut):
     """With each plan of bundle 1 comes another record, and with the first one `meanwhile`."""
 
     def __init__(self, root: Root, meanwhile: Callable[[], Awaitable[None]]) -> None:
@@ -109,9 +110,13 @@ async def test_a_run_by_hand_ends_though_a_topic_is_deleted_meanwhile_and_others
             await root.produce("new", (0, [b"first"]))
             return
         if how_far == "freed":
-            [freed] = (await remove_topics(root.store, root.cluster, await root.catalog(), root.sources, engine)).free
+            [freed] = (
+                await remove_topics(Compaction(root.store, root.cluster, root.sources, engine), await root.catalog())
+            ).free
             await root.put_internal(METADATA, topic_key(freed.name), None)
-        await bring_facts_into_force(root.store, 1, root.cluster, await root.catalog(), root.sources)
+        await bring_facts_into_force(
+            ledger_of(root.store, 1, cluster=root.cluster, sources=root.sources), await root.catalog()
+        )
         assert bool((await root.newest()).removed_topics) == (how_far == "noted")
 
     store = _Busy(root, remove)
@@ -144,38 +149,36 @@ async def test_topics_with_names_that_look_like_something_else(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(("throttle", "runs_max"), [(0.1, 1), (0.6, 100)])
-def test_a_store_that_throttles_delays_rounds_and_nothing_else(throttle: float, runs_max: int) -> None:
+@virtual
+async def test_a_store_that_throttles_delays_rounds_and_nothing_else(throttle: float, runs_max: int) -> None:
     """Somewhat: no run fails.
 
     Badly: runs fail with the store's word, or after so many tries of a put, and the next ones go
     on.
     """
 
-    async def scenario() -> None:
-        sources = virtual_sources(1)
-        inner = MemoryStore("", sources)
-        root = await Root.open(inner, sources, bundles=3)
-        await root.create_topic("t", 3, parquet_target_bytes="1024")
-        await root.create_topic("u", 1, bundle=2)
-        for number in range(8):
-            await root.produce("t", *((p, [b"%d" % number] * 20) for p in range(3)))
-            await root.produce("u", (0, [b"%d" % number]))
-        store = ResilientStore(FaultyStore(inner, sources, Faults(throttle=throttle, delay_s_max=0.1)), sources)
-        begun_s = asyncio.get_running_loop().time()
-        failed = 0
-        for _ in range(runs_max):
-            report = await compact_root(store, sources, LocalEngine(sources, run_inline))
-            assert {type(error) for error in report.failures.values()} <= {StoreThrottled, Unavailable}
-            if not report.failures:
-                break
-            failed += 1
-        assert not report.failures
-        assert (failed > 0) == (throttle > 0.5)
-        assert asyncio.get_running_loop().time() - begun_s > 1.0
-        assert await read_everything(root) == root.produced
-        assert {part: list(rows.values()) for part, rows in (await read_parquet_rows(inner)).items()} == root.produced
-
-    run_virtual(scenario)
+    sources = virtual_sources(1)
+    inner = MemoryStore("", sources)
+    root = await Root.open(inner, sources, bundles=3)
+    await root.create_topic("t", 3, parquet_target_bytes="1024")
+    await root.create_topic("u", 1, bundle=2)
+    for number in range(8):
+        await root.produce("t", *((p, [b"%d" % number] * 20) for p in range(3)))
+        await root.produce("u", (0, [b"%d" % number]))
+    store = ResilientStore(FaultyStore(inner, sources, Faults(throttle=throttle, delay_s_max=0.1)), sources)
+    begun_s = asyncio.get_running_loop().time()
+    failed = 0
+    for _ in range(runs_max):
+        report = await compact_root(store, sources, LocalEngine(sources, run_inline))
+        assert {type(error) for error in report.failures.values()} <= {StoreThrottled, Unavailable}
+        if not report.failures:
+            break
+        failed += 1
+    assert not report.failures
+    assert (failed > 0) == (throttle > 0.5)
+    assert asyncio.get_running_loop().time() - begun_s > 1.0
+    assert await read_everything(root) == root.produced
+    assert {part: list(rows.values()) for part, rows in (await read_parquet_rows(inner)).items()} == root.produced
 
 
 @pytest.mark.parametrize("bloom", ["true", "false"])

@@ -8,12 +8,13 @@ from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.garbage.delete import apply_retention
 from ledger.garbage.retention import log_start_by_retention
 from ledger.log.checkpoint import partition_of
+from ledger.object_store.wrapper import StoreWrapper
 from ledger.topics.settings import TopicSettings
 from ledgermq.sources import Sources
-from tests.passing_store import PassingStore
-from tests.roots import Root, parquet_keys, read_parquet_rows
-from tests.stores import memory_store
+from tests.stores.backends import memory_store
 from tests.unit.parquet.test_gc import Clock
+from tests.worlds.ledgers import ledger_of
+from tests.worlds.roots import Root, parquet_keys, read_parquet_rows
 
 FILES = [
     fmt.ParquetFile(
@@ -82,7 +83,7 @@ async def test_old_files_go_and_the_rest_is_a_run(sources: Sources) -> None:
 DAY_MS = 24 * 60 * 60 * 1000
 
 
-class _AskedForTime(PassingStore):
+class _AskedForTime(StoreWrapper):
     asked = 0
 
     async def store_time_ms(self) -> int:
@@ -115,8 +116,8 @@ async def test_the_store_is_asked_for_its_time_only_when_something_would_go(sour
         await root.produce("t", (0, [b"fresh"]), timestamp_ms=clock.now_us // 1000)
         assert not (await root.compact()).failures
         asked = _AskedForTime(store)
-        await apply_retention(asked, 1, root.cluster, await root.catalog(), sources)
+        await apply_retention(ledger_of(asked, 1, cluster=root.cluster, sources=sources), await root.catalog())
         assert asked.asked == 0
         clock.now_us += (7 * DAY_MS + 1) * 1000
-        await apply_retention(asked, 1, root.cluster, await root.catalog(), sources)
+        await apply_retention(ledger_of(asked, 1, cluster=root.cluster, sources=sources), await root.catalog())
         assert asked.asked == 1

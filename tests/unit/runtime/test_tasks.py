@@ -10,104 +10,94 @@ import inspect
 import pytest
 
 from ledgermq.runtime.tasks import all_of, end
-from tests.virtual_time import run_virtual
+from tests.virtual_time import virtual
 
 
-def test_whoever_is_cancelled_twice_still_leaves_nothing_running() -> None:
-    async def main() -> None:
-        async def slow_to_end() -> None:
-            try:
-                await asyncio.Event().wait()
-            finally:
-                await asyncio.sleep(5)
+@virtual
+async def test_whoever_is_cancelled_twice_still_leaves_nothing_running() -> None:
+    async def slow_to_end() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(5)
 
-        task = asyncio.create_task(slow_to_end())
-        await asyncio.sleep(0)
-        ending = asyncio.create_task(end(task))
-        for _ in range(3):
-            await asyncio.sleep(1)
-            ending.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await ending
-        assert task.done()
-        assert asyncio.get_running_loop().time() >= 5
-
-    run_virtual(main)
+    task = asyncio.create_task(slow_to_end())
+    await asyncio.sleep(0)
+    ending = asyncio.create_task(end(task))
+    for _ in range(3):
+        await asyncio.sleep(1)
+        ending.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await ending
+    assert task.done()
+    assert asyncio.get_running_loop().time() >= 5
 
 
-def test_what_tasks_raise_is_dropped() -> None:
-    async def main() -> None:
-        async def fail() -> None:
-            raise ZeroDivisionError
+@virtual
+async def test_what_tasks_raise_is_dropped() -> None:
+    async def fail() -> None:
+        raise ZeroDivisionError
 
-        tasks = [asyncio.create_task(fail()) for _ in range(2)]
-        await asyncio.sleep(0)
-        await end(*tasks, None)
-        assert all(task.done() for task in tasks)
-
-    run_virtual(main)
+    tasks = [asyncio.create_task(fail()) for _ in range(2)]
+    await asyncio.sleep(0)
+    await end(*tasks, None)
+    assert all(task.done() for task in tasks)
 
 
-def test_results_come_in_the_order_of_the_works() -> None:
-    async def main() -> None:
-        async def after(pause_s: float) -> float:
-            await asyncio.sleep(pause_s)
-            return pause_s
+@virtual
+async def test_results_come_in_the_order_of_the_works() -> None:
+    async def after(pause_s: float) -> float:
+        await asyncio.sleep(pause_s)
+        return pause_s
 
-        assert await all_of(after(pause_s) for pause_s in (3.0, 1.0, 2.0)) == [3.0, 1.0, 2.0]
-        assert await all_of([]) == []
-        assert asyncio.get_running_loop().time() == 3.0
-
-    run_virtual(main)
+    assert await all_of(after(pause_s) for pause_s in (3.0, 1.0, 2.0)) == [3.0, 1.0, 2.0]
+    assert await all_of([]) == []
+    assert asyncio.get_running_loop().time() == 3.0
 
 
-def test_the_first_error_ends_the_others_and_comes_alone() -> None:
-    async def main() -> None:
-        ended = []
+@virtual
+async def test_the_first_error_ends_the_others_and_comes_alone() -> None:
+    ended = []
 
-        async def fail() -> None:
-            await asyncio.sleep(1)
-            raise ZeroDivisionError
+    async def fail() -> None:
+        await asyncio.sleep(1)
+        raise ZeroDivisionError
 
-        async def hold() -> None:
-            try:
-                await asyncio.Event().wait()
-            finally:
-                ended.append(True)
+    async def hold() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(True)
 
-        with pytest.raises(ZeroDivisionError):
-            await all_of([hold(), fail(), hold()])
-        assert len(ended) == 2
-
-    run_virtual(main)
+    with pytest.raises(ZeroDivisionError):
+        await all_of([hold(), fail(), hold()])
+    assert len(ended) == 2
 
 
 @pytest.mark.parametrize("error_at_s", [0.5, 0.9])
-def test_who_is_cancelled_is_cancelled_though_a_task_fails_at_that_time(error_at_s: float) -> None:
+@virtual
+async def test_who_is_cancelled_is_cancelled_though_a_task_fails_at_that_time(error_at_s: float) -> None:
     """A broker's loop that goes on after errors once took such an error for all that had happened,
     and could not be stopped.
     """
 
-    async def main() -> None:
-        async def fail() -> None:
-            await asyncio.sleep(error_at_s)
+    async def fail() -> None:
+        await asyncio.sleep(error_at_s)
+        raise ZeroDivisionError
+
+    async def fail_in_the_end() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(1)
             raise ZeroDivisionError
 
-        async def fail_in_the_end() -> None:
-            try:
-                await asyncio.Event().wait()
-            finally:
-                await asyncio.sleep(1)
-                raise ZeroDivisionError
-
-        task = asyncio.create_task(all_of([fail(), fail_in_the_end()]))
-        await asyncio.sleep(0.7)
-        task.cancel()
-        await asyncio.wait([task])
-        assert task.cancelled()
-        assert asyncio.get_running_loop().time() >= 1.5
-
-    run_virtual(main)
+    task = asyncio.create_task(all_of([fail(), fail_in_the_end()]))
+    await asyncio.sleep(0.7)
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    assert asyncio.get_running_loop().time() >= 1.5
 
 
 async def test_no_more_than_so_many_run_at_once_and_results_keep_their_order() -> None:

@@ -13,7 +13,7 @@ from ledgermq import TopicPartition
 from ledgermq.errors import CommitGoesBack, LedgerMQError, Unavailable
 from spark.source.positions import Position, TopicPosition
 from spark.source.servers import Progress
-from tests.virtual_time import run_virtual
+from tests.virtual_time import run_virtual, virtual
 
 
 class Brokers:
@@ -50,24 +50,23 @@ def at(offset: int) -> Position:
     return Position("c", {"t": TopicPosition(1, {0: offset})})
 
 
-def test_what_brokers_did_not_take_is_told_again_though_the_query_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
+@virtual
+async def test_what_brokers_did_not_take_is_told_again_though_the_query_stands_still(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     brokers = Brokers(away=5)
     monkeypatch.setattr(ledgermq, "connect", lambda servers: brokers)
-
-    async def main() -> None:
-        progress = Progress("broker:1", "job")
-        progress.reached(at(7))
-        await asyncio.sleep(4.5)
-        assert (brokers.calls, brokers.told) == (5, []), "once a second"
-        await asyncio.sleep(100)
-        assert (brokers.calls, brokers.told) == (6, [7]), "and once only"
-        progress.reached(at(8))
-        await asyncio.sleep(1)
-        progress.reached(at(9))
-        await progress.close()
-        assert brokers.told == [7, 8, 9]
-
-    run_virtual(main)
+    progress = Progress("broker:1", "job")
+    progress.reached(at(7))
+    await asyncio.sleep(4.5)
+    assert (brokers.calls, brokers.told) == (5, []), "once a second"
+    await asyncio.sleep(100)
+    assert (brokers.calls, brokers.told) == (6, [7]), "and once only"
+    progress.reached(at(8))
+    await asyncio.sleep(1)
+    progress.reached(at(9))
+    await progress.close()
+    assert brokers.told == [7, 8, 9]
 
 
 def test_what_time_cures_for_one_partition_is_told_again_though_the_query_stands_still(

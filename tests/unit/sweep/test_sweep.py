@@ -15,10 +15,12 @@ from ledger.garbage.delete import deletion_move
 from ledger.garbage.find import find_removable
 from ledger.garbage.removable import Found, Kind
 from ledger.garbage.sweep import Swept, sweep
+from ledger.keys import PartitionId
 from ledger.log.checkpoint import newest_checkpoint
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
+from ledger.object_store.wrapper import StoreWrapper
 from ledger.parquet.columns import FooterNote, empty_file
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
@@ -26,11 +28,11 @@ from ledger.parquet.round import run_round
 from ledger.topics.catalog import METADATA, topic_key
 from ledgermq.errors import Unavailable
 from ledgermq.sources import Sources
-from tests.damage import damage_checkpoint
-from tests.passing_store import PassingStore
-from tests.roots import Root, read_everything, read_parquet_rows
-from tests.stores import memory_store
+from tests.stores.backends import memory_store
 from tests.unit.parquet.test_gc import Clock
+from tests.worlds.damage import damage_checkpoint
+from tests.worlds.ledgers import ledger_of
+from tests.worlds.roots import Root, read_everything, read_parquet_rows
 
 HOUR_MS = 3_600_000
 
@@ -63,7 +65,9 @@ class Untidied:
         return await find_removable(self.root.store, self.root.cluster, await self.root.catalog(), grace_ms)
 
     async def sweep(self, grace_ms: int = 0, store: ObjectStore | None = None) -> Swept:
-        return await sweep(store or self.root.store, self.root.cluster, self.sources, self.engine, grace_ms=grace_ms)
+        return await sweep(
+            Compaction(store or self.root.store, self.root.cluster, self.sources, self.engine), grace_ms=grace_ms
+        )
 
     def pass_time(self, hours: float = 2) -> None:
         self.clock.now_us += round(hours * HOUR_MS * 1000)
@@ -164,7 +168,7 @@ async def test_files_below_the_log_start_go_and_a_held_topic_keeps_its_own(sourc
         for name in ("t", "held"):
             topic = (await root.catalog()).topics_by_name[name]
             move = deletion_move(topic, {0: 2}) if name == "t" else _unheld(topic.id)
-            await advance_checkpoint(store, 1, sources, root.cluster.producer_states_max, move)
+            await advance_checkpoint(ledger_of(store, 1, cluster=root.cluster, sources=sources), move)
         untidied.pass_time()
         found = await untidied.find()
         assert [keys.parse_parquet(key).first_offset for key in found.keys(Kind.PARQUET)] == [0, 1]  # type: ignore[union-attr]
@@ -263,7 +267,7 @@ async def test_a_chore_that_fails_keeps_no_other_from_being_done(sources: Source
         await store.put_if_absent(garbage, [bytes(empty_file(note))])
         topic = await root.create_topic("gone")
         await root.put_internal(METADATA, topic_key("gone"), None)
-        keyed = keys.KeyedPlace(topic.id, 0).version(1)
+        keyed = keys.keyed_version(PartitionId(topic.id, 0), 1)
         await store.put_if_absent(keyed, [b"of a removed topic"])
         await store.put(keys.broker("dead"), b"{}")
         untidied.pass_time()
@@ -275,7 +279,7 @@ async def test_a_chore_that_fails_keeps_no_other_from_being_done(sources: Source
         assert [*swept.failures] == ["bundle 1" if where == "garbage" else where]
 
 
-class _NoDeletesIn(PassingStore):
+class _NoDeletesIn(StoreWrapper):
     def __init__(self, inner: ObjectStore, folder: str) -> None:
         super().__init__(inner)
         self._folder = folder
@@ -286,7 +290,7 @@ class _NoDeletesIn(PassingStore):
         await self.inner.delete(keys)
 
 
-class _NoDeletes(PassingStore):
+class _NoDeletes(StoreWrapper):
     """Segments of bundle 1 cannot be deleted."""
 
     async def delete(self, keys: Sequence[str]) -> None:
@@ -301,7 +305,7 @@ async def test_a_heartbeat_that_is_written_again_meanwhile_stays(sources: Source
         await store.put(keys.broker("slow"), b"{}")
         untidied.pass_time()
 
-        class Awakes(PassingStore):
+        class Awakes(StoreWrapper):
             async def head(self, key: str) -> object:  # type: ignore[override]
                 await store.put(key, b"{}")
                 return await store.head(key)
