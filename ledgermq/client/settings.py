@@ -15,9 +15,9 @@ from typing import Any, Literal, TypeVar
 from ledgermq.buffers import MIB
 from ledgermq.client.declared import above_zero, between, check_fields, function, place, switch, text
 from ledgermq.client.descriptions import TopicPartition
-from ledgermq.client.groups.offset_store import OffsetStore
 from ledgermq.errors import InvalidConfig, LedgerMQError
 from ledgermq.hints import did_you_mean
+from ledgermq.offset_stores.contract import OffsetStore
 from ledgermq.protocol.limits import BATCH_BYTES_TYPICAL, FRAME_PAYLOAD_BYTES_MAX, WINDOW_BATCHES
 from ledgermq.protocol.names import NAME_CHARS_MAX
 from ledgermq.protocol.records import Compression

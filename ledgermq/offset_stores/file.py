@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from ledgermq.client.descriptions import TopicPartition
-from ledgermq.client.groups.offset_store import GivenPartition, OffsetEntry, StoredOffset
 from ledgermq.errors import DataDamaged, FormatNotSupported, InvalidConfig, LedgerMQError, StoreUnusable
+from ledgermq.offset_stores.contract import GivenPartition, OffsetEntry, StoredOffset
 from ledgermq.offset_stores.rules import Row, RowKey, commit_rows, load_rows
 from ledgermq.sources import Sources
 

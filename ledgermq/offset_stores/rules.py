@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ledgermq.client.descriptions import TopicPartition
-from ledgermq.client.groups.offset_store import GivenPartition, OffsetEntry, StoredOffset
 from ledgermq.errors import CommitGoesBack, InvalidRequest, LedgerMQError, StaleAssignment
+from ledgermq.offset_stores.contract import GivenPartition, OffsetEntry, StoredOffset
 
 METADATA_BYTES_MAX = 4096
 

@@ -1,4 +1,4 @@
-"""A handler as a program declares it, and what became of it so far."""
+"""A handler as a program declares it, and its counts."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ledgermq.client.declared import above_zero, check_fields, whole
+from ledgermq.client.groups.assignment import Topics, check_group, check_rule, topics_of
 from ledgermq.client.groups.handlers.lanes import Ordering
 from ledgermq.client.groups.message import GroupMessage
-from ledgermq.client.groups.start_rule import check_rule
-from ledgermq.client.groups.subscription import Topics, check_group, topics_of
 from ledgermq.client.settings import GroupSettings, settings_from
 from ledgermq.errors import InvalidConfig
 from ledgermq.hints import nearest
@@ -96,9 +95,7 @@ def handler_settings(topics: Topics, group: str, given: Mapping[str, Any]) -> Ha
 
 @dataclass(slots=True, eq=False)
 class Handler:
-    """What `client.handler` leaves in the place of the function, so that it can be called, and
-    looked at.
-    """
+    """What `client.handler` returns in place of the function. Calling it calls the function."""
 
     function: HandlerFunction
     settings: HandlerSettings
