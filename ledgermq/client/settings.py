@@ -13,7 +13,7 @@ from math import inf
 from typing import Any, Literal, TypeVar
 
 from ledgermq.client.consuming.direct_reads import check_place
-from ledgermq.client.declared import above_zero, between, check_fields, function, switch, text
+from ledgermq.client.declared import above_zero, between, check_fields, function, having, switch, text
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.offset_store import OffsetStore
 from ledgermq.errors import InvalidConfig, LedgerMQError
@@ -209,7 +209,7 @@ class GroupSettings(ConsumerSettings):
     """
     client_id: str = text(NAME_CHARS_MAX)
     """Name that `ledgermq group describe` shows."""
-    offset_store: OffsetStore | None = None
+    offset_store: OffsetStore | None = having("load", "commit")
     """Where committed offsets are kept. Not set: in the cluster; those of a broadcast in memory."""
     broadcast: bool = switch(False)
     """Read all partitions in every consumer, without coordination; the group is only the key in the
