@@ -20,8 +20,8 @@ from pathlib import Path
 
 from crc32c import crc32c
 
+from ledger.cluster import read_cluster
 from ledger.log.segment import Batch
-from ledger.root.cluster import read_cluster
 from ledger.root.open import open_store
 from ledgermq.protocol.records import encode_batch
 from ledgermq.sources import Sources

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from ledger import keys
+from ledger.cluster import ClusterSettings, read_cluster
 from ledger.object_store.contract import ObjectMissing, ObjectStore
-from ledger.root.cluster import ClusterSettings, read_cluster
 from ledger.root.open import open_store
 from ledgermq.errors import InvalidConfig, InvalidRequest
 from ledgermq.sources import Sources

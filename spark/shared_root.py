@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ledger.cluster import ClusterSettings, read_cluster
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.open_root import root_url
-from ledger.root.cluster import ClusterSettings, read_cluster
 from ledgermq.errors import InvalidConfig
 
 

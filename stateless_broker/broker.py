@@ -12,9 +12,10 @@ from importlib.metadata import version
 
 from ledger import keys
 from ledger.blocking import RunBlocking
+from ledger.cluster import ClusterSettings, open_cluster
 from ledger.fsck.cluster_fit import check_fit
+from ledger.log.ledger_ref import LedgerRef
 from ledger.object_store.contract import ObjectStore
-from ledger.root.cluster import ClusterSettings, open_cluster
 from ledger.root.copies import copies_of
 from ledger.root.two_clocks import TwoClocks
 from ledgermq.protocol.api import BrokerApi, Connector
@@ -82,7 +83,9 @@ class Broker:
         self.membership.alarms = self.alarms.now
         self.directory = Directory(cluster.bundles)
         self._peers = Peers(connector, interval_s, self._peer_lost)
-        self.metadata = Metadata(store, cluster, sources, self._metadata_source, self._peers.connection)
+        self.metadata = Metadata(
+            LedgerRef(store, keys.METADATA_BUNDLE, cluster, sources), self._metadata_source, self._peers.connection
+        )
         context = self.context = BundleContext(
             store,
             sources,
@@ -102,13 +105,7 @@ class Broker:
         if (copies := copies_of(store)) is not None:
             self.alarms.add(lambda: sorted(copies.damaged.values()))
         self.controller = Controller(
-            store,
-            cluster,
-            self.metadata,
-            self.ownership,
-            sources,
-            from_settings(TopicLimits, settings),
-            context.compaction.engine,
+            context.compaction, self.metadata, self.ownership, from_settings(TopicLimits, settings)
         )
         self.service = self._put_service_together(cluster, store.url, run_blocking)
         self._run: asyncio.Task[None] | None = None

@@ -17,16 +17,13 @@ from crc32c import crc32c
 from ledger import keys
 from ledger.garbage.removal import remove_topics
 from ledger.log.segment import Batch
-from ledger.object_store.contract import ObjectStore
-from ledger.parquet.engine import Engine
-from ledger.root.cluster import ClusterSettings
+from ledger.parquet.compaction import Compaction
 from ledger.rounds.runner import bring_facts_into_force
 from ledger.topics.archive_location import check_archive_beside
 from ledger.topics.catalog import METADATA, Catalog, Topic, encode_topic_record, topic_key
 from ledger.topics.facts import concern_protection
 from ledgermq.errors import LedgerMQError, TopicExists, Unavailable
 from ledgermq.protocol.records import SCHEMA, encode_batch
-from ledgermq.sources import Sources
 from stateless_broker.bundle.owner import BundleOwner
 from stateless_broker.logs import get_logger
 from stateless_broker.metadata import Metadata
@@ -42,21 +39,17 @@ log = get_logger(__name__)
 class Controller:
     def __init__(
         self,
-        store: ObjectStore,
-        cluster: ClusterSettings,
+        compaction: Compaction,
         metadata: Metadata,
         ownership: Ownership,
-        sources: Sources,
         limits: TopicLimits,
-        engine: Engine,
     ) -> None:
-        self._store = store
-        self._cluster = cluster
+        self._compaction = compaction
+        self._cluster = compaction.cluster
+        self._sources = compaction.sources
         self._metadata = metadata
         self._ownership = ownership
-        self._sources = sources
         self.limits = limits
-        self._engine = engine
         self._lock = asyncio.Lock()
         self._opened: BundleOwner | None = None
         self._changed = asyncio.Event()
@@ -71,7 +64,7 @@ class Controller:
             wish = created(
                 catalog, name, partitions, settings, self._cluster.bundles, self.limits, self._sources.now_ms()
             )
-            check_archive_beside(self._store.url, wish.settings.archive_url)
+            check_archive_beside(self._compaction.store.url, wish.settings.archive_url)
             return wish
 
         return await self._change(decide)
@@ -100,7 +93,7 @@ class Controller:
             wish = altered(
                 catalog, name, partitions, change, unset, self._cluster.bundles, self.limits, self._sources.now_ms()
             )
-            check_archive_beside(self._store.url, wish.settings.archive_url)
+            check_archive_beside(self._compaction.store.url, wish.settings.archive_url)
             return wish
 
         topic = await self._change(decide)
@@ -184,7 +177,7 @@ class Controller:
 
         async def in_bundle(bundle: int) -> None:
             catalog = self._metadata.catalog
-            await bring_facts_into_force(self._store, bundle, self._cluster, catalog, self._sources)
+            await bring_facts_into_force(self._compaction.ledger(bundle), catalog)
 
         bundles = sorted(set(topic.bundles))
         done = await asyncio.gather(*(in_bundle(bundle) for bundle in bundles), return_exceptions=True)
@@ -210,7 +203,7 @@ class Controller:
         """
         if not self._removed():
             return False
-        done = await remove_topics(self._store, self._cluster, self._metadata.catalog, self._sources, self._engine)
+        done = await remove_topics(self._compaction, self._metadata.catalog)
         for bundle, error in done.failures.items():
             log.warning("removed topics stay in a bundle", bundle=bundle, code=error.code, error=error.message)
         for topic in done.free:

@@ -12,9 +12,8 @@ from collections.abc import Callable
 from contextlib import aclosing
 
 from ledger import keys
+from ledger.log.ledger_ref import LedgerRef
 from ledger.log.shared_run import SharedRun
-from ledger.object_store.contract import ObjectStore
-from ledger.root.cluster import ClusterSettings
 from ledger.topics.catalog import METADATA, Catalog, read_catalog
 from ledgermq.errors import LedgerMQError, OffsetOutOfRange, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
@@ -23,7 +22,6 @@ from ledgermq.protocol.batch_header import Buffer, check_crc
 from ledgermq.protocol.frames import FetchFrame
 from ledgermq.protocol.records import decode_batch
 from ledgermq.protocol.status import error_from_proto
-from ledgermq.sources import Sources
 from stateless_broker.bundle.owner import BundleOwner
 from stateless_broker.logs import get_logger
 
@@ -47,18 +45,15 @@ class Metadata:
 
     def __init__(
         self,
-        store: ObjectStore,
-        cluster: ClusterSettings,
-        sources: Sources,
+        ledger: LedgerRef,
         source: Callable[[], Source | None],
         connect: Callable[[str], Connection],
     ) -> None:
         self.catalog = Catalog()
         self.on_change: Callable[[], None] = lambda: None
         self._told_offset = 0
-        self._store = store
-        self._cluster = cluster
-        self._sources = sources
+        self._ledger = ledger
+        self._sources = ledger.sources
         self._source = source
         self._connect = connect
         self._followed: Source | None = None
@@ -69,7 +64,7 @@ class Metadata:
 
     async def load(self) -> None:
         """Read the catalog from the store. Raises DataDamaged, Unavailable, the store's errors."""
-        found = await read_catalog(self._store, self._cluster.producer_states_max)
+        found = await read_catalog(self._ledger)
         if found.offset > self.catalog.offset:
             self.catalog = found
         self._tell()

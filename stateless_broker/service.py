@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ledger import keys
-from ledger.root.cluster import ClusterSettings
+from ledger.cluster import ClusterSettings
 from ledger.topics.catalog import Topic
 from ledgermq.errors import InvalidRequest, LedgerMQError, TopicExists, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb

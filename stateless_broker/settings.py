@@ -20,7 +20,7 @@ from pydantic import Field
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from ledger.root.cluster import BUNDLES_MAX, ClusterDefaults
+from ledger.cluster import BUNDLES_MAX, ClusterDefaults
 from offsets.limits import GroupLimits
 from stateless_broker.settings_sources import names_of, read_sources, settle
 

@@ -8,9 +8,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from ledger.cluster import ClusterSettings
 from ledger.log.segment import Batch
 from ledger.object_store.contract import ObjectStore
-from ledger.root.cluster import ClusterSettings
 from ledger.topics.catalog import Catalog, Topic
 from ledgermq.protocol.batch_header import check_crc
 from ledgermq.protocol.records import decode_batch

@@ -8,13 +8,13 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from ledger import keys
+from ledger.cluster import ClusterDefaults, open_cluster
 from ledger.log.recovery import advance_checkpoint
 from ledger.log.segment import Batch
-from ledger.root.cluster import ClusterDefaults, open_cluster
 from ledger.topics.catalog import METADATA, Topic, encode_topic_record, topic_key
 from ledgermq.protocol.records import SCHEMA, encode_batch
 from ledgermq.sources import Sources
-from tests.ledgers import STATES_MAX, append_and_wait, batch, own
+from tests.ledgers import STATES_MAX, append_and_wait, batch, ledger_of, own
 from tests.stores import file_store
 
 BUNDLES = 3
@@ -33,7 +33,7 @@ async def fill_root(folder: Path) -> None:
             await append_and_wait(metadata, creation(topic))
         first = await own(store, sources, "a")
         await append_and_wait(first, batch(b"one", b"two", topic_id=FLIGHTS.id))
-        await advance_checkpoint(store, 1, sources, STATES_MAX)
+        await advance_checkpoint(ledger_of(store, 1, sources=sources))
         second = await own(store, sources, "b")
         for value in (b"three", b"four"):
             await append_and_wait(second, batch(value, topic_id=FLIGHTS.id, timestamp_ms=1_700_000_000_000))

@@ -18,6 +18,7 @@ from ledger.rounds.runner import bring_facts_into_force, compact_bundle
 from ledger.topics.catalog import Catalog, Topic
 from ledgermq.sources import Sources
 from tests.keyed_topics import Pair, Written, put_pairs, read_plain_version
+from tests.ledgers import ledger_of
 from tests.roots import Root
 
 HOUR_MS = 3_600_000
@@ -77,7 +78,9 @@ class Keyed:
         root = self.root
         await root.alter_topic("t", **settings)
         self.topic = root.topics["t"]
-        await bring_facts_into_force(root.store, 1, root.cluster, await root.catalog(), root.sources)
+        await bring_facts_into_force(
+            ledger_of(root.store, 1, cluster=root.cluster, sources=root.sources), await root.catalog()
+        )
 
     def wait(self, hours: float) -> None:
         self.clock.now_us += int(hours * HOUR_MS * 1000)

@@ -10,6 +10,7 @@ from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.log.checkpoint import decode_checkpoint
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import Buffer
+from tests.ledgers import ledger_of
 from tests.passing_store import PassingStore
 from tests.roots import Root
 
@@ -32,7 +33,7 @@ class LateCheckpoint(PassingStore):
                 self.came_late = True
                 for _ in range(2):
                     await advance_checkpoint(
-                        self.inner, checkpoint.bundle, self._root.sources, self._root.cluster.producer_states_max
+                        ledger_of(self.inner, checkpoint.bundle, cluster=self._root.cluster, sources=self._root.sources)
                     )
                 await self.inner.delete([key])
         await super().put_if_absent(key, buffers)

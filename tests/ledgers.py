@@ -8,15 +8,19 @@ import datetime as dt
 import pyarrow as pa
 from crc32c import crc32c
 
+from ledger.cluster import ClusterSettings
 from ledger.log.history import read_history
+from ledger.log.ledger_ref import LedgerRef
 from ledger.log.producers import ProducerSession
 from ledger.log.segment import Batch
+from ledger.log.segment_indexes import SegmentIndexes
 from ledger.log.writer import Append, LedgerWriter, claim
 from ledger.object_store.contract import ObjectStore
 from ledgermq.protocol.records import SCHEMA, decode_batch, encode_batch
 from ledgermq.sources import Sources
 
 STATES_MAX = 100
+SMALL_CLUSTER = ClusterSettings(producer_states_max=STATES_MAX)
 TOPIC_ID = 7
 
 
@@ -42,8 +46,20 @@ def session(sequence: int, producer: int = 1, opened_slot: int = 10**6) -> Produ
     return ProducerSession(producer.to_bytes(16, "big"), 0, sequence, opened_slot)
 
 
+def ledger_of(
+    store: ObjectStore,
+    bundle: int = 1,
+    *,
+    cluster: ClusterSettings = SMALL_CLUSTER,
+    sources: Sources | None = None,
+    known: SegmentIndexes | None = None,
+) -> LedgerRef:
+    """`sources`: needed only where something is written."""
+    return LedgerRef(store, bundle, cluster, sources or Sources(), known)
+
+
 async def own(store: ObjectStore, sources: Sources, broker: str = "a", bundle: int = 1) -> LedgerWriter:
-    writer, _ = await claim(store, bundle, broker, sources, STATES_MAX)
+    writer, _ = await claim(ledger_of(store, bundle, sources=sources), broker)
     return writer
 
 
@@ -67,7 +83,7 @@ async def read_values(
     from ledger import keys
 
     found: dict[int, bytes] = {}
-    for slot in (await read_history(store, bundle, STATES_MAX)).segments:
+    for slot in (await read_history(ledger_of(store, bundle))).segments:
         for entry in slot.index.batches:
             if (entry.topic_id, entry.partition) == (topic_id, partition):
                 data = await store.get_range(keys.segment(bundle, slot.index.slot), entry.position, entry.length)

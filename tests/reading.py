@@ -11,14 +11,14 @@ from ledger.object_store.contract import ObjectStore
 from ledger.view.reader import LedgerReader
 from ledgermq.protocol.batch_header import check_crc
 from ledgermq.protocol.records import decode_batch
-from tests.ledgers import STATES_MAX
+from tests.ledgers import ledger_of
 
 
 async def opened_reader(
     store: ObjectStore, bundle: int = 1, index_batches_max: int = 10_000, recent_bytes_max: int = 0
 ) -> LedgerReader:
     bounds = {"index_batches_max": index_batches_max, "recent_bytes_max": recent_bytes_max}
-    reader = LedgerReader(store, bundle, STATES_MAX, run_blocking=run_inline, **bounds)
+    reader = LedgerReader(ledger_of(store, bundle), run_blocking=run_inline, **bounds)
     await reader.open()
     return reader
 

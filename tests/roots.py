@@ -14,6 +14,7 @@ from crc32c import crc32c
 
 from ledger import keys
 from ledger.blocking import run_inline
+from ledger.cluster import CHECKSUM, ClusterDefaults, ClusterSettings, checksum_of, open_cluster
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.log.checkpoint import newest_checkpoint, partition_of
 from ledger.log.history import read_history
@@ -22,14 +23,13 @@ from ledger.log.writer import LedgerWriter, claim
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.report import CompactionReport
-from ledger.root.cluster import CHECKSUM, ClusterDefaults, ClusterSettings, checksum_of, open_cluster
 from ledger.rounds.runner import compact_root
 from ledger.topics.catalog import METADATA, Catalog, Topic, encode_topic_record, read_catalog, removed, topic_key
 from ledger.topics.settings import parse_settings
 from ledgermq.errors import DataDamaged
 from ledgermq.protocol.records import SCHEMA, decode_batch, encode_batch
 from ledgermq.sources import Sources
-from tests.ledgers import append_and_wait, batch
+from tests.ledgers import append_and_wait, batch, ledger_of
 from tests.passing_store import PassingStore
 
 
@@ -54,7 +54,7 @@ class Root:
     async def writer(self, bundle: int) -> LedgerWriter:
         if bundle not in self.writers or self.writers[bundle].lost is not None:
             self.writers[bundle], _ = await claim(
-                self.store, bundle, "test", self.sources, self.cluster.producer_states_max
+                ledger_of(self.store, bundle, cluster=self.cluster, sources=self.sources), "test"
             )
         return self.writers[bundle]
 
@@ -93,7 +93,7 @@ class Root:
             self.produced.setdefault((name, partition), []).extend(values)
 
     async def catalog(self) -> Catalog:
-        return await read_catalog(self.store, self.cluster.producer_states_max)
+        return await read_catalog(ledger_of(self.store, 0, cluster=self.cluster))
 
     async def compact(self, store: ObjectStore | None = None, sources: Sources | None = None) -> CompactionReport:
         """By hand, everything; another `store` may be a wrapper of the same objects."""
@@ -136,7 +136,7 @@ async def read_segments(root: Root, name: str) -> dict[tuple[str, int], dict[int
     topic = root.topics[name]
     found: dict[tuple[str, int], dict[int, bytes]] = {}
     for bundle in set(topic.bundles):
-        for slot in (await read_history(root.store, bundle, root.cluster.producer_states_max)).segments:
+        for slot in (await read_history(ledger_of(root.store, bundle, cluster=root.cluster))).segments:
             for entry in slot.index.batches:
                 if entry.topic_id == topic.id:
                     data = await root.store.get_range(

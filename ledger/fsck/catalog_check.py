@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ledger import keys
+from ledger.cluster import ClusterSettings
 from ledger.fsck.ledger_check import LedgerView
 from ledger.fsck.problem import Problems
+from ledger.log.ledger_ref import LedgerRef
 from ledger.object_store.contract import ObjectStore
-from ledger.root.cluster import ClusterSettings
 from ledger.topics.catalog import Catalog, read_catalog
+from ledgermq.sources import Sources
 
 
 async def check_catalog(store: ObjectStore, cluster: ClusterSettings, problems: Problems) -> Catalog | None:
     """None where it cannot be read."""
     catalog = None
     with problems.collecting(keys.ledger(keys.METADATA_BUNDLE)):
-        catalog = await read_catalog(store, cluster.producer_states_max)
+        catalog = await read_catalog(LedgerRef(store, keys.METADATA_BUNDLE, cluster, Sources()))
     for topic in catalog.topics_by_id.values() if catalog is not None else ():
         wrong = [bundle for bundle in topic.bundles if bundle >= cluster.bundles]
         if wrong:

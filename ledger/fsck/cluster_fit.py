@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from ledger import keys
+from ledger.cluster import BUNDLES_AT_ONCE, ClusterSettings
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keyed.note import KeyedNote
 from ledger.log.checkpoint import newest_checkpoint
@@ -22,7 +23,6 @@ from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.parquet.columns import FooterNote
 from ledger.parquet.pages import PageReader
 from ledger.parquet.stored_file import read_footer
-from ledger.root.cluster import BUNDLES_AT_ONCE, ClusterSettings
 from ledgermq.errors import DataDamaged, FormatNotSupported
 from ledgermq.runtime.tasks import all_of
 

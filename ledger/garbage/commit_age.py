@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.log.checkpoint import Move, newest_checkpoint
+from ledger.log.ledger_ref import LedgerRef
 from ledger.log.recovery import advance_checkpoint
-from ledger.object_store.contract import ObjectStore
-from ledgermq.sources import Sources
 
 
 def witness_move(plan: int, seen_ms: int, age_ms: int) -> Move:
@@ -36,15 +35,13 @@ def witness_move(plan: int, seen_ms: int, age_ms: int) -> Move:
     return move
 
 
-async def note_finished(
-    store: ObjectStore, bundle: int, age_ms: int, sources: Sources, producer_states_max: int, waits_for: int
-) -> None:
-    """Files of plan `waits_for` wait until its commit is `age_ms` old: let a checkpoint tell that,
+async def note_finished(ledger: LedgerRef, waits_for: int) -> None:
+    """Files of plan `waits_for` wait until its commit is `parquet_min_age_ms` old: let a checkpoint tell that,
     unless one does or soon will.
     """
-    checkpoint = await newest_checkpoint(store, bundle)
+    checkpoint = await newest_checkpoint(ledger.store, ledger.bundle)
     if waits_for <= checkpoint.witnessed_plan:
         return
-    move = witness_move(checkpoint.finished_plan, await store.store_time_ms(), age_ms)
+    move = witness_move(checkpoint.finished_plan, await ledger.store.store_time_ms(), ledger.cluster.parquet_min_age_ms)
     if move(checkpoint):  # to look the ledger up for nothing would cost more
-        await advance_checkpoint(store, bundle, sources, producer_states_max, move)
+        await advance_checkpoint(ledger, move)

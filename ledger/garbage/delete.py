@@ -26,32 +26,30 @@ from ledger.log.checkpoint import (
     replace_partitions,
 )
 from ledger.log.fold import PartitionKey
+from ledger.log.ledger_ref import LedgerRef
 from ledger.log.numbered import list_numbered
 from ledger.log.plan_chain import read_plan
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.parquet.archive import Archives, OpenArchive
 from ledger.parquet.pages import PageReader
-from ledger.root.cluster import ClusterSettings
 from ledger.root.two_clocks import TwoClocks
 from ledger.topics.catalog import Catalog, Topic
 from ledger.topics.facts import is_held, may_remove, refuse_held
 from ledger.topics.removal import note_of
 from ledgermq.errors import LedgerMQError, StoreError, UnknownTopic
 from ledgermq.runtime.tasks import all_of
-from ledgermq.sources import Sources
 
 DELETE_BATCH = 500
 
 
-async def tidy_bundle(
-    store: ObjectStore, bundle: int, cluster: ClusterSettings, catalog: Catalog, sources: Sources
-) -> None:
+async def tidy_bundle(ledger: LedgerRef, catalog: Catalog) -> None:
     """Everything that may be deleted in a bundle now. Safe to be cut off anywhere and to be run by
     several at once.
 
     What fails keeps none of the rest from going; then its error is raised, the first of several.
     """
+    store, bundle = ledger.store, ledger.bundle
     failures: list[LedgerMQError] = []
 
     async def tried(chore: Callable[[], Awaitable[object]]) -> None:
@@ -61,13 +59,13 @@ async def tidy_bundle(
             failures.append(error)
 
     async def retain() -> None:
-        await tried(partial(apply_retention, store, bundle, cluster, catalog, sources))
-        await tried(partial(delete_expired_parquet, store, bundle, cluster, catalog, sources))
+        await tried(partial(apply_retention, ledger, catalog))
+        await tried(partial(delete_expired_parquet, ledger, catalog))
 
     await all_of(
         (tried(partial(delete_segments, store, bundle)), tried(partial(close_finished_fences, store, bundle)), retain())
     )
-    await tried(partial(_let_cleaned_logs_age, store, bundle, cluster, catalog, sources))
+    await tried(partial(_let_cleaned_logs_age, ledger, catalog))
     await tried(partial(delete_replaced, store, bundle))
     if failures:
         raise failures[0]
@@ -151,17 +149,16 @@ async def close_finished_fences(store: ObjectStore, bundle: int) -> None:
             await store.close_fence(keys.fence(fence.bundle, fence.plan, fence.put_id))
 
 
-async def apply_retention(
-    store: ObjectStore, bundle: int, cluster: ClusterSettings, catalog: Catalog, sources: Sources
-) -> None:
+async def apply_retention(ledger: LedgerRef, catalog: Catalog) -> None:
     """Move log starts where the retention settings of topics say so, by both clocks: a log start
     never goes back.
 
     Partitions whose file list cannot be read stay as they are, the others go on; then the first
     error is raised.
     """
-    checkpoint = await newest_checkpoint(store, bundle)
-    pages = PageReader(store, bundle)
+    store = ledger.store
+    checkpoint = await newest_checkpoint(store, ledger.bundle)
+    pages = PageReader(store, ledger.bundle)
     failed: StoreError | ObjectMissing | None = None
 
     async def starts_by(now_ms: int) -> dict[PartitionKey, int]:
@@ -169,11 +166,11 @@ async def apply_retention(
         found, failed = await new_log_starts(pages, checkpoint, catalog, now_ms)
         return found
 
-    starts = await TwoClocks(store, sources).due(starts_by)
+    starts = await TwoClocks(store, ledger.sources).due(starts_by)
     if failed is not None and await _is_replaced(store, checkpoint, failed):
         failed = None
     if starts:
-        await advance_checkpoint(store, bundle, sources, cluster.producer_states_max, log_start_move(starts, catalog))
+        await advance_checkpoint(ledger, log_start_move(starts, catalog))
     if failed is not None:
         raise failed
 
@@ -268,27 +265,21 @@ async def expired_files(
             yield topic, file, topic.settings.delete_action == "archive" and file.last_offset >= part.deleted_to
 
 
-async def delete_expired_parquet(
-    store: ObjectStore,
-    bundle: int,
-    cluster: ClusterSettings,
-    catalog: Catalog,
-    sources: Sources,
-    open_archive: OpenArchive | None = None,
-) -> int:
+async def delete_expired_parquet(ledger: LedgerRef, catalog: Catalog, open_archive: OpenArchive | None = None) -> int:
     """Delete whole files below the log start that are old enough, write down from where Parquet now
     begins; how many were deleted.
 
     A partition of which a file cannot be archived, or the file list not be read, stays as it is,
     the others go on; then the first error is raised.
     """
+    store, bundle = ledger.store, ledger.bundle
     checkpoint = await newest_checkpoint(store, bundle)
     expired = [part for part in checkpoint.partitions if part.parquet_start < min(part.log_start, part.parquet_end)]
     if not expired:
         return 0
-    old_enough = await finished_long_ago(store, bundle, cluster.parquet_min_age_ms)
+    old_enough = await finished_long_ago(store, bundle, ledger.cluster.parquet_min_age_ms)
     await close_finished_fences(store, bundle)
-    async with Archives(store, sources, open_archive) as archives:
+    async with Archives(store, ledger.sources, open_archive) as archives:
         expiry = _Expiry(store, checkpoint, old_enough, catalog, archives)
         for part in expired:
             try:
@@ -297,13 +288,9 @@ async def delete_expired_parquet(
                 if not await _is_replaced(store, checkpoint, error):
                     expiry.failed = expiry.failed or error
     if expiry.starts:
-        await advance_checkpoint(
-            store, bundle, sources, cluster.producer_states_max, _parquet_start_move(expiry.starts)
-        )
+        await advance_checkpoint(ledger, _parquet_start_move(expiry.starts))
     if expiry.young:
-        await note_finished(
-            store, bundle, cluster.parquet_min_age_ms, sources, cluster.producer_states_max, expiry.young
-        )
+        await note_finished(ledger, expiry.young)
     if expiry.failed is not None:
         raise expiry.failed
     return expiry.deleted
@@ -395,20 +382,18 @@ async def finished_long_ago(store: ObjectStore, bundle: int, age_ms: int) -> int
     return min(witnessed, checkpoint.finished_plan)
 
 
-async def _let_cleaned_logs_age(
-    store: ObjectStore, bundle: int, cluster: ClusterSettings, catalog: Catalog, sources: Sources
-) -> None:
+async def _let_cleaned_logs_age(ledger: LedgerRef, catalog: Catalog) -> None:
     """The files that cleaning will replace wait for their age as those that have expired do."""
-    keyed = {topic.id for topic in catalog.living_topics() if topic.settings.keyed and bundle in topic.bundles}
+    keyed = {topic.id for topic in catalog.living_topics() if topic.settings.keyed and ledger.bundle in topic.bundles}
     if not keyed:
         return
-    parts = (await newest_checkpoint(store, bundle)).partitions
+    parts = (await newest_checkpoint(ledger.store, ledger.bundle)).partitions
     waits_for = max(
         (part.newest_page for part in parts if part.topic_id in keyed and part.parquet_start < part.parquet_end),
         default=0,
     )
     if waits_for:
-        await note_finished(store, bundle, cluster.parquet_min_age_ms, sources, cluster.producer_states_max, waits_for)
+        await note_finished(ledger, waits_for)
 
 
 async def delete_replaced(store: ObjectStore, bundle: int) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ledger import keys
+from ledger.cluster import BUNDLES_AT_ONCE, ClusterSettings
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.fsck.names import check_names
 from ledger.fsck.problem import Problems
@@ -24,7 +25,6 @@ from ledger.log.checkpoint import newest_checkpoint
 from ledger.log.numbered import list_numbered
 from ledger.log.plan_chain import read_plan
 from ledger.object_store.contract import FENCES, ObjectInfo, ObjectMissing, ObjectStore
-from ledger.root.cluster import BUNDLES_AT_ONCE, ClusterSettings
 from ledger.topics.catalog import Catalog
 from ledgermq.errors import LedgerMQError
 from ledgermq.runtime.tasks import all_of

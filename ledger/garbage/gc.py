@@ -20,6 +20,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
 from ledger import keys
+from ledger.cluster import BUNDLES_AT_ONCE, ClusterSettings
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.garbage.delete import close_finished_fences, finished_long_ago
 from ledger.log.checkpoint import newest_checkpoint
@@ -29,7 +30,6 @@ from ledger.object_store.contract import ObjectInfo, ObjectMissing, ObjectStore
 from ledger.parquet.columns import FooterNote
 from ledger.parquet.pages import PageReader
 from ledger.parquet.stored_file import read_footer
-from ledger.root.cluster import BUNDLES_AT_ONCE, ClusterSettings
 from ledger.topics.facts import is_held
 from ledgermq.errors import DataDamaged, LedgerMQError, Unavailable
 from ledgermq.runtime.tasks import all_of

@@ -17,34 +17,31 @@ from __future__ import annotations
 from itertools import pairwise
 
 from ledger import keys
+from ledger.cluster import ClusterSettings
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.garbage.delete import close_finished_fences, finished_long_ago
 from ledger.keyed.version import newest_version, read_version
 from ledger.keys import KeyedPlace
 from ledger.log.checkpoint import Move, newest_checkpoint, partition_of
+from ledger.log.ledger_ref import LedgerRef
 from ledger.log.numbered import list_numbered
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import ObjectInfo, ObjectMissing, ObjectStore
 from ledger.parquet.pages import PageReader
-from ledger.root.cluster import ClusterSettings
 from ledger.topics.catalog import Catalog, Topic
 from ledger.topics.facts import may_remove
-from ledgermq.sources import Sources
 
 
-async def tidy_partition(
-    store: ObjectStore, cluster: ClusterSettings, topic: Topic, partition: int, sources: Sources
-) -> list[str]:
+async def tidy_partition(ledger: LedgerRef, topic: Topic, partition: int) -> list[str]:
     """Everything that may go now; the keys.
 
     Safe to be cut off anywhere and to be run by several at once.
     """
-    bundle, place = topic.bundles[partition], KeyedPlace(topic.id, partition)
-    if not may_remove(await newest_checkpoint(store, bundle), topic):
+    if not may_remove(await newest_checkpoint(ledger.store, ledger.bundle), topic):
         return []
-    deleted = await delete_replaced(store, cluster, topic, partition)
+    deleted = await delete_replaced(ledger.store, ledger.cluster, topic, partition)
     if topic.settings.keyed:
-        deleted += await delete_cleaned_log(store, cluster, topic, place, bundle, sources)
+        deleted += await delete_cleaned_log(ledger, topic, KeyedPlace(topic.id, partition))
     return deleted
 
 
@@ -86,16 +83,15 @@ async def _files_of(store: ObjectStore, place: KeyedPlace, number: int) -> set[s
         return set()  # another process has just deleted it, for it was replaced long ago
 
 
-async def delete_cleaned_log(
-    store: ObjectStore, cluster: ClusterSettings, topic: Topic, place: KeyedPlace, bundle: int, sources: Sources
-) -> list[str]:
+async def delete_cleaned_log(ledger: LedgerRef, topic: Topic, place: KeyedPlace) -> list[str]:
     """The log below what has been in a version for `parquet_min_age`, whole files."""
-    end = await _settled_end(store, cluster, place)
+    store, bundle = ledger.store, ledger.bundle
+    end = await _settled_end(store, ledger.cluster, place)
     checkpoint = await newest_checkpoint(store, bundle)
     counters = partition_of(checkpoint, place.topic_id, place.partition)
     if end <= counters.parquet_start:
         return []
-    old_enough = await finished_long_ago(store, bundle, cluster.parquet_min_age_ms)
+    old_enough = await finished_long_ago(store, bundle, ledger.cluster.parquet_min_age_ms)
     files = [
         file
         for file in await PageReader(store, bundle).files_from(counters, counters.parquet_start)
@@ -105,7 +101,7 @@ async def delete_cleaned_log(
         return []
     await close_finished_fences(store, bundle)
     move = parquet_start_move(topic, place.partition, files[-1].last_offset + 1)
-    await advance_checkpoint(store, bundle, sources, cluster.producer_states_max, move)
+    await advance_checkpoint(ledger, move)
     after = partition_of(await newest_checkpoint(store, bundle), place.topic_id, place.partition)
     if (
         after.parquet_start <= files[-1].last_offset

@@ -93,7 +93,7 @@ async def apply_retention_to_left(compaction: Compaction, catalog: Catalog, topi
     start = await TwoClocks(store, compaction.sources).due(start_by)
     if start:
         move = log_start_move({(topic.id, partition): start}, catalog)
-        await advance_checkpoint(store, bundle, compaction.sources, compaction.cluster.producer_states_max, move)
+        await advance_checkpoint(compaction.ledger(bundle), move)
 
 
 def _files_below(part: fmt.PartitionCheckpoint, published: Published, altered_ms: int) -> list[fmt.ParquetFile]:

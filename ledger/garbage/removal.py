@@ -8,22 +8,18 @@ step that has to wait (late puts on S3) is simply not taken yet.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.garbage.delete import close_finished_fences
 from ledger.log.checkpoint import Move, newest_checkpoint
 from ledger.log.recovery import advance_checkpoint
-from ledger.object_store.contract import ObjectStore
 from ledger.parquet.compaction import Compaction
-from ledger.parquet.engine import Engine
 from ledger.parquet.round import cut_open_plan_short, run_round
-from ledger.root.cluster import ClusterSettings
 from ledger.topics.catalog import Catalog, Topic
 from ledger.topics.removal import confirm_deleted, is_past_barrier, note_barrier, note_of, take_in_facts
 from ledgermq.errors import LedgerMQError
-from ledgermq.sources import Sources
 
 
 @dataclass(slots=True)
@@ -37,20 +33,18 @@ class Removals:
     failures: dict[int, LedgerMQError] = field(default_factory=dict)
 
 
-async def remove_topics(
-    store: ObjectStore, cluster: ClusterSettings, catalog: Catalog, sources: Sources, engine: Engine
-) -> Removals:
+async def remove_topics(compaction: Compaction, catalog: Catalog) -> Removals:
     """Go as far as possible now.
 
     A topic that cannot leave one of its bundles leaves the others, and keeps no other topic
     waiting.
     """
-    done = Removals()
+    compaction, done = replace(compaction, on_progress=None), Removals()
     for topic in sorted((t for t in catalog.topics_by_name.values() if t.removed), key=lambda t: t.id):
         left = 0
         for bundle in sorted(set(topic.bundles)):
             try:
-                left += not await _Removal(store, bundle, topic, cluster, catalog, sources).advance(engine)
+                left += not await _Removal(compaction, bundle, topic, catalog).advance()
             except LedgerMQError as error:
                 done.failures.setdefault(bundle, error)
                 left += 1
@@ -62,29 +56,20 @@ async def remove_topics(
 class _Removal:
     """One topic in one bundle."""
 
-    def __init__(
-        self,
-        store: ObjectStore,
-        bundle: int,
-        topic: Topic,
-        cluster: ClusterSettings,
-        catalog: Catalog,
-        sources: Sources,
-    ) -> None:
-        self._store = store
+    def __init__(self, compaction: Compaction, bundle: int, topic: Topic, catalog: Catalog) -> None:
+        self._compaction = compaction
+        self._store = compaction.store
         self._bundle = bundle
         self._topic = topic
-        self._cluster = cluster
         self._catalog = catalog
-        self._sources = sources
 
-    async def advance(self, engine: Engine) -> bool:
+    async def advance(self) -> bool:
         """True: nothing of the topic is left in the bundle, and its newest checkpoint says so."""
         checkpoint = await newest_checkpoint(self._store, self._bundle)
         if note_of(checkpoint, self._topic.id) is None:
             checkpoint = await self._move(take_in_facts(self._catalog))
         if not is_past_barrier(checkpoint, self._topic.id):
-            await self._finish_a_plan(engine)
+            await self._finish_a_plan()
             checkpoint = await newest_checkpoint(self._store, self._bundle)
         note = note_of(checkpoint, self._topic.id)
         if note is not None and not note.barrier_ms and is_past_barrier(checkpoint, self._topic.id):
@@ -102,20 +87,21 @@ class _Removal:
         note = note_of(checkpoint, self._topic.id)
         return note is not None and note.files_deleted
 
-    async def _finish_a_plan(self, engine: Engine) -> None:
+    async def _finish_a_plan(self) -> None:
         """One of internal topics alone will do: for it only the segments are read that no plan has
         named.
 
         Nothing of the topic is written to Parquet for that, so that deleting works, and frees room,
         where the store is full.
         """
-        compaction = Compaction(self._store, self._cluster, self._sources, engine)
         await cut_open_plan_short(self._store, self._bundle, self._topic.id)
-        await run_round(compaction, self._bundle, self._catalog, everything=False, barrier=True, only_internal=True)
+        await run_round(
+            self._compaction, self._bundle, self._catalog, everything=False, barrier=True, only_internal=True
+        )
 
     async def _move(self, move: Move) -> fmt.Checkpoint:
         """The newest checkpoint after it: a number that was won need not be the newest one."""
-        await advance_checkpoint(self._store, self._bundle, self._sources, self._cluster.producer_states_max, move)
+        await advance_checkpoint(self._compaction.ledger(self._bundle), move)
         return await newest_checkpoint(self._store, self._bundle)
 
     async def _late_puts_are_over(self, checkpoint: fmt.Checkpoint, note: fmt.RemovedTopic) -> bool:
@@ -126,7 +112,7 @@ class _Removal:
         # named, files that failed included.
         if not any(part.topic_id == note.topic_id for part in checkpoint.partitions):
             return True
-        return await self._store.store_time_ms() - note.barrier_ms >= self._cluster.parquet_min_age_ms
+        return await self._store.store_time_ms() - note.barrier_ms >= self._compaction.cluster.parquet_min_age_ms
 
     async def _delete_files(self) -> None:
         """In ascending order, each confirmed before the next: a plain read sees a run without gaps,

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field, replace
 
 from ledger import keys
+from ledger.cluster import ClusterSettings
 from ledger.garbage.delete import DELETE_BATCH, close_finished_fences, delete_expired_parquet
 from ledger.garbage.find import find_removable, of_bundle
 from ledger.garbage.gc import collect_garbage
@@ -24,11 +25,8 @@ from ledger.garbage.removal import remove_topics
 from ledger.log.checkpoint import newest_checkpoint
 from ledger.object_store.contract import FENCES, ObjectMissing, ObjectStore
 from ledger.parquet.archive import OpenArchive
-from ledger.parquet.engine import Engine
-from ledger.root.cluster import ClusterSettings
-from ledger.topics.catalog import read_catalog
+from ledger.parquet.compaction import Compaction
 from ledgermq.errors import LedgerMQError
-from ledgermq.sources import Sources
 
 
 @dataclass(slots=True)
@@ -43,24 +41,18 @@ class Swept:
     failures: dict[str, LedgerMQError] = field(default_factory=dict)
 
 
-async def sweep(
-    store: ObjectStore,
-    cluster: ClusterSettings,
-    sources: Sources,
-    engine: Engine,
-    *,
-    grace_ms: int,
-    open_archive: OpenArchive | None = None,
-) -> Swept:
-    """Remove what may be removed now. `engine` finishes open plans that removed topics wait for.
+async def sweep(compaction: Compaction, *, grace_ms: int, open_archive: OpenArchive | None = None) -> Swept:
+    """Remove what may be removed now; open plans that removed topics wait for are finished.
 
     What fails keeps nothing else from going: `Swept.failures`. Raises as `read_catalog` and
     `find_removable` do.
     """
-    catalog = await read_catalog(store, cluster.producer_states_max)
+    store, cluster = compaction.store, compaction.cluster
+    catalog = await compaction.catalog()
     found = await find_removable(store, cluster, catalog, grace_ms)
     swept = Swept(found, failures=dict(found.failures))
     aged = replace(cluster, parquet_min_age_ms=max(cluster.parquet_min_age_ms, grace_ms))
+    aging = replace(compaction, cluster=aged)
 
     async def tried(where: str, chore: Awaitable[object]) -> None:
         try:
@@ -72,13 +64,13 @@ async def sweep(
         await close_finished_fences(store, bundle)
         await _delete_segments(store, bundle, found)
         await _delete_replaced(store, bundle, found)
-        await delete_expired_parquet(store, bundle, aged, catalog, sources, open_archive)
+        await delete_expired_parquet(aging.ledger(bundle), catalog, open_archive)
 
     for bundle in range(
         cluster.bundles
     ):  # in turn: brokers put segments meanwhile, and an archive takes whole files through memory
         await tried(of_bundle(bundle), tidy(bundle))
-    removals = await remove_topics(store, aged, catalog, sources, engine)
+    removals = await remove_topics(aging, catalog)
     for bundle, error in removals.failures.items():
         swept.failures.setdefault(of_bundle(bundle), error)
     await tried("keyed topics", _delete(store, found.keys(Kind.KEYED)))

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.log.checkpoint import newest_checkpoint
 from ledger.log.fold import LedgerState
-from ledger.log.recovery import ATTEMPTS_MAX, Recovered, read_slots_between, recover
+from ledger.log.ledger_ref import LedgerRef
+from ledger.log.recovery import ATTEMPTS_MAX, read_slots_between, recover
 from ledger.log.segment import SlotIndex
-from ledger.log.segment_indexes import SegmentIndexes
-from ledger.object_store.contract import ObjectStore
 from ledgermq.errors import DataDamaged, Unavailable
 
 
@@ -35,33 +34,20 @@ class History:
     first: int = 0
 
 
-async def read_history(
-    store: ObjectStore,
-    bundle: int,
-    producer_states_max: int,
-    *,
-    unplanned: bool = False,
-    known: SegmentIndexes | None = None,
-) -> History:
-    """From the trim slot on; `unplanned`: only behind what the finished plans cover. `known`:
-    indexes that need not be read again.
+async def read_history(ledger: LedgerRef, *, unplanned: bool = False) -> History:
+    """From the trim slot on; `unplanned`: only behind what the finished plans cover.
 
     Raises DataDamaged or FormatNotSupported, naming the object, and the store's errors.
     """
     for _ in range(ATTEMPTS_MAX):
-        recovered = await recover(store, bundle, producer_states_max, known)
+        recovered = await recover(ledger)
         first = max(recovered.checkpoint.trim_slot, recovered.checkpoint.planned_slot + 1 if unplanned else 0)
-        older = await _older(store, recovered, first, known)
-        if (await newest_checkpoint(store, bundle, recovered.checkpoint)).trim_slot <= first:
+        older = await read_slots_between(ledger, first, recovered.checkpoint.state.slot)
+        if (await newest_checkpoint(ledger.store, ledger.bundle, recovered.checkpoint)).trim_slot <= first:
             last_put_id = recovered.checkpoint.state.last_put_id
             segments = [*valid_before(older, last_put_id, recovered.checkpoint, first), *recovered.tail]
-            return History(bundle, recovered.checkpoint, recovered.state, segments, first)
-    raise Unavailable(f"bundle {bundle}: it is trimmed faster than it can be read")
-
-
-async def _older(store: ObjectStore, recovered: Recovered, first: int, known: SegmentIndexes | None) -> list[SlotIndex]:
-    """Whatever stands in the slots from `first` to the checkpoint's slot."""
-    return await read_slots_between(store, recovered.bundle, first, recovered.checkpoint.state.slot, known)
+            return History(ledger.bundle, recovered.checkpoint, recovered.state, segments, first)
+    raise Unavailable(f"bundle {ledger.bundle}: it is trimmed faster than it can be read")
 
 
 def valid_before(older: list[SlotIndex], last_put_id: bytes, checkpoint: fmt.Checkpoint, first: int) -> list[SlotIndex]:

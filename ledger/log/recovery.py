@@ -15,13 +15,12 @@ from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.log.checkpoint import Move, check_successor, draft_next, encode_checkpoint, newest_checkpoint, state_of
 from ledger.log.fold import LedgerState
+from ledger.log.ledger_ref import LedgerRef
 from ledger.log.numbered import list_numbered
 from ledger.log.segment import SlotIndex, read_index
-from ledger.log.segment_indexes import SegmentIndexes
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.object_store.settle import PutOutcome, settle_put
 from ledgermq.errors import Unavailable
-from ledgermq.sources import Sources
 
 PARALLEL_READS = 16
 ATTEMPTS_MAX = 100
@@ -45,56 +44,49 @@ class Recovered:
         return self.state.slot + 1
 
 
-async def read_slots(
-    store: ObjectStore, bundle: int, first: int, known: SegmentIndexes | None = None
-) -> AsyncIterator[SlotIndex]:
+async def read_slots(ledger: LedgerRef, first: int) -> AsyncIterator[SlotIndex]:
     """Indexes of the slots from `first` up to the first empty one, void segments included; several
-    GETs at a time of those not `known`.
+    GETs at a time of those that are not known.
     """
     slot = first
-    etags = await _list_run(store, bundle, first)
+    etags = await _list_run(ledger, first)
     while True:
         width = max(1, min(PARALLEL_READS, first + len(etags) - slot))
-        for index in await _read_indexes(store, bundle, range(slot, slot + width), etags, known):
+        for index in await _read_indexes(ledger, range(slot, slot + width), etags):
             if index is None:
                 return
             yield index
         slot += width
 
 
-async def read_slots_between(
-    store: ObjectStore, bundle: int, first: int, last: int, known: SegmentIndexes | None = None
-) -> list[SlotIndex]:
+async def read_slots_between(ledger: LedgerRef, first: int, last: int) -> list[SlotIndex]:
     """Indexes of the slots from `first` to `last`, up to the first that is missing.
 
-    All should be there: only `known` needs a LIST.
+    All should be there: only known indexes need a LIST.
     """
     found: list[SlotIndex] = []
-    etags = await _list_run(store, bundle, first, last) if known is not None and first <= last else {}
+    etags = await _list_run(ledger, first, last) if ledger.known is not None and first <= last else {}
     for slot in range(first, last + 1, PARALLEL_READS):
-        for index in await _read_indexes(
-            store, bundle, range(slot, min(slot + PARALLEL_READS, last + 1)), etags, known
-        ):
+        for index in await _read_indexes(ledger, range(slot, min(slot + PARALLEL_READS, last + 1)), etags):
             if index is None:
                 return found
             found.append(index)
     return found
 
 
-async def _list_run(store: ObjectStore, bundle: int, first: int, last: int | None = None) -> dict[int, str]:
+async def _list_run(ledger: LedgerRef, first: int, last: int | None = None) -> dict[int, str]:
     """Etags of the slots from `first` on, up to `last` or the first that is empty."""
     etags: dict[int, str] = {}
-    async for number, info in list_numbered(store, keys.segments(bundle), first - 1):
+    async for number, info in list_numbered(ledger.store, keys.segments(ledger.bundle), first - 1):
         if number != first + len(etags) or (last is not None and number > last):
             break
         etags[number] = info.etag
     return etags
 
 
-async def _read_indexes(
-    store: ObjectStore, bundle: int, slots: range, etags: dict[int, str], known: SegmentIndexes | None
-) -> list[SlotIndex | None]:
+async def _read_indexes(ledger: LedgerRef, slots: range, etags: dict[int, str]) -> list[SlotIndex | None]:
     """All at a time; None for a slot that is empty."""
+    store, bundle, known = ledger.store, ledger.bundle, ledger.known
     found = [known.find(bundle, slot, etags[slot]) if known is not None and slot in etags else None for slot in slots]
     missing = [slot for slot, index in zip(slots, found, strict=True) if index is None]
     if len(missing) == 1:
@@ -115,18 +107,17 @@ async def _index_or_none(store: ObjectStore, bundle: int, slot: int) -> SlotInde
         return None
 
 
-async def recover(
-    store: ObjectStore, bundle: int, producer_states_max: int, known: SegmentIndexes | None = None
-) -> Recovered:
-    """`known`: indexes that need not be read again.
+async def recover(ledger: LedgerRef) -> Recovered:
+    """Return what the ledger says now.
 
     Raises DataDamaged or FormatNotSupported, naming the object, and the store's errors.
     """
+    store, bundle, known = ledger.store, ledger.bundle, ledger.known
     for _ in range(ATTEMPTS_MAX):
         checkpoint = await newest_checkpoint(store, bundle)
-        recovered = Recovered(bundle, checkpoint, state_of(checkpoint, producer_states_max))
+        recovered = Recovered(bundle, checkpoint, state_of(checkpoint, ledger.cluster.producer_states_max))
         first = recovered.next_slot
-        async for slot in read_slots(store, bundle, first, known):
+        async for slot in read_slots(ledger, first):
             if recovered.state.apply(slot.index):
                 recovered.tail.append(slot)
         trim_slot = (await newest_checkpoint(store, bundle, checkpoint)).trim_slot
@@ -138,13 +129,7 @@ async def recover(
 
 
 async def advance_checkpoint(
-    store: ObjectStore,
-    bundle: int,
-    sources: Sources,
-    producer_states_max: int,
-    move: Move | None = None,
-    durable: LedgerState | None = None,
-    known: SegmentIndexes | None = None,
+    ledger: LedgerRef, move: Move | None = None, durable: LedgerState | None = None
 ) -> fmt.Checkpoint | None:
     """Put the next checkpoint, with `move`; None where the move declines. Raises Unavailable when
     it cannot be decided.
@@ -153,28 +138,19 @@ async def advance_checkpoint(
     checkpoint. The move is judged anew against each newest checkpoint.
     """
     for _ in range(ATTEMPTS_MAX):
-        base, state = await _base(store, bundle, producer_states_max, durable, known)
-        draft = draft_next(base, state, sources)
+        base, state = await _base(ledger, durable)
+        draft = draft_next(base, state, ledger.sources)
         if move is not None and not move(draft):
             return None
         check_successor(base, draft)
-        outcome = await settle_put(
-            store, keys.checkpoint(bundle, draft.number), [encode_checkpoint(draft)], sources=sources
-        )
+        key = keys.checkpoint(ledger.bundle, draft.number)
+        outcome = await settle_put(ledger.store, key, [encode_checkpoint(draft)], sources=ledger.sources)
         if outcome is PutOutcome.WON:
             return draft
-    raise Unavailable(f"bundle {bundle}: no checkpoint could be put in {ATTEMPTS_MAX} tries")
+    raise Unavailable(f"bundle {ledger.bundle}: no checkpoint could be put in {ATTEMPTS_MAX} tries")
 
 
-async def bring_into_force(
-    store: ObjectStore,
-    bundle: int,
-    sources: Sources,
-    producer_states_max: int,
-    move: Move,
-    durable: LedgerState | None = None,
-    known: SegmentIndexes | None = None,
-) -> bool:
+async def bring_into_force(ledger: LedgerRef, move: Move, durable: LedgerState | None = None) -> bool:
     """Put checkpoints until the move declines, as there is nothing left for it to do. False: it
     declined at once.
 
@@ -182,20 +158,19 @@ async def bring_into_force(
     `advance_checkpoint` does.
     """
     for attempt in range(IN_FORCE_ATTEMPTS_MAX):
-        if await advance_checkpoint(store, bundle, sources, producer_states_max, move, durable, known) is None:
+        if await advance_checkpoint(ledger, move, durable) is None:
             return attempt > 0
     raise Unavailable(
-        f"bundle {bundle}: its checkpoints are deleted faster than a change can come into force", retry_after_ms=100
+        f"bundle {ledger.bundle}: its checkpoints are deleted faster than a change can come into force",
+        retry_after_ms=100,
     )
 
 
-async def _base(
-    store: ObjectStore, bundle: int, producer_states_max: int, durable: LedgerState | None, known: SegmentIndexes | None
-) -> tuple[fmt.Checkpoint, LedgerState]:
+async def _base(ledger: LedgerRef, durable: LedgerState | None) -> tuple[fmt.Checkpoint, LedgerState]:
     """The newest checkpoint, and a fold that goes on from it."""
     if durable is not None:
-        base = await newest_checkpoint(store, bundle)
+        base = await newest_checkpoint(ledger.store, ledger.bundle)
         if durable.slot >= base.state.slot:
             return base, durable.copy()
-    recovered = await recover(store, bundle, producer_states_max, known)
+    recovered = await recover(ledger)
     return recovered.checkpoint, recovered.state

@@ -21,11 +21,12 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.log.fold import LedgerState
+from ledger.log.ledger_ref import LedgerRef
 from ledger.log.put_latency import PutLatency
 from ledger.log.recovery import Recovered, recover
 from ledger.log.segment import Batch, encode_segment, first_batch_position, read_index
@@ -74,22 +75,18 @@ class _InFlight:
 
 
 async def claim(
-    store: ObjectStore,
-    bundle: int,
-    broker: str,
-    sources: Sources,
-    producer_states_max: int,
-    on_durable: OnDurable = lambda index, data: None,
+    ledger: LedgerRef, broker: str, on_durable: OnDurable = lambda index, data: None
 ) -> tuple[LedgerWriter, Recovered]:
     """Take the ledger over.
 
     Raises NotOwner when somebody else was faster (retry after a pause), DataDamaged, the store's
     errors.
     """
-    read = (
-        SegmentIndexes()
-    )  # a slot is filled anew only once it is trimmed, and a recovery that was overtaken by that begins again
-    before = await recover(store, bundle, producer_states_max, read)
+    # The second recovery reads no index again: a slot is filled anew only once it is trimmed, and a
+    # recovery that was overtaken by that begins again.
+    ledger = replace(ledger, known=SegmentIndexes())
+    store, bundle, sources = ledger.store, ledger.bundle, ledger.sources
+    before = await recover(ledger)
     index = fmt.SegmentIndex(
         bundle=bundle,
         slot=before.next_slot,
@@ -104,9 +101,7 @@ async def claim(
     outcome = await settle_put(store, keys.segment(bundle, index.slot), encode_segment(index, []), sources=sources)
     if outcome is not PutOutcome.WON:
         raise NotOwner(f"bundle {bundle}: the claim of slot {index.slot} was {outcome.name.lower()}")
-    after = await recover(
-        store, bundle, producer_states_max, read
-    )  # a claim counts only if recovery, run after it, says so
+    after = await recover(ledger)  # a claim counts only if recovery, run after it, says so
     if after.state.writer != index.writer or after.state.released:
         raise NotOwner(f"bundle {bundle}: the claim of slot {index.slot} did not open the current term")
     return LedgerWriter(store, sources, broker, after, on_durable), after

@@ -15,12 +15,12 @@ from functools import partial
 from typing import Self
 
 from ledger import keys
+from ledger.cluster import read_cluster
 from ledger.keys import ParquetName
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.object_store.settle import PutOutcome, settle_put
 from ledger.parquet.archive_owner import check_owner, mark
 from ledger.parquet.footer_checksum import check_whole
-from ledger.root.cluster import read_cluster
 from ledger.root.open import open_store
 from ledgermq.errors import DataDamaged, Unavailable
 from ledgermq.sources import Sources

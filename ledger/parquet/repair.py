@@ -18,14 +18,15 @@ from dataclasses import dataclass, field
 
 from ledger import keys
 from ledger.blocking import RunBlocking
+from ledger.cluster import ClusterSettings
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.log.checkpoint import Move, newest_checkpoint
 from ledger.log.history import read_history
+from ledger.log.ledger_ref import LedgerRef
 from ledger.log.recovery import bring_into_force
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.parquet.lost import decode_stored, is_lost
 from ledger.parquet.plan import end_of
-from ledger.root.cluster import ClusterSettings
 from ledgermq.errors import CorruptFrame, DataDamaged, MessageTooLarge
 from ledgermq.sources import Sources
 
@@ -59,7 +60,7 @@ async def find_parked(store: ObjectStore, cluster: ClusterSettings, run_blocking
         checkpoint = await newest_checkpoint(store, bundle)
         for part in checkpoint.partitions:
             if part.HasField("parked"):
-                damaged = await _find_damaged(store, bundle, cluster, part, run_blocking)
+                damaged = await _find_damaged(LedgerRef(store, bundle, cluster, Sources()), part, run_blocking)
                 found.append(ParkedPartition(bundle, part, damaged))
     return found
 
@@ -75,7 +76,7 @@ async def repair_partition(
     for each in found.damaged:
         each.decided_by, each.decided_ms = decided_by, sources.now_ms()
     move = repair_move(found.part, found.damaged)
-    return await bring_into_force(store, found.bundle, sources, cluster.producer_states_max, move)
+    return await bring_into_force(LedgerRef(store, found.bundle, cluster, sources), move)
 
 
 def repair_move(before: fmt.PartitionCheckpoint, damaged: Sequence[fmt.LostRecords]) -> Move:
@@ -108,9 +109,9 @@ def _note_lost(part: fmt.PartitionCheckpoint, damaged: Sequence[fmt.LostRecords]
 
 
 async def _find_damaged(
-    store: ObjectStore, bundle: int, cluster: ClusterSettings, part: fmt.PartitionCheckpoint, run_blocking: RunBlocking
+    ledger: LedgerRef, part: fmt.PartitionCheckpoint, run_blocking: RunBlocking
 ) -> list[fmt.LostRecords]:
-    history = await read_history(store, bundle, cluster.producer_states_max)
+    history = await read_history(ledger)
     found = []
     for segment in history.segments:
         for entry in segment.index.batches:
@@ -118,8 +119,8 @@ async def _find_damaged(
                 entry
             ) <= part.parquet_end:
                 continue
-            key = keys.segment(bundle, segment.index.slot)
-            why = "" if is_lost(entry, part.lost) else await _why_unreadable(store, key, entry, run_blocking)
+            key = keys.segment(ledger.bundle, segment.index.slot)
+            why = "" if is_lost(entry, part.lost) else await _why_unreadable(ledger.store, key, entry, run_blocking)
             if why:
                 found.append(
                     fmt.LostRecords(

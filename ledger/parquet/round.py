@@ -33,7 +33,7 @@ from ledger.parquet.report import OnProgress, ParkedFile, Progress, RoundReport
 from ledger.parquet.snapshot_build import build_snapshot, put_snapshot
 from ledger.parquet.stored_file import StoredFile, read_stored_file
 from ledger.parquet.task import CompactionTask, TaskOutcome, split_plan
-from ledger.topics.catalog import Catalog, read_catalog
+from ledger.topics.catalog import Catalog
 from ledgermq.errors import StoreFull, Unavailable
 
 ATTEMPTS_MAX = 20
@@ -107,16 +107,15 @@ async def _open_plan(
     compaction: Compaction, bundle: int, catalog: Catalog, *, everything: bool, barrier: bool, only_internal: bool
 ) -> fmt.CompactionPlan | None:
     """The plan after the last finished one: the one that is there, or ours."""
-    store, known, sources = compaction.store, compaction.known, compaction.sources
-    states_max = compaction.cluster.producer_states_max
+    store, sources = compaction.store, compaction.sources
     for _ in range(ATTEMPTS_MAX):
         number = (await newest_checkpoint(store, bundle)).finished_plan + 1
         plan = await read_plan(store, bundle, number)
         if plan is not None:
             return plan
-        history = await read_history(store, bundle, states_max, unplanned=only_internal, known=known)
+        history = await read_history(compaction.ledger(bundle), unplanned=only_internal)
         if needs_newer_catalog(history, catalog):
-            catalog = await read_catalog(store, states_max, known)
+            catalog = await compaction.catalog()
         plan = make_plan(
             history,
             catalog,
@@ -174,14 +173,14 @@ async def _commit(
     Another process's task may have put a file and not made it durable; closing the fence hides
     that.
     """
-    store, sources, states_max = compaction.store, compaction.sources, compaction.cluster.producer_states_max
+    store, sources = compaction.store, compaction.sources
     await store.make_durable([file.key for file in stored])
     snapshot_bytes = await put_snapshot(store, await build_snapshot(store, plan), sources) if plan.internal else 0
     page = await _page(store, plan, stored)
     if page.partitions:
         await put_page(store, page, sources)
     move = commit_move(plan, stored, fence_lost=fence_lost, snapshot_bytes=snapshot_bytes)
-    return await advance_checkpoint(store, plan.bundle, sources, states_max, move, known=compaction.known) is not None
+    return await advance_checkpoint(compaction.ledger(plan.bundle), move) is not None
 
 
 async def _page(store: ObjectStore, plan: fmt.CompactionPlan, stored: Sequence[StoredFile]) -> fmt.FilePage:

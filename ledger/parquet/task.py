@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ledger.blocking import RunBlocking
+from ledger.cluster import ClusterSettings
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.log.fold import PartitionKey
 from ledger.log.plan_chain import fence_of, require_open
@@ -32,7 +33,6 @@ from ledger.parquet.engine import TASK_MEMORY_BYTES
 from ledger.parquet.group_build import build_group
 from ledger.parquet.new_file import NewFile
 from ledger.parquet.stored_file import StoredFile, describe, parse_footer, read_stored_file
-from ledger.root.cluster import ClusterSettings
 from ledgermq.errors import Unavailable
 from ledgermq.runtime.tasks import all_of, end
 from ledgermq.sources import Sources

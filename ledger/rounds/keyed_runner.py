@@ -57,7 +57,7 @@ async def clean_bundle(
                 if report is None:
                     break
                 reports.append(report)
-            await tidy_partition(compaction.store, compaction.cluster, topic, partition, compaction.sources)
+            await tidy_partition(compaction.ledger(topic.bundles[partition]), topic, partition)
         except LedgerMQError as error:
             failures.append(error)
     if failures:

@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ledger import keys
+from ledger.cluster import BUNDLES_AT_ONCE, ClusterSettings, read_cluster
 from ledger.garbage.delete import tidy_bundle, tidy_snapshots
 from ledger.garbage.gc import collect_garbage
 from ledger.garbage.keyed_delete import delete_removed
 from ledger.log.checkpoint import newest_checkpoint, partitions_by_key
 from ledger.log.fold import PartitionKey
 from ledger.log.history import read_history
+from ledger.log.ledger_ref import LedgerRef
 from ledger.log.recovery import bring_into_force, recover
-from ledger.log.segment_indexes import SegmentIndexes
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import Engine
 from ledger.parquet.plan import Fate, fate_of, needs_newer_catalog
 from ledger.parquet.report import CompactionReport, Lag, OnProgress, RoundReport
 from ledger.parquet.round import run_round
-from ledger.root.cluster import BUNDLES_AT_ONCE, ClusterSettings, read_cluster
 from ledger.rounds.keyed_runner import clean_bundle
 from ledger.rounds.lag import lag_of
-from ledger.topics.catalog import Catalog, read_catalog
+from ledger.topics.catalog import Catalog
 from ledger.topics.removal import take_in_facts
 from ledgermq.errors import InvalidConfig, LedgerMQError, StoreFull
 from ledgermq.runtime.tasks import all_of
@@ -49,7 +49,7 @@ async def compact_root(
         raise InvalidConfig(f"{store.url}: there is no cluster here, {keys.CLUSTER} is missing") from error
     report, compaction = CompactionReport(), Compaction(store, cluster, sources, engine, on_progress=on_progress)
     try:
-        catalog = await read_catalog(store, cluster.producer_states_max, compaction.known)
+        catalog = await compaction.catalog()
     except LedgerMQError as error:
         report.failures[keys.METADATA_BUNDLE] = error
         return report
@@ -104,9 +104,7 @@ async def round_of_bundle(
     `only_internal`: of internal topics alone, which trims nothing.
     Raises DataDamaged (naming the object), Unavailable, the store's errors.
     """
-    await bring_facts_into_force(
-        compaction.store, bundle, compaction.cluster, catalog, compaction.sources, compaction.known
-    )
+    await bring_facts_into_force(compaction.ledger(bundle), catalog)
     return await _round_with_room(compaction, bundle, catalog, everything=everything, only_internal=only_internal)
 
 
@@ -131,34 +129,25 @@ async def try_to_tidy(compaction: Compaction, bundle: int, catalog: Catalog) -> 
     round has to wait for that.
     """
     try:
-        await tidy_bundle(compaction.store, bundle, compaction.cluster, catalog, compaction.sources)
+        await tidy_bundle(compaction.ledger(bundle), catalog)
     except LedgerMQError as error:
         return error
     return None
 
 
-async def bring_facts_into_force(
-    store: ObjectStore,
-    bundle: int,
-    cluster: ClusterSettings,
-    catalog: Catalog,
-    sources: Sources,
-    known: SegmentIndexes | None = None,
-) -> None:
+async def bring_facts_into_force(ledger: LedgerRef, catalog: Catalog) -> None:
     """Let the bundle's newest checkpoint name what protects records, and the topics that were
     removed: the next plan leaves them out.
 
     Raises Unavailable.
     """
     move = take_in_facts(catalog)
-    if move(await newest_checkpoint(store, bundle)):  # one look is cheap, and mostly enough
-        await bring_into_force(store, bundle, sources, cluster.producer_states_max, move, known=known)
+    if move(await newest_checkpoint(ledger.store, ledger.bundle)):  # one look is cheap, and mostly enough
+        await bring_into_force(ledger, move)
 
 
 async def _compact_all(compaction: Compaction, bundle: int, catalog: Catalog, report: CompactionReport) -> None:
-    await bring_facts_into_force(
-        compaction.store, bundle, compaction.cluster, catalog, compaction.sources, compaction.known
-    )
+    await bring_facts_into_force(compaction.ledger(bundle), catalog)
     goal = await _ends(compaction, bundle, catalog)
     while True:
         done = await _round_with_room(compaction, bundle, catalog, everything=True)
@@ -181,10 +170,9 @@ async def _compact_all(compaction: Compaction, bundle: int, catalog: Catalog, re
 
 async def lag_of_bundle(compaction: Compaction, bundle: int, catalog: Catalog) -> Lag:
     """What of the bundle is not in Parquet now. Raises as `round_of_bundle` does."""
-    store, known, states_max = compaction.store, compaction.known, compaction.cluster.producer_states_max
-    history = await read_history(store, bundle, states_max, known=known)
+    history = await read_history(compaction.ledger(bundle))
     if needs_newer_catalog(history, catalog):
-        catalog = await read_catalog(store, states_max, known)
+        catalog = await compaction.catalog()
     return lag_of(history, catalog)
 
 
@@ -192,7 +180,7 @@ async def _ends(compaction: Compaction, bundle: int, catalog: Catalog) -> dict[P
     """Where the partitions end that are to be in Parquet: with producers at work, "all that is
     there" has to mean a moment.
     """
-    recovered = await recover(compaction.store, bundle, compaction.cluster.producer_states_max, compaction.known)
+    recovered = await recover(compaction.ledger(bundle))
     return {
         key: end
         for key, end in recovered.state.ends.items()
@@ -213,7 +201,7 @@ async def _left_of(goal: dict[PartitionKey, int], compaction: Compaction, bundle
     }
     if not left:
         return left
-    catalog = await read_catalog(compaction.store, compaction.cluster.producer_states_max, compaction.known)
+    catalog = await compaction.catalog()
     return {
         key: end for key, end in left.items() if fate_of(key[0], checkpoint, catalog) in (Fate.WRITE, Fate.INTERNAL)
     }

@@ -12,17 +12,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+from ledger.cluster import BUNDLES_AT_ONCE, ClusterSettings
 from ledger.garbage.sweep import sweep
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import Engine
 from ledger.parquet.keyed_report import CleaningReport
 from ledger.parquet.report import Lag, OnProgress, RoundReport
-from ledger.root.cluster import BUNDLES_AT_ONCE, ClusterSettings
 from ledger.rounds.keyed_runner import clean_bundle
 from ledger.rounds.runner import lag_of_bundle, round_of_bundle, try_to_tidy
 from ledger.rounds.stillness import Stillness, find_stillness, lasts
-from ledger.topics.catalog import Catalog, read_catalog
+from ledger.topics.catalog import Catalog
 from ledgermq.errors import LedgerMQError
 from ledgermq.runtime.tasks import all_of
 from ledgermq.sources import Sources
@@ -102,7 +102,7 @@ class CompactionService:
         """All bundles, several at a time."""
         of_all = self._compaction
         try:
-            catalog = await read_catalog(of_all.store, of_all.cluster.producer_states_max, of_all.known)
+            catalog = await of_all.catalog()
         except LedgerMQError as error:
             self._events.bundle_failed(0, error)
             return
@@ -160,7 +160,7 @@ class CompactionService:
     async def _collect(self) -> None:
         of_all = self._compaction
         try:
-            swept = await sweep(of_all.store, of_all.cluster, of_all.sources, of_all.engine, grace_ms=0)
+            swept = await sweep(of_all, grace_ms=0)
         except LedgerMQError as error:
             self._events.garbage_not_collected(error)
             return

@@ -16,8 +16,8 @@ from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.log.history import read_history
 from ledger.log.internal_topic import read_internal
-from ledger.log.segment_indexes import SegmentIndexes
-from ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledger.log.ledger_ref import LedgerRef
+from ledger.object_store.contract import ObjectMissing
 from ledger.topics.settings import TopicSettings, parse_stored_settings
 from ledgermq.errors import DataDamaged, FormatNotSupported, InvalidConfig, TopicBeingDeleted, Unavailable, UnknownTopic
 from ledgermq.hints import nearest
@@ -164,16 +164,18 @@ def decode_topic_record(offset: int, value: bytes) -> Topic:
         raise FormatNotSupported(f"record {offset} of {keys.METADATA_TOPIC} is of a later version: {error}") from error
 
 
-async def read_catalog(store: ObjectStore, producer_states_max: int, known: SegmentIndexes | None = None) -> Catalog:
-    """The catalog as the store has it now; no broker needed.
+async def read_catalog(ledger: LedgerRef) -> Catalog:
+    """Return the catalog as the store has it now; no broker needed. `ledger`: that of bundle 0.
 
     Raises DataDamaged, Unavailable, the store's errors.
     """
+    if ledger.bundle != keys.METADATA_BUNDLE:
+        raise AssertionError(f"the catalog is in bundle {keys.METADATA_BUNDLE}, not in bundle {ledger.bundle}")
     for _ in range(ATTEMPTS_MAX):
-        history = await read_history(store, keys.METADATA_BUNDLE, producer_states_max, known=known)
+        history = await read_history(ledger)
         catalog = Catalog()
         try:
-            records = await read_internal(store, history, keys.METADATA_TOPIC_ID, 0)
+            records = await read_internal(ledger.store, history, keys.METADATA_TOPIC_ID, 0)
         except ObjectMissing:
             continue  # trimmed meanwhile
         for record in records:

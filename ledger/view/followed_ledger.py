@@ -17,8 +17,9 @@ from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.log.checkpoint import newest_checkpoint, partitions_by_key
 from ledger.log.fold import PartitionKey
 from ledger.log.history import History, read_history
+from ledger.log.ledger_ref import LedgerRef
 from ledger.log.segment import SegmentEnd, read_end
-from ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledger.object_store.contract import ObjectMissing
 from ledger.view.fetch_index import FetchIndex, PartitionIndex, Span, far_indexes
 from ledger.view.follow import Follower
 from ledger.view.recent_bytes import RecentBytes
@@ -49,20 +50,18 @@ class FollowedLedger:
 
     def __init__(
         self,
-        store: ObjectStore,
-        bundle: int,
-        producer_states_max: int,
+        ledger: LedgerRef,
         *,
         wanted: Wanted = lambda key: True,
         index_batches_max: int = INDEX_BATCHES_MAX,
         recent_bytes_max: int = 0,
     ) -> None:
-        self.bundle = bundle
+        self.ledger = ledger
+        self.bundle = ledger.bundle
         self.checkpoint = fmt.Checkpoint()
         """The newest that was seen."""
         self.recent_bytes = RecentBytes(recent_bytes_max)
-        self._store = store
-        self._states_max = producer_states_max
+        self._store = ledger.store
         self._wanted = wanted
         self._batches_max = index_batches_max
         self._turn = asyncio.Lock()
@@ -227,7 +226,7 @@ class FollowedLedger:
     # The fold. Whoever changes it has the turn.
 
     async def _history(self) -> History:
-        return await read_history(self._store, self.bundle, self._states_max)
+        return await read_history(self.ledger)
 
     def _begin(self, history: History) -> None:
         """At its checkpoint, from the trim slot on."""

@@ -19,9 +19,10 @@ from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keyed.reader import KeyedReader
 from ledger.keys import KeyedPlace
 from ledger.log.fold import PartitionKey
+from ledger.log.ledger_ref import LedgerRef
 from ledger.log.stored_batch import StoredBatch
 from ledger.log.time_search import Candidate, offset_at
-from ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledger.object_store.contract import ObjectMissing
 from ledger.parquet.reader import ParquetCache, read_parquet
 from ledger.view.cold_reader import ColdReader, choose_batches
 from ledger.view.fetch_index import PartitionIndex, Place, Span
@@ -45,9 +46,7 @@ class LedgerReader(FollowedLedger):
 
     def __init__(
         self,
-        store: ObjectStore,
-        bundle: int,
-        producer_states_max: int,
+        ledger: LedgerRef,
         *,
         wanted: Wanted = lambda key: True,
         run_blocking: RunBlocking = asyncio.to_thread,
@@ -55,17 +54,15 @@ class LedgerReader(FollowedLedger):
         recent_bytes_max: int = 0,
     ) -> None:
         super().__init__(
-            store,
-            bundle,
-            producer_states_max,
+            ledger,
             wanted=wanted,
             index_batches_max=index_batches_max,
             recent_bytes_max=recent_bytes_max,
         )
         self._run_blocking = run_blocking
-        self._parquet = ParquetCache(store, run_blocking)
-        self._keyed = KeyedReader(store, run_blocking)
-        self._cold = ColdReader(store, bundle, asyncio.Semaphore(COLD_READS), self.recent_bytes.batches)
+        self._parquet = ParquetCache(ledger.store, run_blocking)
+        self._keyed = KeyedReader(ledger.store, run_blocking)
+        self._cold = ColdReader(ledger.store, ledger.bundle, asyncio.Semaphore(COLD_READS), self.recent_bytes.batches)
 
     async def read(self, key: PartitionKey, offset: int, bytes_max: int = READ_BYTES) -> list[StoredBatch]:
         """Batches from the one that holds `offset` on, at least one, about `bytes_max` bytes; none

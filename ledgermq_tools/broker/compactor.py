@@ -8,12 +8,12 @@ import asyncio
 import signal
 from collections.abc import Callable
 
+from ledger.cluster import ClusterSettings, check_cluster_id, read_cluster
 from ledger.fsck.cluster_fit import check_fit
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.parquet.engine import Engine
 from ledger.parquet.keyed_report import CleaningReport
 from ledger.parquet.report import Lag, RoundReport
-from ledger.root.cluster import ClusterSettings, check_cluster_id, read_cluster
 from ledger.root.open import open_store
 from ledger.rounds.engines import find_engine
 from ledger.rounds.service import CompactionService, ServiceEvents

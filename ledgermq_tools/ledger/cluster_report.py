@@ -9,13 +9,15 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ledger import keys
+from ledger.cluster import ClusterSettings
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.log.envelope import ObjectKind, unseal
+from ledger.log.ledger_ref import LedgerRef
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.open_root import cluster_of
-from ledger.root.cluster import ClusterSettings
 from ledger.topics.catalog import Catalog, read_catalog
 from ledgermq.cli.report import Report, Rows
+from ledgermq.sources import Sources
 from ledgermq_tools.ledger.checkpoint_report import note_parked
 from ledgermq_tools.ledger.findings import Findings
 from ledgermq_tools.ledger.ledger_report import LedgerView, ledger_facts, view_ledger
@@ -49,13 +51,13 @@ OnBundle = Callable[[int, int], None]
 """(bundles done, bundles in all)"""
 
 
-async def cluster_report(store: ObjectStore, *, full: bool, on_bundle: OnBundle) -> Report:
+async def cluster_report(store: ObjectStore, sources: Sources, *, full: bool, on_bundle: OnBundle) -> Report:
     """Raises NoCluster and the store's errors; damage is a finding."""
     cluster = await cluster_of(store)
     findings = Findings()
     views = []
     for bundle in range(cluster.bundles):
-        views.append(await view_ledger(store, bundle, cluster.producer_states_max, findings, full=full))
+        views.append(await view_ledger(LedgerRef(store, bundle, cluster, sources), findings, full=full))
         await _check_sealed(store, bundle, findings)
         on_bundle(bundle + 1, cluster.bundles)
     for view in views:
@@ -63,7 +65,7 @@ async def cluster_report(store: ObjectStore, *, full: bool, on_bundle: OnBundle)
             note_parked(view.checkpoint, findings)
     catalog = Catalog()
     with findings.collecting(keys.ledger(keys.METADATA_BUNDLE)):
-        catalog = await read_catalog(store, cluster.producer_states_max)
+        catalog = await read_catalog(LedgerRef(store, keys.METADATA_BUNDLE, cluster, sources))
     report = Report(f"cluster at {store.url}", _facts(cluster, store), findings=findings.all)
     report.tables = [
         Rows("brokers", BROKER_COLUMNS, await _brokers(store, findings)),

@@ -14,11 +14,11 @@ import signal
 import sys
 from collections.abc import Sequence
 
+from ledger.cluster import ClusterSettings
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.engine import Engine
 from ledger.parquet.keyed_report import CleaningReport
 from ledger.parquet.report import Lag, RoundReport
-from ledger.root.cluster import ClusterSettings
 from ledger.rounds.service import CompactionService, ServiceEvents
 from ledgermq.cli.options import OutputFormat
 from ledgermq.cli.terminal import notes, progress_of_bytes, results

@@ -48,6 +48,9 @@ async def gc(
     """
     from ledger.garbage.find import find_removable
     from ledger.garbage.sweep import Swept, sweep
+    from ledger.keys import METADATA_BUNDLE
+    from ledger.log.ledger_ref import LedgerRef
+    from ledger.parquet.compaction import Compaction
     from ledger.topics.catalog import read_catalog  # late: every command of the application loads this module
 
     chosen_ms = None if grace is None else parse_duration_ms(grace, "--grace")
@@ -56,12 +59,12 @@ async def gc(
         cluster = await fitting_cluster_of(store)
         grace_ms = cluster.parquet_min_age_ms if chosen_ms is None else chosen_ms
         if dry_run:
-            catalog = await read_catalog(store, cluster.producer_states_max)
+            catalog = await read_catalog(LedgerRef(store, METADATA_BUNDLE, cluster, sources))
             found = await find_removable(store, cluster, catalog, grace_ms)
             swept = Swept(found, failures=found.failures)
         else:
             with find_engine("local")(sources) as engine:
-                swept = await sweep(store, cluster, sources, engine, grace_ms=grace_ms)
+                swept = await sweep(Compaction(store, cluster, sources, engine), grace_ms=grace_ms)
     show(sweep_report(store.url, swept, dry_run=dry_run, keys=output is OutputFormat.JSON), output)
     if swept.failures:
         raise typer.Exit(exit_code(next(iter(swept.failures.values()))))

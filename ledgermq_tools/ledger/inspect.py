@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from ledger.log.ledger_ref import LedgerRef
 from ledger.open_root import cluster_of, opened
 from ledgermq.cli.exit_codes import ExitCode
 from ledgermq.cli.options import Debug, Output, OutputFormat
@@ -67,12 +68,12 @@ def register(app: typer.Typer) -> None:
         debug: Debug = False,
     ) -> None:
         """The segments of one bundle: which are valid, who wrote them, what is damaged."""
-        findings = Findings()
-        async with opened(root, Sources()) as store:
+        findings, sources = Findings(), Sources()
+        async with opened(root, sources) as store:
             cluster = await cluster_of(store)
             if bundle >= cluster.bundles:
                 raise InvalidRequest(f"bundle {bundle}: this cluster has bundles 0 to {cluster.bundles - 1}")
-            view = await view_ledger(store, bundle, cluster.producer_states_max, findings, full=full)
+            view = await view_ledger(LedgerRef(store, bundle, cluster, sources), findings, full=full)
         finish(ledger_report(view, findings, newest=newest), output)
 
     @command(inspect, "checkpoint")
@@ -91,11 +92,12 @@ def register(app: typer.Typer) -> None:
         """Everything that a root holds: brokers, bundles, topics, Parquet files, and whatever is
         damaged.
         """
-        async with opened(root, Sources()) as store:
+        sources = Sources()
+        async with opened(root, sources) as store:
             with progress_of_items() as progress:
                 task = progress.add_task("Reading bundles", total=None, note="")
                 report = await cluster_report(
-                    store, full=full, on_bundle=lambda n, of: progress.update(task, completed=n, total=of)
+                    store, sources, full=full, on_bundle=lambda n, of: progress.update(task, completed=n, total=of)
                 )
         finish(report, output)
 

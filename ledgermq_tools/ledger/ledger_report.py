@@ -14,6 +14,7 @@ from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.log.checkpoint import newest_checkpoint
 from ledger.log.history import History, read_history
+from ledger.log.ledger_ref import LedgerRef
 from ledger.log.segment import SlotIndex, decode_tail, read_index
 from ledger.object_store.contract import ObjectInfo, ObjectMissing, ObjectStore
 from ledgermq.cli.report import Report, Rows
@@ -44,10 +45,9 @@ class LedgerView:
         return sum(info.size for info in self.segments)
 
 
-async def view_ledger(
-    store: ObjectStore, bundle: int, producer_states_max: int, findings: Findings, *, full: bool
-) -> LedgerView:
+async def view_ledger(ledger: LedgerRef, findings: Findings, *, full: bool) -> LedgerView:
     """What the store holds of a ledger. Raises the store's errors; damage is a finding."""
+    store, bundle = ledger.store, ledger.bundle
     view = LedgerView(bundle, [info async for info in store.list(keys.segments(bundle))])
 
     async def look(info: ObjectInfo) -> None:
@@ -59,7 +59,7 @@ async def view_ledger(
     with findings.collecting(keys.checkpoints(bundle)):
         view.checkpoint = await newest_checkpoint(store, bundle)
     with findings.collecting(keys.ledger(bundle)):
-        view.history = await read_history(store, bundle, producer_states_max)
+        view.history = await read_history(ledger)
     return view
 
 

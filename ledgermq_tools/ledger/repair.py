@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ledger import keys
+from ledger.log.ledger_ref import LedgerRef
 from ledger.object_store.contract import ObjectStore
 from ledger.open_root import fitting_cluster_of, opened
 from ledger.topics.catalog import read_catalog
@@ -74,7 +76,9 @@ async def repair(
         copies = await _mend(store, dry_run=dry_run)
         names = {
             each.id: each.name
-            for each in (await read_catalog(store, cluster.producer_states_max)).topics_by_id.values()
+            for each in (
+                await read_catalog(LedgerRef(store, keys.METADATA_BUNDLE, cluster, sources))
+            ).topics_by_id.values()
         }
         rows, still_damaged = [], False
         for found in await find_parked(store, cluster, asyncio.to_thread):

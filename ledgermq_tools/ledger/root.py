@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ledger.root.cluster import BUNDLES_MAX
+from ledger.cluster import BUNDLES_MAX
 
 Root = Annotated[
     str,

@@ -11,12 +11,14 @@ from __future__ import annotations
 import asyncio
 
 from ledger import keys
+from ledger.cluster import ClusterSettings
 from ledger.log.fold import PartitionKey
+from ledger.log.ledger_ref import LedgerRef
 from ledger.object_store.contract import ObjectStore
-from ledger.root.cluster import ClusterSettings
 from ledger.topics.catalog import Catalog, Topic, read_catalog
 from ledger.view.reader import LedgerReader
 from ledgermq.runtime.tasks import all_of
+from ledgermq.sources import Sources
 from spark.source.options import SourceOptions
 from spark.source.planning import BUNDLES_AT_ONCE, INDEX_BATCHES_MAX
 
@@ -41,7 +43,8 @@ class FollowedTopics:
         self.topics: dict[str, Topic] = {}
         """Those of the query that live, by name."""
         self._store = store
-        self._states_max = cluster.producer_states_max
+        self._cluster = cluster
+        self._sources = Sources()
         self._options = options
         self._metadata = self._new_reader(keys.METADATA_BUNDLE, frozenset())
         self._readers: dict[int, tuple[frozenset[int], LedgerReader]] = {}
@@ -53,7 +56,7 @@ class FollowedTopics:
     async def open(self) -> None:
         """Raises DataDamaged, FormatNotSupported, the store's errors."""
         await self._metadata.open()
-        await self._take(await read_catalog(self._store, self._states_max))
+        await self._take(await read_catalog(self._ledger(keys.METADATA_BUNDLE)))
         self._news_at_s = asyncio.get_running_loop().time()
 
     async def refresh(self, *, at_once: bool = False) -> None:
@@ -71,7 +74,7 @@ class FollowedTopics:
         if at_once or loop.time() >= self._catalog_at_s:
             self._is_stale |= await self._metadata.refresh()
             if self._is_stale:
-                await self._take(await read_catalog(self._store, self._states_max))
+                await self._take(await read_catalog(self._ledger(keys.METADATA_BUNDLE)))
                 self._is_stale = False
             self._catalog_at_s = loop.time() + CATALOG_POLL_S
         if any(await all_of((reader.refresh() for _, reader in self._readers.values()), BUNDLES_AT_ONCE)):
@@ -103,6 +106,9 @@ class FollowedTopics:
         await all_of((reader.open() for reader in new), BUNDLES_AT_ONCE)
         self.catalog, self.topics, self._readers = catalog, topics, readers
 
+    def _ledger(self, bundle: int) -> LedgerRef:
+        return LedgerRef(self._store, bundle, self._cluster, self._sources)
+
     def _new_reader(self, bundle: int, topic_ids: frozenset[int]) -> LedgerReader:
         chosen = self._options.partitions
 
@@ -110,9 +116,7 @@ class FollowedTopics:
             return key[0] in topic_ids and (chosen is None or key[1] in chosen)
 
         return LedgerReader(
-            self._store,
-            bundle,
-            self._states_max,
+            self._ledger(bundle),
             wanted=wanted,
             index_batches_max=INDEX_BATCHES_MAX,
             recent_bytes_max=RECENT_BYTES_MAX,

@@ -11,7 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from ledger import keys
 from ledger.log.fold import PartitionKey
+from ledger.log.ledger_ref import LedgerRef
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.archive import Archives
 from ledger.parquet.archive_read import ArchiveReader
@@ -62,10 +64,16 @@ async def plan_query(store: ObjectStore, options: SourceOptions) -> list[list[To
     DataDamaged, the store's errors.
     """
     cluster = await cluster_of(store)
-    topics = topics_of(await read_catalog(store, cluster.producer_states_max), options)
+    sources = Sources()
+    catalog = await read_catalog(LedgerRef(store, keys.METADATA_BUNDLE, cluster, sources))
+    topics = topics_of(catalog, options)
     chosen = [(topic, partition) for topic in topics for partition in partitions_of(topic, options)]
-    readers = await _readers(store, chosen, cluster.producer_states_max)
-    async with Archives(store, Sources()) as archives:
+    ledgers = {
+        bundle: LedgerRef(store, bundle, cluster, sources)
+        for bundle in sorted({topic.bundles[partition] for topic, partition in chosen})
+    }
+    readers = await _readers(ledgers, chosen)
+    async with Archives(store, sources) as archives:
         for url in {topic.settings.archive_url for topic in topics if options.include_archive}:
             await archives.store(url)  # so that they are not opened side by side
         archive = ArchiveReader(store, archives.store)
@@ -184,16 +192,12 @@ def topics_of(catalog: Catalog, options: SourceOptions) -> list[Topic]:
     return topics
 
 
-async def _readers(
-    store: ObjectStore, chosen: Sequence[tuple[Topic, int]], producer_states_max: int
-) -> dict[int, LedgerReader]:
+async def _readers(ledgers: Mapping[int, LedgerRef], chosen: Sequence[tuple[Topic, int]]) -> dict[int, LedgerReader]:
     """Of each bundle that holds some of these partitions, open."""
     wanted = {(topic.id, partition) for topic, partition in chosen}
     readers = {
-        bundle: LedgerReader(
-            store, bundle, producer_states_max, wanted=wanted.__contains__, index_batches_max=INDEX_BATCHES_MAX
-        )
-        for bundle in sorted({topic.bundles[partition] for topic, partition in chosen})
+        bundle: LedgerReader(ledger, wanted=wanted.__contains__, index_batches_max=INDEX_BATCHES_MAX)
+        for bundle, ledger in ledgers.items()
     }
     await all_of((reader.open() for reader in readers.values()), BUNDLES_AT_ONCE)
     return readers

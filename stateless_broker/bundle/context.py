@@ -13,15 +13,16 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from ledger.blocking import RunBlocking
+from ledger.cluster import ClusterSettings
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keyed.reader import KeyedReader
+from ledger.log.ledger_ref import LedgerRef
 from ledger.log.segment_indexes import SegmentIndexes
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.reader import ParquetCache
 from ledger.parquet.report import RoundReport
-from ledger.root.cluster import ClusterSettings
 from ledger.topics.catalog import Catalog
 from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
@@ -197,6 +198,9 @@ class BundleContext:
     def segment_indexes(self) -> SegmentIndexes:
         """What one look at untrimmed segments leaves to the next, that of a later term included."""
         return SegmentIndexes(SEGMENT_INDEX_BYTES_MAX)
+
+    def ledger(self, bundle: int) -> LedgerRef:
+        return self.compaction.ledger(bundle)
 
     @cached_property
     def keyed_reader(self) -> KeyedReader:

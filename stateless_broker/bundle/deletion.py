@@ -68,10 +68,7 @@ async def delete_records(
             partition: Deleted(starts[partition], max(starts[partition], offset))
             for partition, offset in offsets.items()
         }
-    states_max = context.cluster.producer_states_max
-    await bring_into_force(
-        context.store, writer.bundle, context.sources, states_max, deletion_move(topic, offsets), durable=writer.durable
-    )
+    await bring_into_force(context.ledger(writer.bundle), deletion_move(topic, offsets), writer.durable)
     await reads.look()
     await writer.check_fence()
     return found | {partition: Deleted(starts[partition], reads.log_start(topic, partition)) for partition in offsets}

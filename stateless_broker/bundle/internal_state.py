@@ -131,9 +131,7 @@ async def _tail(owned: KnownBundle, topic: Topic, folds: Mapping[int, _Fold]) ->
     """
     if owned.index.covered_from <= owned.checkpoint.planned_slot + 1:
         return owned.index.segments_with(topic.id, {partition: fold.end for partition, fold in folds.items()})
-    history = await read_history(
-        owned.context.store, owned.bundle, owned.context.cluster.producer_states_max, unplanned=True
-    )
+    history = await read_history(owned.context.ledger(owned.bundle), unplanned=True)
     owned.see(history.checkpoint)
     return [slot.index for slot in history.segments]
 

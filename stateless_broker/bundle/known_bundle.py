@@ -180,9 +180,7 @@ class KnownBundle:
 
     async def _load_older(self, key: PartitionKey | None, offset: int) -> None:
         context = self.context
-        history = await read_history(
-            context.store, self.bundle, context.cluster.producer_states_max, known=context.segment_indexes
-        )
+        history = await read_history(context.ledger(self.bundle))
         self.see(history.checkpoint)
         older = [slot.index for slot in history.segments if slot.index.slot < self.index.covered_from]
         if self.index.batches + sum(len(index.batches) for index in older) <= self.index.batches_max:

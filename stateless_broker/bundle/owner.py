@@ -59,9 +59,7 @@ class BundleOwner:
         """Claim the ledger. Raises NotOwner (somebody else was faster: pause), DataDamaged,
         FormatNotSupported, the store's errors.
         """
-        writer, recovered = await claim(
-            context.store, bundle, context.broker_id, context.sources, context.cluster.producer_states_max
-        )
+        writer, recovered = await claim(context.ledger(bundle), context.broker_id)
         return cls(context, writer, recovered)
 
     @property

@@ -136,13 +136,7 @@ class Upkeep:
 
     async def _checkpoint(self) -> None:
         context = self._context
-        await advance_checkpoint(
-            context.store,
-            self.bundle,
-            context.sources,
-            context.cluster.producer_states_max,
-            durable=self._writer.durable,
-        )
+        await advance_checkpoint(context.ledger(self.bundle), durable=self._writer.durable)
         await self._reads.look()  # what was put need not be the newest
         await delete_older_checkpoints(context.store, self.bundle, self._reads.checkpoint.number)
         context.metrics.checkpointed(self.bundle, self._reads.checkpoint.number)

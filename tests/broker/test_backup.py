@@ -8,12 +8,12 @@ import asyncio
 
 from ledger import keys
 from ledger.blocking import run_inline
+from ledger.cluster import read_cluster
 from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.engine import LocalEngine
-from ledger.root.cluster import read_cluster
 from ledger.rounds.runner import compact_root
 from tests.broker.cluster import Cluster, cluster_of
 from tests.virtual_time import virtual, virtual_sources

@@ -11,13 +11,13 @@ import pytest
 
 from ledger import keys
 from ledger.blocking import run_inline
+from ledger.cluster import read_cluster
 from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
 from ledger.log.checkpoint import newest_checkpoint
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.engine import LocalEngine
-from ledger.root.cluster import read_cluster
 from ledger.root.copies import CopyingStore
 from ledger.rounds.runner import compact_root
 from ledgermq.errors import DataDamaged, LedgerMQError, RetriableError

@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 import pytest
 
 from ledger.blocking import run_inline
+from ledger.cluster import read_cluster
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.log.checkpoint import newest_checkpoint, partition_of
 from ledger.parquet.engine import LocalEngine
-from ledger.root.cluster import read_cluster
 from ledger.rounds.runner import compact_root
 from ledger.topics.facts import fact_of
 from ledgermq.client.client import Client

@@ -12,6 +12,7 @@ from ledger.object_store.memory import MemoryStore
 from ledgermq.client.descriptions import ClusterDescription, cluster_description
 from ledgermq.protocol import ledgermq_pb2 as pb
 from tests.broker.cluster import Cluster, in_cluster
+from tests.ledgers import ledger_of
 from tests.virtual_time import virtual, virtual_sources
 
 
@@ -43,7 +44,7 @@ async def test_a_parked_partition_is_named_by_every_broker_until_it_is_repaired(
 
     async def park(draft_of: Callable[[fmt.Checkpoint], bool]) -> list[tuple[str, ...]]:
         await advance_checkpoint(
-            cluster.store, bundle, virtual_sources(7), cluster.settings.producer_states_max, draft_of
+            ledger_of(cluster.store, bundle, cluster=cluster.settings, sources=virtual_sources(7)), draft_of
         )
         await cluster.produce("t", 1, b"y")  # a bundle that is used looks at its checkpoints
         await asyncio.sleep(30)

@@ -8,6 +8,7 @@ from contextlib import suppress
 from ledger.log.writer import claim
 from ledgermq.errors import NotOwner
 from tests.broker.cluster import cluster_of
+from tests.ledgers import ledger_of
 from tests.virtual_time import virtual, virtual_sources
 
 STEPS = 40
@@ -26,7 +27,7 @@ async def test_terms_that_end_while_a_broker_hands_over_do_not_stop_it() -> None
             terms = cluster.brokers["a:1"].ownership.terms
             first, second = (terms.opened[bundle] for bundle in (1, 2))
             for bundle in (1, 2):
-                await claim(cluster.store, bundle, "rival", virtual_sources(50), 100)
+                await claim(ledger_of(cluster.store, bundle, sources=virtual_sources(50)), "rival")
 
             async def look(turns: int, owner: object) -> None:
                 for _ in range(turns):

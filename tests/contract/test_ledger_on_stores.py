@@ -18,7 +18,7 @@ from ledger.view.reader import LedgerReader
 from ledgermq.errors import NotOwner, RetriableError
 from ledgermq.sources import Sources
 from tests.cutting_proxy import cutting_proxy
-from tests.ledgers import STATES_MAX, TOPIC_ID, append, batch, own, read_values
+from tests.ledgers import TOPIC_ID, append, batch, ledger_of, own, read_values
 from tests.reading import rows_of
 from tests.stores import seeded_sources
 
@@ -46,7 +46,7 @@ async def open_one(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
 
 async def follow(store: ObjectStore, seen: dict[int, bytes]) -> None:
     """Until the last record."""
-    reader = LedgerReader(store, 1, STATES_MAX)
+    reader = LedgerReader(ledger_of(store, 1))
     while b"last" not in seen.values():
         try:
             await reader.open()

@@ -13,6 +13,7 @@ from typing import Any
 from crc32c import crc32c
 
 from ledger import keys
+from ledger.cluster import ClusterDefaults, open_cluster, read_cluster
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.log.checkpoint import (
     decode_checkpoint,
@@ -29,12 +30,11 @@ from ledger.log.recovery import advance_checkpoint, recover
 from ledger.log.segment import TRAILER, decode_tail
 from ledger.log.snapshot import decode_snapshot, encode_snapshot, records_of
 from ledger.object_store.memory import MemoryStore
-from ledger.root.cluster import ClusterDefaults, open_cluster, read_cluster
 from ledger.topics.catalog import Catalog, Topic, encode_topic_record, read_catalog, topic_key
 from tests.batches import mutate
 from tests.fuzz.mutation import mutate_fields, mutate_sealed
 from tests.fuzz.surface import Surface
-from tests.ledgers import STATES_MAX, append_and_wait, batch, encode_values, own, session
+from tests.ledgers import STATES_MAX, append_and_wait, batch, encode_values, ledger_of, own, session
 from tests.stores import seeded_sources
 
 BUNDLE = 1
@@ -55,7 +55,7 @@ async def _filled() -> dict[str, bytes]:
     first = await own(store, sources)
     await append_and_wait(first, batch(b"one", b"two", producer=session(0)), batch(b"three", partition=1))
     await append_and_wait(first, batch(b"four", producer=session(2)))
-    await advance_checkpoint(store, BUNDLE, sources, STATES_MAX)
+    await advance_checkpoint(ledger_of(store, BUNDLE, sources=sources))
     second = await own(store, sources, "b")
     await append_and_wait(second, batch(b"five", producer=session(3)))
     return {info.key: await store.get(info.key) async for info in store.list("")}
@@ -114,9 +114,9 @@ def check_tail(data: bytes) -> None:
 
 async def check_recovery(data: bytes) -> None:
     store = await store_with(keys.segment(BUNDLE, LAST_SLOT), data)
-    recovered = await recover(store, BUNDLE, STATES_MAX)
+    recovered = await recover(ledger_of(store, BUNDLE))
     LedgerState.from_proto(recovered.state.to_proto(), STATES_MAX)
-    await read_history(store, BUNDLE, STATES_MAX)
+    await read_history(ledger_of(store, BUNDLE))
 
 
 # Checkpoints.
@@ -138,7 +138,7 @@ async def check_checkpoint(data: bytes) -> None:
     store = await store_with(keys.checkpoint(BUNDLE, 1), data)
     checkpoint = await newest_checkpoint(store, BUNDLE)
     state_of(checkpoint, STATES_MAX).to_proto()
-    await read_history(store, BUNDLE, STATES_MAX)
+    await read_history(ledger_of(store, BUNDLE))
 
 
 # The rest.
@@ -213,9 +213,9 @@ async def check_names(data: bytes) -> None:
     if key in objects() or any(part in ("", ".", "..") for part in key.split("/")):
         return
     store = await store_with(key, b"foreign")
-    await recover(store, BUNDLE, STATES_MAX)
-    await read_history(store, BUNDLE, STATES_MAX)
-    await read_catalog(store, STATES_MAX)
+    await recover(ledger_of(store, BUNDLE))
+    await read_history(ledger_of(store, BUNDLE))
+    await read_catalog(ledger_of(store, 0))
     await delete_older_checkpoints(store, BUNDLE, 1)
 
 

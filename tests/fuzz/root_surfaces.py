@@ -35,7 +35,7 @@ from tests.batches import mutate
 from tests.fuzz.ledger_surfaces import spoil_segment
 from tests.fuzz.mutation import mutate_sealed
 from tests.fuzz.surface import Surface, Untyped
-from tests.ledgers import append_and_wait, batch, session
+from tests.ledgers import append_and_wait, batch, ledger_of, session
 from tests.roots import Root
 from tests.stores import seeded_sources
 
@@ -58,7 +58,7 @@ async def _filled() -> tuple[Root, dict[str, bytes]]:
     await root.compact()
     await root.create_topic("planes")
     await root.produce("flights", (0, [b"c"] * 5))
-    await advance_checkpoint(root.store, 1, sources, root.cluster.producer_states_max)
+    await advance_checkpoint(ledger_of(root.store, 1, cluster=root.cluster, sources=sources))
     writer = await root.writer(1)
     for sequence in (0, 1):
         await append_and_wait(writer, batch(b"tail", topic_id=root.topics["planes"].id, producer=session(sequence)))
@@ -119,7 +119,7 @@ async def _inspect(store: MemoryStore, root: Root, key: str) -> None:
     reports: list[Report] = [await cluster_report(store, full=True, on_bundle=lambda done, total: None)]
     for bundle in range(root.cluster.bundles):
         findings = Findings()
-        view = await view_ledger(store, bundle, root.cluster.producer_states_max, findings, full=False)
+        view = await view_ledger(ledger_of(store, bundle, cluster=root.cluster), findings, full=False)
         reports += [ledger_report(view, findings, newest=0), await checkpoint_report(store, bundle, None)]
     if "/segments/" in key:
         bundle = int(key.split("/")[1])

@@ -20,10 +20,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ledger.blocking import run_inline
+from ledger.cluster import read_cluster
 from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
 from ledger.parquet.engine import LocalEngine
-from ledger.root.cluster import read_cluster
 from ledger.rounds.runner import compact_root
 from ledgermq.cli.formats import MessageFormat, formatter
 from ledgermq.client.consuming.message import decode_run, messages_of

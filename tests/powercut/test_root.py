@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from ledger import keys
+from ledger.cluster import read_cluster
 from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
 from ledger.garbage.delete import log_start_move, tidy_bundle
@@ -21,9 +22,9 @@ from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import ObjectMissing
 from ledger.object_store.file import FileStore
 from ledger.parquet.round import cut_open_plan_short
-from ledger.root.cluster import read_cluster
 from stateless_broker.heartbeat import Heartbeat, decode_heartbeat, encode_heartbeat
 from tests.full_store import FullStore
+from tests.ledgers import ledger_of
 from tests.powercut.cutting import CUTS, check_cuts
 from tests.powercut.disk_model import NEWEST, OLDEST, DiskModel, at_random
 from tests.powercut.recording import Killed, Recording, Step
@@ -87,7 +88,7 @@ class Life:
         del self.root.writers[1]
 
     async def checkpoint(self) -> None:
-        await advance_checkpoint(self.root.store, 1, self.root.sources, self.root.cluster.producer_states_max)
+        await advance_checkpoint(ledger_of(self.root.store, 1, cluster=self.root.cluster, sources=self.root.sources))
 
     async def heartbeat(self) -> None:
         beat = Heartbeat("b", "127.0.0.1:1", 1, "session", self.rng.randrange(1000))
@@ -98,7 +99,7 @@ class Life:
         root = self.root
         await root.compact()
         cluster = replace(root.cluster, parquet_min_age_ms=0)
-        await tidy_bundle(root.store, 1, cluster, await root.catalog(), root.sources)
+        await tidy_bundle(ledger_of(root.store, 1, cluster=cluster, sources=root.sources), await root.catalog())
 
     async def retain(self, *, everything: bool = False) -> None:
         name, partition = self.rng.choice(
@@ -109,7 +110,9 @@ class Life:
             below = end if everything else self.rng.randrange(1, end + 1)
             self.recording.note(Dropped(name, partition, below))
             move = log_start_move({(self.root.topics[name].id, partition): below})
-            await advance_checkpoint(self.root.store, 1, self.root.sources, self.root.cluster.producer_states_max, move)
+            await advance_checkpoint(
+                ledger_of(self.root.store, 1, cluster=self.root.cluster, sources=self.root.sources), move
+            )
         await self.compact()
 
     async def remove_topic(self) -> None:

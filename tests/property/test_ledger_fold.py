@@ -12,16 +12,13 @@ from ledger.log.writer import LedgerWriter, claim
 from ledger.object_store.memory import MemoryStore
 from ledgermq.errors import LedgerMQError, NotOwner
 from tests.faulty_store import Faults, FaultyStore
-from tests.ledgers import STATES_MAX, append, batch, read_values
-from tests.virtual_time import run_virtual, virtual_sources
+from tests.ledgers import append, batch, ledger_of, read_values
+from tests.virtual_time import virtual, virtual_sources
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_acknowledged_records_are_kept_once_and_in_order(seed: int) -> None:
-    run_virtual(lambda: walk(seed))
-
-
-async def walk(seed: int) -> None:
+@virtual
+async def test_acknowledged_records_are_kept_once_and_in_order(seed: int) -> None:
     draw = random.Random(seed)
     store = MemoryStore("walk", virtual_sources(seed))
     acknowledged: dict[tuple[int, int], bytes] = {}
@@ -45,7 +42,7 @@ async def walk(seed: int) -> None:
             faults = Faults(before=0.05, after=0.05, late=0.1, throttle=0.02, delay_s_max=draw.choice([0.01, 0.3, 2.0]))
             try:
                 writer, _ = await claim(
-                    FaultyStore(store, sources, faults), 1, f"b{draw.randrange(3)}", sources, STATES_MAX
+                    ledger_of(FaultyStore(store, sources, faults), 1, sources=sources), f"b{draw.randrange(3)}"
                 )
                 writers.append(writer)
             except LedgerMQError:
@@ -59,11 +56,11 @@ async def walk(seed: int) -> None:
             await asyncio.sleep(draw.choice([0.01, 1.0, 20.0]))
         else:
             try:
-                await advance_checkpoint(store, 1, virtual_sources(draw.getrandbits(32)), STATES_MAX)
+                await advance_checkpoint(ledger_of(store, 1, sources=virtual_sources(draw.getrandbits(32))))
             except NotOwner:
                 pass
     await collect(waiting)
-    state = (await recover(store, 1, STATES_MAX)).state
+    state = (await recover(ledger_of(store, 1))).state
     for partition in range(2):
         values = await read_values(store, partition)
         assert sorted(values) == list(range(len(values))) == list(range(state.end(7, partition)))

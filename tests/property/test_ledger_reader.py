@@ -35,10 +35,10 @@ from ledger.view.reader import LedgerReader
 from ledgermq.errors import DataDamaged, LedgerMQError, OffsetOutOfRange
 from ledgermq.sources import Sources
 from tests.faulty_store import Faults, FaultyStore
-from tests.ledgers import append, batch
+from tests.ledgers import append, batch, ledger_of
 from tests.reading import rows_of
 from tests.roots import Root, read_rows
-from tests.virtual_time import run_virtual, virtual_sources
+from tests.virtual_time import run_virtual, virtual, virtual_sources
 
 SEEDS = int(os.environ.get("LEDGERMQ_SEEDS", "4"))
 FAILED_ONCE = (79, 297)
@@ -164,7 +164,7 @@ async def query(world: World, store: ObjectStore, sources: Sources) -> None:
     """
     room = sources.random.choice((8, 10_000))
     reader = LedgerReader(
-        store, 1, world.root.cluster.producer_states_max, run_blocking=run_inline, index_batches_max=room
+        ledger_of(store, 1, cluster=world.root.cluster), run_blocking=run_inline, index_batches_max=room
     )
     await reader.open()
     spans = {}
@@ -198,7 +198,7 @@ async def produce(world: World, store: ObjectStore, sources: Sources) -> None:
     """A term of ownership with several puts in flight; it may be fenced, and be a zombie, at any
     time.
     """
-    writer, _ = await claim(store, 1, "b", sources, world.root.cluster.producer_states_max)
+    writer, _ = await claim(ledger_of(store, 1, cluster=world.root.cluster, sources=sources), "b")
     try:
         for _ in range(sources.random.randrange(1, 8)):
             waiting = []
@@ -225,7 +225,7 @@ async def compact(world: World, store: ObjectStore, sources: Sources) -> None:
 
 
 async def checkpoint(world: World, store: ObjectStore, sources: Sources) -> None:
-    await advance_checkpoint(store, 1, sources, world.root.cluster.producer_states_max)
+    await advance_checkpoint(ledger_of(store, 1, cluster=world.root.cluster, sources=sources))
 
 
 async def retain(world: World, store: ObjectStore, sources: Sources) -> None:
@@ -236,8 +236,8 @@ async def retain(world: World, store: ObjectStore, sources: Sources) -> None:
     start = sources.random.randint(counters.log_start, max(counters.log_start, ends.get(partition, 0)))
     world.starts[partition] = max(world.starts[partition], start)
     move = log_start_move({(world.topic_id, partition): start})
-    await advance_checkpoint(store, 1, sources, world.root.cluster.producer_states_max, move)
-    await tidy_bundle(store, 1, world.root.cluster, await world.root.catalog(), sources)
+    await advance_checkpoint(ledger_of(store, 1, cluster=world.root.cluster, sources=sources), move)
+    await tidy_bundle(ledger_of(store, 1, cluster=world.root.cluster, sources=sources), await world.root.catalog())
 
 
 async def again_and_again(world: World, pause_s: float, step: Step) -> None:
@@ -288,7 +288,7 @@ async def check(world: World, readings: list[Reading]) -> None:
     there = {
         (p, offset): value for (_, p), rows in (await read_rows(world.root)).items() for offset, value in rows.items()
     }
-    recovered = await recover(world.objects, 1, world.root.cluster.producer_states_max)
+    recovered = await recover(ledger_of(world.objects, 1, cluster=world.root.cluster))
     ends = [recovered.state.end(world.topic_id, partition) for partition in range(PARTITIONS)]
     starts = [
         partition_of(recovered.checkpoint, world.topic_id, partition).log_start for partition in range(PARTITIONS)
@@ -313,8 +313,9 @@ async def check(world: World, readings: list[Reading]) -> None:
 
 
 @pytest.mark.parametrize("seed", sorted({*range(SEEDS), *FAILED_ONCE}))
-def test_readers_see_each_durable_record_once_and_in_order(seed: int) -> None:
-    run_virtual(partial(live, seed))
+@virtual
+async def test_readers_see_each_durable_record_once_and_in_order(seed: int) -> None:
+    await live(seed)
 
 
 def never_begin_again(self: Follower, trim_slot: int, now_s: float) -> bool:

@@ -24,6 +24,7 @@ from ledger.parquet.pages import PageReader
 from ledger.rounds.runner import compact_bundle
 from ledgermq.protocol.records import decode_batch
 from ledgermq.sources import Sources
+from tests.ledgers import ledger_of
 from tests.roots import Root, parquet_keys, read_parquet_rows
 from tests.stores import seeded_sources
 from tests.unit.parquet.test_crashes import Crash, DyingStore
@@ -93,7 +94,9 @@ class World:
             assert isinstance(detail, int)
             self.clock.now_us += detail * 1_000_000
         else:
-            await tidy_bundle(root.store, 1, root.cluster, await root.catalog(), root.sources)
+            await tidy_bundle(
+                ledger_of(root.store, 1, cluster=root.cluster, sources=root.sources), await root.catalog()
+            )
             assert not (await collect_garbage(root.store, root.cluster)).failures
 
     def _value(self, size: int) -> bytes:
@@ -112,14 +115,16 @@ class World:
         end = len(self.root.produced.get(("t", partition), []))
         start = min(end, self.log_starts.get(partition, 0) + by)
         move = log_start_move({(self.root.topics["t"].id, partition): start})
-        if await advance_checkpoint(self.root.store, 1, self.root.sources, self.root.cluster.producer_states_max, move):
+        if await advance_checkpoint(
+            ledger_of(self.root.store, 1, cluster=self.root.cluster, sources=self.root.sources), move
+        ):
             self.log_starts[partition] = start
 
     async def check(self) -> None:
         root = self.root
         topic = root.topics["t"]
         parquet = await read_parquet_rows(root.store)  # asserts: once each, no gap
-        history = await read_history(root.store, 1, root.cluster.producer_states_max)
+        history = await read_history(ledger_of(root.store, 1, cluster=root.cluster))
         pages = PageReader(root.store, 1)
         for partition in range(PARTITIONS):
             produced = root.produced.get(("t", partition), [])

@@ -31,7 +31,7 @@ from ledger.topics.catalog import read_catalog
 from ledgermq.errors import DataDamaged, LedgerMQError
 from ledgermq.sources import Sources
 from tests.faulty_store import Faults, FaultyStore
-from tests.ledgers import append_and_wait, batch
+from tests.ledgers import append_and_wait, batch, ledger_of
 from tests.roots import Root, read_parquet_rows, read_segments
 from tests.url_store import UrlStore
 from tests.virtual_time import virtual, virtual_sources
@@ -129,7 +129,7 @@ Step = Callable[[_World, ObjectStore, Sources], Awaitable[None]]
 
 async def _compact(world: _World, store: ObjectStore, sources: Sources) -> None:
     engine = LocalEngine(sources, run_inline, 1)
-    catalog = await read_catalog(world.objects, world.root.cluster.producer_states_max)
+    catalog = await read_catalog(ledger_of(world.objects, 0, cluster=world.root.cluster))
     everything = sources.random.random() < 0.7
     if await compact_bundle(Compaction(store, world.root.cluster, sources, engine), 1, catalog, everything=everything):
         world.rounds += 1
@@ -144,10 +144,11 @@ async def _retain(world: _World, store: ObjectStore, sources: Sources) -> None:
     ends = {part.partition: part.end for part in checkpoint.state.ends}
     end = counters.parquet_end if sources.random.random() < 0.8 else ends.get(partition, 0)
     start = sources.random.randint(counters.log_start, max(counters.log_start, end))
-    states_max = world.root.cluster.producer_states_max
-    await advance_checkpoint(store, 1, sources, states_max, log_start_move({(topic.id, partition): start}))
-    catalog = await read_catalog(world.objects, states_max)
-    await tidy_bundle(store, 1, world.root.cluster, catalog, sources)
+    await advance_checkpoint(
+        ledger_of(store, 1, cluster=world.root.cluster, sources=sources), log_start_move({(topic.id, partition): start})
+    )
+    catalog = await read_catalog(ledger_of(world.objects, 0, cluster=world.root.cluster))
+    await tidy_bundle(ledger_of(store, 1, cluster=world.root.cluster, sources=sources), catalog)
 
 
 async def _collect(world: _World, store: ObjectStore, sources: Sources) -> None:
@@ -158,7 +159,7 @@ async def _collect(world: _World, store: ObjectStore, sources: Sources) -> None:
 
 async def _produce(world: _World, store: ObjectStore, sources: Sources) -> None:
     """A term of ownership: claims, appends, may be fenced at any time."""
-    writer, _ = await claim(store, 1, "b", sources, world.root.cluster.producer_states_max)
+    writer, _ = await claim(ledger_of(store, 1, cluster=world.root.cluster, sources=sources), "b")
     topic = world.root.topics["t"]
     for _ in range(sources.random.randrange(1, 12)):
         partition = sources.random.randrange(PARTITIONS)

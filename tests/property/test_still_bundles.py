@@ -25,9 +25,10 @@ from ledger.rounds.runner import compact_bundle
 from ledger.rounds.service import CompactionService, ServiceEvents
 from ledger.rounds.stillness import STILL_S_MAX
 from ledgermq.errors import DataDamaged, LedgerMQError
+from tests.ledgers import ledger_of
 from tests.requests_made import LateLists, Requests
 from tests.roots import NoTasks, Root, read_everything
-from tests.virtual_time import run_virtual, virtual_sources
+from tests.virtual_time import run_virtual, virtual, virtual_sources
 
 SEEDS = int(os.environ.get("LEDGERMQ_SEEDS", "12"))
 BUNDLES, STEPS = 4, 60
@@ -107,7 +108,9 @@ class _World:
     async def delete(self) -> None:
         topic = self.root.topics[self._random.choice([*self.root.topics])]
         try:
-            await advance_checkpoint(self.store, topic.bundles[0], self.root.sources, 100, deletion_move(topic, {0: 2}))
+            await advance_checkpoint(
+                ledger_of(self.store, topic.bundles[0], sources=self.root.sources), deletion_move(topic, {0: 2})
+            )
             self.taken_from.add(topic.name)
         except (AssertionError, LedgerMQError):
             return  # less is there, or the topic is held
@@ -168,8 +171,9 @@ async def _live(seed: int) -> int:
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_what_is_due_is_done_in_time_whatever_was_taken_for_still(seed: int) -> None:
-    run_virtual(lambda: _live(seed))
+@virtual
+async def test_what_is_due_is_done_in_time_whatever_was_taken_for_still(seed: int) -> None:
+    await _live(seed)
 
 
 def test_those_lives_have_still_bundles_in_them() -> None:

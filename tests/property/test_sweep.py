@@ -18,6 +18,7 @@ from ledger.garbage.removable import Kind
 from ledger.garbage.sweep import sweep
 from ledger.object_store.contract import ObjectInfo, ObjectStore
 from ledger.object_store.memory import MemoryStore
+from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledgermq.sources import Sources
 from tests.passing_store import PassingStore
@@ -70,7 +71,8 @@ class BusyStore(PassingStore):
 
 async def swept(world: World, store: ObjectStore, grace_ms: int) -> None:
     done = await sweep(
-        store, world.root.cluster, world.root.sources, LocalEngine(world.root.sources, run_inline, 1), grace_ms=grace_ms
+        Compaction(store, world.root.cluster, world.root.sources, LocalEngine(world.root.sources, run_inline, 1)),
+        grace_ms=grace_ms,
     )
     assert not done.failures
 

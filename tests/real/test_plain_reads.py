@@ -19,9 +19,9 @@ from pathlib import Path
 
 import pytest
 
+from ledger.cluster import ClusterDefaults, open_cluster
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.file import FileStore
-from ledger.root.cluster import ClusterDefaults, open_cluster
 from ledger.topics.catalog import METADATA, encode_topic_record, topic_key
 from ledgermq.sources import Sources
 from tests.roots import Root

@@ -13,11 +13,11 @@ import pytest
 
 from ledger import keys
 from ledger.blocking import run_inline
+from ledger.cluster import ClusterDefaults, open_cluster
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.round import run_round
-from ledger.root.cluster import ClusterDefaults, open_cluster
 from ledger.root.open import open_store
 from ledger.topics.catalog import METADATA, encode_topic_record, topic_key
 from ledgermq.sources import Sources

@@ -22,16 +22,16 @@ import pytest
 
 import ledgermq
 from infra import java
+from ledger.cluster import ClusterDefaults, open_cluster
 from ledger.garbage.delete import log_start_move
 from ledger.log.recovery import advance_checkpoint
 from ledger.parquet.engine import LocalEngine
-from ledger.root.cluster import ClusterDefaults, open_cluster
 from ledger.root.open import open_store
 from ledger.rounds.runner import compact_root
 from ledger.topics.catalog import Topic, read_catalog
 from ledgermq.sources import Sources
 from tests.e2e.processes import BrokerProcesses
-from tests.ledgers import STATES_MAX
+from tests.ledgers import ledger_of
 
 pytestmark = pytest.mark.real
 
@@ -164,7 +164,7 @@ class Log:
             self.kept_from = max(done)
             async with await open_store(self._root_url, sources=Sources()) as store:
                 move = log_start_move({(self._topic.id, 0): self.kept_from})
-                await advance_checkpoint(store, self._topic.bundles[0], Sources(), STATES_MAX, move)
+                await advance_checkpoint(ledger_of(store, self._topic.bundles[0], sources=Sources()), move)
 
 
 @asynccontextmanager
@@ -176,7 +176,7 @@ async def running(folder: Path, root_url: str) -> AsyncIterator[tuple[BrokerProc
         async with ledgermq.connect(brokers.addresses) as client:
             await client.create_topic("t", PARTITIONS)
         async with await open_store(root_url, sources=Sources()) as store:
-            topic = (await read_catalog(store, STATES_MAX)).living("t")
+            topic = (await read_catalog(ledger_of(store, 0))).living("t")
         log, stop = Log(root_url, topic), asyncio.Event()
         async with asyncio.TaskGroup() as group:
             group.create_task(log.produce(brokers.addresses, stop))

@@ -14,11 +14,11 @@ from typing import TypeVar
 
 from ledger import keys
 from ledger.blocking import run_inline
+from ledger.cluster import read_cluster
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
 from ledger.parquet.engine import LocalEngine
-from ledger.root.cluster import read_cluster
 from ledger.rounds.runner import compact_root
 from ledgermq.client.client import Client
 from ledgermq.client.settings import ClientSettings

@@ -20,12 +20,14 @@ from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
 from ledger.garbage.removal import remove_topics
 from ledger.log.segment import decode_tail
+from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.root.copies import copies_of, fault_of
 from ledger.root.mend import is_needed, mend_copies
 from ledger.rounds.runner import compact_root
 from ledger.topics.catalog import read_catalog
 from ledgermq.errors import DataDamaged, LedgerMQError
+from tests.ledgers import ledger_of
 from tests.simulation.history import FinalLog, Partition
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.model import Violation
@@ -204,8 +206,8 @@ class DamageRun(RoundsRun):
                 self._refused = set(report.failures)
                 for error in report.failures.values():
                     world.judge_error(error)
-                catalog = await read_catalog(store, self.cluster.producer_states_max)
-                removals = await remove_topics(store, self.cluster, catalog, sources, engine)
+                catalog = await read_catalog(ledger_of(store, 0, cluster=self.cluster))
+                removals = await remove_topics(Compaction(store, self.cluster, sources, engine), catalog)
                 for error in removals.failures.values():
                     world.judge_error(error)
             except LedgerMQError as error:

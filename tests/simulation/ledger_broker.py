@@ -13,6 +13,7 @@ from ledger.log.segment import Batch
 from ledger.log.writer import Append, LedgerWriter, claim
 from ledgermq.errors import LedgerMQError, NotOwner, ResourceExhausted
 from ledgermq.sources import Sources
+from tests.ledgers import ledger_of
 from tests.simulation.loop import Process
 from tests.simulation.model import Violation
 from tests.simulation.plan import RunPlan
@@ -51,7 +52,7 @@ class LedgerBroker:
                 continue
             try:
                 self.writer, _ = await claim(
-                    self._store, BUNDLE, self.name, self._sources, self._plan.producer_states_max
+                    ledger_of(self._store, BUNDLE, cluster=self._plan.cluster, sources=self._sources), self.name
                 )
             except LedgerMQError as error:
                 self._world.note(self.name, f"no claim: {error.message[:80]}")
@@ -93,7 +94,8 @@ class LedgerBroker:
                 await writer.release()
             else:
                 await advance_checkpoint(
-                    self._store, BUNDLE, self._sources, self._plan.producer_states_max, durable=writer.durable
+                    ledger_of(self._store, BUNDLE, cluster=self._plan.cluster, sources=self._sources),
+                    durable=writer.durable,
                 )
         except LedgerMQError as error:
             self._world.note(self.name, f"upkeep: {error.message[:80]}")

@@ -14,9 +14,9 @@ from ledger.log.recovery import advance_checkpoint, recover
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.round import run_round
-from ledger.root.cluster import ClusterSettings
 from ledger.topics.catalog import Catalog
 from ledgermq.errors import LedgerMQError
+from tests.ledgers import ledger_of
 from tests.simulation.ambush import NO_AMBUSH
 from tests.simulation.checker import check
 from tests.simulation.disturbances import Disturbances, fill_and_free
@@ -47,7 +47,9 @@ class LedgerRun:
 
     async def run(self) -> Result:
         world, plan = self.world, self.plan
-        await advance_checkpoint(world.store, BUNDLE, world.sources("genesis"), plan.producer_states_max, _removed)
+        await advance_checkpoint(
+            ledger_of(world.store, BUNDLE, cluster=plan.cluster, sources=world.sources("genesis")), _removed
+        )
         names = [f"b{i}" for i in range(plan.brokers)] + [f"c{i}" for i in range(plan.compactors)]
         for name in names:
             self._start(name)
@@ -95,7 +97,7 @@ class LedgerRun:
 
     async def _compact(self, name: str, incarnation: int) -> None:
         store, sources = self.world.line(name), self.world.sources(f"{name} {incarnation}")
-        cluster = ClusterSettings(producer_states_max=self.plan.producer_states_max)
+        cluster = self.plan.cluster
         compaction = Compaction(store, cluster, sources, LocalEngine(sources, run_inline))
         while not self.world.healed:
             await asyncio.sleep(sources.random.uniform(0, 2 * self.plan.compact_every_s))
@@ -139,7 +141,7 @@ class LedgerRun:
             while not last.serves:
                 await asyncio.sleep(0.1)
         asker = PlainProducer(world, "last", {"last": last})
-        recovered = await recover(world.store, BUNDLE, self.plan.producer_states_max)
+        recovered = await recover(ledger_of(world.store, BUNDLE, cluster=self.plan.cluster))
         for number in range(PARTITIONS):
             op = world.history.ask_end("last", partition_of(number))
             world.history.tell_end(op, await asker.ask(lambda broker, number=number: broker.latest(TOPIC_ID, number)))  # type: ignore[misc]

@@ -20,6 +20,7 @@ from ledger.log.writer import LedgerWriter
 from ledger.object_store.contract import ObjectStore
 from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
+from tests.ledgers import ledger_of
 from tests.simulation.ledger_broker import BUNDLE, LedgerBroker
 from tests.simulation.mutants import mutant
 
@@ -55,7 +56,8 @@ def checkpoint_of_what_is_not_durable(patch: Patch) -> None:
     async def upkeep(self: LedgerBroker, writer: LedgerWriter) -> None:
         try:
             await ledger.log.recovery.advance_checkpoint(
-                self._store, BUNDLE, self._sources, self._plan.producer_states_max, durable=writer._issued
+                ledger_of(self._store, BUNDLE, cluster=self._plan.cluster, sources=self._sources),
+                durable=writer._issued,
             )
         except LedgerMQError:
             pass

@@ -55,8 +55,7 @@ def trim_moved_outside_a_commit(patch: Patch) -> None:
 
     async def checkpoint(self: Upkeep) -> None:
         context = self._context
-        states_max = context.cluster.producer_states_max
-        await advance_checkpoint(context.store, self.bundle, context.sources, states_max, move, self._writer.durable)
+        await advance_checkpoint(context.ledger(self.bundle), move, self._writer.durable)
         await self._reads.look()
 
     patch.setattr(Upkeep, "_checkpoint", checkpoint)

@@ -12,10 +12,9 @@ import ledger.log.writer
 import ledger.parquet.round
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.log.fold import LedgerState
+from ledger.log.ledger_ref import LedgerRef
 from ledger.log.producers import ProducerMemory, Producers, ProducerSession, RememberedBatch
 from ledger.log.recovery import Recovered
-from ledger.log.segment_indexes import SegmentIndexes
-from ledger.object_store.contract import ObjectStore
 from tests.simulation.mutants import mutant
 
 LOADED = True
@@ -40,9 +39,9 @@ def idempotence_not_recovered(patch: Patch) -> None:
     """A new owner knows no producer."""
     real = ledger.log.writer.recover
 
-    async def recover(store: ObjectStore, bundle: int, states_max: int, known: SegmentIndexes) -> Recovered:
-        recovered = await real(store, bundle, states_max, known)
-        recovered.state.producers = Producers(states_max)
+    async def recover(ref: LedgerRef) -> Recovered:
+        recovered = await real(ref)
+        recovered.state.producers = Producers(ref.cluster.producer_states_max)
         return recovered
 
     patch.setattr(ledger.log.writer, "recover", recover)
@@ -101,8 +100,8 @@ def producer_forgotten_by_the_clock(patch: Patch) -> None:
     """
     real = ledger.log.writer.recover
 
-    async def recover(store: ObjectStore, bundle: int, states_max: int, known: SegmentIndexes) -> Recovered:
-        recovered = await real(store, bundle, states_max, known)
+    async def recover(ref: LedgerRef) -> Recovered:
+        recovered = await real(ref)
         memory = recovered.state.producers._memory
         recent = {tail.index.slot for tail in recovered.tail[-3:]}
         for key in [key for key, known in memory.items() if known.last_slot not in recent]:

@@ -19,9 +19,9 @@ from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.log.checkpoint import newest_checkpoint, state_of
 from ledger.log.fold import LedgerState
+from ledger.log.ledger_ref import LedgerRef
 from ledger.log.recovery import Recovered
 from ledger.log.segment import read_index
-from ledger.log.segment_indexes import SegmentIndexes
 from ledger.log.writer import Append, LedgerWriter, fail, succeed
 from ledger.object_store import settle
 from ledger.object_store.contract import AlreadyExists, Buffer, ObjectMissing, ObjectStore, StoreUncertain
@@ -55,10 +55,9 @@ def no_second_recovery(patch: Patch) -> None:
     """A claim that was won is served from what was read before it."""
     recover = ledger.log.writer.recover
 
-    async def claim(
-        store: ObjectStore, bundle: int, broker: str, sources: Sources, states_max: int, on_durable: Any = None
-    ) -> Any:
-        before = await recover(store, bundle, states_max)
+    async def claim(ref: LedgerRef, broker: str, on_durable: Any = None) -> Any:
+        store, bundle, sources = ref.store, ref.bundle, ref.sources
+        before = await recover(ref)
         index = fmt.SegmentIndex(
             bundle=bundle,
             slot=before.next_slot,
@@ -247,9 +246,9 @@ def offsets_from_the_checkpoint_only(patch: Patch) -> None:
     """A new owner goes on from the offsets of the checkpoint: those of the tail are used again."""
     real = ledger.log.writer.recover
 
-    async def recover(store: ObjectStore, bundle: int, states_max: int, known: SegmentIndexes) -> Recovered:
-        recovered = await real(store, bundle, states_max, known)
-        recovered.state.ends = dict(state_of(recovered.checkpoint, states_max).ends)
+    async def recover(ref: LedgerRef) -> Recovered:
+        recovered = await real(ref)
+        recovered.state.ends = dict(state_of(recovered.checkpoint, ref.cluster.producer_states_max).ends)
         return recovered
 
     patch.setattr(ledger.log.writer, "recover", recover)

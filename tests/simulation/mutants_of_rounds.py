@@ -189,7 +189,7 @@ def next_plan_before_the_last_is_finished(patch: Patch) -> None:
     async def open_plan(compaction: Compaction, bundle: int, catalog: Any, **how: bool) -> Any:
         store, sources = compaction.store, compaction.sources
         numbers = [keys.number(info.key) async for info in store.list(keys.compactions(bundle))]
-        history = await ledger.parquet.round.read_history(store, bundle, compaction.cluster.producer_states_max)
+        history = await ledger.parquet.round.read_history(compaction.ledger(bundle))
         plan = ledger.parquet.round.make_plan(history, catalog, now_ms=sources.now_ms(), put_id=sources.new_id(), **how)
         if plan is None:
             return None

@@ -7,6 +7,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
+from ledger.cluster import ClusterSettings
 from tests.faulty_store import Faults
 from tests.simulation.ambush import NO_AMBUSH, Ambush, draw_ambush
 
@@ -46,6 +47,10 @@ class RunPlan:
     ambush: Ambush
     full: float
     """Share of puts that the store refuses while it is full, which it is now and then; 0: never."""
+
+    @property
+    def cluster(self) -> ClusterSettings:
+        return ClusterSettings(producer_states_max=self.producer_states_max)
 
 
 REQUESTS_MAX = (300, 1000, 1000, 3000)

@@ -14,6 +14,7 @@ from crc32c import crc32c
 
 from ledger import keys
 from ledger.blocking import run_inline
+from ledger.cluster import ClusterSettings
 from ledger.garbage.delete import deletion_move
 from ledger.garbage.gc import collect_garbage
 from ledger.garbage.removal import remove_topics
@@ -24,7 +25,6 @@ from ledger.log.writer import Append, LedgerWriter, claim
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
-from ledger.root.cluster import ClusterSettings
 from ledger.root.copies import copies_of
 from ledger.root.mend import mend_copies
 from ledger.rounds.runner import bring_facts_into_force, compact_bundle, compact_root
@@ -33,7 +33,7 @@ from ledger.topics.settings import parse_settings
 from ledgermq.errors import LedgerMQError, LegalHold
 from ledgermq.protocol.records import SCHEMA, encode_batch
 from ledgermq.sources import Sources
-from tests.ledgers import encode_values
+from tests.ledgers import encode_values, ledger_of
 from tests.simulation.history import Outcome
 from tests.simulation.loop import Process
 from tests.simulation.rounds_plan import BUNDLES, RoundsPlan
@@ -82,7 +82,7 @@ class Worker:
             self._world.judge_error(error)
 
     async def _catalog(self) -> Catalog:
-        return await read_catalog(self._store, self._cluster.producer_states_max)
+        return await read_catalog(ledger_of(self._store, 0, cluster=self._cluster))
 
 
 class Owner(Worker):
@@ -94,7 +94,7 @@ class Owner(Worker):
         writers = self.__dict__.setdefault("_writers", {})
         if bundle not in writers or writers[bundle].lost is not None:
             writers[bundle], _ = await claim(
-                self._store, bundle, self.name, self._sources, self._cluster.producer_states_max
+                ledger_of(self._store, bundle, cluster=self._cluster, sources=self._sources), self.name
             )
         append = Append(batch, asyncio.get_running_loop().create_future())
         writers[bundle].write([append])
@@ -176,7 +176,7 @@ class TopicChanger(Owner):
                 self._world.coverage.saw("a topic was deleted")
         else:
             self._world.topic_ids.pop(CHURNED, None)
-            removals = await remove_topics(self._store, self._cluster, catalog, self._sources, self._engine)
+            removals = await remove_topics(Compaction(self._store, self._cluster, self._sources, self._engine), catalog)
             self._judge({f"bundle {bundle}": error for bundle, error in removals.failures.items()})
             for topic in removals.free:
                 await self._change(topic.name, None)
@@ -199,7 +199,9 @@ class TopicChanger(Owner):
         )
         catalog = await self._catalog()
         for bundle in sorted(set(topic.bundles)):
-            await bring_facts_into_force(self._store, bundle, self._cluster, catalog, self._sources)
+            await bring_facts_into_force(
+                ledger_of(self._store, bundle, cluster=self._cluster, sources=self._sources), catalog
+            )
 
     async def _create(self) -> None:
         topic = topic_of(CHURNED, self._plan)
@@ -243,7 +245,7 @@ class Compactor(Worker):
 
     async def _sweep(self) -> None:
         grace_ms = self._random.choice((0, 0, 5000))
-        swept = await sweep(self._store, self._cluster, self._sources, self._engine, grace_ms=grace_ms)
+        swept = await sweep(Compaction(self._store, self._cluster, self._sources, self._engine), grace_ms=grace_ms)
         self._world.coverage.saw("garbage was swept", len(swept.removed))
         self._judge(swept.failures)
 
@@ -252,14 +254,15 @@ class Compactor(Worker):
         Parquet yet.
         """
         bundle = self._random.randrange(1, BUNDLES)
-        recovered = await recover(self._store, bundle, self._cluster.producer_states_max)
+        recovered = await recover(ledger_of(self._store, bundle, cluster=self._cluster))
         main = (await self._catalog()).topics_by_name["main"]
         befores = {
             key[1]: self._random.randint(0, end) for key, end in recovered.state.ends.items() if key[0] == main.id
         }
         try:
             moved = await advance_checkpoint(
-                self._store, bundle, self._sources, self._cluster.producer_states_max, deletion_move(main, befores)
+                ledger_of(self._store, bundle, cluster=self._cluster, sources=self._sources),
+                deletion_move(main, befores),
             )
         except LegalHold:
             self._world.coverage.saw("a deletion was refused by a hold")

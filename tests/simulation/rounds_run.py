@@ -11,16 +11,18 @@ from __future__ import annotations
 import asyncio
 
 from ledger.blocking import run_inline
+from ledger.cluster import ClusterSettings, open_cluster
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
 from ledger.garbage.removal import remove_topics
 from ledger.keys import ParquetName
+from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
-from ledger.root.cluster import ClusterSettings, open_cluster
 from ledger.rounds.runner import compact_root
 from ledger.topics.catalog import METADATA, encode_topic_record, read_catalog
 from ledgermq.errors import LedgerMQError
+from tests.ledgers import ledger_of
 from tests.simulation.ambush import NO_AMBUSH
 from tests.simulation.checker import check
 from tests.simulation.disturbances import Disturbances, fill_and_free
@@ -158,8 +160,8 @@ class RoundsRun:
         engine = LocalEngine(sources, run_inline)
         while not world.has_failed:
             try:
-                catalog = await read_catalog(store, self.cluster.producer_states_max)
-                removals = await remove_topics(store, self.cluster, catalog, sources, engine)
+                catalog = await read_catalog(ledger_of(store, 0, cluster=self.cluster))
+                removals = await remove_topics(Compaction(store, self.cluster, sources, engine), catalog)
                 for bundle, error in removals.failures.items():
                     world.note("last", f"bundle {bundle}: {type(error).__name__} {error.message[:100]}")
                 for topic in removals.free:

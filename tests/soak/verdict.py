@@ -12,9 +12,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from ledger.cluster import read_cluster
 from ledger.log.checkpoint import newest_checkpoint
 from ledger.parquet.pages import PageReader
-from ledger.root.cluster import read_cluster
 from ledger.root.open import open_store
 from ledgermq.sources import Sources
 from tests.simulation.model import Violation

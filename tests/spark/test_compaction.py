@@ -24,6 +24,7 @@ from ledgermq.errors import DataDamaged, InvalidConfig
 from ledgermq.sources import Sources
 from spark.engine import SparkEngine, TaskFailure, run_on_executor
 from spark.session import WORKER_ENVIRONMENT, open_session
+from tests.ledgers import ledger_of
 from tests.passing_store import PassingStore
 from tests.roots import Root
 from tests.stores import file_store, memory_store
@@ -114,10 +115,14 @@ async def test_a_read_ends_with_file_not_found_or_a_run_without_gaps(spark: Spar
         path = str(tmp_path / "root" / "parquet")
         before = spark.read.parquet(path)
         topic = root.topics["flights"].id
-        states_max = root.cluster.producer_states_max
-        await advance_checkpoint(store, 1, root.sources, states_max, log_start_move({(topic, 0): 200}))
+        await advance_checkpoint(
+            ledger_of(store, 1, cluster=root.cluster, sources=root.sources), log_start_move({(topic, 0): 200})
+        )
         assert (
-            await delete_expired_parquet(_LaterStore(store), 1, root.cluster, await root.catalog(), root.sources) == 1
+            await delete_expired_parquet(
+                ledger_of(_LaterStore(store), 1, cluster=root.cluster, sources=root.sources), await root.catalog()
+            )
+            == 1
         )
         with pytest.raises((PySparkException, Py4JJavaError), match="FILE_NOT_EXIST"):
             before.collect()

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from ledger import keys
+from ledger.cluster import ClusterDefaults, open_cluster, read_cluster
 from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
 from ledger.garbage.removal import remove_topics
+from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
-from ledger.root.cluster import ClusterDefaults, open_cluster, read_cluster
 from ledgermq.sources import Sources
 from ledgermq_tools.ledger import fsck
 from tests.filled_root import fill_root
@@ -80,7 +81,9 @@ def deleted(tmp_path: Path) -> Path:
                     await filled.produce(name, (0, [b"a", b"b"]))
                     assert not (await filled.compact()).failures
             await filled.remove_topic("gone")
-            removals = await remove_topics(store, filled.cluster, await filled.catalog(), sources, LocalEngine(sources))
+            removals = await remove_topics(
+                Compaction(store, filled.cluster, sources, LocalEngine(sources)), await filled.catalog()
+            )
             assert [topic.name for topic in removals.free] == ["gone"]
 
     asyncio.run(fill())

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from ledger import keys
+from ledger.cluster import ClusterDefaults, open_cluster
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.round import run_round
-from ledger.root.cluster import ClusterDefaults, open_cluster
 from ledgermq.sources import Sources
 from ledgermq_tools.ledger import gc
 from tests.filled_root import fill_root

@@ -23,6 +23,7 @@ from google.protobuf.message import Message
 
 import ledgermq
 from infra.ports import free_port
+from ledger.cluster import ClusterSettings
 from ledger.object_store.file import FileStore
 from ledger.topics.catalog import read_catalog
 from ledgermq.protocol import ledgermq_pb2 as pb
@@ -32,6 +33,7 @@ from ledgermq.protocol.methods import FETCH, METHODS, PRODUCE, SERVICE, Kind, Me
 from ledgermq.sources import Sources
 from tests.e2e.processes import QUICK, BrokerProcesses
 from tests.e2e.raw_client import RawClient
+from tests.ledgers import ledger_of
 
 METHODS_BY_NAME = {method.name: method for method in METHODS}
 FILE = "calls.json"
@@ -169,7 +171,10 @@ async def wait_settled(root: Path, contact: str, address: str) -> None:
             await asyncio.sleep(0.1)
         await raw.owner("flights", 0)
     async with FileStore(root, Sources()) as store, asyncio.timeout(60):
-        while any(topic.removed for topic in (await read_catalog(store, PRODUCER_STATES_MAX)).topics_by_name.values()):
+        while any(
+            topic.removed
+            for topic in (await read_catalog(ledger_of(store, 0, cluster=ClusterSettings()))).topics_by_name.values()
+        ):
             await asyncio.sleep(0.1)
 
 

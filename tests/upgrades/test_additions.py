@@ -14,6 +14,7 @@ from crc32c import crc32c
 
 import ledgermq
 from ledger import keys
+from ledger.cluster import read_cluster
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
@@ -22,7 +23,6 @@ from ledger.log.envelope import ObjectKind
 from ledger.log.segment import TRAILER
 from ledger.object_store.file import FileStore
 from ledger.parquet.engine import LocalEngine
-from ledger.root.cluster import read_cluster
 from ledger.rounds.runner import compact_root
 from ledgermq.protocol.limits import GRPC_OPTIONS
 from ledgermq.protocol.methods import PRODUCE, PRODUCE_ONCE

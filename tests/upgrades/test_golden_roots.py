@@ -12,11 +12,11 @@ import pyarrow.dataset
 import pytest
 
 import ledgermq
+from ledger.cluster import read_cluster
 from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
 from ledger.object_store.file import FileStore
 from ledger.parquet.engine import LocalEngine
-from ledger.root.cluster import read_cluster
 from ledger.rounds.runner import compact_root
 from ledgermq.errors import TopicBeingDeleted, UnknownTopic
 from ledgermq.protocol.limits import GRPC_OPTIONS

@@ -18,6 +18,7 @@ from crc32c import crc32c
 
 import ledgermq
 from ledger import keys
+from ledger.cluster import FORMAT_VERSION, ClusterSettings, read_cluster
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
@@ -26,7 +27,6 @@ from ledger.log.segment import TRAILER, Batch
 from ledger.log.writer import claim
 from ledger.object_store.file import FileStore
 from ledger.parquet.engine import LocalEngine
-from ledger.root.cluster import FORMAT_VERSION, read_cluster
 from ledger.rounds.runner import compact_root
 from ledger.topics.catalog import read_catalog, topic_key
 from ledgermq.cli.exit_codes import ExitCode
@@ -38,7 +38,7 @@ from offsets.format import ledgermq_offsets_pb2 as offsets_fmt
 from stateless_broker.groups.offsets_topic import partition_of
 from tests.e2e.admin_port import ADMIN, AdminPort
 from tests.e2e.processes import BrokerProcesses
-from tests.ledgers import append_and_wait
+from tests.ledgers import append_and_wait, ledger_of
 from tests.root_commands import RootCommand
 from tests.roots import cluster_with
 from tests.source_readers import batch_reader
@@ -90,7 +90,11 @@ def assert_names(error: BaseException, path: Path) -> None:
 async def partition_in(root: Path, bundle: int) -> int:
     """Of the topic `flights`."""
     async with FileStore(root, Sources()) as store:
-        return (await read_catalog(store, 1000)).topics_by_name["flights"].bundles.index(bundle)
+        return (
+            (await read_catalog(ledger_of(store, 0, cluster=ClusterSettings(producer_states_max=1000))))
+            .topics_by_name["flights"]
+            .bundles.index(bundle)
+        )
 
 
 async def produce(client: ledgermq.Client, partition: int) -> object:
@@ -175,14 +179,18 @@ async def test_groups_in_a_newer_snapshot_are_refused_and_their_bundle_is_served
 async def bundle_of(root: Path, group: str) -> int:
     """Whose owner coordinates the group."""
     async with FileStore(root, Sources()) as store:
-        topic = (await read_catalog(store, 1000)).topics_by_name[keys.OFFSETS_TOPIC]
+        topic = (
+            await read_catalog(ledger_of(store, 0, cluster=ClusterSettings(producer_states_max=1000)))
+        ).topics_by_name[keys.OFFSETS_TOPIC]
     return topic.bundles[partition_of(group, topic.partitions)]
 
 
 async def group_in(root: Path, bundle: int) -> str:
     """A group's name whose coordinator is the bundle's owner."""
     async with FileStore(root, Sources()) as store:
-        topic = (await read_catalog(store, 1000)).topics_by_name[keys.OFFSETS_TOPIC]
+        topic = (
+            await read_catalog(ledger_of(store, 0, cluster=ClusterSettings(producer_states_max=1000)))
+        ).topics_by_name[keys.OFFSETS_TOPIC]
     return next(
         name for i in range(1000) if topic.bundles[partition_of(name := f"group-{i}", topic.partitions)] == bundle
     )
@@ -245,7 +253,9 @@ async def test_a_newer_record_of_groups_refuses_its_partition(
 ) -> None:
     group = await group_in(root, BUNDLE)
     async with FileStore(root, Sources()) as store:
-        topic = (await read_catalog(store, 1000)).topics_by_name[keys.OFFSETS_TOPIC]
+        topic = (
+            await read_catalog(ledger_of(store, 0, cluster=ClusterSettings(producer_states_max=1000)))
+        ).topics_by_name[keys.OFFSETS_TOPIC]
         await append_record(store, BUNDLE, topic.id, partition_of(group, topic.partitions), *make(group))
     async with ledgermq.connect(root.as_uri(), timeout_s=10) as client:
         error = await error_of(client.groups.describe(group))
@@ -257,13 +267,17 @@ async def test_a_newer_record_of_groups_refuses_its_partition(
 async def healthy_group(root: Path, refused: str) -> str:
     """One of the root's groups in another partition."""
     async with FileStore(root, Sources()) as store:
-        topic = (await read_catalog(store, 1000)).topics_by_name[keys.OFFSETS_TOPIC]
+        topic = (
+            await read_catalog(ledger_of(store, 0, cluster=ClusterSettings(producer_states_max=1000)))
+        ).topics_by_name[keys.OFFSETS_TOPIC]
     place = partition_of(refused, topic.partitions)
     return next(name for name in ("readers", "late") if partition_of(name, topic.partitions) != place)
 
 
 async def append_record(store: FileStore, bundle: int, topic_id: int, partition: int, key: bytes, value: bytes) -> None:
-    writer, _ = await claim(store, bundle, "later", Sources(), 1000)
+    writer, _ = await claim(
+        ledger_of(store, bundle, cluster=ClusterSettings(producer_states_max=1000), sources=Sources()), "later"
+    )
     data = encode_batch(pa.RecordBatch.from_pylist([{"key": key, "value": value}], SCHEMA))
     await append_and_wait(writer, Batch(topic_id, partition, 1, crc32c(data), 0, 0, data))
 

@@ -24,6 +24,7 @@ from pathlib import Path
 
 import ledgermq
 from ledger import keys
+from ledger.cluster import ClusterSettings, read_cluster
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.log.recovery import recover
 from ledger.log.segment import encode_segment, first_batch_position
@@ -33,12 +34,12 @@ from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import TASK_MEMORY_BYTES, OnTaskDone
 from ledger.parquet.round import run_round
 from ledger.parquet.task import CompactionTask, TaskOutcome
-from ledger.root.cluster import ClusterSettings, read_cluster
 from ledger.topics.catalog import read_catalog
 from ledgermq.client.record import Record
 from ledgermq.errors import UnknownTopic
 from ledgermq.sources import Sources
 from tests.e2e.processes import QUICK, BrokerProcesses
+from tests.ledgers import ledger_of
 from tests.upgrades.calls import record_calls
 from tests.upgrades.golden import ROOTS, Expected
 
@@ -184,7 +185,7 @@ async def _wait_gone(client: ledgermq.Client, root_url: str) -> None:
     async with FileStore(Path(root_url.removeprefix("file://")), Sources()) as store, asyncio.timeout(60):
         while True:
             await asyncio.to_thread(_compact, root_url)
-            catalog = await read_catalog(store, (await read_cluster(store)).producer_states_max)
+            catalog = await read_catalog(ledger_of(store, 0, cluster=(await read_cluster(store))))
             if GONE not in catalog.topics_by_name:
                 break
             await asyncio.sleep(1)
@@ -207,12 +208,12 @@ async def _leave_unfinished(store: ObjectStore, cluster: ClusterSettings) -> Non
     """In a bundle of the topic: a plan that nobody has finished, then a void segment, which a
     former owner put too late.
     """
-    catalog = await read_catalog(store, cluster.producer_states_max)
+    catalog = await read_catalog(ledger_of(store, 0, cluster=cluster))
     bundle = catalog.topics_by_name[FLIGHTS].bundles[0]
     with suppress(InterruptedError):
         await run_round(Compaction(store, cluster, Sources(), _NoEngine()), bundle, catalog, everything=True)
         raise AssertionError("there was nothing to compact")
-    state = (await recover(store, bundle, cluster.producer_states_max)).state
+    state = (await recover(ledger_of(store, bundle, cluster=cluster))).state
     index = fmt.SegmentIndex(
         bundle=bundle,
         slot=state.slot + 1,

@@ -14,7 +14,7 @@ from ledger.topics.catalog import METADATA
 from ledgermq.errors import OffsetOutOfRange
 from ledgermq.sources import Sources
 from tests.bundles import bundle_context, opened, produce
-from tests.ledgers import STATES_MAX, batch
+from tests.ledgers import batch, ledger_of
 
 
 async def test_a_snapshot_that_moves_under_a_fetch_is_an_offset_error(sources: Sources) -> None:
@@ -25,7 +25,7 @@ async def test_a_snapshot_that_moves_under_a_fetch_is_an_offset_error(sources: S
     context = bundle_context(store, sources)
     async with opened(context, METADATA.bundles[0]) as owner:
         await produce(owner, batch(b"a", topic_id=METADATA.id), batch(b"b", topic_id=METADATA.id))
-    await advance_checkpoint(store, 0, sources, STATES_MAX)
+    await advance_checkpoint(ledger_of(store, 0, sources=sources))
     async with opened(context, METADATA.bundles[0]) as owner:
         engine = LocalEngine(sources, run_inline)
         report = await compact_bundle(

@@ -25,7 +25,7 @@ from stateless_broker.bundle.owner import BundleOwner
 from stateless_broker.groups.append_log import AppendLog
 from tests.broker.counting_store import CountingStore
 from tests.bundles import bundle_context, opened, produce
-from tests.ledgers import STATES_MAX, batch
+from tests.ledgers import batch, ledger_of
 
 INTERNAL = Topic(50, "__internal", (1, 1))
 
@@ -103,7 +103,7 @@ async def test_snapshot_and_tail_and_what_lies_before_the_checkpoint(
         await write(owner, sources, 0, a="2", gone=None)
         await write(owner, sources, 0, d="1")
     await advance_checkpoint(
-        store, 1, sources, STATES_MAX
+        ledger_of(store, 1, sources=sources)
     )  # newer than the plan: the owner does not know the segments between
     async with opened(context) as owner:
         await write(owner, sources, 1, k="2")

@@ -23,7 +23,7 @@ from ledgermq.errors import DataDamaged, NotOwner, OffsetOutOfRange, Unavailable
 from ledgermq.sources import Sources
 from stateless_broker.bundle.context import BundleContext, BundleLimits, BundleMetrics
 from tests.bundles import TOPIC, bundle_context, fetch_values, opened, produce
-from tests.ledgers import STATES_MAX, batch
+from tests.ledgers import batch, ledger_of
 from tests.passing_store import PassingStore
 
 NO_CACHE = BundleLimits(cache_bytes_max=0, background_compaction=False)
@@ -136,7 +136,7 @@ async def test_segments_before_the_checkpoint_are_found_when_somebody_asks(
     async with opened(context) as owner:
         for i in range(10):
             await produce(owner, batch(b"%d" % i))
-    await advance_checkpoint(store, 1, sources, STATES_MAX)
+    await advance_checkpoint(ledger_of(store, 1, sources=sources))
     async with opened(context) as owner:
         await produce(owner, batch(b"10"))
         assert await fetch_values(owner, 0, 10) == [b"10"]
@@ -150,7 +150,7 @@ async def test_older_segments_are_looked_up_once_for_all_who_ask(store: Counting
     async with opened(context) as owner:
         for i in range(10):
             await produce(owner, batch(b"%d" % i), batch(b"x", partition=1))
-    await advance_checkpoint(store, 1, sources, STATES_MAX)
+    await advance_checkpoint(ledger_of(store, 1, sources=sources))
     counting = _Lists(store)
     async with opened(bundle_context(counting, sources)) as owner:
         before = counting.lists
@@ -165,7 +165,7 @@ async def test_what_one_term_learned_of_older_segments_serves_the_next(store: Co
     async with opened(bundle_context(store, sources)) as owner:
         for i in range(10):
             await produce(owner, batch(b"%d" % i))
-    await advance_checkpoint(store, 1, sources, STATES_MAX)
+    await advance_checkpoint(ledger_of(store, 1, sources=sources))
     counting = _Suffixes(store)
     context = bundle_context(counting, sources)
     read = []
@@ -298,7 +298,7 @@ async def test_below_the_log_start_is_out_of_range(store: CountingStore, sources
             draft.partitions[0].log_start = 3
             return True
 
-        await advance_checkpoint(store, 1, sources, STATES_MAX, move)
+        await advance_checkpoint(ledger_of(store, 1, sources=sources), move)
         await owner._reads.look()
         assert await owner.list_offset(TOPIC, 0, "earliest") == 3
         with pytest.raises(OffsetOutOfRange, match="offset 2 is not within log start 3 and end 5"):
@@ -372,7 +372,7 @@ async def test_a_fetch_that_outlives_its_term_tells_nothing(store: CountingStore
 async def test_a_checkpoint_of_a_later_epoch_ends_the_term(store: CountingStore, sources: Sources) -> None:
     context = bundle_context(store, sources)
     async with opened(context) as first, opened(context):
-        await advance_checkpoint(store, 1, sources, STATES_MAX)
+        await advance_checkpoint(ledger_of(store, 1, sources=sources))
         assert (await newest_checkpoint(store, 1)).state.epoch == first.epoch + 1
         await first._reads.look()
         await first.ended.wait()

@@ -18,7 +18,7 @@ from ledgermq.sources import Sources
 from stateless_broker.bundle.context import BundleContext
 from stateless_broker.bundle.owner import BundleOwner
 from tests.bundles import TOPIC, bundle_context, fetch_values, opened, produce
-from tests.ledgers import STATES_MAX, batch, session
+from tests.ledgers import STATES_MAX, batch, ledger_of, session
 from tests.passing_store import PassingStore
 
 
@@ -154,7 +154,7 @@ async def test_a_zombie_calls_no_old_end_the_latest_nor_a_time_the_future(
                 draft.trim_slot = draft.state.slot + 1
                 return True
 
-            await advance_checkpoint(store, 1, sources, STATES_MAX, trim)
+            await advance_checkpoint(ledger_of(store, 1, sources=sources), trim)
             await store.delete([keys.segment(1, slot)])
             with pytest.raises(NotOwner):
                 await zombie.list_offset(TOPIC, 0, at)  # type: ignore[arg-type]

@@ -16,10 +16,11 @@ from ledger.log.recovery import advance_checkpoint
 from ledger.log.segment import decode_tail
 from ledger.object_store.contract import Buffer, ObjectInfo
 from ledger.object_store.memory import MemoryStore
+from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.topics.catalog import METADATA, topic_key
 from ledgermq.sources import Sources
-from tests.ledgers import append_and_wait, batch, session
+from tests.ledgers import append_and_wait, batch, ledger_of, session
 from tests.passing_store import PassingStore
 from tests.roots import Root, parquet_keys
 from tests.unit.fsck.damage import (
@@ -51,7 +52,7 @@ async def root(sources: Sources) -> Root:
         await root.create_topic(name, 1, 2)
         await root.compact()
     await root.produce("flights", (0, [b"kept"] * 2))
-    await advance_checkpoint(root.store, 1, sources, root.cluster.producer_states_max)
+    await advance_checkpoint(ledger_of(root.store, 1, cluster=root.cluster, sources=sources))
     writer = await root.writer(1)
     topic_id = root.topics["flights"].id
     for sequence in (0, 1, 2):
@@ -207,7 +208,9 @@ async def test_a_topic_that_is_long_gone_is_no_gap_though_nobody_can_read_the_ca
     await root.compact()
     await root.remove_topic("gone")
     engine = LocalEngine(root.sources, run_inline)
-    [topic] = (await remove_topics(root.store, root.cluster, await root.catalog(), root.sources, engine)).free
+    [topic] = (
+        await remove_topics(Compaction(root.store, root.cluster, root.sources, engine), await root.catalog())
+    ).free
     await root.put_internal(METADATA, topic_key(topic.name), None)
     await root.compact()
     await root.compact()

@@ -15,6 +15,7 @@ from ledger.rounds.keyed_runner import clean_bundle
 from ledger.rounds.runner import compact_bundle
 from tests.keyed_root import HOUR_MS, Keyed
 from tests.late_checkpoint import LateCheckpoint
+from tests.ledgers import ledger_of
 from tests.passing_store import PassingStore
 from tests.roots import parquet_keys
 
@@ -34,7 +35,9 @@ def age(keyed: Keyed) -> None:
 
 async def delete(keyed: Keyed, store: ObjectStore) -> list[str]:
     return await delete_cleaned_log(
-        store, keyed.root.cluster, keyed.topic, KeyedPlace(keyed.topic.id, 0), 1, keyed.root.sources
+        ledger_of(store, 1, cluster=keyed.root.cluster, sources=keyed.root.sources),
+        keyed.topic,
+        KeyedPlace(keyed.topic.id, 0),
     )
 
 

@@ -17,6 +17,7 @@ from ledger.object_store.contract import Buffer
 from ledger.rounds.keyed_runner import clean_bundle
 from ledgermq.sources import Sources
 from tests.keyed_root import HOUR_MS, Keyed
+from tests.ledgers import ledger_of
 from tests.passing_store import PassingStore
 from tests.reading import opened_reader
 from tests.requests_made import Requests
@@ -39,7 +40,7 @@ async def left(**settings: str) -> Keyed:
 async def delete_before(keyed: Keyed, offset: int) -> None:
     root = keyed.root
     await advance_checkpoint(
-        root.store, 1, root.sources, root.cluster.producer_states_max, deletion_move(keyed.topic, {0: offset})
+        ledger_of(root.store, 1, cluster=root.cluster, sources=root.sources), deletion_move(keyed.topic, {0: offset})
     )
 
 

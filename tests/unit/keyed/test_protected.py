@@ -12,6 +12,7 @@ from ledger.garbage.keyed_delete import tidy_partition
 from ledger.object_store.contract import Buffer
 from tests.keyed_root import Keyed
 from tests.keyed_topics import Pair
+from tests.ledgers import ledger_of
 from tests.passing_store import PassingStore
 from tests.roots import parquet_keys
 
@@ -123,7 +124,14 @@ async def test_a_hold_is_looked_at_just_before_versions_go() -> None:
     assert await keyed.clean() == 1
     keyed.wait(0.02)
     before, root = await keyed.objects(), keyed.root
-    assert await tidy_partition(HeldMeanwhile(keyed), root.cluster, keyed.topic, 0, root.sources) == []
+    assert (
+        await tidy_partition(
+            ledger_of(HeldMeanwhile(keyed), keyed.topic.bundles[0], cluster=root.cluster, sources=root.sources),
+            keyed.topic,
+            0,
+        )
+        == []
+    )
     assert await keyed.objects() == before
     await keyed.alter(legal_hold="false")
     await keyed.clean()

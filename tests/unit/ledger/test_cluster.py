@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ledger.root.cluster import ClusterDefaults, open_cluster
+from ledger.cluster import ClusterDefaults, open_cluster
 from ledgermq.errors import InvalidConfig
 from ledgermq.sources import Sources
 from tests.stores import memory_store

@@ -15,12 +15,12 @@ import pytest
 
 from ledger import keys
 from ledger.blocking import run_inline
+from ledger.cluster import CHECKSUM, ClusterSettings, _decode, open_cluster, read_cluster
 from ledger.fsck.check import Checked, check_root
 from ledger.fsck.cluster_fit import check_fit, contradictions
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.engine import LocalEngine
-from ledger.root.cluster import CHECKSUM, ClusterSettings, _decode, open_cluster, read_cluster
 from ledger.rounds.runner import compact_root
 from ledgermq.errors import DataDamaged
 from ledgermq.sources import Sources

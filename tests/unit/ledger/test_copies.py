@@ -23,6 +23,7 @@ from ledger.object_store.contract import AlreadyExists, Buffer, ObjectInfo, Obje
 from ledger.object_store.memory import MemoryStore
 from ledger.object_store.metered import CountingMeter
 from ledger.object_store.settle import PutOutcome, settle_put
+from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.plan import make_plan
 from ledger.root.copies import LOST, MENDED, READ_FROM_COPY, CopyingStore, copies_of, fault_of
@@ -31,6 +32,7 @@ from ledger.topics.catalog import read_catalog
 from ledgermq.errors import DataDamaged, StoreUnusable
 from ledgermq.sources import Sources
 from tests.faulty_store import FaultyStore
+from tests.ledgers import ledger_of
 from tests.passing_store import PassingStore
 from tests.roots import Root
 
@@ -67,7 +69,7 @@ async def root(bucket: MemoryStore, sources: Sources) -> Root:
     await root.produce("early", (0, [b"0"]))
     await root.compact()
     await root.create_topic("late")
-    history = await read_history(root.store, 0, root.cluster.producer_states_max)
+    history = await read_history(ledger_of(root.store, 0, cluster=root.cluster))
     plan = make_plan(history, await root.catalog(), everything=True, now_ms=sources.now_ms(), put_id=sources.new_id())
     assert plan is not None
     assert await put_plan(root.store, plan, sources)
@@ -82,7 +84,7 @@ async def last(bucket: MemoryStore, folder: str) -> str:
 async def topics(root: Root, store: MemoryStore | CopyingStore) -> set[str]:
     return {
         topic.name
-        for topic in (await read_catalog(store, root.cluster.producer_states_max)).living_topics()
+        for topic in (await read_catalog(ledger_of(store, 0, cluster=root.cluster))).living_topics()
         if not topic.internal
     }
 
@@ -146,12 +148,12 @@ async def test_a_cut_original_is_mended_by_its_reader(root: Root, bucket: Memory
 async def test_the_catalog_and_the_ledger_survive_an_original_that_is_gone(
     root: Root, bucket: MemoryStore, what: str
 ) -> None:
-    before = await recover(root.store, 0, 100)
+    before = await recover(ledger_of(root.store, 0))
     key = await last(bucket, FOLDERS[what])
     good = await bucket.get(key)
     await bucket.delete([key])
     assert await topics(root, root.store) == {"early", "late", "latest"}
-    after = await recover(root.store, 0, 100)
+    after = await recover(ledger_of(root.store, 0))
     assert (after.checkpoint, after.next_slot) == (before.checkpoint, before.next_slot)
     assert await damage(root) == [key]
     mended = await mend_copies(CopyingStore(bucket))
@@ -199,7 +201,7 @@ async def test_a_missing_segment_with_a_damaged_copy_is_no_end_of_the_ledger(
     await bucket.put(key + keys.COPY, flipped(await bucket.get(key), 9))
     await bucket.delete([key])
     with pytest.raises(DataDamaged):
-        await claim(root.store, 0, "next", sources, 100)
+        await claim(ledger_of(root.store, 0, sources=sources), "next")
 
 
 async def test_a_loser_puts_no_copy(bucket: MemoryStore, sources: Sources) -> None:
@@ -215,7 +217,7 @@ async def test_a_loser_puts_no_copy(bucket: MemoryStore, sources: Sources) -> No
                     await rival.put_if_absent(key, [b"a rival's"])
 
     rival = CopyingStore(bucket)
-    won = await advance_checkpoint(CopyingStore(Rivals(bucket)), 0, sources, 100)
+    won = await advance_checkpoint(ledger_of(CopyingStore(Rivals(bucket)), 0, sources=sources))
     assert won is not None
     assert await bucket.get(keys.checkpoint(0, 1)) == await bucket.get(keys.checkpoint(0, 1) + keys.COPY)
     assert (await newest_checkpoint(rival, 0)).put_id == won.put_id
@@ -237,7 +239,7 @@ async def test_a_put_counts_only_once_its_copy_is_there(
             await super().put_if_absent(key, buffers)
 
     faulty = FailsCopies(bucket, sources)
-    writer, _ = await claim(CopyingStore(faulty), 0, "b", sources, 100)
+    writer, _ = await claim(ledger_of(CopyingStore(faulty), 0, sources=sources), "b")
     claimed = keys.segment(0, writer.issued_slot)
     assert faulty.calls["copies"] == 1
     assert await bucket.get(claimed) == await bucket.get(claimed + keys.COPY)
@@ -291,7 +293,7 @@ async def test_of_two_that_differ_the_copy_is_the_one_that_was_put_first(
     key = await last(bucket, keys.segments(0))
     good = await bucket.get(key)
     await bucket.delete([key])
-    writer, _ = await claim(bucket, 0, "late", sources, 100)
+    writer, _ = await claim(ledger_of(bucket, 0, sources=sources), "late")
     assert keys.segment(0, writer.issued_slot) == key
     await writer.close()
     assert await damage(root) == [key]
@@ -368,7 +370,9 @@ async def test_an_original_is_deleted_with_its_copy_and_the_copy_first(root: Roo
 async def test_garbage_collection_takes_copies_for_no_strangers(
     root: Root, bucket: MemoryStore, sources: Sources
 ) -> None:
-    swept = await sweep(root.store, root.cluster, sources, LocalEngine(sources, asyncio.to_thread), grace_ms=0)
+    swept = await sweep(
+        Compaction(root.store, root.cluster, sources, LocalEngine(sources, asyncio.to_thread)), grace_ms=0
+    )
     assert swept.found.foreign == []
     assert await topics(root, root.store) == {"early", "late", "latest"}
     assert await damage(root) == []

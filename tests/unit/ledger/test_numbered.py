@@ -11,7 +11,7 @@ from ledger.log.recovery import advance_checkpoint, recover
 from ledger.object_store.contract import ObjectStore
 from ledger.topics.catalog import read_catalog
 from ledgermq.sources import Sources
-from tests.ledgers import STATES_MAX, append_and_wait, batch, own
+from tests.ledgers import append_and_wait, batch, ledger_of, own
 from tests.stores import memory_store
 
 STRANGE = ["x", "00000000000000000002.tmp", "9" * 30, "2", "_$folder$", "zzz", "00000000000000000001/x", "-1"]
@@ -32,12 +32,12 @@ async def test_foreign_objects_are_passed_over(sources: Sources) -> None:
         writer = await own(store, sources)
         for value in (b"one", b"two"):
             await append_and_wait(writer, batch(value))
-        await advance_checkpoint(store, 1, sources, STATES_MAX)
+        await advance_checkpoint(ledger_of(store, 1, sources=sources))
         await append_and_wait(writer, batch(b"three"))
         assert (await newest_checkpoint(store, 1)).number == 1
-        assert (await recover(store, 1, STATES_MAX)).next_slot == 5
-        assert [slot.index.slot for slot in (await read_history(store, 1, STATES_MAX)).segments] == [1, 2, 3, 4]
-        assert (await read_catalog(store, STATES_MAX)).offset == 0
+        assert (await recover(ledger_of(store, 1))).next_slot == 5
+        assert [slot.index.slot for slot in (await read_history(ledger_of(store, 1))).segments] == [1, 2, 3, 4]
+        assert (await read_catalog(ledger_of(store, 0))).offset == 0
 
 
 @pytest.mark.parametrize("name", STRANGE)

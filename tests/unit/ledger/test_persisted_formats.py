@@ -16,12 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledger import keys
+from ledger.cluster import CHECKSUM, ClusterSettings, checksum_of, read_cluster
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.log.checkpoint import decode_checkpoint, encode_checkpoint
 from ledger.log.envelope import ObjectKind, seal, unseal
 from ledger.log.snapshot import decode_snapshot, encode_snapshot
 from ledger.object_store.memory import MemoryStore
-from ledger.root.cluster import CHECKSUM, ClusterSettings, checksum_of, read_cluster
 from ledgermq.errors import DataDamaged, FormatNotSupported, LedgerMQError
 from tests.stores import seeded_sources
 

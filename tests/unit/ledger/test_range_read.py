@@ -21,7 +21,7 @@ from ledger.object_store.metered import CountingMeter, MeteredStore
 from ledger.view.range_read import OffsetRange, RangeReader, plan_ranges, split
 from ledgermq.errors import DataDamaged, OffsetOutOfRange
 from ledgermq.sources import Sources
-from tests.ledgers import STATES_MAX
+from tests.ledgers import ledger_of
 from tests.reading import opened_reader
 from tests.roots import Root, parquet_keys
 
@@ -148,13 +148,13 @@ async def test_a_damaged_segment_that_still_counts_is_damage(root: Root) -> None
 async def test_records_that_retention_has_taken_are_out_of_range(root: Root) -> None:
     ranges = await planned(root)
     await root.compact()
-    await advance_checkpoint(root.store, 1, root.sources, STATES_MAX, log_start_move({key(root): 6}))
+    await advance_checkpoint(ledger_of(root.store, 1, sources=root.sources), log_start_move({key(root): 6}))
 
     def forget(draft: object) -> bool:
         draft.partitions[0].parquet_start = 6  # type: ignore[attr-defined]
         return True
 
-    await advance_checkpoint(root.store, 1, root.sources, STATES_MAX, forget)
+    await advance_checkpoint(ledger_of(root.store, 1, sources=root.sources), forget)
     files = [info.key async for info in root.store.list(keys.PARQUET)]
     await root.store.delete(files[:1])
     with pytest.raises(OffsetOutOfRange, match="deleted before"):

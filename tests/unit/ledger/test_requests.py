@@ -8,7 +8,7 @@ from ledger.log.history import read_history
 from ledger.log.recovery import PARALLEL_READS, advance_checkpoint, recover
 from ledger.object_store.memory import MemoryStore
 from tests.faulty_store import FaultyStore
-from tests.ledgers import STATES_MAX, append_and_wait, batch, own
+from tests.ledgers import append_and_wait, batch, ledger_of, own
 from tests.virtual_time import run_virtual, virtual_sources
 
 BEFORE, AFTER = PARALLEL_READS + 3, 5
@@ -20,7 +20,7 @@ async def _ledger() -> FaultyStore:
     writer = await own(store, sources)
     for i in range(BEFORE - 1):  # the claim is one, too
         await append_and_wait(writer, batch(b"%d" % i))
-    await advance_checkpoint(store, 1, sources, STATES_MAX, durable=writer.durable)
+    await advance_checkpoint(ledger_of(store, 1, sources=sources), durable=writer.durable)
     for i in range(AFTER):
         await append_and_wait(writer, batch(b"later %d" % i))
     store.calls.clear()
@@ -30,7 +30,7 @@ async def _ledger() -> FaultyStore:
 def test_recovery_reads_only_what_follows_the_checkpoint() -> None:
     async def main() -> Counter[str]:
         store = await _ledger()
-        assert (await recover(store, 1, STATES_MAX)).state.slot == BEFORE + AFTER
+        assert (await recover(ledger_of(store, 1))).state.slot == BEFORE + AFTER
         return store.calls
 
     assert run_virtual(main) == {"list": 3, "get": 1, "get_suffix": AFTER + 1}
@@ -39,7 +39,7 @@ def test_recovery_reads_only_what_follows_the_checkpoint() -> None:
 def test_a_history_reads_each_slot_once_and_lists_only_what_nobody_knows() -> None:
     async def main() -> Counter[str]:
         store = await _ledger()
-        history = await read_history(store, 1, STATES_MAX)
+        history = await read_history(ledger_of(store, 1))
         assert [segment.index.slot for segment in history.segments] == list(range(1, BEFORE + AFTER + 1))
         return store.calls
 
@@ -49,7 +49,7 @@ def test_a_history_reads_each_slot_once_and_lists_only_what_nobody_knows() -> No
 def test_a_checkpoint_looks_for_the_newest_once_before_and_once_after_its_fold() -> None:
     async def main() -> Counter[str]:
         store = await _ledger()
-        assert await advance_checkpoint(store, 1, virtual_sources(7), STATES_MAX) is not None
+        assert await advance_checkpoint(ledger_of(store, 1, sources=virtual_sources(7))) is not None
         return store.calls
 
     assert run_virtual(main) == {"list": 3, "get": 1, "get_suffix": AFTER + 1, "put_if_absent": 1}

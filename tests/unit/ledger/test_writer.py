@@ -20,7 +20,7 @@ from ledger.object_store.memory import MemoryStore
 from ledgermq.errors import NotOwner, OutOfOrderSequence, UnknownProducer
 from ledgermq.sources import Sources
 from tests.faulty_store import FaultyStore
-from tests.ledgers import STATES_MAX, append, append_and_wait, batch, own, read_values, session
+from tests.ledgers import STATES_MAX, append, append_and_wait, batch, ledger_of, own, read_values, session
 from tests.passing_store import PassingStore
 
 
@@ -169,7 +169,7 @@ async def test_a_claim_that_fills_a_deleted_slot_opens_no_term(store: ObjectStor
         slot = owner.issued_slot + 1
         await append_and_wait(owner, batch(b"a"))
         await append_and_wait(owner, batch(b"b"))
-        await advance_checkpoint(store, 1, sources, STATES_MAX, trim_to(owner.durable.slot + 1), owner.durable)
+        await advance_checkpoint(ledger_of(store, 1, sources=sources), trim_to(owner.durable.slot + 1), owner.durable)
         await store.delete([keys.segment(1, slot)])
 
     with pytest.raises(NotOwner):
@@ -195,7 +195,7 @@ async def test_a_zombie_that_fills_a_deleted_slot_runs_into_a_kept_claim(store: 
     first = append(zombie, batch(b"z1"))[0]
     owner = await own(store, sources, "b")
     await append_and_wait(owner, batch(b"b"))
-    await advance_checkpoint(store, 1, sources, STATES_MAX, trim_to(owner.durable.slot + 1), owner.durable)
+    await advance_checkpoint(ledger_of(store, 1, sources=sources), trim_to(owner.durable.slot + 1), owner.durable)
     await store.delete([keys.segment(1, owner.durable.slot)])
     second = append(zombie, batch(b"z2"))[0]
     await until(lambda: exists(store, keys.segment(1, owner.durable.slot)))
@@ -261,7 +261,7 @@ async def test_release_ends_the_term_in_the_ledger(store: ObjectStore, sources: 
     waiting = append(first, batch(b"a"))[0]
     await first.release("b")
     assert await waiting == 0
-    state = (await recover(store, 1, STATES_MAX)).state
+    state = (await recover(ledger_of(store, 1))).state
     assert state.released
     with pytest.raises(NotOwner) as caught:
         await append(first, batch(b"later"))[0]
@@ -312,9 +312,9 @@ async def test_recovery_starts_from_the_checkpoint_and_says_the_same(store: Obje
     writer = await own(store, sources)
     for value in (b"a", b"b", b"c"):
         await append_and_wait(writer, batch(value, producer=session(ord(value) - ord("a"))))
-    full = (await recover(store, 1, STATES_MAX)).state.to_proto()
-    checkpoint = await advance_checkpoint(store, 1, sources, STATES_MAX, durable=writer.durable)
+    full = (await recover(ledger_of(store, 1))).state.to_proto()
+    checkpoint = await advance_checkpoint(ledger_of(store, 1, sources=sources), durable=writer.durable)
     assert checkpoint is not None
-    after = await recover(store, 1, STATES_MAX)
+    after = await recover(ledger_of(store, 1))
     assert after.tail == []
     assert after.state.to_proto() == full == checkpoint.state

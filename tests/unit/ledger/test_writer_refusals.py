@@ -17,7 +17,7 @@ from ledger.object_store.contract import Buffer, ObjectStore, StoreUncertain
 from ledger.object_store.memory import MemoryStore
 from ledgermq.errors import LedgerMQError, NotOwner, StoreFull, StoreUnusable, Unauthorized
 from ledgermq.sources import Sources
-from tests.ledgers import STATES_MAX, append, append_and_wait, batch, own, read_values, session
+from tests.ledgers import append, append_and_wait, batch, ledger_of, own, read_values, session
 from tests.passing_store import PassingStore
 
 
@@ -105,7 +105,7 @@ async def test_what_lands_behind_a_refused_put_is_void(
     assert writer.durable.slot == first + 3  # in `first`, then behind the two void ones
     await writer.check_fence()
     assert await read_values(store) == {0: b"a", 1: b"b"}
-    assert (await recover(store, 1, STATES_MAX)).state.to_proto() == writer.durable.to_proto()
+    assert (await recover(ledger_of(store, 1))).state.to_proto() == writer.durable.to_proto()
     other = await own(store, sources, "b")
     with pytest.raises(NotOwner):
         await writer.check_fence()

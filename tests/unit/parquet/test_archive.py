@@ -25,6 +25,7 @@ from ledger.parquet.engine import LocalEngine
 from ledger.parquet.round import run_round
 from ledgermq.errors import DataDamaged, LedgerMQError, StoreUnusable
 from ledgermq.sources import Sources
+from tests.ledgers import ledger_of
 from tests.passing_store import PassingStore
 from tests.roots import Root, read_parquet_rows
 from tests.stores import memory_store, seeded_sources
@@ -50,8 +51,8 @@ async def filled(
     clock.now_us += 10**9
     if deleted:
         move = deletion_move(root.topics["t"], {0: deleted})
-        await advance_checkpoint(store, 1, sources, root.cluster.producer_states_max, move)
-    await apply_retention(store, 1, root.cluster, await root.catalog(), sources)
+        await advance_checkpoint(ledger_of(store, 1, cluster=root.cluster, sources=sources), move)
+    await apply_retention(ledger_of(store, 1, cluster=root.cluster, sources=sources), await root.catalog())
     clock.now_us += 10**9
     return root
 
@@ -76,7 +77,7 @@ async def live_rows(store: ObjectStore) -> dict[int, bytes]:
 
 
 async def tidy(root: Root, store: ObjectStore, sources: Sources) -> None:
-    await tidy_bundle(store, 1, root.cluster, await root.catalog(), sources)
+    await tidy_bundle(ledger_of(store, 1, cluster=root.cluster, sources=sources), await root.catalog())
 
 
 async def test_what_retention_takes_is_in_the_archive_and_nowhere_else(sources: Sources) -> None:
@@ -105,7 +106,9 @@ async def test_another_store_may_be_the_archive(sources: Sources) -> None:
 
     async with memory_store(sources) as store:
         root = await filled(store, clock, sources, archive_url="memory://vault")
-        await delete_expired_parquet(store, 1, root.cluster, await root.catalog(), sources, open_archive)
+        await delete_expired_parquet(
+            ledger_of(store, 1, cluster=root.cluster, sources=sources), await root.catalog(), open_archive
+        )
         assert await live_rows(store) == {}
         assert (await archived_rows(other), await archived_rows(store)) == (VALUES, {})
 

@@ -21,6 +21,7 @@ from ledger.parquet.archive import Archives
 from ledger.parquet.archive_owner import check_owner, decode_mark, encode_mark
 from ledgermq.errors import DataDamaged, FormatNotSupported, InvalidConfig
 from ledgermq.sources import Sources
+from tests.ledgers import ledger_of
 from tests.passing_store import PassingStore
 from tests.roots import Root, parquet_keys
 from tests.unit.parquet.test_archive import VALUES, archived_rows, filled, live_rows
@@ -47,7 +48,9 @@ class Vault:
         return await filled(store, self.clock, self.sources, archive_url="memory://vault")
 
     async def expire(self, root: Root) -> int:
-        return await delete_expired_parquet(root.store, 1, root.cluster, await root.catalog(), self.sources, self.open)
+        return await delete_expired_parquet(
+            ledger_of(root.store, 1, cluster=root.cluster, sources=self.sources), await root.catalog(), self.open
+        )
 
     async def open(self, url: str) -> ObjectStore:
         return self.store

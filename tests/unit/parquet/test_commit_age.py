@@ -21,6 +21,7 @@ from ledger.rounds.runner import compact_bundle
 from ledger.topics.catalog import METADATA, Topic, encode_topic_record, topic_key
 from ledgermq.sources import Sources
 from tests.keyed_topics import Written, put_pairs
+from tests.ledgers import ledger_of
 from tests.passing_store import PassingStore
 from tests.roots import Root, parquet_keys
 from tests.unit.parquet.test_gc import Clock
@@ -121,7 +122,7 @@ async def test_a_plan_that_was_finished_after_the_clock_was_read_is_not_noted_wi
     seen = await root.newest()
     seen_ms = await root.store.store_time_ms()
     await note_finished(
-        _CommitsMeanwhile(busy), 1, 20_000, root.sources, root.cluster.producer_states_max, seen.finished_plan
+        ledger_of(_CommitsMeanwhile(busy), 1, cluster=root.cluster, sources=root.sources), seen.finished_plan
     )
     newest = await root.newest()
     assert newest.finished_plan == seen.finished_plan + 1
@@ -133,7 +134,7 @@ async def test_a_note_proves_its_age_to_the_millisecond() -> None:
     root, clock = busy.root, busy.clock
     await busy.goes_on(3, MINUTE_US)
     noted = (await root.newest()).finished_plan
-    await note_finished(root.store, 1, 20_000, root.sources, root.cluster.producer_states_max, noted)
+    await note_finished(ledger_of(root.store, 1, cluster=root.cluster, sources=root.sources), noted)
     await busy.goes_on(1, 19_999_000)
     assert await finished_long_ago(root.store, 1, 20_000) == 0
     clock.now_us += 1000

@@ -17,6 +17,7 @@ from ledger.object_store.contract import Buffer, FencedPuts, ObjectInfo, ObjectS
 from ledger.object_store.memory import MemoryStore
 from ledger.topics.catalog import topic_key
 from ledgermq.sources import Sources
+from tests.ledgers import ledger_of
 from tests.passing_store import PassingStore
 from tests.roots import Root, read_everything, read_parquet_rows
 from tests.stores import seeded_sources
@@ -136,7 +137,7 @@ async def _check(root: Root) -> None:
     assert not [key for key in left if "/compactions/" in key]
     assert len([key for key in left if "/checkpoints/" in key]) == 2
     assert list(await root.store.list_fences()) == []
-    history = await read_history(root.store, 0, 100)
+    history = await read_history(ledger_of(root.store, 0))
     assert [r.key for r in await read_internal(root.store, history, 0, 0)] == [
         topic_key(name) for name in ("__metadata", "t", "later")
     ]

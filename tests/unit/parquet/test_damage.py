@@ -15,6 +15,7 @@ from ledger.log.segment import encode_segment, read_index
 from ledger.object_store.contract import ObjectStore
 from ledgermq.errors import DataDamaged
 from ledgermq.sources import Sources
+from tests.ledgers import ledger_of
 from tests.passing_store import PassingStore
 from tests.roots import NoTasks, Root, parquet_keys, read_parquet_rows
 from tests.stores import memory_store
@@ -207,7 +208,7 @@ async def test_a_damaged_page_keeps_the_files_of_its_partitions_and_no_others(so
         for _ in range(2):
             clock_us[0] += 30_000_000
             with pytest.raises(DataDamaged, match=page):
-                await tidy_bundle(store, 1, root.cluster, await root.catalog(), sources)
+                await tidy_bundle(ledger_of(store, 1, cluster=root.cluster, sources=sources), await root.catalog())
         checkpoint = await root.newest()
         starts = [
             (part.log_start, part.parquet_start)
@@ -227,13 +228,16 @@ async def test_a_page_that_is_damaged_once_retention_has_moved_the_log_keeps_no_
             await root.produce("t", (partition, [b"x"]))
             assert not (await root.compact()).failures
         await advance_checkpoint(
-            store, 1, sources, root.cluster.producer_states_max, log_start_move({(topic.id, p): 1 for p in range(3)})
+            ledger_of(store, 1, cluster=root.cluster, sources=sources),
+            log_start_move({(topic.id, p): 1 for p in range(3)}),
         )
         page = keys.file_page(1, partition_of(await root.newest(), topic.id, 1).newest_page)
         await _damage(store, page, 1)
         clock_us[0] += 30_000_000
         with pytest.raises(DataDamaged, match=page):
-            await delete_expired_parquet(store, 1, root.cluster, await root.catalog(), sources)
+            await delete_expired_parquet(
+                ledger_of(store, 1, cluster=root.cluster, sources=sources), await root.catalog()
+            )
         checkpoint = await root.newest()
         assert [partition_of(checkpoint, topic.id, partition).parquet_start for partition in range(3)] == [1, 0, 1]
         assert {name.partition for key in await parquet_keys(store) if (name := keys.parse_parquet(key))} == {1}

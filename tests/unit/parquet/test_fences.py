@@ -18,6 +18,7 @@ from ledger.object_store.contract import FenceClosed, ObjectStore
 from ledger.parquet.columns import empty_file, note_of_file
 from ledger.parquet.task import run_task, split_plan
 from ledgermq.sources import Sources
+from tests.ledgers import ledger_of
 from tests.roots import Root, parquet_keys
 from tests.stores import file_store, memory_store
 
@@ -99,17 +100,26 @@ async def test_parquet_is_deleted_only_when_old_enough_and_its_fences_are_closed
             await root.compact()
             clock_us[0] += 8_000_000
         kept = await parquet_keys(store)
-        states_max = root.cluster.producer_states_max
-        await advance_checkpoint(store, 1, sources, states_max, log_start_move({(topic.id, 0): 5}))
+        await advance_checkpoint(
+            ledger_of(store, 1, cluster=root.cluster, sources=sources), log_start_move({(topic.id, 0): 5})
+        )
         catalog = await root.catalog()
-        assert await delete_expired_parquet(store, 1, root.cluster, catalog, sources) == 0, (
+        assert await delete_expired_parquet(ledger_of(store, 1, cluster=root.cluster, sources=sources), catalog) == 0, (
             "page 2, witness of commit 1, is 16 s old"
         )
         clock_us[0] += 5_000_000
-        assert await delete_expired_parquet(store, 1, root.cluster, await root.catalog(), sources) == 1
+        assert (
+            await delete_expired_parquet(
+                ledger_of(store, 1, cluster=root.cluster, sources=sources), await root.catalog()
+            )
+            == 1
+        )
         assert await parquet_keys(store) == kept[1:]
         clock_us[0] += 30_000_000
-        assert await delete_expired_parquet(store, 1, root.cluster, await root.catalog(), sources) == 1, (
-            "the last file holds the log start"
-        )
+        assert (
+            await delete_expired_parquet(
+                ledger_of(store, 1, cluster=root.cluster, sources=sources), await root.catalog()
+            )
+            == 1
+        ), "the last file holds the log start"
         assert await parquet_keys(store) == kept[2:]

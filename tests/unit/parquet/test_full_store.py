@@ -49,7 +49,7 @@ async def segments(root: Root) -> int:
 
 async def removal(root: Root, store: ObjectStore) -> list[str]:
     engine = LocalEngine(root.sources, run_inline)
-    done = await remove_topics(store, root.cluster, await root.catalog(), root.sources, engine)
+    done = await remove_topics(Compaction(store, root.cluster, root.sources, engine), await root.catalog())
     assert not done.failures, done.failures
     return [topic.name for topic in done.free]
 

@@ -19,7 +19,7 @@ from ledger.object_store.metered import CountingMeter, MeteredStore
 from ledger.parquet.task import CompactionTask, TaskOutcome, run_task, split_plan
 from ledgermq.errors import DataDamaged
 from ledgermq.sources import Sources
-from tests.ledgers import STATES_MAX
+from tests.ledgers import ledger_of
 from tests.passing_store import PassingStore
 from tests.roots import NoTasks, Root, read_parquet_rows
 
@@ -39,7 +39,7 @@ async def root(sources: Sources) -> Root:
 
 async def task_of(root: Root, *, known: bool) -> CompactionTask:
     indexes = SegmentIndexes()
-    await read_history(root.store, 1, STATES_MAX, known=indexes)
+    await read_history(ledger_of(root.store, 1, known=indexes))
     plan = await read_plan(root.store, 1, 1)
     assert plan is not None
     [task] = split_plan(plan, root.store.url, root.cluster, known=indexes if known else None)
@@ -106,7 +106,7 @@ async def test_no_more_than_a_bound_travels(root: Root, monkeypatch: pytest.Monk
     whole = await task_of(root, known=True)
     monkeypatch.setattr("ledger.parquet.task.INDEX_BYTES_MAX", sum(map(len, whole.indexes[:2])))
     indexes = SegmentIndexes()
-    await read_history(root.store, 1, STATES_MAX, known=indexes)
+    await read_history(ledger_of(root.store, 1, known=indexes))
     plan = await read_plan(root.store, 1, 1)
     assert plan is not None
     [task] = split_plan(plan, root.store.url, root.cluster, known=indexes)

@@ -22,6 +22,7 @@ from ledger.log.segment import Batch
 from ledger.object_store.contract import Buffer, StoreThrottled
 from ledger.object_store.memory import MemoryStore
 from ledger.object_store.resilient import ResilientStore
+from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.rounds.runner import bring_facts_into_force, compact_root
 from ledger.topics.catalog import METADATA, topic_key
@@ -30,7 +31,7 @@ from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
 from ledgermq.protocol.records import encode_batch
 from tests.batches import batch_of
 from tests.faulty_store import Faults, FaultyStore
-from tests.ledgers import append_and_wait, encode_values
+from tests.ledgers import append_and_wait, encode_values, ledger_of
 from tests.passing_store import PassingStore
 from tests.roots import Root, parquet_keys, read_everything, read_parquet_rows
 from tests.stores import file_store, seeded_sources
@@ -109,9 +110,13 @@ async def test_a_run_by_hand_ends_though_a_topic_is_deleted_meanwhile_and_others
             await root.produce("new", (0, [b"first"]))
             return
         if how_far == "freed":
-            [freed] = (await remove_topics(root.store, root.cluster, await root.catalog(), root.sources, engine)).free
+            [freed] = (
+                await remove_topics(Compaction(root.store, root.cluster, root.sources, engine), await root.catalog())
+            ).free
             await root.put_internal(METADATA, topic_key(freed.name), None)
-        await bring_facts_into_force(root.store, 1, root.cluster, await root.catalog(), root.sources)
+        await bring_facts_into_force(
+            ledger_of(root.store, 1, cluster=root.cluster, sources=root.sources), await root.catalog()
+        )
         assert bool((await root.newest()).removed_topics) == (how_far == "noted")
 
     store = _Busy(root, remove)

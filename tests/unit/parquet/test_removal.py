@@ -18,6 +18,7 @@ from ledger.log.plan_chain import put_plan
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
+from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.plan import make_plan
 from ledger.parquet.repair import find_parked, repair_partition
@@ -26,6 +27,7 @@ from ledger.topics.removal import note_of, take_in_facts
 from ledgermq.sources import Sources
 from tests.damage import damage_batch, damage_checkpoint
 from tests.late_checkpoint import LateCheckpoint
+from tests.ledgers import ledger_of
 from tests.passing_store import PassingStore
 from tests.roots import Root, parquet_keys, read_everything
 
@@ -46,7 +48,9 @@ class SleepyStore(PassingStore):
 
 async def removal(root: Root, store: ObjectStore | None = None) -> list[str]:
     engine = LocalEngine(root.sources, run_inline)
-    done = await remove_topics(store or root.store, root.cluster, await root.catalog(), root.sources, engine)
+    done = await remove_topics(
+        Compaction(store or root.store, root.cluster, root.sources, engine), await root.catalog()
+    )
     assert not done.failures
     return [topic.name for topic in done.free]
 
@@ -103,7 +107,7 @@ async def removed_behind_an_open_plan(root: Root) -> fmt.CompactionPlan:
     """A plan that names files of the topic `gone` is put, then the topic is removed, and the
     bundle's checkpoint says so.
     """
-    history = await read_history(root.store, 1, root.cluster.producer_states_max)
+    history = await read_history(ledger_of(root.store, 1, cluster=root.cluster))
     plan = make_plan(
         history, await root.catalog(), everything=True, now_ms=root.sources.now_ms(), put_id=root.sources.new_id()
     )
@@ -111,7 +115,7 @@ async def removed_behind_an_open_plan(root: Root) -> fmt.CompactionPlan:
     assert await put_plan(root.store, plan, root.sources)
     await root.remove_topic("gone")
     await advance_checkpoint(
-        root.store, 1, root.sources, root.cluster.producer_states_max, take_in_facts(await root.catalog())
+        ledger_of(root.store, 1, cluster=root.cluster, sources=root.sources), take_in_facts(await root.catalog())
     )
     return plan
 
@@ -209,7 +213,7 @@ async def test_a_damaged_bundle_keeps_no_topic_in_another(sources: Sources) -> N
         await root.remove_topic(name)
     damaged = await damage_checkpoint(root.store, 2)
     engine = LocalEngine(sources, run_inline)
-    done = await remove_topics(root.store, root.cluster, await root.catalog(), sources, engine)
+    done = await remove_topics(Compaction(root.store, root.cluster, sources, engine), await root.catalog())
     assert [topic.name for topic in done.free] == ["before", "behind"]
     assert {bundle: error.object_key for bundle, error in done.failures.items()} == {2: damaged}
     assert [keys.parse_parquet(key).topic for key in await parquet_keys(root.store)] == ["inside"]  # type: ignore[union-attr]

@@ -13,7 +13,7 @@ from ledger.object_store.memory import MemoryStore
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.rounds.runner import compact_bundle
-from tests.ledgers import append_and_wait, batch, own
+from tests.ledgers import append_and_wait, batch, ledger_of, own
 from tests.requests_made import Requests
 from tests.roots import Root, read_everything
 from tests.stores import seeded_sources
@@ -77,9 +77,9 @@ async def test_a_slot_that_holds_another_segment_now_is_read_again() -> None:
     for life in (b"first", b"second"):
         writer = await own(store, sources)
         await append_and_wait(writer, batch(life, life))
-        history = await read_history(store, 1, STATES_MAX, known=known)
-        again = await read_history(store, 1, STATES_MAX, known=known)
-        fresh = await read_history(store, 1, STATES_MAX)
+        history = await read_history(ledger_of(store, 1, known=known))
+        again = await read_history(ledger_of(store, 1, known=known))
+        fresh = await read_history(ledger_of(store, 1))
         assert (
             [s.index for s in history.segments]
             == [s.index for s in again.segments]
@@ -95,14 +95,14 @@ async def test_known_indexes_are_bounded_and_given_up_when_they_are_trimmed() ->
     writer = await own(store, sources)
     for number in range(20):
         await append_and_wait(writer, batch(b"%d" % number))
-    read = await read_history(store, 1, STATES_MAX)
+    read = await read_history(ledger_of(store, 1))
     size = read.segments[5].tail_length
     known = SegmentIndexes(bytes_max=10 * size)
     for _ in range(2):
-        await read_history(store, 1, STATES_MAX, known=known)
+        await read_history(ledger_of(store, 1, known=known))
         assert 0 < known.bytes_held <= known.bytes_max
     store.made.clear()
-    history = await read_history(store, 1, STATES_MAX, known=known)
+    history = await read_history(ledger_of(store, 1, known=known))
     assert 10 <= store.made["get_suffix", "segments"] <= 12
     assert [s.index for s in history.segments] == [s.index for s in read.segments]
     known.drop_below(1, 8)
@@ -116,7 +116,7 @@ async def test_only_the_same_etag_finds_an_index(etag: str) -> None:
     sources = seeded_sources()
     store = Requests(MemoryStore("", sources))
     await own(store, sources)
-    (claim,) = (await read_history(store, 1, STATES_MAX)).segments
+    (claim,) = (await read_history(ledger_of(store, 1))).segments
     known = SegmentIndexes()
     known.keep(1, claim, "a")
     assert (known.find(1, claim.index.slot, etag) is claim) == (etag == "a")

@@ -10,6 +10,7 @@ from ledger.garbage.retention import log_start_by_retention
 from ledger.log.checkpoint import partition_of
 from ledger.topics.settings import TopicSettings
 from ledgermq.sources import Sources
+from tests.ledgers import ledger_of
 from tests.passing_store import PassingStore
 from tests.roots import Root, parquet_keys, read_parquet_rows
 from tests.stores import memory_store
@@ -115,8 +116,8 @@ async def test_the_store_is_asked_for_its_time_only_when_something_would_go(sour
         await root.produce("t", (0, [b"fresh"]), timestamp_ms=clock.now_us // 1000)
         assert not (await root.compact()).failures
         asked = _AskedForTime(store)
-        await apply_retention(asked, 1, root.cluster, await root.catalog(), sources)
+        await apply_retention(ledger_of(asked, 1, cluster=root.cluster, sources=sources), await root.catalog())
         assert asked.asked == 0
         clock.now_us += (7 * DAY_MS + 1) * 1000
-        await apply_retention(asked, 1, root.cluster, await root.catalog(), sources)
+        await apply_retention(ledger_of(asked, 1, cluster=root.cluster, sources=sources), await root.catalog())
         assert asked.asked == 1

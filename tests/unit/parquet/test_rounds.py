@@ -17,6 +17,7 @@ from ledger.parquet.plan import make_plan
 from ledger.parquet.round import run_round
 from ledger.rounds.runner import compact_root
 from ledgermq.sources import Sources
+from tests.ledgers import ledger_of
 from tests.roots import Root, parquet_keys, read_everything, read_parquet_rows
 from tests.stores import file_store, memory_store
 
@@ -67,7 +68,7 @@ async def test_a_snapshot_keeps_what_a_round_did_not_touch(sources: Sources) -> 
         await root.put_internal(offsets, b"c", b"new", 1)
         await root.compact()
         await root.put_internal(offsets, b"d", b"tail", 1)
-        history = await read_history(store, 1, 100)
+        history = await read_history(ledger_of(store, 1))
         assert history.checkpoint.snapshot_plan == 2
         first = await read_internal(store, history, offsets.id, 0)
         assert [(r.offset, r.key, r.value) for r in first] == [(0, b"a", b"0")]
@@ -80,7 +81,7 @@ async def test_a_snapshot_keeps_what_a_round_did_not_touch(sources: Sources) -> 
 async def test_an_open_plan_without_slots_is_kept_until_it_is_finished(sources: Sources) -> None:
     async with memory_store() as store:
         root = await Root.open(store, sources)
-        history = await read_history(store, 1, 100)
+        history = await read_history(ledger_of(store, 1))
         plan = make_plan(
             history, await root.catalog(), everything=False, barrier=True, now_ms=0, put_id=sources.new_id()
         )

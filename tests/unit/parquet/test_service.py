@@ -20,6 +20,7 @@ from ledger.rounds.stillness import STILL_S_MAX
 from ledgermq.errors import InvalidRequest, LedgerMQError, Unavailable
 from ledgermq_tools.ledger.compaction_service import parse_interval_s
 from tests.keyed_topics import Written, put_pairs
+from tests.ledgers import ledger_of
 from tests.passing_store import PassingStore
 from tests.requests_made import LateLists, Requests
 from tests.roots import Root, parquet_keys, read_everything
@@ -227,7 +228,7 @@ async def test_retention_in_a_still_bundle_waits_ten_minutes_at_most() -> None:
     assert (await root.newest()).partitions[0].log_start == 4, "records are as old as their timestamps say"
 
     root, store, _, service = await still_root()
-    await advance_checkpoint(store, 1, root.sources, 100, log_start_move({(root.topics["t"].id, 0): 4}))
+    await advance_checkpoint(ledger_of(store, 1, sources=root.sources), log_start_move({(root.topics["t"].id, 0): 4}))
     await service.run_once(collect=False)  # a rival did that, and so it is looked at
     assert len(await parquet_keys(store)) == 1, "not old enough"
     await asyncio.sleep(60)

@@ -21,6 +21,7 @@ from ledger.object_store.contract import Buffer, FencedPuts, ObjectInfo, ObjectS
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.task import run_task, split_plan
 from ledgermq.errors import LedgerMQError
+from tests.ledgers import ledger_of
 from tests.passing_store import PassingStore
 from tests.roots import NoTasks, Root, parquet_keys
 from tests.url_store import UrlStore
@@ -96,10 +97,15 @@ def test_no_deleted_file_comes_back(fenced: bool) -> None:
         await asyncio.sleep(NAP_S + 1)
         assert not (await root.compact()).failures
         await advance_checkpoint(
-            store, 1, sources, root.cluster.producer_states_max, log_start_move({(topic.id, 0): 1})
+            ledger_of(store, 1, cluster=root.cluster, sources=sources), log_start_move({(topic.id, 0): 1})
         )
         await asyncio.sleep(root.cluster.parquet_min_age_ms / 1000 + 1)
-        assert await delete_expired_parquet(store, 1, root.cluster, await root.catalog(), sources) == 1
+        assert (
+            await delete_expired_parquet(
+                ledger_of(store, 1, cluster=root.cluster, sources=sources), await root.catalog()
+            )
+            == 1
+        )
         slept = not late.done()
         result = (await asyncio.gather(late, return_exceptions=True))[0]
         assert not isinstance(result, BaseException) or isinstance(result, LedgerMQError)

@@ -17,7 +17,7 @@ from ledgermq.errors import DataDamaged, InvalidConfig, OffsetOutOfRange
 from ledgermq.sources import Sources
 from spark.source.batch import BatchReader
 from spark.source.data_source import LedgerMQDataSource
-from tests.ledgers import STATES_MAX
+from tests.ledgers import ledger_of
 from tests.roots import Root
 from tests.source_readers import batch_reader
 from tests.unit.parquet.test_gc import Clock
@@ -42,14 +42,14 @@ class Place:
             await root.compact(sources=sources)
         await root.produce("t", (0, [b"8"]), timestamp_ms=4000)
         if deleted:
-            await advance_checkpoint(store, 1, sources, STATES_MAX, deletion_move(topic, {0: deleted}))
+            await advance_checkpoint(ledger_of(store, 1, sources=sources), deletion_move(topic, {0: deleted}))
 
         def retention(draft: object) -> bool:
             part = next(part for part in draft.partitions if part.topic_id == topic.id)  # type: ignore[attr-defined]
             part.log_start = 6
             return True
 
-        await advance_checkpoint(store, 1, sources, STATES_MAX, retention)
+        await advance_checkpoint(ledger_of(store, 1, sources=sources), retention)
         self.root = root
 
     def open(self, deleted: int = 0) -> Place:
@@ -69,7 +69,9 @@ class Place:
             async with _OldStore(self.folder, sources) as store:
                 root = self.root
                 root.store = store
-                return await delete_expired_parquet(store, 1, root.cluster, await root.catalog(), sources)
+                return await delete_expired_parquet(
+                    ledger_of(store, 1, cluster=root.cluster, sources=sources), await root.catalog()
+                )
 
         return asyncio.run(main())
 

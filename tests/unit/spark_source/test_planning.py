@@ -21,7 +21,7 @@ from ledger.topics.catalog import METADATA, encode_topic_record, topic_key
 from ledgermq.sources import Sources
 from spark.source.options import parse_options
 from spark.source.planning import plan_query
-from tests.ledgers import STATES_MAX
+from tests.ledgers import ledger_of
 from tests.passing_store import PassingStore
 from tests.roots import Root, parquet_keys
 
@@ -131,7 +131,7 @@ async def take_all(root: Root, *, moved: bool) -> None:
     topic = root.topics["t"]
     for bundle in (1, 2):
         ends = {(topic.id, p): len(root.produced["t", p]) for p in range(4) if topic.bundles[p] == bundle}
-        await advance_checkpoint(root.store, bundle, root.sources, STATES_MAX, log_start_move(ends))
+        await advance_checkpoint(ledger_of(root.store, bundle, sources=root.sources), log_start_move(ends))
     for key in await parquet_keys(root.store) if moved else []:
         await move(root.store, key)
 

@@ -32,7 +32,7 @@ from ledgermq.errors import (
 )
 from ledgermq.sources import Sources
 from spark.source.stream import StreamReader
-from tests.ledgers import STATES_MAX
+from tests.ledgers import ledger_of
 from tests.roots import Root
 from tests.source_readers import stream_reader
 from tests.source_root import ALL, DAY, compact, fill
@@ -124,9 +124,11 @@ class Place:
         async def work(root: Root) -> None:
             topic = root.topics[name]
             key, bundle = (topic.id, partition), topic.bundles[partition]
-            assert await advance_checkpoint(root.store, bundle, root.sources, STATES_MAX, log_start_move({key: before}))
             assert await advance_checkpoint(
-                root.store, bundle, root.sources, STATES_MAX, partial(_forget, key=key, before=before)
+                ledger_of(root.store, bundle, sources=root.sources), log_start_move({key: before})
+            )
+            assert await advance_checkpoint(
+                ledger_of(root.store, bundle, sources=root.sources), partial(_forget, key=key, before=before)
             )
             for file in [info.key async for info in root.store.list(keys.PARQUET)]:
                 parsed = keys.parse_parquet(file)

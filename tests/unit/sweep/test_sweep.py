@@ -27,6 +27,7 @@ from ledger.topics.catalog import METADATA, topic_key
 from ledgermq.errors import Unavailable
 from ledgermq.sources import Sources
 from tests.damage import damage_checkpoint
+from tests.ledgers import ledger_of
 from tests.passing_store import PassingStore
 from tests.roots import Root, read_everything, read_parquet_rows
 from tests.stores import memory_store
@@ -63,7 +64,9 @@ class Untidied:
         return await find_removable(self.root.store, self.root.cluster, await self.root.catalog(), grace_ms)
 
     async def sweep(self, grace_ms: int = 0, store: ObjectStore | None = None) -> Swept:
-        return await sweep(store or self.root.store, self.root.cluster, self.sources, self.engine, grace_ms=grace_ms)
+        return await sweep(
+            Compaction(store or self.root.store, self.root.cluster, self.sources, self.engine), grace_ms=grace_ms
+        )
 
     def pass_time(self, hours: float = 2) -> None:
         self.clock.now_us += round(hours * HOUR_MS * 1000)
@@ -164,7 +167,7 @@ async def test_files_below_the_log_start_go_and_a_held_topic_keeps_its_own(sourc
         for name in ("t", "held"):
             topic = (await root.catalog()).topics_by_name[name]
             move = deletion_move(topic, {0: 2}) if name == "t" else _unheld(topic.id)
-            await advance_checkpoint(store, 1, sources, root.cluster.producer_states_max, move)
+            await advance_checkpoint(ledger_of(store, 1, cluster=root.cluster, sources=sources), move)
         untidied.pass_time()
         found = await untidied.find()
         assert [keys.parse_parquet(key).first_offset for key in found.keys(Kind.PARQUET)] == [0, 1]  # type: ignore[union-attr]
