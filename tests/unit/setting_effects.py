@@ -146,7 +146,7 @@ SPARK_SOURCE = {
     "failOnDataLoss": "unit/spark_source/test_batch.py::test_records_that_retention_took_fail_the_query_unless_told_otherwise",
     "includeArchive": "unit/spark_source/test_archive.py::test_all_is_read_whether_it_has_moved_or_not",
     "includeHeaders": "spark/test_source.py::test_nulls_headers_and_tags",
-    "tag": "spark/test_source.py::test_nulls_headers_and_tags",
+    "tag": "unit/spark_source/test_columns.py::test_only_records_with_one_of_the_tags_are_given",
 }
 SPARK_SINK = {
     "servers": "spark/test_sink.py::test_a_named_write_is_repeated_and_one_without_name_goes_on_by_the_name_it_tells",
