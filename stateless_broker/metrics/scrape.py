@@ -114,7 +114,7 @@ def _bundles(broker: Broker | None) -> Iterable[Metric]:
     def gauge(name: str, text: str, *more: str) -> GaugeMetricFamily:
         return GaugeMetricFamily(name, text, labels=("bundle", *more))
 
-    opened = broker.ownership.terms.opened if broker else {}
+    opened = broker.ownership.opened if broker else {}
     yield GaugeMetricFamily(names.OWNED_BUNDLES, "Bundles that this broker owns", len(opened) if broker else None)
     trouble = gauge(
         names.BUNDLE_TROUBLE, "1 for a bundle that should be served here and is not; the label says why", "code"

@@ -23,7 +23,7 @@ from stateless_broker.settings import BrokerSettings
 from tests.broker.cluster import Cluster, in_cluster
 from tests.broker.groups import Member, Outsider, ask, committed_offset, settled
 from tests.e2e.processes import BrokerProcesses
-from tests.keyed_root import Keyed
+from tests.worlds.keyed_root import Keyed
 
 
 @in_cluster("a:1", topics_max=1, partitions_max=3)

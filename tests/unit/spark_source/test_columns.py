@@ -16,7 +16,7 @@ from ledgermq.protocol.records import SCHEMA
 from spark.source.data_source import LedgerMQDataSource
 from spark.source.options import COLUMNS, parse_options
 from spark.source.rows import batches_of, columns_of, record_columns
-from tests.source_root import ALL, compact, fill
+from tests.worlds.source_root import ALL, compact, fill
 
 
 def of(*columns: tuple[str, object]) -> StructType:
