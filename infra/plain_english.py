@@ -153,7 +153,12 @@ def _prose_lines(content: str) -> list[tuple[int, str]]:
 
 def _too_wide(path: Path, content: str) -> Iterator[Finding]:
     for number, line in _prose_lines(content):
-        if len(_CODE.sub("", line)) > PROSE_COLUMNS and not line.lstrip().startswith(("|", "#")) and "](" not in line:
+        if (
+            " " in line.strip()
+            and len(_CODE.sub("", line)) > PROSE_COLUMNS
+            and not line.lstrip().startswith(("|", "#"))
+            and "](" not in line
+        ):
             yield Finding(path, number, "markdown", f"{len(line)} columns", f"wrap prose at {PROSE_COLUMNS}")
 
 

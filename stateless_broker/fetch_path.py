@@ -13,12 +13,13 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
 from ledger import keys
+from ledger.keys import PartitionId
 from ledger.topics.catalog import Topic
 from ledgermq.errors import CorruptFrame, InvalidRequest, LedgerMQError, SubscribeNotAccepted
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.batch_header import Buffer
 from ledgermq.protocol.frames import FetchFrame, Frame
-from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
+from ledgermq.protocol.limits import BATCH_BYTES_TYPICAL, FRAME_PAYLOAD_BYTES_MAX
 from ledgermq.runtime.tasks import end
 from stateless_broker.bundle.budgets import AnswerBudget, AnswerReader
 from stateless_broker.bundle.context import BundleMetrics
@@ -94,7 +95,6 @@ class FetchPath:
         self,
         topics: Topics,
         ownership: Ownership,
-        bytes_default: int,
         wait_s_max: float,
         metrics: BundleMetrics,
         answers: AnswerBudget,
@@ -103,7 +103,6 @@ class FetchPath:
     ) -> None:
         self._topics = topics
         self._ownership = ownership
-        self.bytes_default = bytes_default
         self.wait_s_max = wait_s_max
         self._metrics = metrics
         self._answers = answers
@@ -169,7 +168,7 @@ class FetchPath:
         """What the first of the cursors have; (without their batches, False) where there was no
         room for them until then.
         """
-        asked = min(request.max_bytes or self.bytes_default, FRAME_PAYLOAD_BYTES_MAX)
+        asked = min(request.max_bytes or BATCH_BYTES_TYPICAL, FRAME_PAYLOAD_BYTES_MAX)
         direct = self._direct and request.direct
         least = 0
         while True:
@@ -284,10 +283,12 @@ class FetchPath:
         Who asks the clock instead may ask in vain: a loop fires its timers up to the resolution of
         its clock too early.
         """
-        positions: dict[int, dict[tuple[int, int], int]] = {}
+        positions: dict[int, dict[PartitionId, int]] = {}
         for cursor in cursors:
             if cursor.topic is not None and cursor.bundle is not None:
-                positions.setdefault(cursor.bundle, {})[(cursor.topic.id, cursor.partition)] = cursor.high_watermark
+                positions.setdefault(cursor.bundle, {})[PartitionId(cursor.topic.id, cursor.partition)] = (
+                    cursor.high_watermark
+                )
         tasks = []
         for bundle, wanted in positions.items():
             owner = self._ownership.terms.opened.get(bundle)

@@ -56,12 +56,18 @@ class Membership:
         interval_s: float,
         peer_address: str = "",
         on_store_time: Callable[[int, float], None] = lambda store_ms, at_s: None,
+        rack: str = "",
     ) -> None:
         """`on_store_time(store_ms, at_s)` is called with what each look shows: see
         `TwoClocks.learn`.
         """
         self.me = Heartbeat(
-            broker=broker_id, address=address, incarnation=0, session=sources.new_id().hex(), peer_address=peer_address
+            broker=broker_id,
+            address=address,
+            incarnation=0,
+            session=sources.new_id().hex(),
+            peer_address=peer_address,
+            rack=rack,
         )
         self.members: dict[str, Member] = {}
         self.interval_s = interval_s

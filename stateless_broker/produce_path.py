@@ -79,20 +79,19 @@ class Admitted:
     entries: list[_Entry] = field(default_factory=list)
 
 
-class ProducePath:
-    """`window`: requests of one stream that may wait for their answers; a change counts for streams
-    that begin after it.
-    """
+WINDOW_REQUESTS = 64
+"""Requests of one stream that may wait for their answers."""
 
-    def __init__(self, topics: Topics, ownership: Ownership, window: int, run_blocking: RunBlocking) -> None:
+
+class ProducePath:
+    def __init__(self, topics: Topics, ownership: Ownership, run_blocking: RunBlocking) -> None:
         self._topics = topics
         self._ownership = ownership
-        self.window = window
         self._run_blocking = run_blocking
 
     async def stream(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
-        """Answers in the order of the requests; at most `window` of them wait."""
-        waiting: asyncio.Queue[Admitted | Exception | None] = asyncio.Queue(self.window)
+        """Answers in the order of the requests; at most `WINDOW_REQUESTS` of them wait."""
+        waiting: asyncio.Queue[Admitted | Exception | None] = asyncio.Queue(WINDOW_REQUESTS)
         reader = asyncio.create_task(self._admit_all(requests, waiting), name="produce stream")
         try:
             while (admitted := await waiting.get()) is not None:

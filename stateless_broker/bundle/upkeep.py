@@ -85,7 +85,7 @@ class Upkeep:
         if untrimmed <= self._limits.parked_slots_max or not self._reads.parked:
             return
         named = ", ".join(
-            f"{self._name(part.topic_id)}-{part.partition} ({part.parked.object_key})"
+            f"{self._name(part.topic_id)}/{part.partition} ({part.parked.object_key})"
             for part in self._reads.parked[:3]
         )
         raise ResourceExhausted(
@@ -96,7 +96,7 @@ class Upkeep:
 
     def parked(self) -> list[str]:
         return [
-            f"partition {self._name(part.topic_id)}-{part.partition} of bundle {self.bundle} is parked, for {part.parked.object_key} "
+            f"partition {self._name(part.topic_id)}/{part.partition} of bundle {self.bundle} is parked, for {part.parked.object_key} "
             "cannot be read: its records no longer become Parquet; `ledgermq repair ROOT --dry-run` shows what is damaged, and how to go on"
             for part in self._reads.parked
         ]

@@ -31,8 +31,11 @@ def open_groups(
     sources: Sources,
     clocks: TwoClocks,
     broker: Callable[[str], BrokerApi],
+    rack_of: Callable[[int], str],
 ) -> Groups:
-    """`broker(address)`: the broker there, this one included."""
+    """`broker(address)`: the broker there, this one included. `rack_of(bundle)`: the rack of its
+    owner, "" where it has none.
+    """
     limits = GroupLimits(
         members_max=settings.group_members_max,
         session_timeout_ms=settings.group_session_timeout_ms,
@@ -44,7 +47,7 @@ def open_groups(
         return whom, broker(whom)
 
     parts = TermParts(
-        core=lambda: GroupCoordinator(limits, CatalogView(lambda: metadata.catalog)),
+        core=lambda: GroupCoordinator(limits, CatalogView(lambda: metadata.catalog, rack_of)),
         ends=PartitionEnds(lambda: metadata.catalog, asked),
         sources=sources,
         clocks=clocks,

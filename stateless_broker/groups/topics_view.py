@@ -1,4 +1,6 @@
-"""The catalog as groups see it: living user topics, by name and by id."""
+"""The catalog as groups see it: living user topics by name and by id, and where their partitions
+are served.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,13 @@ from offsets.topics import TopicSize
 
 
 class CatalogView:
-    """`catalog()`: this broker's copy now. A `TopicsView`."""
+    """A `TopicsView`. `catalog()`: this broker's copy now. `rack_of(bundle)`: the rack of the
+    bundle's owner, "" where it has none.
+    """
 
-    def __init__(self, catalog: Callable[[], Catalog]) -> None:
+    def __init__(self, catalog: Callable[[], Catalog], rack_of: Callable[[int], str]) -> None:
         self._catalog = catalog
+        self._rack_of = rack_of
 
     @property
     def version(self) -> int:
@@ -32,8 +37,9 @@ class CatalogView:
         return catalog.is_removed(topic_id, catalog.offset)
 
     def rack(self, topic: TopicSize, partition: int) -> str:
-        """Brokers have no racks: every byte comes from the store."""
-        return ""
+        """Return the rack of the broker that owns the partition now."""
+        found = self._catalog().topics_by_id.get(topic.topic_id)
+        return self._rack_of(found.bundles[partition]) if found is not None else ""
 
 
 def _size(topic: Topic | None) -> TopicSize | None:

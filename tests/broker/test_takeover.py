@@ -15,8 +15,8 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import FetchFrame
 from stateless_broker.terms import Trouble
 from tests.broker.cluster import Cluster, fetch_of, frame_of, in_cluster, read_all, until, values_of
-from tests.ledgers import ledger_of
 from tests.virtual_time import virtual_sources
+from tests.worlds.ledgers import ledger_of
 
 
 def numbered(first: int, count: int) -> list[bytes]:

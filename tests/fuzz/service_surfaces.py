@@ -21,11 +21,11 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
 from ledgermq.protocol.methods import METHODS, PRODUCE, PRODUCE_ONCE, Kind, Method
 from stateless_broker.service import BrokerService
-from tests.batches import mutate
 from tests.broker.cluster import Cluster, batch_header, cluster_of, encoded, frame_of, read_all
 from tests.fuzz.mutation import filled, mutate_fields
 from tests.fuzz.surface import Surface, Untyped
 from tests.virtual_time import VirtualLoop
+from tests.worlds.batches import mutate
 
 ANSWER_S = 300.0
 """Virtual seconds: the longest long poll, and all that a broker waits for, are far below."""

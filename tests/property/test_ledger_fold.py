@@ -11,9 +11,9 @@ from ledger.log.recovery import advance_checkpoint, recover
 from ledger.log.writer import LedgerWriter, claim
 from ledger.object_store.memory import MemoryStore
 from ledgermq.errors import LedgerMQError, NotOwner
-from tests.faulty_store import Faults, FaultyStore
-from tests.ledgers import append, batch, ledger_of, read_values
+from tests.stores.faulty import Faults, FaultyStore
 from tests.virtual_time import virtual, virtual_sources
+from tests.worlds.ledgers import append, batch, ledger_of, read_values
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -13,11 +13,11 @@ from ledger.log.segment import Batch
 from ledger.log.writer import Append, LedgerWriter, claim
 from ledgermq.errors import LedgerMQError, NotOwner, ResourceExhausted
 from ledgermq.sources import Sources
-from tests.ledgers import ledger_of
 from tests.simulation.loop import Process
 from tests.simulation.model import Violation
 from tests.simulation.plan import RunPlan
 from tests.simulation.world import World
+from tests.worlds.ledgers import ledger_of
 
 BUNDLE = 1
 PUTS_IN_FLIGHT_MAX = 4

@@ -33,11 +33,11 @@ from ledger.topics.settings import parse_settings
 from ledgermq.errors import LedgerMQError, LegalHold
 from ledgermq.protocol.records import SCHEMA, encode_batch
 from ledgermq.sources import Sources
-from tests.ledgers import encode_values, ledger_of
 from tests.simulation.history import Outcome
 from tests.simulation.loop import Process
 from tests.simulation.rounds_plan import BUNDLES, RoundsPlan
 from tests.simulation.world import World
+from tests.worlds.ledgers import encode_values, ledger_of
 
 PARTITIONS = 2
 LASTING = ("main", "brief")

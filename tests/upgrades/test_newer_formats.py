@@ -38,11 +38,11 @@ from offsets.format import ledgermq_offsets_pb2 as offsets_fmt
 from stateless_broker.groups.offsets_topic import partition_of
 from tests.e2e.admin_port import ADMIN, AdminPort
 from tests.e2e.processes import BrokerProcesses
-from tests.ledgers import append_and_wait, ledger_of
-from tests.root_commands import RootCommand
-from tests.roots import cluster_with
-from tests.source_readers import batch_reader
 from tests.upgrades.golden import VERSIONS, contents, copy_root
+from tests.worlds.ledgers import append_and_wait, ledger_of
+from tests.worlds.root_commands import RootCommand
+from tests.worlds.roots import cluster_with
+from tests.worlds.source_readers import batch_reader
 
 NEWER = FORMAT_VERSION + 1
 BUNDLE = 1

@@ -14,17 +14,18 @@ from ledger import keys
 from ledger.blocking import run_inline
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.garbage.delete import log_start_move
+from ledger.keys import PartitionId
 from ledger.log.recovery import advance_checkpoint
 from ledger.log.segment import encode_segment
 from ledger.object_store.memory import MemoryStore
 from ledger.view.fetch_index import PartitionIndex, far_index, far_indexes
 from ledger.view.reader import LedgerReader
 from ledgermq.errors import DataDamaged, OffsetOutOfRange
-from tests.faulty_store import FaultyStore
-from tests.ledgers import ledger_of
-from tests.reading import opened_reader, read_to_end, rows_of
-from tests.roots import Root, parquet_keys
+from tests.stores.faulty import FaultyStore
 from tests.virtual_time import virtual_in, virtual_sources
+from tests.worlds.ledgers import ledger_of
+from tests.worlds.reading import opened_reader, read_to_end, rows_of
+from tests.worlds.roots import Root, parquet_keys
 
 
 @asynccontextmanager
@@ -40,7 +41,7 @@ on_a_root = virtual_in(two_partitions, "root", "store")
 
 
 def part(root: Root, partition: int = 0) -> tuple[int, int]:
-    return root.topics["t"].id, partition
+    return PartitionId(root.topics["t"].id, partition)
 
 
 def written(root: Root, partition: int = 0) -> dict[int, bytes]:

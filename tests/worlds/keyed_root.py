@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ledger import keys
 from ledger.blocking import run_inline
 from ledger.keyed.version import KeyedVersion, newest_version
-from ledger.keys import KeyedPlace
+from ledger.keys import PartitionId
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.compaction import Compaction
@@ -17,9 +17,9 @@ from ledger.rounds.keyed_runner import clean_bundle
 from ledger.rounds.runner import bring_facts_into_force, compact_bundle
 from ledger.topics.catalog import Catalog, Topic
 from ledgermq.sources import Sources
-from tests.keyed_topics import Pair, Written, put_pairs, read_plain_version
-from tests.ledgers import ledger_of
-from tests.roots import Root
+from tests.worlds.keyed_topics import Pair, Written, put_pairs, read_plain_version
+from tests.worlds.ledgers import ledger_of
+from tests.worlds.roots import Root
 
 HOUR_MS = 3_600_000
 
@@ -86,7 +86,7 @@ class Keyed:
         self.clock.now_us += int(hours * HOUR_MS * 1000)
 
     async def version(self) -> KeyedVersion:
-        published = await newest_version(self.root.store, KeyedPlace(self.topic.id, 0))
+        published = await newest_version(self.root.store, PartitionId(self.topic.id, 0))
         assert published is not None
         return published.version
 
