@@ -17,7 +17,7 @@ from ledger import keys
 from ledger.object_store.contract import Buffer, StoreUncertain
 from ledger.object_store.wrapper import StoreWrapper
 from ledgermq.client.descriptions import TopicDescription
-from ledgermq.client.producing.given_sessions import EncodedBatch
+from ledgermq.client.producing.sessions import EncodedBatch
 from ledgermq.errors import DataDamaged, MessageTooLarge, OutcomeUnknown, TopicBeingDeleted, Unavailable, UnknownTopic
 from spark.sink.cluster import Place
 from spark.sink.decision import decide, read_decision

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from ledger.blocking import run_inline
 from ledger.garbage.gc import collect_garbage
+from ledger.keys import PartitionId
 from ledger.object_store.contract import Buffer, ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.compaction import Compaction
@@ -103,7 +104,7 @@ class _World:
         if self.reader is None:
             self.reader = await opened_reader(self.store)
         await self.reader.refresh()
-        key = (self.topic.id, 0)
+        key = PartitionId(self.topic.id, 0)
         self._judge_older(await _rows_by_reader(self.reader, key), self.reader.end(key))
         assert fold(await _rows_by_reader(await opened_reader(self.store), key)) == self.written.table(
             len(self.written.rows)
@@ -128,7 +129,7 @@ class _World:
 
     async def plan(self) -> None:
         reader = await opened_reader(self.store)
-        key = (self.topic.id, 0)
+        key = PartitionId(self.topic.id, 0)
         self.planned = (await plan_ranges(reader, {key: (0, reader.end(key))}))[key]
 
     async def compact(self, store: ObjectStore) -> None:

@@ -19,10 +19,10 @@ import pytest
 from ledger.blocking import run_inline
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.garbage.delete import log_start_move, tidy_bundle
+from ledger.keys import PartitionId
 from ledger.log.checkpoint import newest_checkpoint, partition_of
 from ledger.log.history import History
 from ledger.log.recovery import advance_checkpoint, recover
-from ledger.log.writer import claim
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.object_store.resilient import ResilientStore
@@ -37,7 +37,7 @@ from ledgermq.sources import Sources
 from tests.stores.faulty import Faults
 from tests.stores.sleepy import SleepyStore
 from tests.virtual_time import run_virtual, virtual, virtual_sources
-from tests.worlds.ledgers import append, batch, ledger_of
+from tests.worlds.ledgers import append, batch, ledger_of, take_over
 from tests.worlds.reading import rows_of
 from tests.worlds.roots import Root, read_rows
 
@@ -132,7 +132,7 @@ class Reading:
             self.is_open = True
         await self.reader.refresh()
         for partition, offset in enumerate(self.positions):
-            key = (self.world.topic_id, partition)
+            key = PartitionId(self.world.topic_id, partition)
             try:
                 batches = await self.reader.read(key, offset, bytes_max)
             except OffsetOutOfRange:
@@ -158,11 +158,11 @@ async def query(world: World, store: ObjectStore, sources: Sources) -> None:
     await reader.open()
     spans = {}
     for number in range(PARTITIONS):
-        part = (world.topic_id, number)
+        part = PartitionId(world.topic_id, number)
         first = sources.random.randint(reader.log_start(part), reader.end(part))
         spans[part] = first, sources.random.randint(first, reader.end(part))
     partition = sources.random.randrange(PARTITIONS)
-    key = (world.topic_id, partition)
+    key = PartitionId(world.topic_id, partition)
     ranges = split((await plan_ranges(reader, spans))[key], sources.random.randint(1, 4))
     await asyncio.sleep(sources.random.choice((0, 1, 20)) * sources.random.random())
     executor, _ = world.process()
@@ -187,7 +187,7 @@ async def produce(world: World, store: ObjectStore, sources: Sources) -> None:
     """A term of ownership with several puts in flight; it may be fenced, and be a zombie, at any
     time.
     """
-    writer, _ = await claim(ledger_of(store, 1, cluster=world.root.cluster, sources=sources), "b")
+    writer = await take_over(ledger_of(store, 1, cluster=world.root.cluster, sources=sources), "b")
     try:
         for _ in range(sources.random.randrange(1, 8)):
             waiting = []
@@ -224,7 +224,7 @@ async def retain(world: World, store: ObjectStore, sources: Sources) -> None:
     ends = {part.partition: part.end for part in newest.state.ends}
     start = sources.random.randint(counters.log_start, max(counters.log_start, ends.get(partition, 0)))
     world.starts[partition] = max(world.starts[partition], start)
-    move = log_start_move({(world.topic_id, partition): start})
+    move = log_start_move({PartitionId(world.topic_id, partition): start})
     await advance_checkpoint(ledger_of(store, 1, cluster=world.root.cluster, sources=sources), move)
     await tidy_bundle(ledger_of(store, 1, cluster=world.root.cluster, sources=sources), await world.root.catalog())
 

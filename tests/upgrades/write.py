@@ -44,7 +44,7 @@ from tests.upgrades.golden import ROOTS, Expected
 from tests.worlds.ledgers import ledger_of
 
 OPTIONS = (*QUICK, "--bundles", "4", "--checkpoint-slots", "8", "--offsets-partitions", "4")
-OPTIONS += ("--url-life-ms", "1000", "--parquet-min-age-ms", "4000")
+OPTIONS += ("--constant-url-life-ms=1000", "--constant-parquet-min-age-ms=4000")
 FLIGHTS, TUNED, GONE, GOING, PRICES = "flights", "tuned", "gone", "going", "prices"
 TUNED_SETTINGS = {
     "retention.ms": 10**15,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ledger.blocking import run_inline
-from ledger.log.fold import PartitionKey
+from ledger.keys import PartitionId
 from ledger.log.stored_batch import StoredBatch
 from ledger.object_store.contract import ObjectStore
 from ledger.view.reader import LedgerReader
@@ -37,7 +37,7 @@ def rows_of(batches: Sequence[StoredBatch], offset: int) -> dict[int, bytes]:
 
 
 async def read_to_end(
-    reader: LedgerReader, key: PartitionKey, offset: int = 0, bytes_max: int = 1 << 20
+    reader: LedgerReader, key: PartitionId, offset: int = 0, bytes_max: int = 1 << 20
 ) -> dict[int, bytes]:
     found: dict[int, bytes] = {}
     while batches := await reader.read(key, offset, bytes_max):

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+from ledgermq.buffers import Buffer
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.errors import LedgerMQError
-from ledgermq.protocol.batch_header import Buffer
 from ledgermq.runtime.backoff import Backoff
 
 

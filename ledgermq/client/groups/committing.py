@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ledgermq.client.consuming.message import Message
-from ledgermq.client.consuming.start import OFFSET_MAX
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.committer import Committer, Refused, Wish
 from ledgermq.client.groups.holding import Holding
@@ -15,6 +14,7 @@ from ledgermq.client.groups.holdings import Holdings
 from ledgermq.client.groups.message import GroupMessage
 from ledgermq.client.groups.offset_store import OffsetEntry
 from ledgermq.errors import InvalidRequest, StaleAssignment
+from ledgermq.protocol.limits import OFFSET_MAX
 
 METADATA_BYTES_MAX = 4096
 

@@ -10,6 +10,7 @@ import pytest
 
 from ledger import keys
 from ledger.blocking import run_inline
+from ledger.keys import PartitionId
 from ledger.object_store.memory import MemoryStore
 from ledger.view.range_read import OffsetRange, RangeReader, plan_ranges
 from ledger.view.reader import LedgerReader
@@ -38,7 +39,7 @@ async def root(sources: Sources) -> Root:
 
 async def planned(root: Root, reader: LedgerReader | None = None) -> list[OffsetRange]:
     reader = reader or await opened_reader(root.store)
-    keys_of = [(root.topics["t"].id, partition) for partition in range(PARTITIONS)]
+    keys_of = [PartitionId(root.topics["t"].id, partition) for partition in range(PARTITIONS)]
     return [
         part
         for parts in (await plan_ranges(reader, {key: (0, reader.end(key)) for key in keys_of})).values()
