@@ -15,7 +15,7 @@ from ledger.object_store.contract import AlreadyExists, FenceClosed, ObjectMissi
 from ledger.object_store.file import FileStore
 from ledger.object_store.hdfs import open_hdfs
 from ledger.object_store.memory import MemoryStore
-from ledger.object_store.metered import CountingMeter, MeteredStore
+from ledger.object_store.metered import MeteredStore
 from ledger.object_store.probe import probe_store
 from ledger.object_store.resilient import ResilientStore
 from ledger.object_store.s3 import CLIENTS, open_s3
@@ -23,6 +23,7 @@ from ledgermq.client.consuming.direct_reads import CannotRead, DirectReads
 from ledgermq.errors import InvalidRequest
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.sources import Sources
+from tests.stores.counting import CountingMeter
 from tests.stores.faulty import FaultyStore
 
 FENCE = "0001-00000000000000000007-00ff"

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from ledger.object_store.metered import CountingMeter
 from ledger.object_store.s3_location import S3Location, parse_s3_url
 from ledger.root.open import open_store
 from ledgermq.errors import InvalidConfig, Unauthorized
 from ledgermq.sources import Sources
+from tests.stores.counting import CountingMeter
 
 
 async def test_a_file_root_is_opened_again_by_its_url(tmp_path: Path, sources: Sources) -> None:
