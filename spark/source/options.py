@@ -32,6 +32,7 @@ from typing import Literal
 from ledgermq.client.consuming.message import TABLE_SCHEMA
 from ledgermq.client.record import microseconds_of
 from ledgermq.errors import InvalidConfig
+from ledgermq.protocol.limits import OFFSET_MAX
 from spark.options import known_options
 
 NAMES = (
@@ -56,7 +57,6 @@ NAMES = (
 COLUMNS = tuple(TABLE_SCHEMA.names)
 EARLIEST, LATEST = -2, -1
 MIN_PARTITIONS_MAX = 100_000
-OFFSET_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)

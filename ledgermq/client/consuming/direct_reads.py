@@ -20,7 +20,7 @@ from http.client import HTTPException
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from ledgermq.errors import CorruptFrame, InvalidConfig
+from ledgermq.errors import CorruptFrame
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.batch_header import check_crc
 from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
@@ -45,25 +45,6 @@ class Range:
     @property
     def length(self) -> int:
         return sum(length for length, _ in self.batches)
-
-
-def check_place(place: object) -> None:
-    """Raises InvalidConfig."""
-    if place != "" and not _is_place(place):
-        raise InvalidConfig(f"direct_reads is empty or a URL as file:///folder or https://host/folder, not {place!r}")
-
-
-def _is_place(place: object) -> bool:
-    if not isinstance(place, str):
-        return False
-    try:
-        parts = urlsplit(place)
-    except ValueError:
-        return False
-    has_host = bool(parts.netloc)
-    return (parts.scheme, has_host) in {("file", False), ("http", True), ("https", True)} and not (
-        parts.query or parts.fragment
-    )
 
 
 class DirectReads:

@@ -17,13 +17,13 @@ from typing import Any, cast
 from ledgermq.client.consuming.direct_reads import DirectReads
 from ledgermq.client.consuming.prefetch import Prefetch
 from ledgermq.client.consuming.reading import FetchedRun, Reading
-from ledgermq.client.consuming.start import OFFSET_MAX
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.suspicion import SUSPICION_S, ask_at_s
 from ledgermq.errors import CorruptFrame, LedgerMQError, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
 from ledgermq.protocol.frames import FetchFrame
+from ledgermq.protocol.limits import OFFSET_MAX
 from ledgermq.protocol.status import error_from_proto
 from ledgermq.runtime.tasks import end
 

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import pyarrow as pa
 
+from ledgermq.buffers import Buffer
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.record import datetime_of
 from ledgermq.errors import CorruptFrame, InvalidRequest, LedgerMQError
-from ledgermq.protocol.batch_header import Buffer, check_crc
+from ledgermq.protocol.batch_header import check_crc
 from ledgermq.protocol.records import SCHEMA, decode_batch
 
 MessageHeaders = tuple[tuple[str, bytes | None], ...]

@@ -22,10 +22,10 @@ from typing import Generic
 
 import pyarrow as pa
 
+from ledgermq.buffers import Buffer
 from ledgermq.client.consuming.message import M, table_of
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.errors import LedgerMQError
-from ledgermq.protocol.batch_header import Buffer
 from ledgermq.runtime.backoff import Backoff
 from ledgermq.runtime.transitions import next_state
 

@@ -12,8 +12,7 @@ from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.offsets import At
 from ledgermq.durations import find_duration_ms
 from ledgermq.errors import InvalidConfig, UnknownPartition
-
-OFFSET_MAX = 2**63 - 1
+from ledgermq.protocol.limits import OFFSET_MAX
 
 Position = int | Literal["earliest", "latest"] | datetime
 Wanted = int | str | datetime | timedelta

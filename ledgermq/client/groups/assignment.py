@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from ledgermq.client.consuming.start import check_position
-from ledgermq.client.descriptions import TopicPartition, check_topic_name
+from ledgermq.client.descriptions import TopicPartition, check_topic_text
 from ledgermq.client.offsets import At, Offsets
 from ledgermq.client.settings import GroupSettings
 from ledgermq.errors import InvalidConfig, InvalidGroupName, LedgerMQError
@@ -83,8 +83,8 @@ def topics_of(topics: Topics) -> tuple[list[str], str]:
     if isinstance(topics, re.Pattern):
         return [], _re2(topics)
     if isinstance(topics, str):
-        return ([], topics) if topics.startswith("^") else ([check_topic_name(topics)], "")
-    names = [check_topic_name(name) for name in dict.fromkeys(topics)]
+        return ([], topics) if topics.startswith("^") else ([check_topic_text(topics)], "")
+    names = [check_topic_text(name) for name in dict.fromkeys(topics)]
     if not names:
         raise InvalidConfig("a consumer needs the names of one topic or more, or a pattern")
     return names, ""

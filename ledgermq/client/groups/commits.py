@@ -17,13 +17,13 @@ from typing import NamedTuple
 
 from ledgermq.client.consuming.message import Message, partition_of
 from ledgermq.client.consuming.reader import Reader
-from ledgermq.client.consuming.start import OFFSET_MAX
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.holding import Holding
 from ledgermq.client.groups.message import GroupMessage
 from ledgermq.errors import CommitGoesBack, GroupError, InvalidRequest, LedgerMQError, StaleAssignment, Unavailable
 from ledgermq.offset_stores.contract import OffsetEntry, OffsetStore
 from ledgermq.offset_stores.rules import METADATA_BYTES_MAX
+from ledgermq.protocol.limits import OFFSET_MAX
 from ledgermq.runtime.tasks import end
 
 Refused = dict[TopicPartition, LedgerMQError]

@@ -34,7 +34,7 @@ from ledgermq.errors import DataDamaged, StoreUnusable
 from ledgermq.sources import Sources
 from tests.stores.faulty import FaultyStore
 from tests.stores.one_put import OnePut
-from tests.worlds.ledgers import ledger_of
+from tests.worlds.ledgers import ledger_of, take_over
 from tests.worlds.roots import Root
 
 FOLDERS = {
@@ -240,7 +240,7 @@ async def test_a_put_counts_only_once_its_copy_is_there(
             await super().put_if_absent(key, buffers)
 
     faulty = FailsCopies(bucket, sources)
-    writer, _ = await claim(ledger_of(CopyingStore(faulty), 0, sources=sources), "b")
+    writer = await take_over(ledger_of(CopyingStore(faulty), 0, sources=sources), "b")
     claimed = keys.segment(0, writer.issued_slot)
     assert faulty.calls["copies"] == 1
     assert await bucket.get(claimed) == await bucket.get(claimed + keys.COPY)
@@ -294,7 +294,7 @@ async def test_of_two_that_differ_the_copy_is_the_one_that_was_put_first(
     key = await last(bucket, keys.segments(0))
     good = await bucket.get(key)
     await bucket.delete([key])
-    writer, _ = await claim(ledger_of(bucket, 0, sources=sources), "late")
+    writer = await take_over(ledger_of(bucket, 0, sources=sources), "late")
     assert keys.segment(0, writer.issued_slot) == key
     await writer.close()
     assert await damage(root) == [key]
