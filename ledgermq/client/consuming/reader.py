@@ -107,7 +107,7 @@ class Reader(Generic[M]):
         self._fetcher.wake()
 
     def hold_back(self, reading: Reading) -> None:
-        """Hand out nothing of it until `go_on`: whoever has it can take no more at present."""
+        """Hand out nothing of it until `go_on`: its consumer can take no more at present."""
         reading.turn(FlowStep.HOLD_BACK)
         if self.run is not None and self.run.reading is reading:
             if not self.run.spent:

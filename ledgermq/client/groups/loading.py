@@ -35,7 +35,7 @@ class Loading:
     async def load(self, holdings: Sequence[Holding]) -> tuple[list[Holding], LedgerMQError | None]:
         """Return the holdings whose start is known now, and why the others' is not.
 
-        A holding that was let go meanwhile is left out.
+        Holdings that were let go in the mean time are left out.
         """
         try:
             stored = await self.stored(holdings)
