@@ -58,7 +58,7 @@ class PausableStore(StoreWrapper):
     def resume(self) -> None:
         self._running.set()
 
-    async def run(self, operation: str, bytes_known: int, step: Callable[[], Awaitable[T]]) -> T:
+    async def run(self, operation: str, what: str, bytes_known: int, step: Callable[[], Awaitable[T]]) -> T:
         await self._running.wait()
         return await step()
 

@@ -36,7 +36,7 @@ from tests.broker.groups import (
     coordinator_of,
     settled,
 )
-from tests.passing_store import PassingStore
+from tests.stores.one_put import OnePut
 from tests.virtual_time import virtual, virtual_sources
 
 
@@ -96,7 +96,7 @@ async def test_users_leave_the_topic_of_offsets_alone(cluster: Cluster) -> None:
     assert [topic.name for topic in described.topics] == ["t"]
 
 
-class SlowStore(PassingStore):
+class SlowStore(OnePut):
     """A put takes fifty milliseconds, so that what comes meanwhile gathers; counts segments,
     however often each is tried (hedges).
     """

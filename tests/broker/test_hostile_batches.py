@@ -16,8 +16,8 @@ from ledgermq.protocol.records import SCHEMA
 from stateless_broker.ownership import Ownership
 from stateless_broker.produce_path import DECODED_BYTES_MAX, INLINE_BYTES_MAX, ProducePath
 from stateless_broker.topics import Topics
-from tests.batches import BUFFERS, batch_of, get_pair, serialize
 from tests.broker.cluster import Cluster, batch_header, encoded, in_cluster
+from tests.worlds.batches import BUFFERS, batch_of, get_pair, serialize
 
 ROW = {
     "key": b"kk",

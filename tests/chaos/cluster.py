@@ -18,7 +18,7 @@ from contextlib import AsyncExitStack, contextmanager
 from ledgermq.cli.exit_codes import ExitCode
 from tests.chaos.children import LEDGERMQ, Child, Children, Place
 from tests.chaos.stores import ChaosStore
-from tests.cutting_proxy import NEVER, CuttingProxy, cutting_proxy
+from tests.servers.cutting_proxy import NEVER, CuttingProxy, cutting_proxy
 from tests.simulation.model import Violation
 
 READY_S_MAX = 60.0

@@ -25,8 +25,8 @@ from ledgermq.errors import StoreFull
 from ledgermq.sources import Sources
 from tests.e2e.admin_port import ADMIN, AdminPort
 from tests.e2e.processes import QUICK, BrokerProcesses
-from tests.small_disk import small_disk
-from tests.throttling_proxy import throttling_proxy
+from tests.servers.small_disk import small_disk
+from tests.servers.throttling_proxy import throttling_proxy
 
 PARTITIONS = 4
 

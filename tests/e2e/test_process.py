@@ -22,7 +22,7 @@ from ledgermq.protocol.methods import METHODS, SERVICE
 from tests.broker.cluster import fetch_of
 from tests.e2e.processes import BrokerProcess, BrokerProcesses
 from tests.e2e.raw_client import RawClient
-from tests.roots import cluster_with
+from tests.worlds.roots import cluster_with
 
 
 @pytest.fixture

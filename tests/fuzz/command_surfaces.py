@@ -28,11 +28,11 @@ from ledgermq.client.target import is_root_url, parse_addresses
 from ledgermq.errors import InvalidConfig
 from ledgermq_tools.ledger import fsck, inspect
 from stateless_broker.settings import load_settings
-from tests.batches import mutate
-from tests.filled_root import fill_root
 from tests.fuzz.input_surfaces import FOLDER
 from tests.fuzz.surface import Surface, Untyped
-from tests.stores import seeded_sources
+from tests.stores.backends import seeded_sources
+from tests.worlds.batches import mutate
+from tests.worlds.filled_root import fill_root
 
 _runner = asyncio.Runner()
 TARGETS = [

@@ -23,7 +23,6 @@ from ledger.keys import PartitionId
 from ledger.log.checkpoint import newest_checkpoint, partition_of
 from ledger.log.history import History
 from ledger.log.recovery import advance_checkpoint, recover
-from ledger.log.writer import claim
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.object_store.resilient import ResilientStore
@@ -35,11 +34,11 @@ from ledger.view.range_read import RangeReader, plan_ranges, split
 from ledger.view.reader import LedgerReader
 from ledgermq.errors import DataDamaged, LedgerMQError, OffsetOutOfRange
 from ledgermq.sources import Sources
-from tests.faulty_store import Faults, FaultyStore
-from tests.ledgers import append, batch, ledger_of
-from tests.reading import rows_of
-from tests.roots import Root, read_rows
+from tests.stores.faulty import Faults, FaultyStore
 from tests.virtual_time import run_virtual, virtual, virtual_sources
+from tests.worlds.ledgers import append, batch, ledger_of, take_over
+from tests.worlds.reading import rows_of
+from tests.worlds.roots import Root, read_rows
 
 SEEDS = int(os.environ.get("LEDGERMQ_SEEDS", "4"))
 FAILED_ONCE = (79, 297)
@@ -199,7 +198,7 @@ async def produce(world: World, store: ObjectStore, sources: Sources) -> None:
     """A term of ownership with several puts in flight; it may be fenced, and be a zombie, at any
     time.
     """
-    writer, _ = await claim(ledger_of(store, 1, cluster=world.root.cluster, sources=sources), "b")
+    writer = await take_over(ledger_of(store, 1, cluster=world.root.cluster, sources=sources), "b")
     try:
         for _ in range(sources.random.randrange(1, 8)):
             waiting = []

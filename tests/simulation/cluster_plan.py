@@ -26,11 +26,14 @@ class ClusterPlan:
     request_timeout_s: float
     delivery_timeout_s: float
     is_s3: bool
+    direct_reads: bool
+    """Brokers say where segments are, and readers read them from the store."""
 
 
 def cluster_plan_of(seed: int) -> ClusterPlan:
     r = random.Random(f"cluster plan {seed}")
     answer_memory = random.Random(f"memory for answers {seed}").choice((1024 * 1024, 256 * 1024 * 1024))
+    direct_reads = random.Random(f"direct reads {seed}").random() < 0.5
     is_s3 = random.Random(f"cluster on S3 {seed}").random() < 0.3
     target = r.choice((4096, 65536, 128 * 1024 * 1024))
     lag = r.choice((500, 5000, 30_000))
@@ -56,6 +59,7 @@ def cluster_plan_of(seed: int) -> ClusterPlan:
             background_compaction=r.random() < 0.8,
             bundles=r.randint(2, 4),
             producer_states_max=r.choice((3, 10, 100_000)),
+            direct_reads=direct_reads,
         ),
         constants=BrokerConstants(
             damaged_retry_s=5,
@@ -77,4 +81,5 @@ def cluster_plan_of(seed: int) -> ClusterPlan:
         request_timeout_s=r.choice((2.0, 10.0, 30.0)),
         delivery_timeout_s=r.choice((5.0, 30.0, 120.0)),
         is_s3=is_s3,
+        direct_reads=direct_reads,
     )

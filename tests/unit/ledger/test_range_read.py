@@ -22,9 +22,9 @@ from ledger.object_store.metered import CountingMeter, MeteredStore
 from ledger.view.range_read import OffsetRange, RangeReader, plan_ranges, split
 from ledgermq.errors import DataDamaged, OffsetOutOfRange
 from ledgermq.sources import Sources
-from tests.ledgers import ledger_of
-from tests.reading import opened_reader
-from tests.roots import Root, parquet_keys
+from tests.worlds.ledgers import ledger_of
+from tests.worlds.reading import opened_reader
+from tests.worlds.roots import Root, parquet_keys
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ from ledger.view.reader import LedgerReader
 from ledger.view.shared_slots import SharedSlots
 from ledgermq.errors import DataDamaged
 from ledgermq.sources import Sources
-from tests.broker.counting_store import CountingStore
-from tests.reading import opened_reader
-from tests.roots import Root
+from tests.stores.counting import CountingStore
+from tests.worlds.reading import opened_reader
+from tests.worlds.roots import Root
 
 PARTITIONS = 4
 SEGMENTS = 5

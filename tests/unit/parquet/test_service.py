@@ -13,6 +13,7 @@ from ledger.garbage.delete import log_start_move
 from ledger.keys import PartitionId
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.memory import MemoryStore
+from ledger.object_store.wrapper import StoreWrapper
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.keyed_report import CleaningReport
 from ledger.parquet.report import Lag, RoundReport
@@ -20,12 +21,11 @@ from ledger.rounds.service import CompactionService, ServiceEvents
 from ledger.rounds.stillness import STILL_S_MAX
 from ledgermq.errors import InvalidRequest, LedgerMQError, Unavailable
 from ledgermq_tools.ledger.compaction_service import parse_interval_s
-from tests.keyed_topics import Written, put_pairs
-from tests.ledgers import ledger_of
-from tests.passing_store import PassingStore
-from tests.requests_made import LateLists, Requests
-from tests.roots import Root, parquet_keys, read_everything
+from tests.stores.requests_made import LateLists, Requests
 from tests.virtual_time import virtual, virtual_sources
+from tests.worlds.keyed_topics import Written, put_pairs
+from tests.worlds.ledgers import ledger_of
+from tests.worlds.roots import Root, parquet_keys, read_everything
 
 VALUES = [b"x" * 50] * 4
 
@@ -50,7 +50,7 @@ class Heard(ServiceEvents):
         self.failed.append((bundle, error))
 
 
-class NoDeletes(PassingStore):
+class NoDeletes(StoreWrapper):
     """Segments of bundle 1 cannot be deleted. `tries`: how often it was tried."""
 
     tries = 0
@@ -63,7 +63,7 @@ class NoDeletes(PassingStore):
         await self.inner.delete(keys_of)
 
 
-class SlowStore(PassingStore):
+class SlowStore(StoreWrapper):
     """Each range of a segment of bundle 1 takes its time."""
 
     def __init__(self, inner: MemoryStore, seconds: float) -> None:

@@ -6,10 +6,10 @@ from collections import Counter
 
 from ledger import keys
 from ledger.object_store.contract import ObjectStore
-from tests.passing_store import PassingStore
+from ledger.object_store.wrapper import StoreWrapper
 
 
-class CountingStore(PassingStore):
+class CountingStore(StoreWrapper):
     """Reads of everything but heartbeats, by operation, and their bytes."""
 
     def __init__(self, inner: ObjectStore) -> None:

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 
 from ledger.object_store.contract import ObjectInfo, ObjectStore
-from tests.passing_store import PassingStore
+from ledger.object_store.wrapper import StoreWrapper
 
 
-class Requests(PassingStore):
+class Requests(StoreWrapper):
     """Counts requests by (operation, folder)."""
 
     def __init__(self, inner: ObjectStore) -> None:

@@ -19,7 +19,7 @@ from spark.sink.cluster import Place
 from spark.sink.options import SinkOptions
 from stateless_broker.in_process import InProcessConnector
 from tests.broker.cluster import Cluster
-from tests.faulty_store import Faults, FaultyStore
+from tests.stores.faulty import Faults, FaultyStore
 from tests.virtual_time import virtual_sources
 
 NO_FAULTS = Faults()
@@ -35,9 +35,6 @@ class BetweenReads(StoreWrapper):
     def __init__(self, inner: ObjectStore, *steps: Step) -> None:
         super().__init__(inner)
         self._steps = deque(steps)
-
-    async def run(self, operation: str, bytes_known: int, step: Callable[[], Awaitable[T]]) -> T:
-        return await step()
 
     async def get(self, key: str) -> bytes:
         if key.startswith(keys.sink_staged("q")) and self._steps:

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 
 from ledger.object_store.contract import Buffer, FencedPuts, ObjectStore
 from ledger.object_store.memory import MemoryStore
+from ledger.object_store.wrapper import StoreWrapper
 from ledgermq.errors import LedgerMQError, StoreFull
-from tests.passing_store import PassingStore
+from tests.stores.one_put import OnePut
 from tests.virtual_time import virtual_sources
 
 
-class FullStore(PassingStore):
+class FullStore(StoreWrapper):
     """Room for so many Parquet files; what is small may be put, as where a reserve is kept."""
 
     def __init__(self, inner: ObjectStore, files: int = 0) -> None:
@@ -40,7 +41,7 @@ class _Puts(FencedPuts):
             await self._inner.put_if_absent(key, buffers)
 
 
-class RefusingStore(PassingStore):
+class RefusingStore(OnePut):
     """Takes nothing while there is a `refusal`."""
 
     def __init__(self) -> None:

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Sequence
 
 from ledger.object_store.contract import Buffer, FenceClosed, FencedPuts, ObjectStore
+from ledger.object_store.wrapper import StoreWrapper
 from ledgermq.sources import Sources
-from tests.passing_store import PassingStore
 
 
-class UrlStore(PassingStore):
+class UrlStore(StoreWrapper):
     """As S3: nothing closes a fence; a permission lasts `url_life`, and an upload that began in
     time may take as long again.
     """

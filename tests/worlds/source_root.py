@@ -9,7 +9,7 @@ from pathlib import Path
 from ledger.open_root import root_url
 from ledger.root.open import open_store
 from ledgermq.sources import Sources
-from tests.roots import Root
+from tests.worlds.roots import Root
 
 DAY = "2024-01-01"
 """A topic's name that Spark would take for a date."""

@@ -10,12 +10,12 @@ from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.log.checkpoint import decode_checkpoint
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import Buffer
-from tests.ledgers import ledger_of
-from tests.passing_store import PassingStore
-from tests.roots import Root
+from tests.stores.one_put import OnePut
+from tests.worlds.ledgers import ledger_of
+from tests.worlds.roots import Root
 
 
-class LateCheckpoint(PassingStore):
+class LateCheckpoint(OnePut):
     """The first checkpoint that `is_it` arrives when two others have been put and the older of them
     deleted.
     """

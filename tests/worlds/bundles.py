@@ -17,7 +17,7 @@ from ledgermq.protocol.records import decode_batch
 from ledgermq.sources import Sources
 from stateless_broker.bundle.context import BundleContext, BundleLimits, BundleMetrics
 from stateless_broker.bundle.owner import BundleOwner
-from tests.ledgers import STATES_MAX, TOPIC_ID
+from tests.worlds.ledgers import STATES_MAX, TOPIC_ID
 
 TOPIC = Topic(TOPIC_ID, "t", (1, 1, 1))
 QUIET = BundleLimits(background_compaction=False)

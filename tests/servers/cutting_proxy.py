@@ -19,7 +19,7 @@ from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
 
 from ledgermq.runtime.tasks import end
-from tests.loopback_server import serving
+from tests.servers.loopback_server import serving
 
 NEVER = 1 << 40
 """As `pieces_max`: no connection is cut but by `cut_off`."""

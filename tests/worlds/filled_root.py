@@ -14,8 +14,8 @@ from ledger.log.segment import Batch
 from ledger.topics.catalog import METADATA, Topic, encode_topic_record, topic_key
 from ledgermq.protocol.records import SCHEMA, encode_batch
 from ledgermq.sources import Sources
-from tests.ledgers import STATES_MAX, append_and_wait, batch, ledger_of, own
-from tests.stores import file_store
+from tests.stores.backends import file_store
+from tests.worlds.ledgers import STATES_MAX, append_and_wait, batch, ledger_of, own
 
 BUNDLES = 3
 FLIGHTS = Topic(1, "flights", (1,), {"cleanup.policy": "delete"})

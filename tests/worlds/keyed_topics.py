@@ -21,8 +21,8 @@ from ledger.log.segment import Batch
 from ledger.object_store.contract import ObjectStore
 from ledger.topics.catalog import Topic
 from ledgermq.protocol.records import SCHEMA, encode_batch
-from tests.ledgers import append_and_wait
-from tests.roots import Root
+from tests.worlds.ledgers import append_and_wait
+from tests.worlds.roots import Root
 
 Pair = tuple[bytes | None, bytes | None]
 

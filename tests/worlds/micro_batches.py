@@ -1,5 +1,5 @@
 """A streaming query without Spark, in a process of its own, to be killed: python -m
-tests.micro_batches SINK CHECKPOINT TRIGGER NAME=VALUE…
+tests.worlds.micro_batches SINK CHECKPOINT TRIGGER NAME=VALUE…
 
 It keeps its checkpoint as Spark's micro-batch engine does: the end of a batch is written down
 before the batch runs, its completion after that, and where the last one is not complete it runs

@@ -15,8 +15,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
 
-from tests.cutting_proxy import PIECE_BYTES
-from tests.loopback_server import serving
+from tests.servers.cutting_proxy import PIECE_BYTES
+from tests.servers.loopback_server import serving
 
 SLOW_DOWN = (
     b"<?xml version='1.0'?><Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"

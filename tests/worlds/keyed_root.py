@@ -17,9 +17,9 @@ from ledger.rounds.keyed_runner import clean_bundle
 from ledger.rounds.runner import bring_facts_into_force, compact_bundle
 from ledger.topics.catalog import Catalog, Topic
 from ledgermq.sources import Sources
-from tests.keyed_topics import Pair, Written, put_pairs, read_plain_version
-from tests.ledgers import ledger_of
-from tests.roots import Root
+from tests.worlds.keyed_topics import Pair, Written, put_pairs, read_plain_version
+from tests.worlds.ledgers import ledger_of
+from tests.worlds.roots import Root
 
 HOUR_MS = 3_600_000
 

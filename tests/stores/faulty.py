@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-from ledger.object_store.contract import Buffer, FencedPuts, ObjectInfo, ObjectStore, StoreThrottled, StoreUncertain
+from ledger.object_store.contract import ObjectInfo, ObjectStore, StoreThrottled, StoreUncertain
 from ledgermq.errors import LedgerMQError, StoreFull
 from ledgermq.sources import Sources
+from tests.stores.one_put import OnePut
 
 Fault = Literal["none", "before", "after", "late", "throttle", "full"]
 T = TypeVar("T")
@@ -39,7 +40,7 @@ class Faults:
     delay_s_max: float = 0.0
 
 
-class FaultyStore(ObjectStore):
+class FaultyStore(OnePut):
     """`faults` may be replaced at any time.
 
     `calls` counts by operation; `script` forces what the next calls of one do.
@@ -52,9 +53,7 @@ class FaultyStore(ObjectStore):
         faults: Faults = Faults(),
         operations: frozenset[str] = WRITES | READS,
     ) -> None:
-        self.inner = inner
-        self.url = inner.url
-        self.fences_close_at_once = inner.fences_close_at_once
+        super().__init__(inner)
         self.faults = faults
         self.operations = operations
         self.calls: Counter[str] = Counter()
@@ -72,21 +71,6 @@ class FaultyStore(ObjectStore):
         while self._late:
             await asyncio.wait(self._late)
 
-    async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
-        await self._call("put_if_absent", key, lambda: self.inner.put_if_absent(key, buffers))
-
-    async def put(self, key: str, data: Buffer) -> None:
-        await self._call("put", key, lambda: self.inner.put(key, data))
-
-    async def get(self, key: str) -> bytes:
-        return await self._call("get", key, lambda: self.inner.get(key))
-
-    async def get_range(self, key: str, start: int, length: int) -> bytes:
-        return await self._call("get_range", key, lambda: self.inner.get_range(key, start, length))
-
-    async def get_suffix(self, key: str, length: int) -> bytes:
-        return await self._call("get_suffix", key, lambda: self.inner.get_suffix(key, length))
-
     async def list(self, prefix: str, start_after: str = "") -> AsyncIterator[ObjectInfo]:
         fault = self._draw("list")
         await self._delay()
@@ -100,45 +84,20 @@ class FaultyStore(ObjectStore):
         if fault in ("after", "late"):
             raise StoreUncertain(f"injected in the middle of the list of {prefix!r}")
 
-    async def delete(self, keys: Sequence[str]) -> None:
-        await self._call("delete", ", ".join(keys), lambda: self.inner.delete(keys))
-
-    async def head(self, key: str) -> ObjectInfo:
-        return await self._call("head", key, lambda: self.inner.head(key))
-
-    async def store_time_ms(self) -> int:
-        return await self._call("store_time_ms", "clock", self.inner.store_time_ms)
-
-    async def open_fence(self, fence: str) -> None:
-        await self._call("open_fence", fence, lambda: self.inner.open_fence(fence))
-
-    async def fenced_puts(self, fence: str, keys: Sequence[str], url_life_ms: int) -> FencedPuts:
-        puts = await self._call("fenced_puts", fence, lambda: self.inner.fenced_puts(fence, keys, url_life_ms))
-        return _FaultyFencedPuts(self, puts)
-
-    async def close_fence(self, fence: str) -> None:
-        await self._call("close_fence", fence, lambda: self.inner.close_fence(fence))
-
-    async def list_fences(self) -> Sequence[str]:
-        return await self._call("list_fences", "fences", self.inner.list_fences)
-
     async def close(self) -> None:
         await self.settled()
         await self.inner.close()
 
-    async def put_fenced(self, puts: FencedPuts, key: str, buffers: Sequence[Buffer]) -> None:
-        await self._call("fenced_put", key, lambda: puts.put_if_absent(key, buffers))
-
-    async def _call(self, operation: str, what: str, effect: Callable[[], Awaitable[T]]) -> T:
+    async def run(self, operation: str, what: str, bytes_known: int, step: Callable[[], Awaitable[T]]) -> T:
         fault = self._draw(operation)
         await self._delay()
         self._fail_before(fault, what)
         if fault == "late" and operation in WRITES:
-            task = asyncio.create_task(self._happen_late(effect))
+            task = asyncio.create_task(self._happen_late(step))
             self._late.add(task)
             task.add_done_callback(self._late.discard)
             raise StoreUncertain(f"injected; {what} may happen later")
-        result = await effect()
+        result = await step()
         await self._delay()
         if fault in ("after", "late"):
             raise StoreUncertain(f"injected after the effect on {what}")
@@ -175,12 +134,3 @@ class FaultyStore(ObjectStore):
             await effect()
         except LedgerMQError:
             pass  # nobody is left to be told
-
-
-class _FaultyFencedPuts(FencedPuts):
-    def __init__(self, store: FaultyStore, puts: FencedPuts) -> None:
-        self._store = store
-        self._puts = puts
-
-    async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
-        await self._store.put_fenced(self._puts, key, buffers)

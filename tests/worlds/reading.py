@@ -11,7 +11,7 @@ from ledger.object_store.contract import ObjectStore
 from ledger.view.reader import LedgerReader
 from ledgermq.protocol.batch_header import check_crc
 from ledgermq.protocol.records import decode_batch
-from tests.ledgers import ledger_of
+from tests.worlds.ledgers import ledger_of
 
 
 async def opened_reader(
