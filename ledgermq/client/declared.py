@@ -107,6 +107,17 @@ def function(of: str) -> Any:
     return _declared(None, check)
 
 
+def having(*methods: str) -> Any:
+    """Declare an object with these methods; not set: None."""
+
+    def check(name: str, value: Any) -> None:
+        missing = [method for method in methods if not callable(getattr(value, method, None))]
+        if missing:
+            raise InvalidConfig(f"{name} is an object with the methods {', '.join(methods)}, not {value!r}")
+
+    return _declared(None, check)
+
+
 def _declared(default: Any, check: Check) -> Any:
     return field(default=default, metadata={"check": check})
 

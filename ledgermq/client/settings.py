@@ -13,11 +13,11 @@ from math import inf
 from typing import Any, Literal, TypeVar
 
 from ledgermq.buffers import MIB
-from ledgermq.client.declared import above_zero, between, check_fields, function, place, switch, text
+from ledgermq.client.declared import above_zero, between, check_fields, function, having, place, switch, text
 from ledgermq.client.descriptions import TopicPartition
-from ledgermq.client.groups.offset_store import OffsetStore
 from ledgermq.errors import InvalidConfig, LedgerMQError
 from ledgermq.hints import did_you_mean
+from ledgermq.offset_stores.contract import OffsetStore
 from ledgermq.protocol.limits import BATCH_BYTES_TYPICAL, FRAME_PAYLOAD_BYTES_MAX, WINDOW_BATCHES
 from ledgermq.protocol.names import NAME_CHARS_MAX
 from ledgermq.protocol.records import Compression
@@ -205,7 +205,7 @@ class GroupSettings(ConsumerSettings):
     """
     client_id: str = text(NAME_CHARS_MAX)
     """Name that `ledgermq group describe` shows."""
-    offset_store: OffsetStore | None = None
+    offset_store: OffsetStore | None = having("load", "commit")
     """Where committed offsets are kept. Not set: in the cluster; those of a broadcast in memory."""
     broadcast: bool = switch(False)
     """Read all partitions in every consumer, without coordination; the group is only the key in the
