@@ -86,7 +86,7 @@ class Lags:
             await self._routing.refresh(at.topic, deadline)
             owner = self._routing.owner(*at)
         if owner is None:
-            raise Unavailable(f"nobody owns {at.topic}/{at.partition} at present")
+            raise Unavailable(f"no broker owns {at.topic}/{at.partition} at present")
         try:
             frame = await self._connections.ask_at(owner, lambda line: line.fetch_once(request), deadline)
             for part in frame.header.partitions:
