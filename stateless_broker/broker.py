@@ -26,7 +26,7 @@ from stateless_broker.controller import Controller
 from stateless_broker.deletion_path import DeletionPath
 from stateless_broker.directory import Directory
 from stateless_broker.fetch_path import FetchPath
-from stateless_broker.groups.opening import open_groups
+from stateless_broker.groups.groups import open_groups
 from stateless_broker.health import Alarms
 from stateless_broker.logs import get_logger
 from stateless_broker.membership import Membership
@@ -34,7 +34,7 @@ from stateless_broker.metadata import Metadata, Source
 from stateless_broker.ownership import Ownership, OwnershipTimes
 from stateless_broker.peers import Peers
 from stateless_broker.produce_path import ProducePath
-from stateless_broker.service import BrokerService, Parts
+from stateless_broker.service import BrokerService, ClusterPath, OffsetPath, TopicPath
 from stateless_broker.settings import BrokerConstants, BrokerSettings, from_settings
 from stateless_broker.topic_changes import TopicLimits
 from stateless_broker.topics import Topics
@@ -69,6 +69,7 @@ class Broker:
         self._settings = settings
         self._constants = constants or BrokerConstants()
         self._clocks = TwoClocks(store, sources)
+        self.alarms = Alarms()
         self.membership = Membership(
             store,
             sources,
@@ -78,13 +79,15 @@ class Broker:
             settings.peer_address or "",
             self._clocks.learn,
             settings.rack,
+            self.alarms.now,
         )
-        self.alarms = Alarms()
-        self.membership.alarms = self.alarms.now
         self.directory = Directory(cluster.bundles)
         self._peers = Peers(connector, interval_s, self._peer_lost)
         self.metadata = Metadata(
-            LedgerRef(store, keys.METADATA_BUNDLE, cluster, sources), self._metadata_source, self._peers.connection
+            LedgerRef(store, keys.METADATA_BUNDLE, cluster, sources),
+            self._metadata_source,
+            self._peers.connection,
+            self._catalog_changed,
         )
         context = self.context = BundleContext(
             store,
@@ -107,7 +110,7 @@ class Broker:
         self.controller = Controller(
             context.compaction, self.metadata, self.ownership, from_settings(TopicLimits, settings)
         )
-        self.service = self._put_service_together(cluster, store.url, run_blocking)
+        self.service = self._put_service_together(run_blocking)
         self._run: asyncio.Task[None] | None = None
 
     @classmethod
@@ -173,19 +176,16 @@ class Broker:
             if not self.failed.done():
                 self.failed.set_result(failed.exceptions[0])
 
-    def _put_service_together(
-        self, cluster: ClusterSettings, root_url: str, run_blocking: RunBlocking
-    ) -> BrokerService:
+    def _put_service_together(self, run_blocking: RunBlocking) -> BrokerService:
         settings = self._settings
         topics = Topics(self.metadata, self.ownership)
-        self._produce_path = ProducePath(topics, self.ownership, run_blocking)
         self._fetch_path = FetchPath(
             topics,
             self.ownership,
             settings.fetch_wait_ms_max / 1000,
             self.context.metrics,
             self.context.answers,
-            direct=settings.shares_locations(root_url),
+            direct=settings.shares_locations(self.context.store.url),
         )
         at_controller = AtController(self.address, self.ownership, self.metadata, self._peers.connection)
         self.groups = open_groups(
@@ -200,24 +200,17 @@ class Broker:
             self._broker,
             self._rack_of,
         )
-        parts = Parts(
-            cluster=cluster,
-            root_url=root_url,
-            version=self.version,
-            auto_create_topics=lambda: self._settings.auto_create_topics,
-            membership=self.membership,
-            directory=self.directory,
-            ownership=self.ownership,
-            metadata=self.metadata,
-            controller=self.controller,
-            topics=topics,
-            produce_path=self._produce_path,
-            fetch_path=self._fetch_path,
-            deletion_path=DeletionPath(topics, self.ownership),
-            at_controller=at_controller,
-            groups=self.groups,
+        return BrokerService(
+            ProducePath(topics, self.ownership, run_blocking),
+            self._fetch_path,
+            DeletionPath(topics, self.ownership),
+            OffsetPath(topics, self.ownership),
+            TopicPath(topics, self.metadata, self.controller, at_controller, lambda: self._settings.auto_create_topics),
+            ClusterPath(
+                self.context.ledger(keys.METADATA_BUNDLE), self.version, self.membership, self.directory, self.ownership
+            ),
+            self.groups,
         )
-        return BrokerService(parts)
 
     def _times(self, settings: BrokerSettings, interval_s: float) -> OwnershipTimes:
         constants = self._constants
@@ -233,7 +226,7 @@ class Broker:
         return owner.rack if owner is not None else ""
 
     def _metadata_source(self) -> Source | None:
-        opened = self.ownership.terms.opened.get(keys.METADATA_BUNDLE)
+        opened = self.ownership.opened.get(keys.METADATA_BUNDLE)
         if opened is not None and opened.lost is None:
             return opened
         address = self.ownership.address_of(keys.METADATA_BUNDLE)
@@ -243,11 +236,14 @@ class Broker:
         self.ownership.report_lost(broker, refused)
 
     def _parked(self) -> list[str]:
-        return [alarm for _, owner in sorted(self.ownership.terms.opened.items()) for alarm in owner.parked()]
+        return [alarm for _, owner in sorted(self.ownership.opened.items()) for alarm in owner.parked()]
 
     def _takes_no_records(self) -> list[str]:
         refusal = self.ownership.write_refusal
         return [f"the object store takes no records, reads go on: {refusal.message}"] if refusal is not None else []
+
+    def _catalog_changed(self) -> None:
+        self.groups.catalog_changed()
 
     def _ownership_changed(self) -> None:
         self.metadata.ownership_changed()

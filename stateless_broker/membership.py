@@ -57,9 +57,10 @@ class Membership:
         peer_address: str = "",
         on_store_time: Callable[[int, float], None] = lambda store_ms, at_s: None,
         rack: str = "",
+        alarms: Callable[[], tuple[str, ...]] = tuple,
     ) -> None:
         """`on_store_time(store_ms, at_s)` is called with what each look shows: see
-        `TwoClocks.learn`.
+        `TwoClocks.learn`. `alarms()` returns the alarms for the next heartbeat.
         """
         self.me = Heartbeat(
             broker=broker_id,
@@ -71,8 +72,7 @@ class Membership:
         )
         self.members: dict[str, Member] = {}
         self.interval_s = interval_s
-        self.alarms: Callable[[], tuple[str, ...]] = tuple
-        """What the next heartbeat says is amiss here."""
+        self.alarms = alarms
         self._store = store
         self._on_store_time = on_store_time
         self._beaten_s: float | None = None

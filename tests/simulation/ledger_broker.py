@@ -51,9 +51,8 @@ class LedgerBroker:
             if self._world.healed and any(broker.serves for broker in self._others.values()):
                 continue
             try:
-                self.writer, _ = await claim(
-                    ledger_of(self._store, BUNDLE, cluster=self._plan.cluster, sources=self._sources), self.name
-                )
+                ledger = ledger_of(self._store, BUNDLE, cluster=self._plan.cluster, sources=self._sources)
+                self.writer = LedgerWriter(ledger, self.name, await claim(ledger, self.name))
             except LedgerMQError as error:
                 self._world.note(self.name, f"no claim: {error.message[:80]}")
                 self._world.judge_error(error)

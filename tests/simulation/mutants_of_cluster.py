@@ -35,7 +35,7 @@ def shown_before_it_is_durable(patch: Patch) -> None:
     real_put = LedgerWriter._put
 
     def put(self: LedgerWriter, flight: Any) -> None:
-        self.on_durable(flight.index, flight.data)
+        self._on_durable(flight.index, flight.data)
         real_put(self, flight)
 
     def acknowledge(self: LedgerWriter, flight: Any) -> None:
@@ -103,8 +103,8 @@ def new_session_after_every_failure(patch: Patch) -> None:
 @mutant("cluster")
 def consumer_repeats_the_start_of_a_batch(patch: Patch) -> None:
     """A batch that is fetched again from its middle is handed out from its beginning."""
-    from ledgermq.client.consuming.decoded_run import DecodedRun
     from ledgermq.client.consuming.reader import Reader
+    from ledgermq.client.consuming.reading import DecodedRun
 
     real = Reader._current
 

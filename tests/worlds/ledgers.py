@@ -14,7 +14,7 @@ from ledger.log.ledger_ref import LedgerRef
 from ledger.log.producers import ProducerSession
 from ledger.log.segment import Batch
 from ledger.log.segment_indexes import SegmentIndexes
-from ledger.log.writer import Append, LedgerWriter, claim
+from ledger.log.writer import Append, LedgerWriter, OnDurable, OnRefused, claim
 from ledger.object_store.contract import ObjectStore
 from ledgermq.protocol.records import SCHEMA, decode_batch, encode_batch
 from ledgermq.sources import Sources
@@ -58,9 +58,17 @@ def ledger_of(
     return LedgerRef(store, bundle, cluster, sources or Sources(), known)
 
 
+async def take_over(
+    ledger: LedgerRef,
+    broker: str,
+    on_durable: OnDurable = lambda index, data: None,
+    on_refused: OnRefused = lambda slot, error: None,
+) -> LedgerWriter:
+    return LedgerWriter(ledger, broker, await claim(ledger, broker), on_durable, on_refused)
+
+
 async def own(store: ObjectStore, sources: Sources, broker: str = "a", bundle: int = 1) -> LedgerWriter:
-    writer, _ = await claim(ledger_of(store, bundle, sources=sources), broker)
-    return writer
+    return await take_over(ledger_of(store, bundle, sources=sources), broker)
 
 
 def append(writer: LedgerWriter, *batches: Batch) -> list[asyncio.Future[int]]:

@@ -19,7 +19,7 @@ from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.log.checkpoint import newest_checkpoint, partition_of
 from ledger.log.history import read_history
 from ledger.log.segment import Batch
-from ledger.log.writer import LedgerWriter, claim
+from ledger.log.writer import LedgerWriter
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.wrapper import StoreWrapper
 from ledger.parquet.engine import LocalEngine
@@ -30,7 +30,7 @@ from ledger.topics.settings import parse_settings
 from ledgermq.errors import DataDamaged
 from ledgermq.protocol.records import SCHEMA, decode_batch, encode_batch
 from ledgermq.sources import Sources
-from tests.worlds.ledgers import append_and_wait, batch, ledger_of
+from tests.worlds.ledgers import append_and_wait, batch, ledger_of, take_over
 
 
 class Root:
@@ -53,7 +53,7 @@ class Root:
 
     async def writer(self, bundle: int) -> LedgerWriter:
         if bundle not in self.writers or self.writers[bundle].lost is not None:
-            self.writers[bundle], _ = await claim(
+            self.writers[bundle] = await take_over(
                 ledger_of(self.store, bundle, cluster=self.cluster, sources=self.sources), "test"
             )
         return self.writers[bundle]

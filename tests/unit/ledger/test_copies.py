@@ -21,7 +21,6 @@ from ledger.log.recovery import advance_checkpoint, recover
 from ledger.log.writer import claim
 from ledger.object_store.contract import AlreadyExists, Buffer, ObjectInfo, ObjectMissing, StoreUncertain
 from ledger.object_store.memory import MemoryStore
-from ledger.object_store.metered import CountingMeter
 from ledger.object_store.settle import PutOutcome, settle_put
 from ledger.object_store.wrapper import StoreWrapper
 from ledger.parquet.compaction import Compaction
@@ -32,9 +31,10 @@ from ledger.root.mend import mend_copies
 from ledger.topics.catalog import read_catalog
 from ledgermq.errors import DataDamaged, StoreUnusable
 from ledgermq.sources import Sources
+from tests.stores.counting import CountingMeter
 from tests.stores.faulty import FaultyStore
 from tests.stores.one_put import OnePut
-from tests.worlds.ledgers import ledger_of
+from tests.worlds.ledgers import ledger_of, take_over
 from tests.worlds.roots import Root
 
 FOLDERS = {
@@ -240,7 +240,7 @@ async def test_a_put_counts_only_once_its_copy_is_there(
             await super().put_if_absent(key, buffers)
 
     faulty = FailsCopies(bucket, sources)
-    writer, _ = await claim(ledger_of(CopyingStore(faulty), 0, sources=sources), "b")
+    writer = await take_over(ledger_of(CopyingStore(faulty), 0, sources=sources), "b")
     claimed = keys.segment(0, writer.issued_slot)
     assert faulty.calls["copies"] == 1
     assert await bucket.get(claimed) == await bucket.get(claimed + keys.COPY)
@@ -294,7 +294,7 @@ async def test_of_two_that_differ_the_copy_is_the_one_that_was_put_first(
     key = await last(bucket, keys.segments(0))
     good = await bucket.get(key)
     await bucket.delete([key])
-    writer, _ = await claim(ledger_of(bucket, 0, sources=sources), "late")
+    writer = await take_over(ledger_of(bucket, 0, sources=sources), "late")
     assert keys.segment(0, writer.issued_slot) == key
     await writer.close()
     assert await damage(root) == [key]
