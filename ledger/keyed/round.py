@@ -25,8 +25,8 @@ from ledger.log.checkpoint import newest_checkpoint, partition_of
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.object_store.settle import PutOutcome, settle_put
 from ledger.parquet.compaction import Compaction
-from ledger.parquet.keyed_report import CleaningReport
 from ledger.parquet.pages import PageReader
+from ledger.parquet.report import CleaningReport
 from ledger.root.two_clocks import TwoClocks
 from ledger.topics.catalog import Topic
 from ledger.topics.facts import may_remove

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from ledger import keys
 from ledger.cluster import BUNDLES_AT_ONCE, ClusterSettings, read_cluster
-from ledger.garbage.delete import tidy_bundle, tidy_snapshots
-from ledger.garbage.gc import collect_garbage
-from ledger.garbage.keyed_delete import delete_removed
+from ledger.garbage import topics
+from ledger.garbage.sweep import collect_garbage, tidy_bundle, tidy_snapshots
 from ledger.log.checkpoint import newest_checkpoint, partitions_by_key
 from ledger.log.fold import PartitionKey
 from ledger.log.history import read_history
@@ -76,7 +75,9 @@ async def _collect(store: ObjectStore, cluster: ClusterSettings, catalog: Catalo
     except LedgerMQError as error:
         report.not_collected.append(error)
     try:
-        report.collected += await delete_removed(store, catalog)
+        versions = await topics.find_versions(store, catalog)
+        await topics.remove_versions(store, versions)
+        report.collected += [each.key for each in versions]
     except LedgerMQError as error:
         report.not_collected.append(error)
 

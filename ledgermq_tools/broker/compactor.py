@@ -12,8 +12,7 @@ from ledger.cluster import ClusterSettings, check_cluster_id, read_cluster
 from ledger.fsck.cluster_fit import check_fit
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.parquet.engine import Engine
-from ledger.parquet.keyed_report import CleaningReport
-from ledger.parquet.report import Lag, RoundReport
+from ledger.parquet.report import CleaningReport, Lag, RoundReport
 from ledger.root.open import open_store
 from ledger.rounds.engines import find_engine
 from ledger.rounds.service import CompactionService, ServiceEvents
